@@ -1,0 +1,75 @@
+"""Background jobs for Django on the PostgreSQL you already run.
+
+The public names are resolved on first use: models cannot be imported while Django loads apps.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import cancel, enqueue, enqueue_many, job
+    from .domain.backoff import Backoff
+    from .exceptions import (
+        Cancel,
+        Discard,
+        EnqueueError,
+        JobsError,
+        LeaseLost,
+        OperationRefused,
+        PayloadError,
+        QueueFull,
+        Retry,
+        Snooze,
+        UnknownJobType,
+        UnknownQueue,
+    )
+    from .job_types import JobType
+    from .models import JobStatus, RunOutcome
+    from .worker.context import RunContext, current_run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Backoff",
+    "Cancel",
+    "Discard",
+    "EnqueueError",
+    "JobStatus",
+    "JobType",
+    "JobsError",
+    "LeaseLost",
+    "OperationRefused",
+    "PayloadError",
+    "QueueFull",
+    "Retry",
+    "RunContext",
+    "RunOutcome",
+    "Snooze",
+    "UnknownJobType",
+    "UnknownQueue",
+    "cancel",
+    "current_run",
+    "enqueue",
+    "enqueue_many",
+    "job",
+]
+
+_HOMES = {
+    "Backoff": "domain.backoff",
+    "JobStatus": "models",
+    "RunOutcome": "models",
+    "RunContext": "worker.context",
+    "current_run": "worker.context",
+    "JobType": "job_types",
+    **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES.get(name, 'exceptions')}", __name__), name)
+    globals()[name] = value
+    return value

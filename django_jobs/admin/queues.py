@@ -1,0 +1,201 @@
+"""Queues: their state and their settings."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.text import format_lazy
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from ..conf import conf, seconds_of
+from ..domain.backoff import Backoff
+from ..domain.ranking import STRICT_WEIGHT
+from ..domain.states import FINAL
+from ..models import Job, JobStatus, Queue
+from .actions import answer
+from .base import ConsoleAdmin
+from .counting import CappedCount, counted
+from .display import NOTHING, ago, badge, duration, list_url
+from .verbs import PAUSE, RESUME
+
+BACKOFF = '{"curve": "fixed", "base": 5}'
+AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})
+
+
+# The stubs make ModelForm generic; Django's class takes no parameter at run time.
+class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Refuses settings that would only show their fault in the worker."""
+
+    class Meta:
+        model = Queue
+        fields = (
+            "name",
+            "max_concurrency",
+            "max_backlog",
+            "priority_weight",
+            "max_attempts",
+            "timeout",
+            "backoff",
+            "retention",
+        )
+        widgets: ClassVar[dict[str, forms.Widget]] = {
+            "backoff": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+            "retention": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+        }
+        help_texts: ClassVar[dict[str, Any]] = {
+            "backoff": format_lazy(_("For job types that set none themselves, as {}."), BACKOFF),
+        }
+
+    def clean_priority_weight(self) -> float:
+        weight: float = self.cleaned_data["priority_weight"]
+        if weight > STRICT_WEIGHT:
+            raise ValidationError(_("At most %(limit)s.") % {"limit": f"{STRICT_WEIGHT:,.0f}"})
+        return weight
+
+    def clean_backoff(self) -> Any:
+        rule = self.cleaned_data["backoff"]
+        if rule is None:
+            return None
+        if not isinstance(rule, dict):
+            raise ValidationError(_("An object such as %(example)s.") % {"example": BACKOFF})
+        try:
+            return Backoff(**rule).as_json()
+        except (TypeError, ValueError) as error:
+            problem = str(error).removeprefix("Backoff.__init__() ")
+            text = _("%(problem)s. It is an object such as %(example)s.")
+            raise ValidationError(text % {"problem": problem, "example": BACKOFF}) from None
+
+    def clean_retention(self) -> Any:
+        times = self.cleaned_data["retention"]
+        if times is None:
+            return None
+        if not isinstance(times, dict) or not set(times) <= FINAL:
+            raise ValidationError(_('An object with "succeeded", "cancelled" or "dead" in it.'))
+        for value in times.values():
+            try:
+                seconds_of(value)
+            except ValueError as error:
+                raise ValidationError(str(error)) from None
+        return times
+
+
+@admin.register(Queue)
+class QueueAdmin(ConsoleAdmin):
+    """The lines that jobs stand in. Pausing is an action; the rest is a form."""
+
+    form = QueueForm
+    ordering = ("name",)
+    list_display = (
+        "name",
+        "state",
+        "why",
+        "limit",
+        "ready",
+        "next_waits",
+        "scheduled",
+        "running",
+    )
+    actions = ("pause_queues", "resume_queues")
+    verbs = (PAUSE, RESUME)
+    fieldsets = (
+        (None, {"fields": ("name", "state", "why")}),
+        (_("Limits"), {"fields": ("max_concurrency", "max_backlog", "priority_weight")}),
+        (
+            _("Defaults for its jobs"),
+            {"fields": ("max_attempts", "timeout", "backoff", "retention")},
+        ),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        jobs = Job.objects.using(conf().database).filter(queue=OuterRef("name"))
+        ready = jobs.filter(status=JobStatus.READY)
+        rows: QuerySet[Any] = super().get_queryset(request)
+        rows = rows.annotate(
+            ready_count=CappedCount(ready),
+            scheduled_count=CappedCount(jobs.filter(status=JobStatus.SCHEDULED)),
+            running_count=CappedCount(jobs.filter(status=JobStatus.RUNNING)),
+            # The head of the line, not the oldest of all: that is one step in the index.
+            head_due_at=Subquery(ready.order_by("rank", "id").values("available_at")[:1]),
+        )
+        return rows
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        # Django takes 0 for the least that a positive number may be.
+        if db_field.name in AT_LEAST_ONE:
+            kwargs["min_value"] = 1
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_jobs.add_queue")
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("django_jobs.change_queue")
+
+    # No deletion: a job names its queue by text, and one whose queue is gone is never claimed.
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_pause_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_jobs.pause_queue")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("state", "why") if obj is None else ("name", "state", "why")
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        # A pause that came while the form was open must not be undone by saving the form.
+        columns = form.changed_data if change else None
+        obj.save(using=conf().database, update_fields=columns)
+
+    @admin.display(description=_("state"))
+    def state(self, queue: Any) -> str:
+        if queue.pk is None or not queue.paused:
+            return badge("running", _now("open"))
+        since = ago(queue.paused_at, queue.read_at)
+        return format_html("{} {}", badge("paused", _now("paused")), since)
+
+    @admin.display(description=_("reason for the pause"))
+    def why(self, queue: Any) -> str:
+        return queue.paused_reason or NOTHING
+
+    @admin.display(description=_("limit"))
+    def limit(self, queue: Any) -> str:
+        return f"{queue.max_concurrency:,}" if queue.max_concurrency else _now("none")
+
+    @admin.display(description=_("ready"))
+    def ready(self, queue: Any) -> str:
+        return self._jobs(queue, "ready", queue.ready_count)
+
+    @admin.display(description=_("head of the line waits"))
+    def next_waits(self, queue: Any) -> str:
+        return duration(queue.read_at - queue.head_due_at) if queue.head_due_at else NOTHING
+
+    @admin.display(description=_("scheduled"))
+    def scheduled(self, queue: Any) -> str:
+        return self._jobs(queue, "scheduled", queue.scheduled_count)
+
+    @admin.display(description=_("running"))
+    def running(self, queue: Any) -> str:
+        return self._jobs(queue, "running", queue.running_count)
+
+    def _jobs(self, queue: Any, status: str, number: int) -> str:
+        if not number:
+            return "0"
+        which = urlencode({"queue": queue.name, "status": status})
+        address = f"{list_url(self.admin_site, Job)}?{which}"
+        return format_html('<a href="{}">{}</a>', address, counted(number))
+
+    @admin.action(permissions=["pause"], description=_("Pause"))
+    def pause_queues(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return answer(self, request, queryset, PAUSE)
+
+    @admin.action(permissions=["pause"], description=_("Resume"))
+    def resume_queues(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return answer(self, request, queryset, RESUME)

@@ -1,0 +1,106 @@
+"""Finished attempts, newest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from ..conf import conf
+from ..models import Job, Run, Worker
+from .base import ConsoleAdmin
+from .display import NOTHING, ago, badge, duration, link, moment_and_age, preformatted, worker_link
+from .filters import FinishedSinceFilter, OutcomeFilter
+
+
+@admin.register(Run)
+class RunAdmin(ConsoleAdmin):
+    """The ledger: what each attempt came to. Never changed."""
+
+    list_display = ("id", "job_number", "job_name", "number", "result", "ended", "ran", "error")
+    list_filter = (OutcomeFilter, FinishedSinceFilter)
+    lookups_allowed = ConsoleAdmin.lookups_allowed | {"job", "job__exact", "job__id__exact"}
+    fieldsets = (
+        (None, {"fields": (("job_number", "job_name", "number", "result"), "worker_name")}),
+        (
+            _("Times"),
+            {"fields": (("due", "claimed", "started", "finished"), ("waited", "ran"))},
+        ),
+        (
+            _("Error"),
+            {"fields": (("error_type", "fingerprint"), "message_text", "traceback_text")},
+        ),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        job = Job.objects.using(conf().database).filter(pk=OuterRef("job_id"))
+        rows = rows.annotate(job_type=Subquery(job.values("job_type")[:1]))
+        match = request.resolver_match
+        listed = match is not None and (match.url_name or "").endswith("_changelist")
+        shown: QuerySet[Any] = rows.defer("traceback", "error_message") if listed else rows
+        return shown
+
+    @admin.display(description=_("job"))
+    def job_number(self, run: Any) -> str:
+        return link(self.admin_site, Job, run.job_id, f"#{run.job_id}")
+
+    @admin.display(description=_("job type"))
+    def job_name(self, run: Any) -> str:
+        return str(run.job_type or _("(the job was removed)"))
+
+    @admin.display(description=_("attempt"))
+    def number(self, run: Any) -> int:
+        return int(run.attempt)
+
+    @admin.display(description=_("outcome"))
+    def result(self, run: Any) -> str:
+        return badge(run.outcome, run.get_outcome_display())
+
+    @admin.display(description=_("worker"))
+    def worker_name(self, run: Any) -> str:
+        workers = Worker.objects.using(conf().database).in_bulk([run.worker_id])
+        return worker_link(self.admin_site, run.worker_id, workers)
+
+    @admin.display(description=_("finished"))
+    def ended(self, run: Any) -> str:
+        return ago(run.finished_at, run.read_at)
+
+    @admin.display(description=_("waited"))
+    def waited(self, run: Any) -> str:
+        return duration(run.claimed_at - run.available_at)
+
+    @admin.display(description=_("ran"))
+    def ran(self, run: Any) -> str:
+        return duration(run.duration)
+
+    @admin.display(description=_("error"))
+    def error(self, run: Any) -> str:
+        return run.error_type or NOTHING
+
+    @admin.display(description=_("due"))
+    def due(self, run: Any) -> str:
+        return moment_and_age(run.available_at, run.read_at)
+
+    @admin.display(description=_("claimed"))
+    def claimed(self, run: Any) -> str:
+        return moment_and_age(run.claimed_at, run.read_at)
+
+    @admin.display(description=_("started"))
+    def started(self, run: Any) -> str:
+        return moment_and_age(run.started_at, run.read_at)
+
+    @admin.display(description=_("finished"))
+    def finished(self, run: Any) -> str:
+        return moment_and_age(run.finished_at, run.read_at)
+
+    @admin.display(description=_("message"))
+    def message_text(self, run: Any) -> str:
+        return preformatted(run.error_message)
+
+    @admin.display(description=_("traceback"))
+    def traceback_text(self, run: Any) -> str:
+        return preformatted(run.traceback)

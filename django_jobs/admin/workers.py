@@ -1,0 +1,118 @@
+"""Worker processes: who is alive, what for, and since when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import OuterRef, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from ..conf import conf
+from ..models import Job, Worker
+from .actions import answer
+from .base import ConsoleAdmin
+from .counting import CappedCount, counted
+from .display import NOTHING, ago, badge, moment_and_age
+from .filters import WorkerStatusFilter
+from .verbs import STOP
+
+
+@admin.register(Worker)
+class WorkerAdmin(ConsoleAdmin):
+    """One row for each boot of a worker process."""
+
+    list_display = (
+        "name",
+        "state",
+        "heartbeat",
+        "lease",
+        "served",
+        "busy",
+        "place",
+    )
+    list_filter = (WorkerStatusFilter,)
+    actions = ("stop_workers",)
+    verbs = (STOP,)
+    fieldsets = (
+        (
+            None,
+            {
+                "fields": (
+                    ("name", "state", "heartbeat", "lease"),
+                    ("busy", "place", "id", "code_version"),
+                )
+            },
+        ),
+        (_("Process"), {"fields": ("served", "known")}),
+        (
+            _("Times"),
+            {"fields": (("started", "drain_requested", "stopped", "stop_reason"),)},
+        ),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        jobs = Job.objects.using(conf().database)
+        held = jobs.filter(status="running", worker_id=OuterRef("pk"))
+        rows: QuerySet[Any] = super().get_queryset(request)
+        rows = rows.annotate(held=CappedCount(held))
+        return rows
+
+    def has_stop_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_jobs.stop_worker")
+
+    @admin.display(description=_("status"))
+    def state(self, worker: Any) -> str:
+        shown = badge(worker.status, worker.get_status_display())
+        if worker.is_alive and worker.lease_expires_at < worker.read_at:
+            return format_html("{} {}", shown, badge("expired", _now("lease expired")))
+        if worker.is_alive and worker.drain_requested_at and worker.status == "running":
+            return format_html("{} {}", shown, badge("draining", _now("asked to drain")))
+        return shown
+
+    @admin.display(description=_("last heartbeat"))
+    def heartbeat(self, worker: Any) -> str:
+        return ago(worker.heartbeat_at, worker.read_at)
+
+    @admin.display(description=_("lease ends"))
+    def lease(self, worker: Any) -> str:
+        return ago(worker.lease_expires_at, worker.read_at) if worker.is_alive else NOTHING
+
+    @admin.display(description=_("queues"))
+    def served(self, worker: Any) -> str:
+        return _listed(worker.queues)
+
+    @admin.display(description=_("known job types"))
+    def known(self, worker: Any) -> str:
+        return _listed(worker.job_types)
+
+    @admin.display(description=_("jobs / threads"))
+    def busy(self, worker: Any) -> str:
+        return f"{counted(worker.held)} / {worker.threads:,}"
+
+    @admin.display(description=_("host and process"))
+    def place(self, worker: Any) -> str:
+        return f"{worker.host}:{worker.pid}"
+
+    @admin.display(description=_("started"))
+    def started(self, worker: Any) -> str:
+        return moment_and_age(worker.started_at, worker.read_at)
+
+    @admin.display(description=_("drain requested"))
+    def drain_requested(self, worker: Any) -> str:
+        return moment_and_age(worker.drain_requested_at, worker.read_at)
+
+    @admin.display(description=_("stopped"))
+    def stopped(self, worker: Any) -> str:
+        return moment_and_age(worker.stopped_at, worker.read_at)
+
+    @admin.action(permissions=["stop"], description=_("Ask to drain and stop"))
+    def stop_workers(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return answer(self, request, queryset, STOP)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(str(name) for name in names) if isinstance(names, list) else NOTHING

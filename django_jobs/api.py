@@ -1,0 +1,163 @@
+"""Declare a job type with :func:`job`; ask for a job by name; cancel one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar, overload
+
+from . import registry
+from .declarations import (
+    check_declaration,
+    check_known,
+    declared_name,
+    exception_classes,
+    signature_of,
+)
+from .domain.backoff import Backoff
+from .domain.payload import a_kind
+from .exceptions import PayloadError
+from .job_types import DEFAULT_MAX_CRASHES, Delivery, JobType
+from .lifecycle import operating
+from .models import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OPTIONS = (
+    *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
+    *("retry_on", "discard_on", "isolated", "delivery"),
+)
+
+__all__ = ["JobType", "cancel", "enqueue", "enqueue_many", "job", "replay_problem"]
+
+
+@overload
+def job(function: Callable[P, R], /) -> JobType[P, R]: ...
+@overload
+def job(
+    *,
+    name: str | None = None,
+    queue: str = "default",
+    priority: int = 0,
+    max_attempts: int | None = None,
+    max_crashes: int = DEFAULT_MAX_CRASHES,
+    backoff: Backoff | None = None,
+    timeout: float | None = None,
+    max_age: float | timedelta | None = None,
+    retry_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    isolated: bool = False,
+    delivery: Delivery = "at_least_once",
+) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
+def job(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    max_age: float | timedelta | None = None,
+    retry_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    **options: Any,
+) -> Any:
+    """Declare a function as the handler of a job type.
+
+    ``name`` defaults to ``<app_label>.<function>``. ``retry_on``: if given, only these exceptions
+    are retried. ``discard_on``: these go straight to the dead letters. ``max_age`` (seconds or a
+    timedelta): an attempt that would begin later than that after the enqueue is not made.
+    ``timeout``: seconds an attempt may take before its process is killed. ``isolated``: each
+    attempt runs alone in a child process. ``delivery="exactly_once"``: the handler's writes to the
+    jobs' database and the job's success commit in one transaction.
+
+    Raises ``TypeError`` or ``ValueError`` at import for a handler or option that cannot work.
+    """
+
+    def declare(handler: Callable[..., Any]) -> JobType[..., Any]:
+        signature = signature_of(handler)
+        default = registry.default_name(handler.__module__, handler.__name__)
+        chosen = declared_name(name, default)
+        where = f"@job {chosen}"
+        check_known(options, OPTIONS, where)
+        declared: JobType[..., Any] = JobType(
+            name=chosen,
+            handler=handler,
+            signature=signature,
+            max_age=max_age.total_seconds() if isinstance(max_age, timedelta) else max_age,
+            retry_on=exception_classes(retry_on, "retry_on", where),
+            discard_on=exception_classes(discard_on, "discard_on", where),
+            **options,
+        )
+        check_declaration(declared)
+        registry.register(declared)
+        return declared
+
+    return declare if function is None else declare(function)
+
+
+def enqueue(
+    job_type: str | JobType[..., Any],
+    payload: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Job:
+    """Enqueue by name, for code that cannot import the handler. ``options`` as for
+    :meth:`JobType.using`. Raises :class:`UnknownJobType` besides what ``enqueue`` raises."""
+    chosen = _job_type(job_type).using(**options)
+    return chosen.insert(chosen.bind(**_arguments(payload, chosen.name)))
+
+
+def enqueue_many(
+    job_type: str | JobType[..., Any],
+    payloads: Iterable[Mapping[str, Any]],
+    *,
+    idempotency_keys: Iterable[str | None] | None = None,
+    **options: Any,
+) -> list[int]:
+    """:meth:`JobType.enqueue_many` by name."""
+    chosen = _job_type(job_type).using(**options)
+    return chosen.enqueue_many(payloads, idempotency_keys=idempotency_keys)
+
+
+def cancel(job_id: int) -> bool:
+    """Cancel a job. True if it was stopped or, running, asked to stop; False if it had ended.
+
+    Raises ``TypeError`` for what is no id.
+    """
+    if not isinstance(job_id, int) or isinstance(job_id, bool):
+        hint = "; pass its pk" if isinstance(job_id, Job) else ""
+        raise TypeError(f"cancel takes the id of a job, a whole number, not {job_id!r}{hint}")
+    if not 0 < job_id < 2**63:
+        return False
+    return bool(operating.cancel([job_id]).done)
+
+
+def replay_problem(job: Job) -> str | None:
+    """Why ``job`` could not run with today's code, or None: what a replay is checked with."""
+    known = registry.find(job.job_type)
+    if known is None:
+        return f"no handler is registered for {job.job_type!r}"
+    try:
+        payload = job.payload
+    except (ValueError, RecursionError) as error:  # a row that was not written by enqueue
+        return f"its payload cannot be read ({type(error).__name__})"
+    if not isinstance(payload, dict):
+        return "its payload is not a dict of arguments"
+    try:
+        known.bind(**payload)
+    except PayloadError as error:
+        return str(error)
+    return None
+
+
+def _job_type(job_type: str | JobType[..., Any]) -> JobType[..., Any]:
+    return registry.get(job_type) if isinstance(job_type, str) else job_type
+
+
+def _arguments(payload: Mapping[str, Any] | None, where: str) -> Mapping[str, Any]:
+    if payload is None:
+        return {}
+    if not isinstance(payload, Mapping):
+        raise PayloadError(f"{where}: payload is {a_kind(payload)}, not a dict of arguments")
+    for key in payload:
+        if not isinstance(key, str):
+            raise PayloadError(f"{where}: payload: key {key!r} is {a_kind(key)}, not a string")
+    return payload

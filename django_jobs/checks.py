@@ -1,0 +1,294 @@
+"""System checks: every way to misconfigure, with an id that stays and a hint.
+
+E001 not PostgreSQL      E004 USE_TZ off             E008 no such database
+E002 unknown key         E005 job type named twice   E009 PostgreSQL older than 15 (database check)
+E003 lease too short     E007 unusable value         W001 queue of a handler not configured
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.db import connections
+
+from . import registry
+from .conf import KEYS, QUEUE_KEYS, conf, raw, seconds_of
+from .domain.backoff import Backoff
+from .domain.durations import LONGEST_TIMEOUT
+from .domain.ranking import STRICT_WEIGHT
+from .domain.states import FINAL
+from .models.queue import QUEUE_NAME
+
+TAG = "django_jobs"
+OLDEST_POSTGRESQL = 15
+BEATS_PER_LEASE = 3
+
+Problem = str | None
+"""What is wrong with a value, as the end of "is …"; None if nothing is."""
+Rule = Callable[[Any], Problem]
+
+
+@register(TAG)
+def check_settings(**kwargs: Any) -> list[CheckMessage]:
+    """What ``DJANGO_JOBS`` says, without opening a connection."""
+    try:
+        given = raw()
+    except ImproperlyConfigured as error:
+        return [_error("E007", f"{error}.", 'Write DJANGO_JOBS = {"QUEUES": {"default": {}}}.')]
+    found = [*_unknown(given, KEYS, "DJANGO_JOBS"), *_bad_values(given)]
+    if not any(message.id == _id("E007") for message in found):
+        found += [*_bad_lease(), *_bad_database(), *_unconfigured_queues()]
+    return found
+
+
+@register(TAG)
+def check_time_zone(**kwargs: Any) -> list[CheckMessage]:
+    """Without time zones a due time means something else on every machine."""
+    off = _error("E004", "django_jobs needs USE_TZ = True.", "Set USE_TZ = True.")
+    return [] if settings.USE_TZ else [off]
+
+
+@register(TAG)
+def check_job_types(**kwargs: Any) -> list[CheckMessage]:
+    """Two handlers under one name: a row could mean either."""
+    return [
+        _error(
+            "E005",
+            f"The job type {name!r} is declared twice: by {first} and by {second}.",
+            "Give one of them another name: @job(name=...).",
+        )
+        for name, first, second in registry.clashes()
+    ]
+
+
+@register(Tags.database)
+def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """The server's version; only where Django was asked to check databases."""
+    if not databases or any(message.is_serious() for message in check_settings()):
+        return []
+    alias = conf().database
+    if alias not in databases:
+        return []
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SHOW server_version_num")
+        major = int(cursor.fetchone()[0]) // 10_000
+    hint = f"django_jobs needs PostgreSQL {OLDEST_POSTGRESQL} or later."
+    old = _error("E009", f"The database {alias!r} is PostgreSQL {major}.", hint)
+    return [] if major >= OLDEST_POSTGRESQL else [old]
+
+
+def _id(number: str) -> str:
+    return f"django_jobs.{number}"
+
+
+def _error(number: str, text: str, hint: str) -> CheckMessage:
+    return Error(text, hint=hint, id=_id(number))
+
+
+def _unknown(given: Iterable[Any], known: Collection[str], where: str) -> Iterator[CheckMessage]:
+    folded = {name.lower(): name for name in known}
+    for key in given:
+        if key not in known:
+            close = get_close_matches(str(key).lower(), folded, n=1)
+            hint = f"Did you mean {folded[close[0]]!r}? " if close else ""
+            hint += f"Known are: {', '.join(sorted(known))}."
+            yield _error("E002", f"{where} has the unknown key {key!r}.", hint)
+
+
+def _bad_lease() -> Iterator[CheckMessage]:
+    if conf().lease_seconds < BEATS_PER_LEASE * conf().beat_seconds:
+        yield _error(
+            "E003",
+            f"The lease of {conf().lease_seconds:g} s is shorter than {BEATS_PER_LEASE} heartbeats "
+            f"of {conf().beat_seconds:g} s: one late heartbeat would cost a worker its jobs.",
+            "Raise LEASE_SECONDS, or lower HEARTBEAT_SECONDS or leave it out.",
+        )
+
+
+def _bad_database() -> list[CheckMessage]:
+    alias = conf().database
+    if alias not in connections.settings:
+        known = ", ".join(map(repr, connections.settings))
+        text = f"{_lookup('DATABASE')} names {alias!r}, which is not in DATABASES."
+        return [_error("E008", text, f"Known are: {known}.")]
+    vendor = connections[alias].vendor
+    if vendor == "postgresql":
+        return []
+    return [
+        _error(
+            "E001",
+            f"The database of the jobs, {alias!r}, is {vendor}; django_jobs needs PostgreSQL.",
+            f"Name a PostgreSQL database of DATABASES in {_lookup('DATABASE')}.",
+        )
+    ]
+
+
+def _unconfigured_queues() -> Iterator[CheckMessage]:
+    users = defaultdict(list)
+    for name in registry.names():
+        users[registry.get(name).queue].append(name)
+    for queue, names in sorted(users.items()):
+        if queue not in conf().queues:
+            yield Warning(
+                f"The queue {queue!r} is not in {_lookup('QUEUES')}. It is used by "
+                f"{'the job type' if len(names) == 1 else 'the job types'} {', '.join(names)}.",
+                hint=f"Add {json.dumps(queue)}: {{}} there and run migrate. If the queue was made "
+                f"in the admin, put {_id('W001')!r} into SILENCED_SYSTEM_CHECKS.",
+                id=_id("W001"),
+            )
+
+
+def _bad_values(given: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    for key, rule in RULES.items():
+        if key in given and (problem := rule(given[key])):
+            yield _bad_value(_lookup(key), given[key], problem, EXAMPLES[key])
+    queues = given.get("QUEUES")
+    for name, options in queues.items() if isinstance(queues, Mapping) else ():
+        where = _lookup("QUEUES", name)
+        if problem := _queue_name(name):
+            yield _bad_value(f"The queue name in {where}", name, problem, '"emails"')
+        if not isinstance(options, Mapping):
+            example = '{"max_concurrency": 20}, or {} for a queue without options'
+            yield _bad_value(where, options, "not a dict of options", example)
+            continue
+        yield from _unknown(options, QUEUE_KEYS, where)
+        for key, rule in QUEUE_RULES.items():
+            value = options.get(key)
+            if value is not None and (problem := rule(value)):
+                example = QUEUE_EXAMPLES[key]
+                yield _bad_value(_lookup("QUEUES", name, key), value, problem, example)
+
+
+def _lookup(*keys: Any) -> str:
+    """Where in the setting, as one would write it: ``DJANGO_JOBS["QUEUES"]["emails"]``."""
+    shown = (json.dumps(key) if isinstance(key, str) else repr(key) for key in keys)
+    return "DJANGO_JOBS" + "".join(f"[{key}]" for key in shown)
+
+
+def _bad_value(where: str, value: Any, problem: str, example: str) -> CheckMessage:
+    shown = repr(value)
+    shown = shown if len(shown) <= 100 else shown[:99] + "…"
+    return _error("E007", f"{where} is {problem}: {shown}.", f"Write, for example, {example}.")
+
+
+def _rule(is_good: Callable[[Any], bool], problem: str) -> Rule:
+    return lambda value: None if is_good(value) else problem
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _count_below(limit: int) -> Rule:
+    return _rule(
+        lambda value: _is_number(value) and isinstance(value, int) and 1 <= value < limit,
+        f"not a whole number from 1 to {limit - 1:,}",
+    )
+
+
+def _queue_name(value: Any) -> Problem:
+    try:
+        QUEUE_NAME(value)
+    except ValidationError:
+        value = None
+    good = isinstance(value, str) and len(value) <= 100
+    return None if good else "not 1 to 100 letters, digits, dots, hyphens and underscores"
+
+
+def _retention(value: Any) -> Problem:
+    if not isinstance(value, Mapping):
+        return "not a dict"
+    for status, keep in value.items():
+        if status not in FINAL:
+            return f"for {status!r}, which is none of {', '.join(sorted(FINAL))}"
+        try:
+            seconds_of(keep)
+        except ValueError as error:
+            return f"unreadable ({error})"
+    return None
+
+
+def _backoff(value: Any) -> Problem:
+    if isinstance(value, Backoff):
+        return None
+    if not isinstance(value, Mapping):
+        return "not a Backoff"
+    try:
+        Backoff(**value)
+    except (TypeError, ValueError) as error:
+        return f"no backoff ({error})"
+    return None
+
+
+_seconds = _rule(lambda value: _is_number(value) and 0 < value < 1e9, "not a positive number")
+_text = _rule(lambda value: isinstance(value, str), "not text")
+_mapping = _rule(lambda value: isinstance(value, Mapping), "not a dict")
+
+RULES: dict[str, Rule] = {
+    "DATABASE": _text,
+    "QUEUES": _mapping,
+    **dict.fromkeys(("LEASE_SECONDS", "POLL_SECONDS", "SWEEP_SECONDS"), _seconds),
+    "HEARTBEAT_SECONDS": lambda value: None if value is None else _seconds(value),
+    "MAX_PAYLOAD_BYTES": _count_below(2**28),
+    "MAX_RESULT_BYTES": _count_below(2**28),
+    "CODE_VERSION": _rule(
+        lambda value: isinstance(value, str) and len(value) <= 100,
+        "not text of at most 100 characters",
+    ),
+    "RETENTION": _retention,
+    "REDACT_KEYS": _rule(
+        lambda value: (
+            isinstance(value, list | tuple | set | frozenset)
+            and all(isinstance(item, str) for item in value)
+        ),
+        "not a list of names",
+    ),
+}
+QUEUE_RULES: dict[str, Rule] = {
+    "max_concurrency": _count_below(2**31),
+    "max_backlog": _count_below(2**31),
+    "strict": _rule(lambda value: isinstance(value, bool), "not True or False"),
+    "priority_weight": _rule(
+        lambda value: _is_number(value) and 0 <= value <= STRICT_WEIGHT,
+        f"not a number from 0 to {STRICT_WEIGHT:,.0f}",
+    ),
+    "max_attempts": _count_below(2**15),
+    "backoff": _backoff,
+    "timeout": _rule(
+        lambda value: _is_number(value) and 0 < value <= LONGEST_TIMEOUT,
+        f"not a positive number of at most {LONGEST_TIMEOUT:,.0f}",
+    ),
+    "retention": _retention,
+}
+
+RETENTION_EXAMPLE = '{"succeeded": "7d", "cancelled": "12h", "dead": None}, with None for ever'
+EXAMPLES = {
+    "DATABASE": '"default"',
+    "QUEUES": '{"default": {}, "emails": {"max_concurrency": 20}}',
+    "LEASE_SECONDS": "30, a number of seconds",
+    "HEARTBEAT_SECONDS": "7.5, a number of seconds, or leave it out",
+    "POLL_SECONDS": "1, a number of seconds",
+    "SWEEP_SECONDS": "5, a number of seconds",
+    "MAX_PAYLOAD_BYTES": "1_048_576, a number of bytes",
+    "MAX_RESULT_BYTES": "1_048_576, a number of bytes",
+    "CODE_VERSION": '"2026.11"',
+    "RETENTION": RETENTION_EXAMPLE,
+    "REDACT_KEYS": '["password", "token"]',
+}
+QUEUE_EXAMPLES = {
+    "max_concurrency": "20, or leave it out for no limit",
+    "max_backlog": "100_000, or leave it out for no limit",
+    "strict": "True",
+    "priority_weight": "60, the seconds of waiting that one point of priority is worth",
+    "max_attempts": "5",
+    "backoff": "Backoff.fixed(5) or Backoff.exponential(base=2), from django_jobs import Backoff",
+    "timeout": "30, a number of seconds, or leave it out for no limit",
+    "retention": RETENTION_EXAMPLE,
+}

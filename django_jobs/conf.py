@@ -1,0 +1,110 @@
+"""The one setting, ``DJANGO_JOBS``, with its defaults. Read late, forgotten when it changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+QUEUE_KEYS = (
+    "max_concurrency",
+    "max_backlog",
+    "strict",
+    "priority_weight",
+    "max_attempts",
+    "backoff",
+    "timeout",
+    "retention",
+)
+"""What a queue may be given in ``DJANGO_JOBS["QUEUES"]``; see docs/reference/settings.md."""
+
+DEFAULT_REDACT_KEYS = (
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "authorization",
+    "api_key",
+    "apikey",
+    "access_key",
+    "private_key",
+    "credential",
+    "cookie",
+)
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conf:
+    """The values in force. Times are seconds."""
+
+    database: str = "default"
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
+    lease_seconds: float = 30.0
+    heartbeat_seconds: float | None = None
+    poll_seconds: float = 1.0
+    sweep_seconds: float = 5.0
+    max_payload_bytes: int = 1_048_576
+    max_result_bytes: int = 1_048_576
+    retention: Mapping[str, str | None] = field(
+        default_factory=lambda: {"succeeded": "7d", "cancelled": "7d", "dead": None}
+    )
+    redact_keys: tuple[str, ...] = DEFAULT_REDACT_KEYS
+    code_version: str = ""
+
+    @property
+    def beat_seconds(self) -> float:
+        """Time between two heartbeats: a quarter of the lease unless HEARTBEAT_SECONDS says so."""
+        return self.heartbeat_seconds or self.lease_seconds / 4
+
+
+KEYS = frozenset(known.name.upper() for known in fields(Conf))
+
+
+def raw() -> Mapping[str, Any]:
+    """``settings.DJANGO_JOBS`` as it stands, or an empty mapping."""
+    given = getattr(settings, "DJANGO_JOBS", None) or {}
+    if not isinstance(given, Mapping):
+        raise ImproperlyConfigured("DJANGO_JOBS must be a dict")
+    return given
+
+
+@lru_cache(maxsize=1)
+def conf() -> Conf:
+    """The settings in force. Unknown keys are passed over here; a system check names them."""
+    given = {key.lower(): value for key, value in raw().items() if key in KEYS}
+    if "retention" in given:
+        given["retention"] = {**Conf().retention, **given["retention"]}
+    if "redact_keys" in given:
+        given["redact_keys"] = tuple(given["redact_keys"])
+    return Conf(**given)
+
+
+def seconds_of(text: str | float | None) -> float | None:
+    """``"90s"``, ``"15m"``, ``"12h"``, ``"7d"``, ``"2w"`` or a number of seconds; None stays None.
+
+    Raises ``ValueError`` for anything else.
+    """
+    if text is None:
+        return None
+    if isinstance(text, int | float) and not isinstance(text, bool) and text >= 0:
+        return float(text)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", str(text))
+    if not found:
+        raise ValueError(f"{text!r} is no duration; write it as 90s, 15m, 12h, 7d or 2w")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    if setting == "DJANGO_JOBS":
+        conf.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="django_jobs.conf")

@@ -1,0 +1,188 @@
+"""What a declaration and the options of a request must be, checked before anything is written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from difflib import get_close_matches
+from math import nan
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from .domain.backoff import Backoff
+from .domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
+from .domain.payload import NotStorable, encode
+from .domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from .exceptions import EnqueueError
+from .models.queue import QUEUE_NAME
+
+if TYPE_CHECKING:
+    from .job_types import JobType
+
+LONGEST_NAME = 200
+"""Characters of the name of a job type."""
+LONGEST_KEY = 200
+"""Characters of an idempotency key."""
+LONGEST_DELAY = LONGEST_AGE
+"""Seconds."""
+REQUEST_OPTIONS = frozenset({"run_at", "delay", "idempotency_key", "headers"})
+"""What a request may be given and a declaration may not."""
+
+
+def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a handler. Raises ``TypeError`` for what cannot be one."""
+    if not inspect.isfunction(handler) or handler.__name__ == "<lambda>":
+        raise TypeError(f"@job takes a function with a name, not {handler!r}")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise TypeError(f"{handler.__qualname__} is a generator; a job would never run its body")
+    signature = inspect.signature(handler)
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise TypeError(
+                f"{handler.__qualname__} takes {parameter} by position; "
+                "a payload holds arguments by name"
+            )
+    return signature
+
+
+def declared_name(name: str | None, default: str) -> str:
+    """The name of a job type. Raises ``TypeError`` or ``ValueError`` for what cannot be one."""
+    if name is None:
+        return default
+    if not isinstance(name, str):
+        raise TypeError(f"@job {default}: name is text, not {name!r}")
+    if not 1 <= len(name) <= LONGEST_NAME:
+        raise ValueError(f"@job {default}: name is text of 1 to {LONGEST_NAME} characters")
+    return name
+
+
+def check_known(given: Collection[str], known: Collection[str], where: str) -> None:
+    """Raise ``TypeError`` for an option that does not exist, with the one that was meant."""
+    for option in given:
+        if option in known:
+            continue
+        close = get_close_matches(option, known, n=1)
+        if option in REQUEST_OPTIONS:
+            hint = "it is an option of using()"
+        elif close:
+            hint = f"did you mean {close[0]!r}?"
+        else:
+            hint = f"known are: {', '.join(known)}"
+        raise TypeError(f"{where}: there is no option {option!r}; {hint}")
+
+
+def exception_classes(given: Any, option: str, where: str) -> tuple[type[BaseException], ...]:
+    """What ``retry_on`` and ``discard_on`` take: exception classes, or one by itself.
+
+    Raises ``TypeError`` for anything else.
+    """
+    kinds = given if isinstance(given, Iterable) and not isinstance(given, str | type) else [given]
+    kinds = tuple(kinds)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{where}: {option} takes exception classes, not {kind!r}")
+    return kinds
+
+
+def check_declaration(declared: JobType[..., Any]) -> None:
+    """Raise ``TypeError``, ``ValueError`` or :class:`EnqueueError` for options of ``@job`` that
+    cannot work."""
+    where = f"@job {declared.name}"
+    if declared.delivery not in ("at_least_once", "exactly_once"):
+        raise ValueError(
+            f"{where}: delivery is 'at_least_once' or 'exactly_once', not {declared.delivery!r}"
+        )
+    if declared.delivery == "exactly_once" and declared.is_async:
+        raise ValueError(
+            f"{where}: exactly_once needs a plain function; transactions are not async"
+        )
+    if declared.backoff is not None and not isinstance(declared.backoff, Backoff):
+        raise TypeError(
+            f"{where}: backoff is a Backoff, such as Backoff.fixed(5), not {declared.backoff!r}"
+        )
+    if not isinstance(declared.isolated, bool):
+        raise TypeError(f"{where}: isolated is True or False, not {declared.isolated!r}")
+    for option, longest in (("timeout", LONGEST_TIMEOUT), ("max_age", LONGEST_AGE)):
+        seconds = getattr(declared, option)
+        if seconds is not None and not 0 < _number(seconds) <= longest:
+            wrong = ValueError if isinstance(seconds, int | float | Decimal) else TypeError
+            raise wrong(
+                f"{where}: {option} is a positive number of seconds, at most {longest:,.0f} "
+                f"({longest / 86_400:,.0f} days), not {seconds!r}"
+            )
+    check_options(declared, where)
+
+
+def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
+    """Raise :class:`EnqueueError` for options of a request that cannot be."""
+    where = where or chosen.name
+    priority, attempts = chosen.priority, chosen.max_attempts
+    if not _is_queue_name(chosen.queue):
+        raise EnqueueError(
+            f"{where}: queue is 1 to 100 letters, digits, dots, hyphens and underscores, "
+            f"not {chosen.queue!r}"
+        )
+    if not _is_whole(priority) or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        raise EnqueueError(
+            f"{where}: a priority is a whole number from -100 to 100, not {priority!r}"
+        )
+    if attempts is not None and not (_is_whole(attempts) and 1 <= attempts < 2**31):
+        raise EnqueueError(
+            f"{where}: max_attempts is a whole number and at least 1, not {attempts!r}"
+        )
+    if not (_is_whole(chosen.max_crashes) and 1 <= chosen.max_crashes < 2**15):
+        raise EnqueueError(
+            f"{where}: max_crashes is a whole number and at least 1, not {chosen.max_crashes!r}"
+        )
+    if not 0 <= _number(chosen.delay) <= LONGEST_DELAY:
+        raise EnqueueError(
+            f"{where}: a delay is 0 or more seconds, at most {LONGEST_DELAY:,.0f} "
+            f"({LONGEST_DELAY / 86_400:,.0f} days), or a timedelta, not {chosen.delay!r}"
+        )
+    if chosen.run_at is not None:
+        if not isinstance(chosen.run_at, datetime):
+            raise EnqueueError(f"{where}: run_at is a datetime, not {chosen.run_at!r}")
+        if timezone.is_naive(chosen.run_at):
+            raise EnqueueError(f"{where}: run_at needs a time zone, and {chosen.run_at!r} has none")
+    if chosen.idempotency_key is not None:
+        check_key(chosen.idempotency_key, where)
+    if chosen.headers is not None and not isinstance(chosen.headers, Mapping):
+        raise EnqueueError(f"{where}: headers are a dict, not {chosen.headers!r}")
+
+
+def check_key(key: str, where: str) -> None:
+    """Raise :class:`EnqueueError` for what cannot be an idempotency key."""
+    if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
+        raise EnqueueError(f"{where}: an idempotency key is text of 1 to {LONGEST_KEY} characters")
+    try:
+        encode(key, max_bytes=4 * LONGEST_KEY + 2, name="idempotency_key")
+    except NotStorable as error:
+        raise EnqueueError(f"{where}: {error}") from None
+
+
+def given_arguments(args: Sequence[Any], names: Collection[str]) -> str:
+    """The arguments of a call, without their values, which may be secrets."""
+    positional = [f"{len(args)} by position"] if args else []
+    return ", ".join([*positional, *names]) or "nothing"
+
+
+def _is_queue_name(value: Any) -> bool:
+    try:
+        QUEUE_NAME(value)
+    except ValidationError:
+        return False
+    return isinstance(value, str) and len(value) <= 100
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> float:
+    """``value`` as a float; NaN, which is in no range, for what is no number."""
+    seconds = as_seconds(value) if isinstance(value, int | float | Decimal) else None
+    return nan if seconds is None else seconds

@@ -1,0 +1,104 @@
+"""How long to wait before the next attempt."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+LONGEST_DELAY = 366 * 24 * 3600.0
+"""Seconds. Also keeps ``base * factor ** n`` from overflowing a float."""
+
+Curve = Literal["exponential", "linear", "fixed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """A rule for the delay after the n-th failure. All times are seconds.
+
+    ``jitter`` is a share of the delay: 0.5 spreads the delay evenly over 50 % to 100 % of itself,
+    so that a thousand jobs that failed together do not come back together.
+
+    Build one with :meth:`exponential`, :meth:`linear` or :meth:`fixed`; each raises ``ValueError``
+    for a negative or unusable number.
+    """
+
+    curve: Curve
+    base: float
+    factor: float = 1.0
+    cap: float = LONGEST_DELAY
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.curve not in ("exponential", "linear", "fixed"):
+            raise ValueError(f"backoff curve is exponential, linear or fixed, not {self.curve!r}")
+        for name in ("base", "factor", "cap", "jitter"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise ValueError(f"backoff {name} must be a number, not {number!r}")
+            if not 0 <= number <= LONGEST_DELAY:  # false for NaN too
+                raise ValueError(f"backoff {name} must be between 0 and one year, not {number!r}")
+        if self.jitter > 1:
+            raise ValueError(f"backoff jitter is a share from 0 to 1, not {self.jitter!r}")
+        if self.curve == "exponential" and self.factor < 1:
+            raise ValueError(f"backoff factor must be at least 1, not {self.factor!r}")
+
+    @classmethod
+    def exponential(
+        cls, base: float = 2, factor: float = 2, cap: float = 3600, jitter: float = 0.5
+    ) -> Backoff:
+        """``base``, then ``factor`` times as long after each further failure, up to ``cap``."""
+        return cls(curve="exponential", base=base, factor=factor, cap=cap, jitter=jitter)
+
+    @classmethod
+    def linear(cls, step: float, cap: float = 3600, jitter: float = 0.5) -> Backoff:
+        """``step``, then one ``step`` longer after each further failure, up to ``cap``."""
+        return cls(curve="linear", base=step, cap=cap, jitter=jitter)
+
+    @classmethod
+    def fixed(cls, seconds: float, jitter: float = 0.0) -> Backoff:
+        """The same wait after every failure."""
+        return cls(curve="fixed", base=seconds, jitter=jitter)
+
+    def longest(self, failures: int) -> float:
+        """Seconds to wait after ``failures`` failures (1 for the first), before jitter."""
+        count = max(failures, 1)
+        match self.curve:
+            case "exponential":
+                try:
+                    delay = self.base * float(self.factor) ** (count - 1)
+                except OverflowError:  # long past the cap by then, unless nothing is multiplied
+                    delay = self.cap if self.base else 0.0
+            case "linear":
+                delay = self.base * count
+            case "fixed":
+                delay = self.base
+        return min(delay, self.cap)
+
+    def delay(self, failures: int, spread: Callable[[], float] = random.random) -> float:
+        """Seconds to wait after ``failures`` failures, jitter included."""
+        return self.longest(failures) * (1 - self.jitter * spread())
+
+    def as_json(self) -> dict[str, Any]:
+        """The form that is stored with the job, so that any process can apply it."""
+        return {
+            "curve": self.curve,
+            "base": self.base,
+            "factor": self.factor,
+            "cap": self.cap,
+            "jitter": self.jitter,
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any] | None) -> Backoff:
+        """The rule stored with a job; the default where there is none or it cannot be read."""
+        if not stored:
+            return DEFAULT_BACKOFF
+        try:
+            return cls(**stored)
+        except (TypeError, ValueError):
+            return DEFAULT_BACKOFF
+
+
+DEFAULT_BACKOFF = Backoff.exponential()

@@ -1,0 +1,192 @@
+"""The fate of a job after an attempt, as a pure function of facts that stand on the job's row."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from .backoff import Backoff
+from .errors import ErrorReport
+from .outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
+from .states import JobState, RunState
+
+LONGEST_RETRY_AFTER = 24 * 3600.0
+"""Seconds. A remote's Retry-After or a handler's delay beyond a day is cut to it, so that a
+broken header cannot park a job for years. Snooze takes up to a year."""
+LONGEST_SNOOZE = 366 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of the running job when its attempt ends.
+
+    ``expires_at`` is in epoch seconds of the database's clock, like ``now`` in :func:`decide`.
+    """
+
+    failures: int
+    crashes: int
+    max_attempts: int
+    max_crashes: int
+    backoff: dict[str, Any] | None = None
+    expires_at: float | None = None
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is written about the job and its run.
+
+    ``delay`` is in seconds from now and None where the job's due time stays as it is.
+    ``reason`` says why the job ended, for the operator; empty where there is nothing to say.
+    """
+
+    status: JobState
+    run: RunState
+    failures: int
+    crashes: int
+    delay: float | None = None
+    reason: str = ""
+    error: ErrorReport | None = None
+    result: str | None = None
+
+
+def decide(
+    facts: Facts,
+    outcome: Outcome,
+    now: float,
+    spread: Callable[[], float] = random.random,
+) -> Decision:
+    """What becomes of a running job with these ``facts`` after ``outcome``.
+
+    Total: every outcome has a fate. A run that did not lose its process clears the job of the
+    suspicion of crashing it, so ``crashes`` counts consecutive ones. ``spread`` draws the jitter,
+    a number from 0 to 1.
+    """
+    match outcome:
+        case Succeeded(result=result):
+            return Decision(
+                status=JobState.SUCCEEDED,
+                run=RunState.SUCCEEDED,
+                failures=facts.failures,
+                crashes=0,
+                result=result,
+            )
+        case Failed(error=error, retry_after=retry_after, final=final):
+            return _after_failure(
+                facts, RunState.FAILED, error, now, spread, retry_after=retry_after, final=final
+            )
+        case TimedOut(seconds=seconds):
+            # The supervisor knows the time-out as a difference of two clocks: 2.99995 s.
+            declared = round(seconds, 2 if seconds >= 1 else 4)
+            error = ErrorReport.plain("TimedOut", f"ran longer than its {declared:.10g} s")
+            return _after_failure(facts, RunState.TIMED_OUT, error, now, spread)
+        case Lost(reason=reason):
+            return _after_loss(facts, reason)
+        case Snoozed(seconds=seconds, reason=reason):
+            return _after_snooze(facts, seconds, reason, now)
+        case Cancelled(reason=reason):
+            return _ended(facts, JobState.CANCELLED, RunState.CANCELLED, reason or "cancelled")
+        case Released(reason=reason):
+            if facts.cancel_requested:
+                return _ended(facts, JobState.CANCELLED, RunState.RELEASED, "cancelled")
+            return Decision(
+                status=JobState.READY,
+                run=RunState.RELEASED,
+                failures=facts.failures,
+                crashes=facts.crashes,
+                error=ErrorReport.plain("Released", reason) if reason else None,
+            )
+        case _:
+            assert_never(outcome)
+
+
+def _bounded(seconds: float, longest: float) -> float:
+    return min(max(seconds, 0.0), longest) if seconds == seconds else longest  # NaN is not itself
+
+
+def _ended(facts: Facts, status: JobState, run: RunState, reason: str) -> Decision:
+    return Decision(
+        status=status, run=run, failures=facts.failures, crashes=facts.crashes, reason=reason
+    )
+
+
+def _after_failure(
+    facts: Facts,
+    run: RunState,
+    error: ErrorReport,
+    now: float,
+    spread: Callable[[], float],
+    retry_after: float | None = None,
+    final: bool = False,
+) -> Decision:
+    failures = facts.failures + 1
+
+    def fate(status: JobState, reason: str = "", delay: float | None = None) -> Decision:
+        return Decision(
+            status=status,
+            run=run,
+            failures=failures,
+            crashes=0,
+            delay=delay,
+            reason=reason,
+            error=error,
+        )
+
+    if facts.cancel_requested:
+        return fate(JobState.CANCELLED, "cancelled while running")
+    if final:
+        return fate(JobState.DEAD, f"not to be retried: {error.summary}")
+    if failures >= facts.max_attempts:
+        return fate(JobState.DEAD, f"failed {failures} of {facts.max_attempts} times")
+    if retry_after is not None:
+        delay = _bounded(retry_after, LONGEST_RETRY_AFTER)
+    else:
+        delay = Backoff.from_json(facts.backoff).delay(failures, spread)
+    if facts.expires_at is not None and now + delay >= facts.expires_at:
+        return fate(JobState.DEAD, "its maximum age would be over before the next attempt")
+    return fate(JobState.SCHEDULED, delay=delay)
+
+
+def _after_loss(facts: Facts, reason: str) -> Decision:
+    crashes = facts.crashes + 1
+    error = ErrorReport.plain("WorkerLost", reason)
+
+    def fate(status: JobState, why: str = "") -> Decision:
+        return Decision(
+            status=status,
+            run=RunState.LOST,
+            failures=facts.failures,
+            crashes=crashes,
+            reason=why,
+            error=error,
+        )
+
+    if facts.cancel_requested:
+        return fate(JobState.CANCELLED, "cancelled while running")
+    if crashes >= facts.max_crashes:
+        times = "once" if crashes == 1 else f"{crashes} times"
+        return fate(JobState.DEAD, f"killed its worker {times}: {reason}")
+    return fate(JobState.READY)
+
+
+def _after_snooze(facts: Facts, seconds: float, reason: str, now: float) -> Decision:
+    delay = _bounded(seconds, LONGEST_SNOOZE)
+
+    def fate(status: JobState, why: str, delay: float | None = None) -> Decision:
+        return Decision(
+            status=status,
+            run=RunState.SNOOZED,
+            failures=facts.failures,
+            crashes=0,
+            delay=delay,
+            reason=why,
+            error=ErrorReport.plain("Snoozed", reason) if reason else None,
+        )
+
+    if facts.cancel_requested:
+        return fate(JobState.CANCELLED, "cancelled while running")
+    if facts.expires_at is not None and now + delay >= facts.expires_at:
+        return fate(JobState.DEAD, "its maximum age would be over before the next attempt")
+    return fate(JobState.SCHEDULED, "", delay)

@@ -1,0 +1,27 @@
+"""Lengths of time as people give them, in seconds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+LONGEST_TIMEOUT = 366 * 86_400.0
+LONGEST_AGE = 100 * 366 * 86_400.0
+"""Seconds. Above these, sums with a date leave the calendar."""
+
+Duration = float | Decimal | timedelta
+
+
+def as_seconds(given: Any) -> float | None:
+    """Seconds of a number, a ``Decimal`` or a timedelta; None for NaN and for anything else.
+
+    Never raises: ``given`` comes from code that is not ours.
+    """
+    if isinstance(given, bool):
+        return None
+    try:
+        seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    except Exception:
+        return None
+    return seconds if seconds == seconds else None  # NaN is not itself

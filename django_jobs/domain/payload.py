@@ -1,0 +1,112 @@
+"""Strict, bounded JSON: what may be stored as a payload or a result, and why not."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+MAX_DEPTH = 64
+LONGEST_PATH = 120
+"""Characters of a path that a message shows; of a longer one the head and the tail."""
+MAX_INT_BITS = 14_000
+"""Just under the 4,300 digits that Python and the ORM refuse to read back."""
+
+
+class NotStorable(ValueError):
+    """The value cannot be stored as it is. ``path`` says where, such as ``payload.items[3]``."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        half = LONGEST_PATH // 2
+        self.path = path if len(path) <= LONGEST_PATH else f"{path[:half]} … {path[-half:]}"
+        self.problem = problem
+        super().__init__(f"{self.path}: {problem}")
+
+
+def encode(value: Any, *, max_bytes: int, name: str = "payload") -> str:
+    """``value`` as JSON text that PostgreSQL's jsonb takes and gives back unchanged.
+
+    Tuples become lists, and a float of 1e16 or more comes back as a whole number. Raises
+    :class:`NotStorable` for anything else that JSON does not know (dates, sets, model instances),
+    NaN and infinities, keys that are not strings, NUL and lone surrogates, nesting deeper than 64,
+    integers above 4,200 digits, and more than ``max_bytes`` bytes. A value that is far too large
+    is refused before all of it is read.
+    """
+    remaining = _measure(value, name, 0, max_bytes, name, max_bytes)
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    # The estimate counts a control character as one byte of the six that its escape takes, so the
+    # real size is asked too where it could matter.
+    if remaining < max_bytes * 5 // 6 and len(text.encode()) > max_bytes:
+        raise NotStorable(name, _too_large(max_bytes))
+    return text
+
+
+def _measure(value: Any, path: str, depth: int, remaining: int, name: str, max_bytes: int) -> int:
+    """Check ``value``; return how many of the allowed bytes are left after it."""
+    kind = type(value)
+    if kind is str or isinstance(value, str):
+        remaining -= len(value) + 2
+        if remaining < 0:
+            raise NotStorable(name, _too_large(max_bytes))
+        if "\x00" in value:
+            raise NotStorable(path, "text with a NUL character cannot be stored in PostgreSQL")
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise NotStorable(path, "text with a lone surrogate is not valid Unicode")
+        return remaining
+    if value is None or value is True or value is False:
+        return _spend(remaining, 5, name, max_bytes)
+    if isinstance(value, int):
+        if value.bit_length() > MAX_INT_BITS:
+            raise NotStorable(path, "an integer of more than 4,200 digits")
+        return _spend(remaining, value.bit_length() // 4 + 2, name, max_bytes)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotStorable(path, f"{value!r} is not JSON")
+        return _spend(remaining, 20, name, max_bytes)
+    if depth >= MAX_DEPTH:
+        raise NotStorable(path, f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise NotStorable(path, f"key {key!r} is {a_kind(key)}, not a string")
+            remaining = _measure(key, f"{path} key {key!r}", depth, remaining, name, max_bytes)
+            remaining = _measure(item, f"{path}.{key}", depth + 1, remaining, name, max_bytes)
+        return _spend(remaining, 2, name, max_bytes)
+    if isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            remaining = _measure(item, f"{path}[{index}]", depth + 1, remaining, name, max_bytes)
+        return _spend(remaining, 2, name, max_bytes)
+    raise NotStorable(path, _not_json(value))
+
+
+def _spend(remaining: int, size: int, name: str, max_bytes: int) -> int:
+    remaining -= size
+    if remaining < 0:
+        raise NotStorable(name, _too_large(max_bytes))
+    return remaining
+
+
+def _too_large(max_bytes: int) -> str:
+    return f"larger than {max_bytes:,} bytes; store the data in a table or a file and pass its key"
+
+
+def a_kind(value: Any) -> str:
+    """The type of ``value`` with its article: ``an int``, ``a UUID``."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
+
+
+def _not_json(value: Any) -> str:
+    kind = type(value)
+    hints = {
+        "datetime": "pass value.isoformat()",
+        "date": "pass value.isoformat()",
+        "Decimal": "pass str(value)",
+        "UUID": "pass str(value)",
+        "set": "pass sorted(value)",
+        "bytes": "pass base64 text",
+    }
+    hint = hints.get(kind.__name__)
+    if hint is None and hasattr(kind, "_meta"):
+        hint = "pass the object's primary key and load it in the handler"
+    return f"{a_kind(value)} is not JSON" + (f"; {hint}" if hint else "")

@@ -1,0 +1,49 @@
+"""The states of a job and the outcomes of a run, and which job states are final."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """Where a job stands. See docs/lifecycle.md for the diagram."""
+
+    WAITING = "waiting"
+    SCHEDULED = "scheduled"
+    BLOCKED = "blocked"
+    READY = "ready"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class RunState(StrEnum):
+    """How one attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    LOST = "lost"
+    SNOOZED = "snoozed"
+    CANCELLED = "cancelled"
+    RELEASED = "released"
+
+
+FINAL = frozenset({JobState.SUCCEEDED, JobState.DEAD, JobState.CANCELLED})
+LIVE = frozenset(JobState) - FINAL
+"""A live job holds its idempotency key; a final one has let go of it."""
+
+PENDING = LIVE - {JobState.RUNNING}
+"""States that an operator's cancel ends at once."""
+
+# Where a settle may take a running job; decisions.decide is tested against this.
+AFTER_RUNNING: dict[RunState, frozenset[JobState]] = {
+    RunState.SUCCEEDED: frozenset({JobState.SUCCEEDED}),
+    RunState.FAILED: frozenset({JobState.SCHEDULED, JobState.DEAD, JobState.CANCELLED}),
+    RunState.TIMED_OUT: frozenset({JobState.SCHEDULED, JobState.DEAD, JobState.CANCELLED}),
+    RunState.LOST: frozenset({JobState.READY, JobState.DEAD, JobState.CANCELLED}),
+    RunState.SNOOZED: frozenset({JobState.SCHEDULED, JobState.DEAD, JobState.CANCELLED}),
+    RunState.CANCELLED: frozenset({JobState.CANCELLED}),
+    RunState.RELEASED: frozenset({JobState.READY, JobState.CANCELLED}),
+}

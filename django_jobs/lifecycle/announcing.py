@@ -1,0 +1,45 @@
+"""Tell the project how attempts ended. Called after the transaction that settled them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..domain.states import JobState, RunState
+from ..signals import attempt_failed, job_dead, job_finished
+from .settling import Settled
+
+
+def announce(settled: Iterable[Settled]) -> None:
+    """Send ``job_finished``, ``attempt_failed`` and ``job_dead`` for what was written.
+
+    A lost lease is not announced: whoever took the job over speaks for it.
+    """
+    for one in settled:
+        decision, job_type = one.decision, one.ending.job.job_type
+        if decision is None:
+            continue
+        succeeded = decision.run == RunState.SUCCEEDED
+        if succeeded and not (job_finished.receivers and job_finished.has_listeners(job_type)):
+            continue
+        keywords = _keywords(one)
+        job_finished.send_robust(job_type, **keywords)
+        if not succeeded:
+            attempt_failed.send_robust(job_type, **keywords)
+        if decision.status == JobState.DEAD:
+            job_dead.send_robust(job_type, **keywords)
+
+
+def _keywords(one: Settled) -> dict[str, Any]:
+    ending, decision = one.ending, one.decision
+    assert decision is not None
+    return {
+        "job_id": ending.job.id,
+        "queue": ending.job.queue,
+        "attempt": ending.job.attempt,
+        "status": str(decision.status),
+        "outcome": str(decision.run),
+        "seconds": None if ending.started is None else ending.finished - ending.started,
+        "error": decision.error.summary.replace("\n", " ") if decision.error else "",
+        "reason": decision.reason,
+    }

@@ -1,0 +1,31 @@
+"""The connection that the statements of this room run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..conf import conf
+
+
+def jobs_connection() -> BaseDatabaseWrapper:
+    """This thread's connection to the database that holds the jobs."""
+    return connections[conf().database]
+
+
+def fetch(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Run one statement that returns rows."""
+    with jobs_connection().cursor() as cursor:
+        cursor.execute(sql, parameters)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
+
+
+def execute(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> int:
+    """Run one statement; return how many rows it changed."""
+    with jobs_connection().cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return int(cursor.rowcount)

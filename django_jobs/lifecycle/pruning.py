@@ -1,0 +1,117 @@
+"""finished -> gone: jobs whose retention is over, with their runs, and workers long ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .database import execute, fetch
+
+PAGE = 2_000
+"""Jobs looked at per statement."""
+
+EVERY_OTHER_QUEUE = "*"
+LONGEST_KEPT = 100 * 366 * 86_400.0
+"""Seconds. Longer than that is for ever; an interval of a million years is an error."""
+
+Rules = Mapping[str, Mapping[str, float | None]]
+"""Seconds to keep a finished job, by queue and status. The queue ``*`` stands for all that are not
+named; a status that is missing or None is kept for ever."""
+
+# No index on finished_at: it would cost every settle. Ids follow created_at, so the jobs whose
+# time is over stand at the low end of the primary key, and a page that is younger than the
+# shortest retention ends the walk. What is deleted is asked of the locked row itself, so a job
+# that was replayed in the meantime stays. Rows are found through arrays of ids: that is an index
+# search whatever the planner believes about the size of the page.
+PRUNE = """
+WITH page AS MATERIALIZED (
+    SELECT id, created_at FROM django_jobs_job
+    WHERE id > %(after)s::bigint
+    ORDER BY id
+    LIMIT %(page)s
+), expired AS MATERIALIZED (
+    SELECT job.id FROM django_jobs_job AS job
+    WHERE job.id = ANY(ARRAY(SELECT id FROM page))
+      AND job.status IN ('succeeded', 'dead', 'cancelled')
+      AND job.finished_at < statement_timestamp() - make_interval(secs => (
+            coalesce(%(rules)s::jsonb -> job.queue, %(rules)s::jsonb -> '*') ->> job.status
+          )::float8)
+    FOR UPDATE OF job SKIP LOCKED
+), runs AS (
+    DELETE FROM django_jobs_run AS run
+    WHERE run.job_id = ANY(ARRAY(SELECT id FROM expired))
+), jobs AS (
+    DELETE FROM django_jobs_job AS job
+    WHERE job.id = ANY(ARRAY(SELECT id FROM expired))
+    RETURNING job.id
+)
+SELECT (SELECT count(*) FROM jobs), max(id), count(*),
+    min(created_at) > statement_timestamp() - make_interval(secs => %(shortest)s::float8)
+FROM page
+"""
+
+COUNT_EXPIRED = """
+WITH page AS MATERIALIZED (
+    SELECT id, queue, status, finished_at, created_at FROM django_jobs_job
+    WHERE id > %(after)s::bigint
+    ORDER BY id
+    LIMIT %(page)s
+)
+SELECT count(*) FILTER (
+        WHERE status IN ('succeeded', 'dead', 'cancelled')
+          AND finished_at < statement_timestamp() - make_interval(secs => (
+                coalesce(%(rules)s::jsonb -> queue, %(rules)s::jsonb -> '*') ->> status
+              )::float8)),
+    max(id), count(*),
+    min(created_at) > statement_timestamp() - make_interval(secs => %(shortest)s::float8)
+FROM page
+"""
+
+# Their runs keep the number of the worker; only its name is forgotten.
+PRUNE_WORKERS = """
+DELETE FROM django_jobs_worker WHERE id = ANY(ARRAY(
+    SELECT id FROM django_jobs_worker
+    WHERE status IN ('stopped', 'lost')
+      AND stopped_at < statement_timestamp() - make_interval(secs => %(older)s::float8)
+    LIMIT 1000
+    FOR UPDATE SKIP LOCKED))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A step of the walk: how many jobs it deleted, and the id to go on behind (None: the end)."""
+
+    deleted: int
+    next_after: int | None
+
+
+def prune(rules: Rules, *, after: int = 0, page: int = PAGE, dry_run: bool = False) -> Page:
+    """Delete those of the next ``page`` jobs behind id ``after`` that are past their retention.
+
+    ``dry_run`` counts them only. Jobs that somebody else has locked are left for the next walk.
+    """
+    kept = [keep for rule in rules.values() for keep in rule.values() if keep is not None]
+    if not kept:
+        return Page(deleted=0, next_after=None)
+    bounded = {queue: _bounded(rule) for queue, rule in rules.items()}
+    parameters = {
+        "after": after,
+        "page": page,
+        "rules": json.dumps(bounded),
+        "shortest": min(*kept, LONGEST_KEPT),
+    }
+    deleted, last, seen, too_young = fetch(COUNT_EXPIRED if dry_run else PRUNE, parameters)[0]
+    return Page(deleted=deleted, next_after=None if seen < page or too_young else last)
+
+
+def prune_workers(older_than: float) -> int:
+    """Delete up to 1,000 rows of workers that ended more than ``older_than`` seconds ago."""
+    return execute(PRUNE_WORKERS, {"older": min(older_than, LONGEST_KEPT)})
+
+
+def _bounded(rule: Mapping[str, float | None]) -> dict[str, float]:
+    return {
+        status: keep for status, keep in rule.items() if keep is not None and keep < LONGEST_KEPT
+    }

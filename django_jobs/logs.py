@@ -1,0 +1,103 @@
+"""Every log line of the worker, worded in one place: one line per event, with stable keys."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from .domain.states import JobState, RunState
+from .signals import attempt_failed, job_dead, job_finished, worker_event
+
+logger = logging.getLogger("django_jobs")
+
+LONGEST_VALUE = 300
+PLAIN = re.compile(r"[\w.,:;/@+*#()\[\]<>!?%&|~^$-]+")
+"""What stands in a line without quotes; all else is quoted, so that a line can be taken apart."""
+
+TROUBLE = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
+KEYWORDS = ("job_id", "queue", "attempt", "status", "outcome", "seconds", "error")
+
+
+def connect(level: int | None = None) -> None:
+    """Log what the worker does. ``level`` defaults to that of the logger ``django_jobs``.
+
+    Successes are listened to at DEBUG only: a receiver of ``job_finished`` costs time with every
+    job. Connecting twice changes nothing.
+    """
+    attempt_failed.connect(log_attempt, dispatch_uid="django_jobs.logs")
+    job_dead.connect(log_dead, dispatch_uid="django_jobs.logs")
+    worker_event.connect(log_worker_event, dispatch_uid="django_jobs.logs")
+    if (logger.getEffectiveLevel() if level is None else level) <= logging.DEBUG:
+        job_finished.connect(log_success, dispatch_uid="django_jobs.logs")
+
+
+def to_stderr(level: int) -> None:
+    """Give the logger ``django_jobs`` a stream, where the project's LOGGING says nothing of it."""
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(level)
+
+
+def disconnect() -> None:
+    """Log no more."""
+    for signal in (attempt_failed, job_dead, worker_event, job_finished):
+        signal.disconnect(dispatch_uid="django_jobs.logs")
+
+
+def log_success(sender: str, **fields: Any) -> None:
+    """``job_finished`` of a success. The other outcomes come as ``attempt_failed``."""
+    if fields.get("outcome") == RunState.SUCCEEDED:
+        _log_job(logging.DEBUG, "job_succeeded", sender, fields)
+
+
+def log_attempt(sender: str, **fields: Any) -> None:
+    """``attempt_failed``: ``event=job_failed``, ``job_snoozed`` and so on by the outcome."""
+    outcome = fields.get("outcome")
+    level = logging.WARNING if outcome in TROUBLE else logging.INFO
+    more = ("reason",) if fields.get("status") == JobState.CANCELLED else ()
+    _log_job(level, f"job_{outcome}", sender, fields, *more)
+
+
+def log_dead(sender: str, **fields: Any) -> None:
+    """``job_dead``: nobody will try this job again unless a person does."""
+    _log_job(logging.ERROR, "job_dead", sender, fields, "reason")
+
+
+def log_worker_event(sender: str, *, level: int, fields: dict[str, Any], **others: Any) -> None:
+    """``worker_event``, with the fields as they were given."""
+    if logger.isEnabledFor(level):
+        logger.log(level, "%s", line(sender, fields))
+
+
+def line(event: str, fields: dict[str, Any]) -> str:
+    """``event=… key=value …`` on one line, whatever the values hold. None and "" are left out."""
+    told = (f"{key}={_value(value)}" for key, value in fields.items() if value not in (None, ""))
+    return " ".join((f"event={_value(event)}", *told))
+
+
+def _log_job(level: int, event: str, sender: str, fields: dict[str, Any], *more: str) -> None:
+    if logger.isEnabledFor(level):
+        told = {key: fields.get(key) for key in (*KEYWORDS, *more)}
+        job_id = told.pop("job_id")
+        logger.log(level, "%s", line(event, {"job_id": job_id, "job_type": sender, **told}))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if len(text) > LONGEST_VALUE:
+        text = text[: LONGEST_VALUE - 1] + "…"
+    if PLAIN.fullmatch(text):
+        return text
+    return '"' + "".join(_shown(letter) for letter in text) + '"'
+
+
+def _shown(letter: str) -> str:
+    """A line break or another control character in a value must not look like a line of the log."""
+    if letter in '"\\':
+        return "\\" + letter
+    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()

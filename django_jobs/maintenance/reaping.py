@@ -1,0 +1,20 @@
+"""Settle what lost workers held."""
+
+from __future__ import annotations
+
+from ..conf import conf
+from ..lifecycle.announcing import announce
+from ..lifecycle.reaping import BATCH, reap
+from .duty import Duty
+
+
+def reaping_duty() -> Duty:
+    """The duty, as often as ``SWEEP_SECONDS`` says: it bounds how late a takeover can be."""
+    return Duty(name="reaping", every=conf().sweep_seconds, batch=BATCH, run_once=reap_once)
+
+
+def reap_once() -> int:
+    """Settle one batch of abandoned jobs and announce them; return how many."""
+    settled = reap()
+    announce(settled)
+    return len(settled)

@@ -1,0 +1,12 @@
+"""The duties that every worker has."""
+
+from __future__ import annotations
+
+from .duty import Duty
+from .reaping import reaping_duty
+from .retention import retention_duty
+
+
+def default_duties() -> list[Duty]:
+    """All duties, made anew: each remembers for itself where it stopped."""
+    return [reaping_duty(), retention_duty()]

@@ -1,0 +1,73 @@
+"""What the commands for operators share: their errors, and words."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError
+
+from ..conf import conf
+from ..models import Job, Queue
+
+NO_TABLE, NO_COLUMN = "42P01", "42703"
+DATABASE_ERRORS = (DatabaseError, InterfaceError)
+
+
+class OperatorCommand(BaseCommand):
+    """Says what is wrong with the database instead of printing a traceback."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        try:
+            return super().execute(*args, **options)
+        except DATABASE_ERRORS as error:
+            problem = database_problem(error)
+            if problem is None:
+                raise
+            raise CommandError(problem) from error
+
+
+def database_problem(error: Exception) -> str | None:
+    """What an operator can do something about, in one line; None for a fault of the code."""
+    alias = conf().database
+    state = getattr(error.__cause__, "sqlstate", None)
+    if isinstance(error, ProgrammingError):
+        migrate = "manage.py migrate" + ("" if alias == "default" else f" --database={alias}")
+        if state == NO_TABLE:
+            return f"django_jobs has no tables in {alias!r}: run {migrate}"
+        if state == NO_COLUMN:
+            return (
+                f"the tables of django_jobs in {alias!r} are not those of this code: run {migrate}"
+            )
+        return None
+    if not isinstance(error, OperationalError | InterfaceError):
+        return None
+    text = " ".join(str(error).split())
+    away = state is None or state.startswith(("08", "57P", "53300"))
+    return f"the database {alias!r} {'does not answer' if away else 'refused'}: {text}"
+
+
+def demand_queue(name: str) -> None:
+    """Raise ``CommandError`` for a misspelt queue. One whose row is gone may still have jobs."""
+    alias = conf().database
+    known = Queue.objects.using(alias)
+    if known.filter(name=name).exists() or Job.objects.using(alias).filter(queue=name).exists():
+        return
+    names = ", ".join(known.values_list("name", flat=True))
+    raise CommandError(f"no queue is named {name!r}; known are: {names}")
+
+
+def operator() -> str:
+    """Who is at the command line: ``deploy@web-1``."""
+    try:
+        user = getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a user without a name, as in some containers
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

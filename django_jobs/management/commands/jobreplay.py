@@ -1,0 +1,119 @@
+"""``manage.py jobreplay``: send dead jobs back to their queues."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from ...api import replay_problem
+from ...conf import conf, seconds_of
+from ...lifecycle import operating
+from ...models import Job, Run
+from ..base import OperatorCommand, counted, demand_queue, operator
+
+BATCH = 500
+SELECTORS = ("queue", "type", "error", "since")
+
+
+class Command(OperatorCommand):
+    """Replay dead jobs, named by id or chosen by a filter."""
+
+    help = (
+        "Send dead jobs back to their queue with their counters at zero; their runs are kept. "
+        "Exits with 1 if any was refused."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="ids of dead jobs")
+        parser.add_argument("--queue", help="dead jobs of this queue")
+        parser.add_argument("--type", metavar="JOB_TYPE", help="dead jobs of this job type")
+        parser.add_argument(
+            "--error", metavar="FINGERPRINT", help="dead jobs whose last run bears this fingerprint"
+        )
+        parser.add_argument(
+            "--since", metavar="WHEN", help="died so long ago at most (2h, 1d), or since a date"
+        )
+        parser.add_argument("--limit", type=int, help="at most so many, the oldest first")
+        parser.add_argument("--reason", default="", help="kept with each job, besides who and when")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="change nothing; -v 2 lists the jobs"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        ids = _chosen(options)
+        done = refused = 0
+        for start in range(0, len(ids), BATCH):
+            report = _replay(ids[start : start + BATCH], options["reason"], options["dry_run"])
+            done += len(report.done)
+            refused += len(report.refused)
+            if options["verbosity"] > 1:
+                named = Job.objects.using(conf().database).filter(pk__in=report.done)
+                for id_, job_type in named.order_by("pk").values_list("pk", "job_type"):
+                    self.stdout.write(f"job {id_} {job_type}")
+            for id_, why in report.refused.items():
+                self.stderr.write(f"job {id_} was refused: {why}")
+        verb = "Would replay" if options["dry_run"] else "Replayed"
+        self.stdout.write(f"{verb} {counted(done, 'job')}.")
+        if refused:
+            was = "was" if refused == 1 else "were"
+            raise CommandError(f"{refused} of {len(ids)} {was} refused")
+
+
+def _replay(ids: list[int], reason: str, dry_run: bool) -> operating.Report:
+    alias, by = conf().database, f"{operator()} (jobreplay)"
+    if not dry_run:
+        return operating.replay(ids, check=replay_problem, by=by, reason=reason)
+    with transaction.atomic(using=alias):
+        report = operating.replay(ids, check=replay_problem, by=by, reason=reason)
+        transaction.set_rollback(True, using=alias)
+    return report
+
+
+def _chosen(options: dict[str, Any]) -> list[int]:
+    limit = options["limit"]
+    if limit is not None and limit < 1:
+        raise CommandError(f"--limit takes 1 or more, not {limit}")
+    filtered = any(options[name] is not None for name in SELECTORS)
+    if options["ids"]:
+        if filtered:
+            raise CommandError("give ids or a filter, not both")
+        return list(dict.fromkeys(options["ids"]))[:limit]
+    if not filtered:
+        raise CommandError("give ids, or at least one of --queue, --type, --error and --since")
+    dead = Job.objects.using(conf().database).dead().order_by("pk")
+    if options["queue"] is not None:
+        demand_queue(options["queue"])
+        dead = dead.filter(queue=options["queue"])
+    if options["type"] is not None:
+        dead = dead.filter(job_type=options["type"])
+    if options["error"] is not None:
+        last = Run.objects.filter(job=OuterRef("pk"), attempt=OuterRef("attempt"))
+        dead = dead.filter(Exists(last.filter(fingerprint=options["error"])))
+    if options["since"] is not None:
+        dead = dead.filter(finished_at__gte=_moment(options["since"]))
+    return list(dead.values_list("pk", flat=True)[:limit])
+
+
+def _moment(text: str) -> Any:
+    """A date as it is given, an age as the database's clock tells it."""
+    try:
+        seconds = seconds_of(text)
+    except ValueError:
+        seconds = None
+    if seconds is not None:
+        return Now() - timedelta(seconds=min(seconds, 1e10))
+    try:
+        moment = parse_datetime(text)
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise CommandError(f"--since takes an age such as 2h or 1d, or a date, not {text!r}")
+    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment

@@ -1,0 +1,119 @@
+"""Run jobs."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, ProgrammingError
+
+from django_jobs import logs
+from django_jobs.conf import conf
+from django_jobs.maintenance.standing import default_duties
+from django_jobs.models import Queue
+from django_jobs.worker.connections import close_everything
+from django_jobs.worker.options import Options, QueueShare, chosen_queues
+from django_jobs.worker.supervisor import Supervisor
+
+
+def positive(text: str) -> float:
+    """A number above zero, for argparse."""
+    number = float(text)
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A number of seconds, 0 or more, for argparse."""
+    return 0.0 if float(text) == 0 else positive(text)
+
+
+def count(text: str) -> int:
+    """A whole number above zero, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+class Command(BaseCommand):
+    """``manage.py jobworker``"""
+
+    help = "Run jobs until told to stop. SIGTERM or SIGINT drains; a second one does not wait."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--queues",
+            help="Queues with their weights, as critical:5,default:1. Default: all queues.",
+        )
+        parser.add_argument(
+            "--strict", action="store_true", help="Serve the queues in the order of listing."
+        )
+        parser.add_argument("--processes", type=count, default=1, help="Worker processes.")
+        parser.add_argument("--threads", type=count, default=4, help="Threads of each process.")
+        parser.add_argument(
+            "--drain-timeout",
+            type=seconds,
+            default=25.0,
+            help="Seconds that running jobs get after the first signal.",
+        )
+        parser.add_argument(
+            "--burst", action="store_true", help="Exit when nothing is ready or due."
+        )
+        parser.add_argument("--lease-seconds", type=positive, help="Default: LEASE_SECONDS.")
+        parser.add_argument("--poll-seconds", type=positive, help="Default: POLL_SECONDS.")
+        parser.add_argument("--max-jobs", type=count, help="Replace a process after so many jobs.")
+        parser.add_argument("--max-rss", type=count, help="Replace a process above so many MB.")
+        parser.add_argument("--name", default="", help="Name of this worker. Default: the host.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not hasattr(os, "fork"):
+            raise CommandError("jobworker needs a system with fork; Windows is not one")
+        level = _log_level(options["verbosity"])
+        logs.to_stderr(level)
+        logs.connect(level)
+        chosen = Options(
+            queues=_queues(options["queues"], options["strict"]),
+            strict=options["strict"],
+            processes=options["processes"],
+            threads=options["threads"],
+            drain_timeout=options["drain_timeout"],
+            burst=options["burst"],
+            lease=options["lease_seconds"] or conf().lease_seconds,
+            beat=_beat(options["lease_seconds"]),
+            poll=options["poll_seconds"] or conf().poll_seconds,
+            max_jobs=options["max_jobs"],
+            max_rss=options["max_rss"],
+            name=options["name"] or socket.gethostname(),
+        )
+        close_everything()
+        code = Supervisor(chosen, default_duties()).run()
+        if code:
+            raise SystemExit(code)
+
+
+def _queues(text: str | None, strict: bool) -> tuple[QueueShare, ...]:
+    try:
+        known = list(Queue.objects.using(conf().database).values_list("name", flat=True))
+        return chosen_queues(text, strict, known)
+    except ValueError as error:
+        raise CommandError(f"--queues: {error}") from None
+    except ProgrammingError:
+        raise CommandError(
+            f"django_jobs has no tables in {conf().database!r}: run manage.py migrate"
+        ) from None
+    except OperationalError as error:
+        raise CommandError(f"the database does not answer: {error}") from None
+
+
+def _beat(lease: float | None) -> float:
+    return lease / 4 if lease is not None else conf().beat_seconds
+
+
+def _log_level(verbosity: int) -> int:
+    return {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)

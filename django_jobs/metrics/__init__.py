@@ -1,0 +1,1 @@
+"""What the system does right now, for people and for monitoring."""

@@ -1,0 +1,166 @@
+"""One request to run a handler with a payload. The row is the truth about it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from ..domain.backoff import Backoff
+from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ..domain.states import FINAL, LIVE, JobState
+from .querysets import DeadLetterManager, JobQuerySet
+from .worker import Worker
+
+
+class JobStatus(models.TextChoices):
+    """Where a job stands; see docs/lifecycle.md for the diagram."""
+
+    WAITING = JobState.WAITING.value, _("waiting")
+    SCHEDULED = JobState.SCHEDULED.value, _("scheduled")
+    BLOCKED = JobState.BLOCKED.value, _("blocked")
+    READY = JobState.READY.value, _("ready")
+    RUNNING = JobState.RUNNING.value, _("running")
+    SUCCEEDED = JobState.SUCCEEDED.value, _("succeeded")
+    DEAD = JobState.DEAD.value, _("dead")
+    CANCELLED = JobState.CANCELLED.value, _("cancelled")
+
+
+class Job(models.Model):
+    """One request to run a handler. Changed by ``django_jobs.lifecycle`` and nothing else."""
+
+    id = models.BigAutoField(primary_key=True)
+    queue = models.CharField(_("queue"), max_length=100)
+    job_type = models.CharField(_("job type"), max_length=200)
+    payload = models.JSONField(_("payload"), default=dict, help_text=_("Arguments by name."))
+    payload_version = models.PositiveSmallIntegerField(_("payload version"), default=1)
+    status = models.CharField(_("status"), max_length=9, choices=JobStatus)
+    priority = models.SmallIntegerField(_("priority"), default=0)
+    rank = models.FloatField(
+        _("rank"), help_text=_("Due time in epoch seconds less the weight of its priority.")
+    )
+    available_at = models.DateTimeField(_("due at"))
+    attempt = models.PositiveIntegerField(_("attempt"), default=0)
+    failures = models.PositiveIntegerField(_("failures"), default=0)
+    crashes = models.PositiveSmallIntegerField(_("crashes in a row"), default=0)
+    max_attempts = models.PositiveIntegerField(_("maximum attempts"), default=5)
+    max_crashes = models.PositiveSmallIntegerField(_("maximum crashes"), default=3)
+    backoff = models.JSONField(_("backoff"), null=True, blank=True)
+    timeout = models.FloatField(_("time-out"), null=True, blank=True)
+    expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
+    worker = models.ForeignKey(
+        Worker,
+        verbose_name=_("worker"),
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        related_name="jobs",
+        db_constraint=False,
+        db_index=False,
+    )
+    claimed_at = models.DateTimeField(_("claimed at"), null=True, blank=True)
+    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+    result = models.JSONField(_("result"), null=True, blank=True)
+    last_error = models.TextField(_("last error"), blank=True, default="")
+    reason = models.TextField(
+        _("reason"), blank=True, default="", help_text=_("Why the job is dead or cancelled.")
+    )
+    idempotency_key = models.CharField(  # noqa: DJ001 — null is no key; a partial index skips it
+        _("idempotency key"), max_length=200, null=True, blank=True
+    )
+    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True, blank=True)
+    replays = models.PositiveIntegerField(_("replays"), default=0)
+    headers = models.JSONField(_("headers"), default=dict, blank=True)
+    created_at = models.DateTimeField(_("created at"))
+
+    objects = JobQuerySet.as_manager()
+
+    deduplicated: bool = False
+    """True on the instance that an enqueue returned instead of making a job of its own."""
+
+    class Meta:
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        permissions = (
+            ("cancel_job", "Can cancel jobs"),
+            ("reprioritize_job", "Can change the priority of jobs"),
+            ("run_job", "Can run scheduled jobs now"),
+            ("replay_job", "Can replay dead jobs"),
+            ("view_job_payload", "Can see payloads and results in full"),
+        )
+        indexes = (
+            models.Index(
+                fields=("queue", "rank", "id"),
+                condition=models.Q(status="ready"),
+                name="django_jobs_ready",
+            ),
+            models.Index(
+                fields=("available_at",),
+                condition=models.Q(status="scheduled"),
+                name="django_jobs_scheduled",
+            ),
+            models.Index(
+                fields=("worker",),
+                condition=models.Q(status="running"),
+                name="django_jobs_running",
+            ),
+            # Dead letters are few and stay; without it their page reads the whole table.
+            models.Index(
+                fields=("id",), condition=models.Q(status="dead"), name="django_jobs_dead"
+            ),
+        )
+        constraints = (
+            models.UniqueConstraint(
+                fields=("queue", "idempotency_key"),
+                condition=models.Q(
+                    idempotency_key__isnull=False,
+                    status__in=("waiting", "scheduled", "blocked", "ready", "running"),
+                ),
+                name="django_jobs_live_key",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(status__in=[state.value for state in JobState]),
+                name="django_jobs_status",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(status="running", worker__isnull=False)
+                | (~models.Q(status="running") & models.Q(worker__isnull=True)),
+                name="django_jobs_worker_iff_running",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY)),
+                name="django_jobs_priority",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.job_type} #{self.pk}"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended: it will not run again unless somebody replays it."""
+        return self.status in FINAL
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the job is still to run or running, and so holds its idempotency key."""
+        return self.status in LIVE
+
+    @property
+    def backoff_rule(self) -> Backoff:
+        """The rule for the delays between its attempts."""
+        return Backoff.from_json(self.backoff)
+
+
+class DeadLetter(Job):
+    """A job that ended without success and will not be tried again by itself."""
+
+    objects: ClassVar[Any] = DeadLetterManager()
+
+    class Meta:
+        proxy = True
+        verbose_name = _("dead letter")
+        verbose_name_plural = _("dead letters")
+        default_permissions = ()

@@ -1,0 +1,162 @@
+"""A named line of jobs and what holds for all jobs in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models.expressions import RawSQL
+from django.utils.translation import gettext_lazy as _
+
+from ..domain.backoff import Backoff
+from ..domain.durations import LONGEST_TIMEOUT
+from ..domain.ranking import AGEING_WEIGHT, STRICT_WEIGHT
+
+QUEUE_NAME = RegexValidator(
+    r"\A[A-Za-z0-9][A-Za-z0-9_.-]*\Z",
+    _("Use letters, digits, dots, hyphens and underscores; start with a letter or digit."),
+)
+
+
+RECENT_SECONDS = 2.0
+
+# Counted back from our own transaction, whose savepoints come after it: what it wrote itself has no
+# age, and must not be remembered beyond a rollback.
+COMMITTED = "age(django_jobs_queue.xmin) > 0"
+
+
+class QueueManager(models.Manager["Queue"]):
+    """Reads and seeds queues."""
+
+    _recent: ClassVar[dict[tuple[str, str], tuple[float, Queue]]] = {}
+
+    def recent(self, name: str, alias: str) -> Queue | None:
+        """The queue as it was at most two seconds ago, so that an enqueue costs one statement.
+
+        What must hold at once, such as a pause, is asked of the row by the claim itself.
+        """
+        found = self._recent.get((alias, name))
+        if found is not None and time.monotonic() - found[0] < RECENT_SECONDS:
+            return found[1]
+        committed = RawSQL(COMMITTED, ())  # noqa: S611 — a constant
+        queue = self.using(alias).filter(name=name).annotate(_committed=committed).first()
+        if queue is not None and queue._committed:
+            self._recent[alias, name] = time.monotonic(), queue
+        return queue
+
+    def forget_recent(self) -> None:
+        """Read each queue anew at its next use."""
+        self._recent.clear()
+
+    def seed(self, configured: Mapping[str, Mapping[str, Any]], alias: str) -> None:
+        """Create the queues of ``DJANGO_JOBS["QUEUES"]`` that do not exist yet.
+
+        A queue that exists is left as it is: from then on the admin owns it.
+        """
+        rows = [Queue.configured(name, options) for name, options in configured.items()]
+        self.using(alias).bulk_create(rows, ignore_conflicts=True)
+
+
+class Queue(models.Model):
+    """A named line. Rows are made from the settings after migrate, then edited in the admin."""
+
+    name = models.CharField(_("name"), max_length=100, unique=True, validators=[QUEUE_NAME])
+    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True, editable=False)
+    paused_reason = models.CharField(
+        _("reason for the pause"), max_length=300, blank=True, default="", editable=False
+    )
+    max_concurrency = models.PositiveIntegerField(
+        _("maximum concurrency"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Jobs of this queue that may run at once on all workers. Empty: no limit."),
+    )
+    max_backlog = models.PositiveIntegerField(
+        _("maximum backlog"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Ready jobs at which enqueueing is refused. Empty: no limit."),
+    )
+    priority_weight = models.FloatField(
+        _("priority weight"),
+        default=AGEING_WEIGHT,
+        validators=[MinValueValidator(0.0)],
+        help_text=_(
+            "Seconds of waiting that one point of priority is worth. 100,000,000 is strict: "
+            "priority always wins."
+        ),
+    )
+    max_attempts = models.PositiveSmallIntegerField(
+        _("attempts"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("For job types that set none themselves. Empty: 5."),
+    )
+    backoff = models.JSONField(
+        _("backoff"),
+        null=True,
+        blank=True,
+        help_text=_("For job types that set none themselves, as Backoff.as_json() gives it."),
+    )
+    timeout = models.FloatField(
+        _("time-out"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0.001), MaxValueValidator(LONGEST_TIMEOUT)],
+        help_text=_("Seconds an attempt may take, for job types that set none. Empty: no limit."),
+    )
+    retention = models.JSONField(
+        _("retention"),
+        null=True,
+        blank=True,
+        help_text=_('Overrides the setting, as {"succeeded": "1d", "dead": "30d"}.'),
+    )
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+
+    objects = QueueManager()
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        ordering = ("name",)
+        permissions = (("pause_queue", "Can pause and resume queues"),)
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(max_concurrency__isnull=True) | models.Q(max_concurrency__gte=1),
+                name="django_jobs_queue_concurrency",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        super().save(*args, **kwargs)
+        Queue.objects.forget_recent()
+
+    @property
+    def paused(self) -> bool:
+        """Whether workers pass this queue by."""
+        return self.paused_at is not None
+
+    @classmethod
+    def configured(cls, name: str, options: Mapping[str, Any]) -> Queue:
+        """The unsaved row for one entry of ``DJANGO_JOBS["QUEUES"]``."""
+        backoff = options.get("backoff")
+        weight = options.get("priority_weight", AGEING_WEIGHT)
+        return cls(
+            name=name,
+            max_concurrency=options.get("max_concurrency"),
+            max_backlog=options.get("max_backlog"),
+            priority_weight=STRICT_WEIGHT if options.get("strict") else weight,
+            max_attempts=options.get("max_attempts"),
+            backoff=backoff.as_json() if isinstance(backoff, Backoff) else backoff,
+            timeout=options.get("timeout"),
+            retention=options.get("retention"),
+        )

@@ -1,0 +1,78 @@
+"""One finished attempt. Written once, by whoever ends the attempt, and never changed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from ..domain.states import RunState
+from .job import Job
+from .worker import Worker
+
+
+class RunOutcome(models.TextChoices):
+    """How an attempt ended."""
+
+    SUCCEEDED = RunState.SUCCEEDED.value, _("succeeded")
+    FAILED = RunState.FAILED.value, _("failed")
+    TIMED_OUT = RunState.TIMED_OUT.value, _("timed out")
+    LOST = RunState.LOST.value, _("lost")
+    SNOOZED = RunState.SNOOZED.value, _("snoozed")
+    CANCELLED = RunState.CANCELLED.value, _("cancelled")
+    RELEASED = RunState.RELEASED.value, _("released")
+
+
+class Run(models.Model):
+    """One finished attempt of a job."""
+
+    id = models.BigAutoField(primary_key=True)
+    # No constraint in the database: it costs a quarter of the throughput (measurements). The
+    # unique pair below is the index.
+    job = models.ForeignKey(
+        Job,
+        verbose_name=_("job"),
+        on_delete=models.CASCADE,
+        related_name="runs",
+        db_constraint=False,
+        db_index=False,
+    )
+    attempt = models.PositiveIntegerField(_("attempt"))
+    outcome = models.CharField(_("outcome"), max_length=9, choices=RunOutcome)
+    worker = models.ForeignKey(
+        Worker,
+        verbose_name=_("worker"),
+        null=True,
+        on_delete=models.DO_NOTHING,
+        related_name="runs",
+        db_constraint=False,
+        db_index=False,
+    )
+    available_at = models.DateTimeField(_("due at"))
+    claimed_at = models.DateTimeField(_("claimed at"))
+    started_at = models.DateTimeField(_("started at"), null=True)
+    finished_at = models.DateTimeField(_("finished at"))
+    error_type = models.CharField(_("error class"), max_length=200, blank=True, default="")
+    error_message = models.TextField(_("error message"), blank=True, default="")
+    traceback = models.TextField(_("traceback"), blank=True, default="")
+    fingerprint = models.CharField(_("fingerprint"), max_length=16, blank=True, default="")
+
+    class Meta:
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        constraints = (
+            models.UniqueConstraint(fields=("job", "attempt"), name="django_jobs_run_attempt"),
+            models.CheckConstraint(
+                condition=models.Q(outcome__in=[state.value for state in RunState]),
+                name="django_jobs_run_outcome",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"#{self.job_id} attempt {self.attempt}: {self.outcome}"
+
+    @property
+    def duration(self) -> timedelta | None:
+        """How long the handler ran; None where the attempt never started."""
+        return self.finished_at - self.started_at if self.started_at else None

@@ -1,0 +1,60 @@
+"""One boot of one worker process."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class WorkerStatus(models.TextChoices):
+    """Where a worker process stands."""
+
+    RUNNING = "running", _("running")
+    DRAINING = "draining", _("draining")
+    STOPPED = "stopped", _("stopped")
+    LOST = "lost", _("lost")
+
+
+ALIVE = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
+
+
+class Worker(models.Model):
+    """One boot of one worker process. A restart makes a new row, so its id fences the old one."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(_("name"), max_length=200)
+    host = models.CharField(_("host"), max_length=200)
+    pid = models.PositiveIntegerField(_("process id"))
+    queues = models.JSONField(_("queues"), default=list)
+    threads = models.PositiveIntegerField(_("threads"), default=1)
+    code_version = models.CharField(_("code version"), max_length=100, blank=True, default="")
+    job_types = models.JSONField(_("known job types"), default=list)
+    status = models.CharField(
+        _("status"), max_length=8, choices=WorkerStatus, default=WorkerStatus.RUNNING
+    )
+    started_at = models.DateTimeField(_("started at"))
+    heartbeat_at = models.DateTimeField(_("last heartbeat"))
+    lease_expires_at = models.DateTimeField(_("lease expires at"))
+    drain_requested_at = models.DateTimeField(_("drain requested at"), null=True, blank=True)
+    stopped_at = models.DateTimeField(_("stopped at"), null=True, blank=True)
+    stop_reason = models.CharField(_("reason of the end"), max_length=300, blank=True, default="")
+
+    class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+        permissions = (("stop_worker", "Can ask workers to drain and stop"),)
+        indexes = (
+            models.Index(
+                fields=("lease_expires_at",),
+                condition=models.Q(status__in=("running", "draining")),
+                name="django_jobs_worker_alive",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.pk}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process had not ended when the row was last written."""
+        return self.status in ALIVE

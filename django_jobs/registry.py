@@ -1,0 +1,70 @@
+"""The handlers that this process knows, by name. A row names one of these and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.utils.module_loading import autodiscover_modules
+
+from .exceptions import UnknownJobType
+
+if TYPE_CHECKING:
+    from .job_types import JobType
+
+_job_types: dict[str, JobType[..., Any]] = {}
+_clashes: list[tuple[str, str, str]] = []
+
+
+def register(job_type: JobType[..., Any]) -> None:
+    """Make a job type known. The first one of a name keeps it; a system check reports the clash."""
+    known = _job_types.get(job_type.name)
+    if known is not None and known.place != job_type.place:
+        _clashes.append((job_type.name, known.place, job_type.place))
+        return
+    _job_types[job_type.name] = job_type
+
+
+def unregister(name: str) -> None:
+    """Forget a job type, as a test does that registered one."""
+    _job_types.pop(name, None)
+    _clashes[:] = [clash for clash in _clashes if clash[0] != name]
+
+
+def find(name: str) -> JobType[..., Any] | None:
+    """The job type of that name, or None."""
+    return _job_types.get(name)
+
+
+def get(name: str) -> JobType[..., Any]:
+    """The job type of that name. Raises :class:`UnknownJobType`, which lists the known ones."""
+    known = _job_types.get(name)
+    if known is None:
+        raise UnknownJobType(
+            f"no job type is named {name!r}; known are: {', '.join(names()) or 'none'}"
+        )
+    return known
+
+
+def names() -> list[str]:
+    """The names of all known job types, sorted."""
+    return sorted(_job_types)
+
+
+def clashes() -> list[tuple[str, str, str]]:
+    """(name, place of the first, place of the second) for names that were declared twice."""
+    return list(_clashes)
+
+
+def autodiscover() -> None:
+    """Import ``jobs.py`` of every installed app."""
+    autodiscover_modules("jobs")
+
+
+def default_name(module: str, function: str) -> str:
+    """``<app_label>.<function>``; outside any app the name of the module's package stands in."""
+    config = apps.get_containing_app_config(module) if apps.apps_ready else None
+    if config is not None:
+        return f"{config.label}.{function}"
+    package = module.rpartition(".")[0] or module
+    return f"{package.rpartition('.')[2]}.{function}"

@@ -1,0 +1,180 @@
+"""A small table in shared memory: which jobs each worker process has in hand right now.
+
+Written by the worker process, read by the supervisor and the heartbeat, also after the worker has
+died: that is how a crash is told from an innocent prefetch, at no statement per job.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+from collections import deque
+from dataclasses import dataclass
+
+HEADER = struct.Struct("=qdii16x")  # worker id, lease valid until, lease lost, has deadlines
+ENTRY = struct.Struct("=qqddiBBBB")  # job, worker, started, deadline, attempt, 4 flags
+FREE, STARTED, FINISHED = 0, 1, 2
+STATE_AT, CANCEL_AT = 36, 37
+"""Offsets in an entry. One writer each: the worker writes state, the heartbeat writes cancel."""
+
+BEAT = struct.Struct("=d")
+
+CAPACITY = 2_048
+"""Entries of one process: more than it ever holds started and not yet settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class InHand:
+    """A job that its process has started and not yet settled. Times of ``time.monotonic()``."""
+
+    index: int
+    job: int
+    worker: int
+    attempt: int
+    started: float
+    deadline: float
+    finished: bool
+    alone: bool
+
+
+class Board:
+    """The table: one :class:`Slot` for each worker process of the tree. Made before any fork."""
+
+    def __init__(self, slots: int, capacity: int = CAPACITY) -> None:
+        size = HEADER.size + capacity * ENTRY.size
+        self._memory = mmap.mmap(-1, BEAT.size + size * slots)
+        self.slots = [
+            Slot(self._memory, BEAT.size + index * size, capacity) for index in range(slots)
+        ]
+
+    @property
+    def beat_at(self) -> float:
+        """When the heartbeat process last came round, of ``time.monotonic()``."""
+        return float(BEAT.unpack_from(self._memory, 0)[0])
+
+    def beat(self) -> None:
+        """Note that the heartbeat process comes round."""
+        BEAT.pack_into(self._memory, 0, time.monotonic())
+
+
+class Slot:
+    """The part of the board that one worker process writes."""
+
+    def __init__(self, memory: mmap.mmap, offset: int, capacity: int) -> None:
+        self._memory = memory
+        self._offset = offset
+        self._first = offset + HEADER.size
+        self._end = self._first + capacity * ENTRY.size
+        self._free = deque(range(self._first, self._end, ENTRY.size))
+
+    @property
+    def worker(self) -> int:
+        """The id of the worker's row; 0 where it has none."""
+        return int(HEADER.unpack_from(self._memory, self._offset)[0])
+
+    @property
+    def lease_until(self) -> float:
+        """Until when the lease is known to hold, of ``time.monotonic()``."""
+        return float(HEADER.unpack_from(self._memory, self._offset)[1])
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether a renewal was refused: the jobs of this worker are on their way to others."""
+        return bool(HEADER.unpack_from(self._memory, self._offset)[2])
+
+    @property
+    def has_deadlines(self) -> bool:
+        """Whether any job with a time-out was ever started here."""
+        return bool(HEADER.unpack_from(self._memory, self._offset)[3])
+
+    def register(self, worker: int, lease_until: float) -> None:
+        """Begin with a new row; 0 for none."""
+        HEADER.pack_into(
+            self._memory, self._offset, worker, lease_until, 0, int(self.has_deadlines)
+        )
+
+    def renewed(self, worker: int, lease_until: float) -> None:
+        """Note a renewal, unless the process has got a new row meanwhile."""
+        if self.worker == worker:
+            struct.pack_into("=d", self._memory, self._offset + 8, lease_until)
+
+    def lose_lease(self, worker: int) -> None:
+        """Note that the renewal of ``worker`` was refused."""
+        if self.worker == worker:
+            struct.pack_into("=i", self._memory, self._offset + 16, 1)
+
+    def may_start(self, worker: int, now: float) -> bool:
+        """Whether a job that was claimed as ``worker`` is still ours to start."""
+        mine, lease_until, lost, _ = HEADER.unpack_from(self._memory, self._offset)
+        return bool(mine == worker and now < lease_until and not lost)
+
+    def start(
+        self, job: int, attempt: int, worker: int, deadline: float = 0.0, alone: bool = False
+    ) -> int:
+        """Put a job in hand; returns its index. ``deadline`` 0 is none."""
+        index = self._free.popleft()
+        ENTRY.pack_into(
+            self._memory,
+            index,
+            job,
+            worker,
+            time.monotonic(),
+            deadline,
+            attempt,
+            STARTED,
+            0,
+            alone,
+            0,
+        )
+        if deadline:
+            struct.pack_into("=i", self._memory, self._offset + 20, 1)
+        return index
+
+    def finish(self, index: int) -> None:
+        """Its handler has ended; only its settle is left."""
+        self._memory[index + STATE_AT] = FINISHED
+
+    def free(self, index: int) -> None:
+        """It is settled."""
+        self._memory[index + STATE_AT] = FREE
+        self._free.append(index)
+
+    def ask_cancel(self, job: int) -> None:
+        """Note that somebody asked to cancel ``job``."""
+        for entry in self.in_hand():
+            if entry.job == job and entry.worker == self.worker:
+                self._memory[entry.index + CANCEL_AT] = 1
+
+    def cancel_asked(self, index: int) -> bool:
+        """Whether somebody asked to cancel the job at ``index``."""
+        return self._memory[index + CANCEL_AT] == 1
+
+    def in_hand(self) -> list[InHand]:
+        """What is started and not settled."""
+        found: list[InHand] = []
+        memory = self._memory[self._first : self._end]
+        for place in range(STATE_AT, len(memory), ENTRY.size):
+            if memory[place] != FREE:
+                at = place - STATE_AT
+                job, worker, started, deadline, attempt, state, _, alone, _ = ENTRY.unpack_from(
+                    memory, at
+                )
+                found.append(
+                    InHand(
+                        self._first + at,
+                        job,
+                        worker,
+                        attempt,
+                        started,
+                        deadline,
+                        state == FINISHED,
+                        bool(alone),
+                    )
+                )
+        return found
+
+    def clear(self) -> None:
+        """Empty the slot for the next process."""
+        self._memory[self._offset : self._end] = bytes(self._end - self._offset)
+        self._free = deque(range(self._first, self._end, ENTRY.size))

@@ -1,0 +1,62 @@
+"""The thread of the heartbeat process that settles what a dead sibling held."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from queue import SimpleQueue
+
+from ..domain.outcomes import Lost, Outcome, Released, TimedOut
+from ..lifecycle import reaping
+from .connections import own_connection, persistent, say
+from .links import Link, Message
+from .settler import tell
+
+
+class Burials:
+    """Takes the supervisor's word of the dead, one after the other, and says when it is done."""
+
+    def __init__(self, link: Link) -> None:
+        self.thread = threading.Thread(target=self._run, name="django_jobs-burials", daemon=True)
+        self._link = link
+        self._waiting: SimpleQueue[Message] = SimpleQueue()
+
+    def add(self, message: Message) -> None:
+        """Settle this one soon."""
+        self._waiting.put(message)
+
+    def _run(self) -> None:
+        own_connection()
+        while True:
+            message = self._waiting.get()
+            try:
+                self._bury(message)
+            except Exception as error:  # what is left of it is for whoever reaps
+                say("burial_failed", logging.ERROR, worker=message["worker"], error=repr(error))
+            self._link.send(verb="buried", worker=message["worker"])
+
+    def _bury(self, message: Message) -> None:
+        """While the database is away, try for as long as the message says."""
+        worker, reason = message["worker"], message["reason"]
+        outcomes = {
+            int(job): _outcome(kind, reason, seconds)
+            for job, (kind, seconds) in message["outcomes"].items()
+        }
+        until = time.monotonic() + message["patience"]
+        settled = persistent(
+            lambda: reaping.bury(worker, outcomes, reason=reason, status=message["status"]),
+            what="settle what a dead process held",
+            give_up=lambda: time.monotonic() > until,
+        )
+        tell(settled or ())
+
+
+def _outcome(kind: str, reason: str, seconds: float) -> Outcome:
+    match kind:
+        case "lost":
+            return Lost(reason=reason)
+        case "timed_out":
+            return TimedOut(seconds=seconds)
+        case _:
+            return Released(reason=reason)

@@ -1,0 +1,92 @@
+"""The processes of the tree as the supervisor sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+from .board import InHand, Slot
+from .links import Link, Message, describe_exit
+
+QUICK_DEATH = 2.0
+LONGEST_PAUSE = 30.0
+"""A process that lived for less than ``QUICK_DEATH`` seconds twice running is started again after
+a pause that doubles up to this."""
+
+
+@dataclass(slots=True)
+class Child:
+    """A worker process and its place on the board."""
+
+    slot: Slot
+    pid: int = 0
+    link: Link | None = None
+    started: float = 0.0
+    quick_deaths: int = 0
+    start_at: float = 0.0
+    wanted: bool = True
+    killed_for: dict[int, float] = field(default_factory=dict)
+    killed_because: str = ""
+    fenced: bool = False
+    seen_worker: int = 0
+    stale_since: float = 0.0
+
+    def died(self) -> None:
+        """Its process is gone and told of; make the place ready for the next one."""
+        self.pid, self.link = 0, None
+        self.killed_for, self.killed_because, self.fenced = {}, "", False
+        self.seen_worker, self.stale_since = 0, 0.0
+        self.slot.clear()
+
+    def pause_before_restart(self) -> None:
+        """Start it again at once, unless it keeps dying young."""
+        now = time.monotonic()
+        self.quick_deaths = self.quick_deaths + 1 if now - self.started < QUICK_DEATH else 0
+        if self.quick_deaths > 1:
+            self.start_at = now + min(0.5 * 2.0**self.quick_deaths, LONGEST_PAUSE)
+
+    def burial(self, worker: int, in_hand: list[InHand], status: int) -> Message:
+        """What the heartbeat has to know to settle what the dead process held."""
+        reason = self.killed_because or f"its process ended with {describe_exit(status)}"
+        return {
+            "verb": "bury",
+            "worker": worker,
+            "outcomes": {str(entry.job): self._ending_of(entry) for entry in in_hand},
+            "reason": reason,
+        }
+
+    def _ending_of(self, entry: InHand) -> tuple[str, float]:
+        if entry.job in self.killed_for:
+            return "timed_out", self.killed_for[entry.job]
+        # What had finished did not crash it, what runs alone has its own process.
+        if entry.finished or entry.alone or self.killed_because:
+            return "released", 0.0
+        return "lost", 0.0
+
+
+@dataclass(slots=True)
+class Isolated:
+    """A child that runs one job for a worker process."""
+
+    child: Child
+    link: Link
+    index: int
+    job: int
+    end: str = ""
+    reason: str = ""
+
+    def said_settled(self) -> bool:
+        """Whether the child said that its job is settled, before it ended."""
+        try:
+            return self.link.receive(0) is not None
+        except EOFError:
+            return False
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, also to a process that is gone already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,300 @@
+"""The thread that keeps the executor fed: registers, promotes, claims, sleeps until there is
+something to do."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from .. import registry
+from ..lifecycle import claiming, promoting, renewing, settling, surveying
+from ..lifecycle.claiming import START, HeldJob, Place
+from ..lifecycle.waking import THROTTLE_SECONDS
+from .bell import Bell
+from .board import CAPACITY, Slot
+from .boots import boot_of
+from .connections import DATABASE_ERRORS, Deadline, drop_connection, own_connection, persistent, say
+from .executor import Executor
+from .holding import Holding
+from .options import Options
+from .turns import Turns
+
+PREFETCH_SECONDS = 0.5
+"""Work that may wait in this process. What waits here, no idle worker elsewhere can take."""
+
+PREFETCH_LIMIT = 600
+CLAIM_LIMIT = 300
+HELD_LIMIT = CAPACITY - PREFETCH_LIMIT
+
+RESTART_SECONDS = 1.0
+"""How often a claim goes back to the head of its queue, where a job of a long transaction, a
+better priority or a retry may have entered behind our place."""
+
+FIRST_DUE_PAUSE = 0.002
+
+LINGER_SECONDS = 2 * THROTTLE_SECONDS
+
+
+class Claimer:
+    """Claims for one worker process. All of it runs on its own thread and connection."""
+
+    def __init__(self, options: Options, slot: Slot, executor: Executor, holding: Holding) -> None:
+        self.thread = threading.Thread(target=self._run, name="django_jobs-claimer", daemon=True)
+        self.drained = threading.Event()
+        self.draining = False
+        self.deadline = Deadline()
+        self._claimed = self._empty_rounds = 0
+        self._options = options
+        self._slot = slot
+        self._executor = executor
+        self._holding = holding
+        self._bell = Bell()
+        self._hungry = False
+        self._turns = Turns(options.queues, options.strict)
+        self._names = [share.name for share in options.queues]
+        self._promising = set(self._names)
+        self._places: dict[str, Place] = {}
+        self._restarted = self._oldest_unstarted = 0.0
+        self._limited: frozenset[str] = frozenset()
+        self._look_at, self._due_at = 0.0, float("inf")
+        self._due_pause = FIRST_DUE_PAUSE
+        self._count_at = time.monotonic() + options.lease
+
+    def wake(self, queue: str | None = None) -> None:
+        """There may be something to claim, in ``queue`` or in any."""
+        self._promising.update(self._names if queue is None else (queue,))
+        self._bell.ring()
+
+    def hungry(self) -> None:
+        """The executor has room. Cheap where the claimer is not waiting for it."""
+        if self._hungry:
+            self._bell.ring()
+
+    def drain(self) -> None:
+        """Claim no more and give back what has not started."""
+        self.draining = True
+        self._bell.ring()
+
+    def _run(self) -> None:
+        own_connection()
+        self._register()
+        while not self.draining:
+            self._hungry = False
+            if self._slot.lease_lost:
+                self._begin_again()
+            pause = persistent(
+                self._guarded_round,
+                what="claim",
+                give_up=lambda: self.draining,
+                deadline=self.deadline,
+            )
+            if pause is None or pause <= 0:
+                continue
+            self._bell.sleep(pause)
+        self._give_back_unstarted()
+        persistent(
+            lambda: renewing.mark_draining([self._slot.worker]),
+            what="show the drain",
+            give_up=lambda: True,
+        )
+        drop_connection()
+        self.drained.set()
+
+    def _guarded_round(self) -> float:
+        if time.monotonic() >= self._count_at:
+            self._give_back_unknown()
+            self._count_at = time.monotonic() + self._options.lease
+        try:
+            return self._round()
+        except DATABASE_ERRORS:
+            self._count_at = 0.0  # a claim may have been made whose answer never came
+            raise
+
+    def _give_back_unknown(self) -> None:
+        """Return jobs that are this worker's in the table and nowhere in this process: the answer
+        to their claim was lost, and its lease would be renewed for ever."""
+        worker = self._slot.worker
+        held = claiming.held_by(worker)
+        unknown = [(job.id, job.attempt) for job in held if job.id not in self._holding]
+        if unknown:
+            given = settling.give_back(worker, unknown)
+            say("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
+
+    def _round(self) -> float:
+        """Claim what there is room for. Returns how long to sleep, in seconds; 0 to go on."""
+        self._return_hoarded()
+        self._hungry = True
+        room = self._room()
+        if room <= 0 or not self._lease_is_safe():
+            return self._options.poll
+        now = time.monotonic()
+        # By time and not only when idle: jobs that come due, and queues whose limit is new, must
+        # not wait for the end of somebody's backlog.
+        looks = now >= self._look_at or now >= self._due_at or not self._promising
+        ready = self._look_around(now) if looks else frozenset()
+        taken = self._claim_all(self._turns.order(self._promising), room)
+        if taken >= room:
+            return 0.0
+        if taken:
+            self._look_at = 0.0
+            return LINGER_SECONDS
+        if not looks:
+            self._look_at = 0.0  # what promised something has nothing; look before sleeping
+            return 0.0
+        if self._options.burst and self._due_at > now:
+            return self._rest_in_burst(bool(ready))
+        return max(min(self._look_at, self._due_at) - time.monotonic(), 0.001)
+
+    def _look_around(self, now: float) -> frozenset[str]:
+        """One statement says what there is to do, so that an idle worker costs one statement a
+        poll, however many queues it serves. Returns the queues that have something ready."""
+        promoted, queues = promoting.promote() if now >= self._due_at else (0, set())
+        survey = surveying.survey(self._names)
+        self._limited = survey.limited
+        self._look_at = now + self._options.poll
+        due_in = survey.next_due_in
+        if due_in is None:
+            self._due_at = float("inf")
+        elif due_in <= 0 and now >= self._due_at and not promoted:
+            # It came due between the two statements, or somebody has locked it.
+            self._due_at = now + self._due_pause
+            self._due_pause = min(2 * self._due_pause, self._options.poll)
+        else:
+            self._due_at = now + max(due_in, 0.0)
+            self._due_pause = FIRST_DUE_PAUSE
+        ready = survey.ready | (queues & set(self._names))
+        self._promising |= ready
+        return ready
+
+    def _claim_all(self, order: list[str], room: int) -> int:
+        now = time.monotonic()
+        if now - self._restarted > RESTART_SECONDS:
+            self._restarted = now
+            self._places.clear()
+        taken, behind_limited = 0, False
+        for queue in order:
+            most = min(room - taken, CLAIM_LIMIT)
+            limited = queue in self._limited
+            if limited:
+                # Its running jobs are counted in the whole fleet, so none is held for later than
+                # the next free thread.
+                most = min(most, self._options.threads - self._holding.count_in(self._limited))
+            elif self._options.strict and behind_limited:
+                # What is read ahead from here would stand before the next job of that queue.
+                most = min(most, self._options.threads - len(self._holding))
+            behind_limited = behind_limited or limited
+            if most <= 0:
+                continue
+            jobs = self._claim(queue, most, limited)
+            taken += len(jobs)
+            self._hand_over(jobs)
+        return taken
+
+    def _claim(self, queue: str, limit: int, limited: bool) -> list[HeldJob]:
+        # Before the claim: a call that comes during it counts.
+        self._promising.discard(queue)
+        jobs = claiming.claim(
+            queue,
+            worker=self._slot.worker,
+            job_types=registry.names(),
+            limit=limit,
+            after=self._places.get(queue, START),
+            limited=limited,
+        )
+        if len(jobs) < limit:
+            self._places.pop(queue, None)
+        else:
+            self._promising.add(queue)
+            self._places[queue] = jobs[-1].place
+        return jobs
+
+    def _hand_over(self, jobs: list[HeldJob]) -> None:
+        if not jobs:
+            return
+        if self._executor.jobs.empty():
+            self._oldest_unstarted = time.monotonic()
+        self._claimed += len(jobs)
+        self._holding.add(jobs)
+        for job in jobs:
+            self._executor.jobs.put(job)
+
+    def _room(self) -> int:
+        """How many jobs to claim now."""
+        able = self._executor.unstuck(PREFETCH_SECONDS)
+        pace = self._executor.pace.seconds
+        ahead = 0
+        if pace is not None and able:
+            ahead = min(int(able * PREFETCH_SECONDS / max(pace, 1e-6)), PREFETCH_LIMIT)
+            if ahead < able:
+                ahead = 0  # a job that takes the half second is not worth holding
+        self._executor.refill_below = ahead // 2
+        # Counted from what is held, and not from idle threads: a job just taken by a thread that
+        # does not yet count as busy would be claimed for twice.
+        held = len(self._holding)
+        if ahead and self._executor.jobs.qsize() > ahead // 2:
+            return 0
+        room = min(self._options.threads + ahead, HELD_LIMIT) - held
+        if self._options.max_jobs is not None:
+            room = min(room, self._options.max_jobs - self._claimed)
+        return room
+
+    def _return_hoarded(self) -> None:
+        """Give back what has waited here too long, because slow jobs came before it."""
+        if self._executor.jobs.empty():
+            self._oldest_unstarted = time.monotonic()
+            return
+        waited = time.monotonic() - self._oldest_unstarted
+        if waited > PREFETCH_SECONDS and self._executor.unstuck(PREFETCH_SECONDS) == 0:
+            self._give_back_unstarted()
+
+    def _give_back_unstarted(self) -> None:
+        unstarted = self._executor.take_unstarted()
+        if not unstarted:
+            return
+        worker = self._slot.worker
+        held = [(job.id, job.attempt) for job in unstarted if job.worker == worker]
+        persistent(
+            lambda: settling.give_back(worker, held),
+            what="give back",
+            give_up=lambda: not self._lease_is_safe(),
+        )
+        self._claimed -= self._holding.remove_all(unstarted)
+
+    def _lease_is_safe(self) -> bool:
+        """Whether a claim made now would still be ours when it is written."""
+        margin = min(1.0, self._options.lease / 10)
+        return time.monotonic() < self._slot.lease_until - margin and not self._slot.lease_lost
+
+    def _rest_in_burst(self, ready: bool) -> float:
+        """Nothing was claimed: drain once nothing is held either. What is still ready is not for
+        this process (unknown types, a paused queue); it is tried once more all the same."""
+        self._look_at = 0.0
+        if self._holding:
+            self._empty_rounds = 0
+            return 0.05
+        self._empty_rounds += 1
+        if not ready or self._empty_rounds > 1:
+            self.draining = True
+        return 0.0
+
+    def _begin_again(self) -> None:
+        """The lease was lost: what was held is on its way to others. Go on as a new worker."""
+        held = len(self._holding)
+        say("lease_lost", logging.WARNING, worker=self._slot.worker, held=held)
+        self._claimed -= self._holding.remove_all(self._executor.take_unstarted())
+        self._register()
+
+    def _register(self) -> None:
+        asked_at = time.monotonic()
+        boot = boot_of(self._options, self._names)
+
+        def register() -> int:
+            nonlocal asked_at
+            asked_at = time.monotonic()
+            return renewing.register(boot)
+
+        worker = persistent(register, what="register", give_up=lambda: self.draining)
+        if worker is not None:
+            self._slot.register(worker, asked_at + self._options.lease)
+            say("worker_started", logging.INFO, worker=worker, pid=boot.pid, queues=self._names)

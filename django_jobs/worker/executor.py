@@ -1,0 +1,171 @@
+"""The threads that run handlers."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from .. import registry
+from ..domain.outcomes import Outcome
+from ..exceptions import LeaseLost
+from ..lifecycle.claiming import HeldJob
+from ..lifecycle.settling import Ending, Settled
+from . import attempt
+from .board import Slot
+from .connections import HandlerConnections, say
+from .failures import StopHandler
+from .loop import HandlerLoop
+
+NOTHING_LEFT = None
+"""In place of an outcome: the attempt was settled by its own child, or is not ours any more."""
+
+Isolate = Callable[[HeldJob, int], Outcome | None]
+
+SLOW_WEIGHT, FAST_WEIGHT = 0.5, 0.02
+"""How fast the estimate of a job's duration follows: quickly up, so that slow jobs are not
+hoarded; slowly down, so that a few fast ones between them do not start the hoarding again."""
+
+
+class Pace:
+    """How long jobs take here lately, in seconds; what the prefetch is sized by."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+
+    def saw(self, seconds: float) -> None:
+        """Learn from one job."""
+        if self.seconds is None:
+            self.seconds = seconds
+        else:
+            weight = SLOW_WEIGHT if seconds > self.seconds else FAST_WEIGHT
+            self.seconds += weight * (seconds - self.seconds)
+
+
+class Executor:
+    """``threads`` threads that take held jobs from one queue and hand their endings on."""
+
+    def __init__(
+        self,
+        threads: int,
+        slot: Slot,
+        *,
+        done: Callable[[Ending, int], None],
+        settled_itself: Callable[[Settled, int], None],
+        let_go: Callable[[HeldJob, int | None], None],
+        hungry: Callable[[], None],
+        isolate: Isolate,
+    ) -> None:
+        self.jobs: SimpleQueue[HeldJob] = SimpleQueue()
+        self.pace = Pace()
+        self.loop = HandlerLoop()
+        self.stopping = False
+        self.refill_below = 0
+        self._slot = slot
+        self._done = done
+        self._settled_itself = settled_itself
+        self._let_go = let_go
+        self._hungry = hungry
+        self._isolate = isolate
+        self._running: dict[int, tuple[HeldJob, float]] = {}
+        self._threads = [
+            threading.Thread(target=self._work, name=f"django_jobs-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def unstuck(self, slow: float) -> int:
+        """Threads that are not in a job for more than ``slow`` seconds."""
+        since = time.monotonic() - slow
+        running = list(self._running.values())
+        return len(self._threads) - sum(1 for _, started in running if started < since)
+
+    def take_unstarted(self) -> list[HeldJob]:
+        """Take back what no thread has begun."""
+        taken: list[HeldJob] = []
+        while not self.jobs.empty():
+            try:
+                job = self.jobs.get_nowait()
+            except Empty:  # a thread was faster
+                break
+            taken.append(job)
+        return taken
+
+    def raise_stop(self) -> None:
+        """Raise a stop in every handler that still runs. Code in C is out of its reach; whoever
+        calls this is about to kill the process."""
+        self.stopping = True
+        self.loop.stop_all()
+        for thread_id in list(self._running):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread_id), ctypes.py_object(StopHandler)
+            )
+
+    def _work(self) -> None:
+        connections = HandlerConnections()
+        thread_id = threading.get_ident()
+        while True:
+            job = self.jobs.get()
+            if self.jobs.qsize() <= self.refill_below:
+                self._hungry()
+            started = time.monotonic()
+            if not self._slot.may_start(job.worker, started):
+                self._let_go(job, None)  # others may have it by now, or will be given it back
+                continue
+            self._running[thread_id] = job, started
+            try:
+                self._make(job, started, connections)
+            finally:
+                self._running.pop(thread_id, None)
+
+    def _make(self, job: HeldJob, started: float, connections: HandlerConnections) -> None:
+        job_type = registry.find(job.job_type)
+        alone = job.is_suspect or (job_type is not None and job_type.isolated)
+        deadline = 0.0 if job.timeout is None else started + job.timeout
+        if job_type is not None and job_type.is_async and deadline and not alone:
+            deadline += 2.0  # the loop stops it in time; this is for one that will not stop
+        index = self._slot.start(job.id, job.attempt, job.worker, deadline, alone)
+        if alone:
+            outcome: Outcome | Settled | None = self._isolate(job, index)
+        else:
+            outcome = self._call(job, index, started, connections)
+        if outcome is NOTHING_LEFT:
+            self._let_go(job, index)
+            return
+        finished = time.monotonic()
+        self._slot.finish(index)
+        self.pace.saw(finished - started)
+        if isinstance(outcome, Settled):
+            self._settled_itself(outcome, index)
+            return
+        cancelled = self._slot.cancel_asked(index)
+        self._done(
+            Ending(job, outcome, started=started, finished=finished, cancel_requested=cancelled),
+            index,
+        )
+
+    def _call(
+        self, job: HeldJob, index: int, started: float, connections: HandlerConnections
+    ) -> Outcome | Settled | None:
+        slot = self._slot
+
+        def should_stop() -> bool:
+            return self.stopping or slot.cancel_asked(index) or slot.worker != job.worker
+
+        try:
+            connections.prepare()
+            return attempt.make(
+                job, should_stop=should_stop, run_async=self.loop.run, started=started
+            )
+        except LeaseLost as lost:
+            say("lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost))
+            return NOTHING_LEFT
+        finally:
+            connections.clean()

@@ -1,0 +1,117 @@
+"""From the exception that ended a handler to an outcome."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from ..domain.durations import as_seconds
+from ..domain.errors import ErrorReport, text_of
+from ..domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
+from ..exceptions import Cancel, Discard, Retry, Snooze
+from ..job_types import JobType
+
+SOON = {"40001", "40P01"}
+"""SQLSTATEs of a serialization failure and a deadlock: whoever lost the race may try again soon."""
+
+
+class StopHandler(BaseException):
+    """Raised in a handler whose worker has no more time to drain."""
+
+
+def outcome_of(error: BaseException, job_type: JobType[..., Any]) -> Outcome:
+    """What becomes of an attempt whose handler raised ``error``.
+
+    Never raises. Exceptions, their attributes and the classes that they are compared with are code
+    of others; where it fails, the attempt is an ordinary failure with backoff.
+    """
+    try:
+        return _chosen_by(error) or _failure(error, job_type)
+    except StopHandler:  # arrived here instead of in the handler
+        return Released(reason="the worker was told to stop")
+    except BaseException:
+        return Failed(error=ErrorReport.of(error))
+
+
+def _chosen_by(error: BaseException) -> Outcome | None:
+    match error:
+        case StopHandler():
+            return Released(reason="the worker was told to stop")
+        case Snooze(seconds=seconds, reason=reason):
+            return Snoozed(seconds=as_seconds(seconds) or 0.0, reason=text_of(reason))
+        case Cancel():
+            return Cancelled(reason=str(error))
+        case Discard():
+            return Failed(error=ErrorReport.of(error), final=True)
+        case Retry(after=after):
+            return Failed(error=ErrorReport.of(error), retry_after=as_seconds(after))
+    return None
+
+
+def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
+    final = isinstance(error, job_type.discard_on) or bool(
+        job_type.retry_on and not isinstance(error, job_type.retry_on)
+    )
+    try:
+        retry_after = _delay_asked(error)
+    except StopHandler:
+        raise
+    except BaseException:  # of a property, or of a client's own headers
+        retry_after = None
+    return Failed(error=ErrorReport.of(error), retry_after=retry_after, final=final)
+
+
+def _delay_asked(error: BaseException) -> float | None:
+    """Seconds that the error itself asks to wait: a ``retry_after`` of its own, an HTTP response's
+    Retry-After header (RFC 9110, 10.2.3), or a lost race in the database."""
+    for link in _chain(error):
+        if getattr(link, "sqlstate", None) in SOON:
+            return random.uniform(0.05, 1.0)  # noqa: S311 — jitter
+    asked = _seconds(getattr(error, "retry_after", None))
+    if asked is not None:
+        return asked
+    for source in (getattr(error, "response", None), error):
+        headers = getattr(source, "headers", None)
+        if headers is not None and hasattr(headers, "get"):
+            asked = _seconds(headers.get("Retry-After"), headers.get("Date"))
+            if asked is not None:
+                return asked
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    for _ in range(10):  # a chain may be a circle
+        if link is None:
+            return
+        yield link
+        link = link.__cause__
+
+
+def _seconds(asked: Any, sent: Any = None) -> float | None:
+    """A number, a timedelta, a moment, or the text of a Retry-After header; None for anything
+    else, so that a broken header falls back to the backoff. ``sent`` is the Date header of the
+    same response: the clock that named the moment is the one to count from."""
+    if isinstance(asked, str):
+        text = asked.strip()
+        if text.isdecimal() and len(text) <= 12:
+            return float(text)
+        asked = _moment(text)
+    if isinstance(asked, datetime):
+        now = _moment(sent) or datetime.now(UTC)
+        asked = (asked if asked.tzinfo else asked.replace(tzinfo=UTC)) - now
+    seconds = None if asked is None else as_seconds(asked)
+    return max(seconds, 0.0) if seconds is not None and math.isfinite(seconds) else None
+
+
+def _moment(text: Any) -> datetime | None:
+    """The moment that a header names. A remote may write anything there."""
+    try:
+        moment = parsedate_to_datetime(text)
+    except Exception:  # OverflowError too, for a year of twenty digits
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,76 @@
+"""The process that renews the leases of its siblings and settles what a dead one held.
+
+It never runs a handler, so no handler can starve it, whatever it does to the GIL. Its main thread
+only beats; burials and duties, which may have to wait for a lock, have threads of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from ..lifecycle import renewing
+from . import burials, duties
+from .board import Board
+from .connections import DATABASE_ERRORS, drop_connection, own_connection, say_rarely
+from .duties import StandingDuty
+from .links import Link
+from .options import Options
+
+LONGEST_ROUND = 1.0
+"""Seconds. The supervisor takes a heartbeat process that has not come round for long for hung."""
+
+
+def run(link: Link, board: Board, options: Options, standing: Sequence[StandingDuty]) -> int:
+    """Beat until the supervisor says quit or is gone."""
+    own_connection()
+    threading.Thread(
+        target=duties.run, args=(standing, options), name="django_jobs-duties", daemon=True
+    ).start()
+    graves = burials.Burials(link)
+    graves.thread.start()
+    beat_at = 0.0
+    while True:
+        board.beat()
+        now = time.monotonic()
+        if now >= beat_at:
+            beat_at = now + (
+                options.beat if _beat(link, board, options) else min(options.beat, 0.5)
+            )
+            board.beat()
+        try:
+            message = link.receive(min(max(beat_at - time.monotonic(), 0.0), LONGEST_ROUND))
+        except EOFError:
+            return 0
+        if message is None:
+            continue
+        if message["verb"] == "quit":
+            return 0
+        if message["verb"] == "bury":
+            graves.add(message)
+
+
+def _beat(link: Link, board: Board, options: Options) -> bool:
+    workers = {slot.worker: slot for slot in board.slots if slot.worker}
+    if not workers:
+        return True
+    try:
+        asked_at = time.monotonic()
+        alive = renewing.renew(list(workers), options.lease)
+        for worker, slot in workers.items():
+            if worker in alive:
+                slot.renewed(worker, asked_at + options.lease)
+            else:
+                slot.lose_lease(worker)
+        for worker, job in renewing.cancels_asked(list(workers)):
+            workers[worker].ask_cancel(job)
+    except DATABASE_ERRORS as error:
+        drop_connection()
+        say_rarely("beat_failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
+        return False
+    for index, slot in enumerate(board.slots):
+        if alive.get(slot.worker):
+            link.send(verb="drain", slot=index)
+    return True

@@ -1,0 +1,188 @@
+"""A worker process: puts claimer, executor, settler and wakeup together and ends them in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import traceback
+from typing import Any
+
+from ..domain.outcomes import Lost, Outcome, Released, TimedOut
+from ..lifecycle import renewing
+from ..lifecycle.claiming import HeldJob
+from .board import Slot
+from .claimer import Claimer
+from .connections import drop_connection, own_connection, persistent, say
+from .executor import NOTHING_LEFT, Executor
+from .failures import StopHandler
+from .holding import Holding
+from .links import CRASHED, Link, Message
+from .options import RECYCLE, Options
+from .settler import Settler
+from .wakeup import Wakeup
+
+CHECK_SECONDS = 1.0
+
+
+class WorkerProcess:
+    """One worker process, from boot to exit."""
+
+    def __init__(self, link: Link, slot: Slot, options: Options) -> None:
+        self._link = link
+        self._slot = slot
+        self._options = options
+        self._waiting: dict[int, tuple[threading.Event, Message]] = {}
+        self._code = 0
+        self._ending = False
+        self._holding = Holding()
+        self._settler = Settler(
+            slot,
+            self._holding,
+            settled=self._settled,
+            give_up=self._gave_up,
+            more_waits=self._more_waits,
+        )
+        self._executor = Executor(
+            options.threads,
+            slot,
+            done=self._settler.add,
+            settled_itself=self._settler.report,
+            let_go=self._settler.let_go,
+            hungry=self._hungry,
+            isolate=self._isolate,
+        )
+        self._claimer = Claimer(options, slot, self._executor, self._holding)
+        self._wakeup = Wakeup([share.name for share in options.queues], self._claimer.wake)
+
+    def run(self) -> int:
+        """Work until told to drain; returns the exit code."""
+        threading.excepthook = _die_of_our_own_fault
+        self._settler.thread.start()
+        self._executor.start()
+        self._claimer.thread.start()
+        if not self._options.burst:
+            self._wakeup.thread.start()
+        checked = time.monotonic()
+        while not self._is_over():
+            try:
+                # Short while ending, so that the exit follows at once upon the last settle.
+                message = self._link.receive(0.02 if self._claimer.draining else CHECK_SECONDS / 4)
+            except EOFError:
+                os._exit(CRASHED)  # the supervisor is gone; the reaper settles what we held
+            if message is not None:
+                self._obey(message)
+            self._claimer.deadline.enforce()
+            self._settler.deadline.enforce()
+            if time.monotonic() - checked > CHECK_SECONDS:
+                checked = time.monotonic()
+                self._recycle_if_due()
+        self._settler.finish()
+        self._settler.thread.join(5)
+        self._deregister()
+        return self._code
+
+    def _is_over(self) -> bool:
+        return self._claimer.drained.is_set() and not self._holding
+
+    def _obey(self, message: Message) -> None:
+        match message["verb"]:
+            case "drain":
+                self._claimer.drain()
+            case "stop":
+                self._executor.raise_stop()
+            case "isolated":
+                waiting = self._waiting.pop(message["index"], None)
+                if waiting is not None:
+                    waiting[1].update(message)
+                    waiting[0].set()
+
+    def _isolate(self, job: HeldJob, index: int) -> Outcome | None:
+        """Have the supervisor fork a child for ``job`` and wait for its end."""
+        ended = threading.Event()
+        answer: Message = {}
+        self._waiting[index] = ended, answer
+        self._link.send(verb="isolate", job=job.id, worker=job.worker, index=index)
+        ended.wait()
+        match answer["end"]:
+            case "settled":
+                return NOTHING_LEFT
+            case "timed_out":
+                return TimedOut(seconds=job.timeout or 0.0)
+            case "released":
+                return Released(reason=answer["reason"])
+            case _:
+                return Lost(reason=f"its process ended with {answer['reason']}")
+
+    def _settled(self) -> None:
+        # Room is counted from what is held, so it is made here, when all that was claimed has run.
+        if self._executor.jobs.qsize() <= self._executor.refill_below:
+            self._claimer.hungry()
+
+    def _hungry(self) -> None:
+        self._claimer.hungry()
+
+    def _more_waits(self) -> bool:
+        return not self._executor.jobs.empty()
+
+    def _gave_up(self) -> bool:
+        """Whether an ending may be dropped: nobody would take it any more."""
+        return self._slot.lease_lost
+
+    def _recycle_if_due(self) -> None:
+        options, claimer = self._options, self._claimer
+        if claimer.draining:
+            return
+        reason = ""
+        if options.max_jobs is not None and self._holding.settled >= options.max_jobs:
+            reason = f"ran {self._holding.settled} jobs"
+        elif options.max_rss is not None and (size := resident_megabytes()) > options.max_rss:
+            reason = f"holds {size} MB"
+        if reason:
+            say("worker_recycled", logging.INFO, worker=self._slot.worker, reason=reason)
+            self._code = RECYCLE
+            claimer.drain()
+
+    def _deregister(self) -> None:
+        worker = self._slot.worker
+        if not worker:
+            return
+        own_connection()
+        until = time.monotonic() + 2
+        persistent(
+            lambda: renewing.end(worker),
+            what="deregister",
+            give_up=lambda: time.monotonic() > until,
+        )
+        drop_connection()
+        self._slot.register(0, 0.0)
+        say("worker_stopped", logging.INFO, worker=worker, settled=self._holding.settled)
+
+
+def run(link: Link, slot: Slot, options: Options) -> int:
+    """Be a worker process."""
+    return WorkerProcess(link, slot, options).run()
+
+
+def resident_megabytes() -> int:
+    """Memory of this process, in MB; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as statm:
+            pages = int(statm.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1_048_576
+
+
+def _die_of_our_own_fault(args: Any) -> None:
+    """A thread of ours ended by an exception. Nothing it held would ever be settled, so the
+    process goes and the supervisor has it buried and replaced. A handler's own thread may fail
+    as it does anywhere."""
+    if args.exc_type is StopHandler:
+        return  # raised a moment after its handler had ended; the process is about to go
+    if args.thread is None or not args.thread.name.startswith("django_jobs-"):
+        threading.__excepthook__(args)
+        return
+    traceback.print_exception(args.exc_type, args.exc_value, args.exc_traceback)
+    os._exit(CRASHED)

@@ -1,0 +1,148 @@
+"""The thread that writes endings: all that piled up while the last write was under way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from ..lifecycle.announcing import announce
+from ..lifecycle.claiming import HeldJob
+from ..lifecycle.salvaging import REFUSALS, settle_apart
+from ..lifecycle.settling import Ending, Settled, settle
+from .board import Slot
+from .connections import (
+    Blocked,
+    Deadline,
+    drop_connection,
+    own_connection,
+    persistent,
+    say,
+    say_rarely,
+)
+from .holding import Holding
+
+BATCH = 500
+
+GATHER = 200
+GATHER_SECONDS = 0.01
+"""While more jobs wait here, a write waits this long for so many endings: a statement costs half a
+millisecond of both processors besides its rows. With nothing waiting, an ending is written at
+once."""
+
+
+class Settler:
+    """Takes endings from any thread and settles them on a connection of its own."""
+
+    def __init__(
+        self,
+        slot: Slot,
+        holding: Holding,
+        *,
+        settled: Callable[[], None],
+        give_up: Callable[[], bool],
+        more_waits: Callable[[], bool],
+    ) -> None:
+        self.thread = threading.Thread(target=self._run, name="django_jobs-settler", daemon=True)
+        self.deadline = Deadline(3.0)
+        self._slot = slot
+        self._holding = holding
+        self._settled = settled
+        self._give_up = give_up
+        self._pending: deque[tuple[Ending, int]] = deque()
+        self._more_waits = more_waits
+        self._something = threading.Event()
+        self._enough = threading.Event()
+        self._finishing = False
+
+    def add(self, ending: Ending, index: int) -> None:
+        """Settle ``ending`` soon; ``index`` is its place on the board."""
+        self._pending.append((ending, index))
+        if not self._something.is_set():
+            self._something.set()
+        if len(self._pending) >= GATHER and not self._enough.is_set():
+            self._enough.set()
+
+    def finish(self) -> None:
+        """Write what is left, then end the thread."""
+        self._finishing = True
+        self._something.set()
+
+    def report(self, one: Settled, index: int) -> None:
+        """Note that an attempt is settled, and tell whoever listens."""
+        self.let_go(one.ending.job, index)
+        tell([one])
+
+    def let_go(self, job: HeldJob, index: int | None) -> None:
+        """The attempt needs nothing more of this process; ``index`` is its place on the board."""
+        if index is not None:
+            self._slot.free(index)
+        self._holding.remove(job.id)
+        self._settled()
+
+    def _run(self) -> None:
+        own_connection()
+        while True:
+            self._something.wait()
+            self._something.clear()
+            while self._pending:
+                if len(self._pending) < GATHER and self._more_waits():
+                    self._enough.clear()
+                    self._enough.wait(GATHER_SECONDS)
+                self._settle_batch()
+            if self._finishing and not self._pending:
+                drop_connection()
+                return
+
+    def _settle_batch(self) -> None:
+        count = min(len(self._pending), BATCH)
+        batch = [self._pending.popleft() for _ in range(count)]
+        try:
+            self._write(batch)
+        except Blocked:
+            # Somebody holds a lock on one of the rows. The others do not wait for it.
+            for one in batch:
+                self._write_or_keep(one)
+
+    def _write_or_keep(self, one: tuple[Ending, int]) -> None:
+        try:
+            self._write([one])
+        except Blocked as blocked:
+            job = one[0].job
+            say_rarely("settle_blocked", logging.WARNING, job_id=job.id, reason=str(blocked))
+            self._pending.append(one)
+
+    def _write(self, batch: Sequence[tuple[Ending, int]]) -> None:
+        endings = [ending for ending, _ in batch]
+        settled = persistent(
+            lambda: settle_readably(endings),
+            what="settle",
+            give_up=self._give_up,
+            deadline=self.deadline,
+        )
+        for ending, index in batch:
+            self._slot.free(index)
+            self._holding.remove(ending.job.id)
+        self._holding.settled += len(batch)
+        self._settled()
+        tell(settled or ())
+
+
+def settle_readably(endings: Sequence[Ending]) -> list[Settled]:
+    """Settle a batch in one statement; where a value in it is refused, one by one, so that it is
+    told of the one job it belongs to."""
+    try:
+        return settle(endings)
+    except REFUSALS:
+        return settle_apart(endings)
+
+
+def tell(settled: Iterable[Settled]) -> None:
+    """Announce what was written, and log what was refused."""
+    for one in settled:
+        if one.decision is None:
+            job = one.ending.job
+            fields = {"job_id": job.id, "attempt": job.attempt, "worker": job.worker}
+            say("lease_lost", logging.WARNING, **fields)
+    announce(settled)

@@ -1,0 +1,262 @@
+"""The root of the tree: signals, restarts, hard time limits. It has one thread, no connection to
+the database, and never runs a handler."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+from .board import InHand
+from .children import Child, Isolated, kill
+from .connections import say
+from .duties import StandingDuty
+from .links import Link, Message, describe_exit
+from .options import FORCED, RECYCLE, Options
+from .tree import Tree
+from .watch import TICK, Watch
+
+STOP_GRACE = 0.5
+"""Seconds from the stop raised in handlers to the kill."""
+
+ORPHANED = "orphaned"
+
+GOODBYE = 2.0
+"""Seconds that the heartbeat gets at the end to settle what was killed."""
+
+
+class Supervisor:
+    """Runs the tree until it is drained. Call :meth:`run` once, in a process without threads."""
+
+    def __init__(self, options: Options, duties: Sequence[StandingDuty] = ()) -> None:
+        self._options = options
+        self._tree = Tree(options, duties)
+        self._watch = Watch(self._tree, options.lease)
+        self._burials: dict[int, Message] = {}
+        self._draining = False
+        self._stop_at = float("inf")
+        self._kill_at = float("inf")
+        self._forced = False
+        self._heart_at = 0.0
+
+    def run(self) -> int:
+        """Start everything, keep it alive, drain on a signal; returns the exit code."""
+        self._tree.catch_signals()
+        gc.freeze()  # children share the pages of what is loaded now
+        say("supervisor_started", logging.INFO, pid=os.getpid(), processes=self._options.processes)
+        while True:
+            now = time.monotonic()
+            self._start_heart(now)
+            self._start_children(now)
+            if self._nothing_left():
+                break
+            self._wait(now)
+            self._bury_the_dead()
+            self._look(time.monotonic())
+        self._say_goodbye()
+        code = FORCED if self._forced else 0
+        say("supervisor_stopped", logging.INFO, pid=os.getpid(), exit_code=code)
+        return code
+
+    def _start_children(self, now: float) -> None:
+        for child in self._tree.children:
+            if child.wanted and not child.pid and not self._draining and now >= child.start_at:
+                self._tree.start(child)
+
+    def _nothing_left(self) -> bool:
+        return not any(child.pid or child.wanted for child in self._tree.children) or (
+            self._draining and not any(child.pid for child in self._tree.children)
+        )
+
+    def _wait(self, now: float) -> None:
+        children = self._tree.children
+        urgent = any(child.slot.has_deadlines for child in children)
+        until = min(
+            [now + (TICK if urgent else 1.0), self._stop_at, self._kill_at]
+            + [child.start_at for child in children if child.wanted and not child.pid]
+            + [self._watch.next_look(child, now) for child in children if child.slot.worker]
+        )
+        for key, _ in self._tree.selector.select(max(until - now, 0.0)):
+            if key.fileobj is self._tree.woken:
+                self._hear_signals()
+            elif isinstance(key.fileobj, Link):
+                self._hear(key.fileobj)
+
+    def _hear_signals(self) -> None:
+        try:
+            numbers = self._tree.woken.recv(4096)
+        except BlockingIOError:
+            return
+        for number in numbers:
+            if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                self._drain(signal.Signals(number).name)
+
+    def _drain(self, why: str) -> None:
+        if self._draining:
+            say("second_signal", logging.WARNING, signal=why)
+            self._kill_all("released by a second signal")
+            return
+        self._draining = True
+        say("draining", logging.INFO, signal=why, timeout=self._options.drain_timeout)
+        self._stop_at = time.monotonic() + self._options.drain_timeout
+        for child in self._tree.children:
+            child.wanted = False
+            if child.link is not None:
+                child.link.send(verb="drain")
+
+    def _hear(self, link: Link) -> None:
+        try:
+            message = link.receive(0)
+        except EOFError:
+            self._tree.forget(link)  # its end is told by waitpid
+            return
+        if message is None:
+            return
+        match message["verb"]:
+            case "buried":
+                self._burials.pop(message["worker"], None)
+            case "drain":
+                self._drain_child(self._tree.children[message["slot"]])
+            case "isolate":
+                self._tree.isolate(link, message)
+
+    def _drain_child(self, child: Child) -> None:
+        if child.wanted and child.link is not None:
+            say("draining", logging.INFO, worker=child.slot.worker, asked="by an operator")
+            child.wanted = False
+            child.link.send(verb="drain")
+
+    def _bury_the_dead(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid in self._tree.isolated:
+                self._isolated_ended(self._tree.isolated.pop(pid), status)
+            elif pid == self._tree.heart:
+                self._heart_died(status)
+            else:
+                for child in self._tree.children:
+                    if child.pid == pid:
+                        self._child_died(child, status)
+
+    def _isolated_ended(self, one: Isolated, status: int) -> None:
+        end = "settled" if one.said_settled() else one.end or "lost"
+        one.link.close()
+        reason = one.reason or describe_exit(status)
+        if end == "lost":
+            say("isolated_job_died", logging.WARNING, job_id=one.job, reason=reason)
+        if one.child.link is not None and end != ORPHANED:
+            one.child.link.send(verb="isolated", index=one.index, end=end, reason=reason)
+
+    def _heart_died(self, status: int) -> None:
+        say("heartbeat_died", logging.ERROR, reason=describe_exit(status))
+        self._tree.close(self._tree.heart_link)
+        self._tree.heart = 0
+        self._heart_at = max(time.monotonic(), self._heart_at + 1.0)  # no fork loop
+
+    def _start_heart(self, now: float) -> None:
+        if self._tree.heart or now < self._heart_at:
+            return
+        self._tree.start_heart()
+        self._heart_at = now
+        for message in self._burials.values():
+            self._send_heart(message)
+
+    def _child_died(self, child: Child, status: int) -> None:
+        self._tree.close(child.link)
+        in_hand = child.slot.in_hand()
+        worker, pid = child.slot.worker, child.pid
+        for isolated_pid, one in list(self._tree.isolated.items()):
+            if one.child is child:
+                one.end = ORPHANED
+                kill(isolated_pid)
+        code = os.waitstatus_to_exitcode(status)
+        if worker:
+            self._bury(child, worker, in_hand, status)
+        because = child.killed_because
+        child.died()
+        # A process that ends in order has closed its row; os._exit(0) in a handler has not.
+        if code == RECYCLE and not worker:
+            child.quick_deaths = 0
+        elif code == 0 and not worker:
+            child.wanted = False
+        else:
+            child.pause_before_restart()
+            if because:
+                say("process_killed", logging.WARNING, pid=pid, worker=worker, reason=because)
+            else:
+                end = describe_exit(status)
+                say("process_died", logging.ERROR, pid=pid, worker=worker, reason=end)
+
+    def _bury(self, child: Child, worker: int, in_hand: list[InHand], status: int) -> None:
+        message = child.burial(worker, in_hand, status) | {
+            "status": "stopped" if self._draining else "lost",
+            "patience": GOODBYE if self._draining else self._options.lease,
+        }
+        self._burials[worker] = message
+        self._send_heart(message)
+
+    def _send_heart(self, message: Message) -> None:
+        if self._tree.heart and self._tree.heart_link is not None:
+            self._tree.heart_link.send(**message)
+
+    def _look(self, now: float) -> None:
+        if now >= self._kill_at:
+            self._kill_all("the time to drain was over")
+        elif now >= self._stop_at:
+            self._stop_all(now)
+        self._watch.look(now)
+
+    def _stop_all(self, now: float) -> None:
+        self._forced = True
+        self._stop_at, self._kill_at = float("inf"), now + STOP_GRACE
+        for one in self._tree.isolated.values():
+            one.link.send(verb="stop")
+        for child in self._tree.children:
+            child.killed_because = child.killed_because or "the time to drain was over"
+            if child.link is not None:
+                child.link.send(verb="stop")
+            for one in self._tree.isolated.values():
+                self._watch.end_isolated(child, one.job, "released", "the worker was told to stop")
+
+    def _kill_all(self, reason: str) -> None:
+        self._forced = True
+        self._stop_at = self._kill_at = float("inf")
+        for child in self._tree.children:
+            if child.pid:
+                child.killed_because = reason
+                kill(child.pid)
+
+    def _say_goodbye(self) -> None:
+        """Let the heartbeat settle what was killed, then end it."""
+        until = time.monotonic() + GOODBYE
+        link = self._tree.heart_link
+        if not self._tree.heart or link is None:  # it died a moment ago; the reaper does its work
+            self._tree.close_all()
+            return
+        while self._burials and time.monotonic() < until:
+            try:
+                message = link.receive(0.1)
+            except EOFError:
+                break
+            if message and message["verb"] == "buried":
+                self._burials.pop(message["worker"], None)
+        link.send(verb="quit")
+        while time.monotonic() < until + 1.0:
+            if os.waitpid(self._tree.heart, os.WNOHANG)[0]:
+                break
+            time.sleep(0.01)
+        else:
+            kill(self._tree.heart)
+            os.waitpid(self._tree.heart, 0)
+        for pid in list(self._tree.isolated):
+            kill(pid)
+            os.waitpid(pid, 0)
+        self._tree.close_all()

@@ -1,0 +1,83 @@
+"""LISTEN for hints that there is work. Polling is underneath and works without."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from django.db import OperationalError, connections
+
+from ..conf import conf
+from ..lifecycle.waking import CHANNEL, NOTIFY
+from .connections import DATABASE_ERRORS, drop_connection, own_connection, say
+
+SELF_TEST_SECONDS = 2.0
+ALIVE_SECONDS = 30.0
+LONGEST_PAUSE = 10.0
+
+
+class Wakeup:
+    """A thread with a connection of its own that calls ``wake`` for each hint about ``queues``."""
+
+    def __init__(self, queues: Collection[str], wake: Callable[[str | None], None]) -> None:
+        self.thread = threading.Thread(target=self._run, name="django_jobs-wakeup", daemon=True)
+        self._worked = False
+        self._queues = frozenset(queues)
+        self._wake = wake
+        self._test = f":test:{os.getpid()}:{random.getrandbits(64)}"
+
+    def _run(self) -> None:
+        own_connection()
+        pause = 0.1
+        while True:
+            try:
+                raw = self._listen()
+                if raw is None:
+                    return
+                pause = 0.1
+                self._wake(None)  # whatever was notified while nobody listened
+                self._hear(raw)
+            except DATABASE_ERRORS:
+                drop_connection()
+                time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 — jitter
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _listen(self) -> Any | None:
+        """A connection that hears what is notified; None if this one never will."""
+        connection = connections[conf().database]
+        with connection.cursor() as cursor:
+            cursor.execute(f"LISTEN {CHANNEL}")
+            cursor.execute(NOTIFY, [CHANNEL, self._test])
+        raw = connection.connection
+        until = time.monotonic() + SELF_TEST_SECONDS
+        while (left := until - time.monotonic()) > 0:
+            for notice in raw.notifies(timeout=left, stop_after=1):
+                if notice.payload == self._test:
+                    self._worked = True
+                    return raw
+        if self._worked:
+            raise OperationalError("a notification to ourselves did not arrive")
+        # A pooler in transaction mode takes LISTEN without an error and never delivers.
+        say(
+            "listen_fails",
+            logging.WARNING,
+            reason="a notification to ourselves did not arrive; is there a pooler in transaction "
+            "mode between? Polling goes on, at its slower pace",
+        )
+        drop_connection()
+        return None
+
+    def _hear(self, raw: Any) -> None:
+        while True:
+            heard = False
+            for notice in raw.notifies(timeout=ALIVE_SECONDS, stop_after=1):
+                heard = True
+                if notice.payload in self._queues:
+                    self._wake(notice.payload)
+            if not heard:  # an idle connection that died says so only when it is used
+                raw.execute("SELECT 1")

@@ -1,0 +1,90 @@
+"""What the demo gives its worker to do."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+from django.db import connection, transaction
+
+from django_jobs.models import Job
+
+from . import jobs
+from .models import Package
+from .receiver import Receiver, Script
+
+WEBHOOKS = 24
+DEMO_LOCK = 0x6A6F6273
+"""Key of the advisory lock that a demo holds on its database; says "jobs" in ASCII."""
+
+
+def take_database() -> bool:
+    """Make this process the only demo on the database while it lives. False if there is one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [DEMO_LOCK])
+        return bool(cursor.fetchone()[0])
+
+
+def forget_earlier_runs() -> None:
+    """Remove the demo's own jobs and index; everything else in the database stays."""
+    with transaction.atomic():
+        Job.objects.filter(job_type__startswith="demo.").delete()
+        Package.objects.all().delete()
+
+
+def enqueue_everything(receiver: Receiver) -> dict[str, Script]:
+    """The index, the webhooks and the one that always fails, in one transaction.
+
+    Returns the script of each delivery.
+    """
+    scripts = list(Script)
+    with transaction.atomic():
+        enqueue_index()
+        deliveries = dict(
+            enqueue_webhook(receiver, scripts[number % len(scripts)]) for number in range(WEBHOOKS)
+        )
+        jobs.always_fails.enqueue()
+    return deliveries
+
+
+def is_under_way() -> bool:
+    """Whether the worker is in the midst of the index."""
+    return Package.objects.exists()
+
+
+def enqueue_killer() -> None:
+    """The one that kills its process. Under way, so that it has neighbours when it does."""
+    jobs.kills_its_process.enqueue()
+
+
+def enqueue_index() -> None:
+    """Index the sources, unless that is already asked for."""
+    jobs.index_installation.using(idempotency_key="index").enqueue()
+
+
+def enqueue_webhook(receiver: Receiver, script: Script) -> tuple[str, Script]:
+    """A delivery to ``receiver``. Returns its id and how it will be answered."""
+    delivery_id = uuid.uuid4().hex
+    jobs.deliver_webhook.enqueue(
+        delivery_id=delivery_id,
+        url=receiver.url(script, delivery_id),
+        body={"event": "order.paid", "delivery": delivery_id},
+    )
+    return delivery_id, script
+
+
+class Trickle:
+    """Work that keeps coming, so that there is something to see."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._rounds = 0
+
+    def enqueue_some(self) -> None:
+        """One round: a few webhooks always, an index and a failure now and then."""
+        self._rounds += 1
+        for _ in range(random.randint(1, 4)):  # noqa: S311 — no secret
+            enqueue_webhook(self._receiver, random.choice(list(Script)))  # noqa: S311
+        if self._rounds % 20 == 0:
+            enqueue_index()
+            jobs.always_fails.enqueue()

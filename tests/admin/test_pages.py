@@ -1,0 +1,293 @@
+"""Lists and pages: there, bounded, readable, whatever is in the rows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_jobs.admin.paginator import CappedPaginator
+from django_jobs.domain.errors import ErrorReport
+from django_jobs.domain.outcomes import Failed, Lost, Succeeded
+from django_jobs.lifecycle import operating, promoting
+from django_jobs.models import DeadLetter, Job, Queue, Run, Worker
+from tests.app.jobs import add, noop
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    enqueue_and_claim,
+    failure,
+    make_dead,
+    run_sql,
+    settle_one,
+)
+
+from .walking import BROKEN_PAYLOADS, Page, change_url, list_url
+
+pytestmark = pytest.mark.django_db
+
+ALL = (Job, DeadLetter, Run, Queue, Worker)
+
+
+def one_of_each_state() -> None:
+    worker = boot_worker("w")
+    make_dead(add, 1, worker=worker)
+    settle_one(enqueue_and_claim(add, 2, worker=worker), Succeeded(result="3"))
+    settle_one(enqueue_and_claim(add, 3, worker=worker), failure())
+    operating.cancel([noop.enqueue().pk])
+    enqueue_and_claim(add, 4, worker=worker)
+    noop.using(delay=500).enqueue()
+    noop.enqueue()
+    operating.pause(["bulk"], reason="mail server is down")
+
+
+def run_again(job: int, worker: int, outcome: Any) -> None:
+    """Let a scheduled job take its next attempt."""
+    operating.run_now([job])
+    (held,) = claim_ready(worker)
+    settle_one(held, outcome)
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_lists_and_pages_answer(page: Page, model: Any) -> None:
+    one_of_each_state()
+    page.text(list_url(model))
+    assert model.objects.count() > 0
+    for row in model.objects.all():
+        page.text(change_url(model, row.pk))
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_pages_without_any_row_answer(page: Page, model: Any) -> None:
+    page.text(list_url(model))
+    page.text(change_url(model, 4711), status=302)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["status=dead", "queue=default", "job_type=app.add", "created=1h", "q=app", "p=99", "o=2.-3"],
+)
+def test_filters_and_wrong_parameters_answer(page: Page, query: str) -> None:
+    one_of_each_state()
+    assert page.client.get(f"{list_url(Job)}?{query}", follow=True).status_code == 200
+
+
+def test_the_status_filter_offers_no_state_that_no_job_enters(page: Page) -> None:
+    offered = page.text(list_url(Job))
+    assert "?status=ready" in offered
+    assert "?status=waiting" not in offered
+    assert "?status=blocked" not in offered
+
+
+def test_the_error_of_an_earlier_attempt_is_not_shown_as_that_of_a_success(page: Page) -> None:
+    held = enqueue_and_claim()
+    settle_one(held, failure("first try"))
+    assert "first try" in page.read(list_url(Job))
+    assert "Last error:" in page.read(change_url(Job, held.id))
+    run_again(held.id, boot_worker(), Succeeded())
+    assert "first try" not in page.read(list_url(Job))
+    text = page.read(change_url(Job, held.id))
+    assert "Last error of an earlier attempt:" in text
+    assert "Last error:" not in text
+
+
+def test_filters_narrow(page: Page) -> None:
+    one_of_each_state()
+    dead = Job.objects.dead().get()
+    listed = page.client.get(list_url(Job) + "?status=dead").context["cl"].result_list
+    assert [job.pk for job in listed] == [dead.pk]
+    for query in ("?finished=1h", "?queue=default", "?job_type=app.add"):
+        listed = page.client.get(list_url(DeadLetter) + query).context["cl"].result_list
+        assert [job.pk for job in listed] == [dead.pk]
+    assert "0 dead letters" in page.read(list_url(DeadLetter) + "?queue=emails")
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_a_list_takes_the_same_queries_for_one_row_and_for_many(
+    page: Page, model: Any, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(12):
+        make_dead(add, number, worker=boot_worker(f"w{number}"))
+    with django_assert_max_num_queries(7):
+        page.text(list_url(model))
+
+
+def test_a_jobs_page_takes_the_same_queries_for_many_runs(
+    page: Page, django_assert_max_num_queries: Any
+) -> None:
+    job = add.using(max_attempts=30).enqueue(1)
+    for number in range(12):
+        run_again(job.pk, boot_worker(f"w{number}"), failure())
+    with django_assert_max_num_queries(14):
+        page.text(change_url(Job, job.pk))
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_no_list_counts_without_a_limit(page: Page, model: Any) -> None:
+    one_of_each_state()
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        page.text(list_url(model))
+        page.text(list_url(model) + "?q=" if model is Job else list_url(model))
+    counts = [query["sql"] for query in captured if "COUNT(" in query["sql"].upper()]
+    assert counts
+    for sql in counts:
+        assert sql.upper().count("COUNT(") <= sql.upper().count("LIMIT"), sql
+
+
+def test_a_list_says_when_there_is_more_than_it_pages_through(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CappedPaginator, "cap", 3)
+    noop.enqueue_many([{}] * 3)
+    assert "There are more than" not in page.read(list_url(Job))
+    noop.enqueue()
+    assert "There are more than 3." in page.read(list_url(Job))
+
+
+def test_payloads_are_not_read_for_a_list(page: Page) -> None:
+    one_of_each_state()
+    with CaptureQueriesContext(connection) as captured:
+        page.text(list_url(Job))
+        page.text(list_url(DeadLetter))
+    selects = [query["sql"] for query in captured if 'FROM "django_jobs_job"' in query["sql"]]
+    assert selects
+    assert not [sql for sql in selects if re.search(r'"(payload|result|headers)"', sql)]
+
+
+@pytest.mark.parametrize("payload", BROKEN_PAYLOADS.values(), ids=BROKEN_PAYLOADS.keys())
+def test_a_payload_that_cannot_be_read_breaks_neither_list_nor_page(
+    page: Page, payload: str
+) -> None:
+    job = make_dead(add, 1)
+    for column in ("payload", "result", "headers", "backoff"):
+        run_sql(f"UPDATE django_jobs_job SET {column} = %s::jsonb WHERE id = %s", [payload, job.pk])
+    for model in (Job, DeadLetter):
+        assert f"#{job.pk}" in page.text(change_url(model, job.pk))
+        assert "cannot be shown" in page.read(change_url(model, job.pk))
+        assert page.text(list_url(model))
+    page.act(DeadLetter, "replay_jobs", job.pk)
+
+
+def test_a_job_whose_payload_cannot_be_read_is_not_replayed(page: Page) -> None:
+    broken, sound = make_dead(add, 1), make_dead(add, 1)
+    payload = BROKEN_PAYLOADS["a number that Python refuses"]
+    run_sql("UPDATE django_jobs_job SET payload = %s::jsonb WHERE id = %s", [payload, broken.pk])
+    message = page.act(DeadLetter, "replay_jobs", broken.pk, sound.pk)
+    assert "1 job was sent back" in message
+    assert f"#{broken.pk}: its payload cannot be read" in message
+
+
+def test_a_payload_too_large_to_mask_is_not_shown(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_jobs.admin.documents.LARGEST", 20)
+    job = add.enqueue(123456789, second=987654321)
+    text = page.read(change_url(Job, job.pk))
+    assert "too large to show: " in text
+    assert "987654321" not in text
+
+
+def test_a_long_payload_is_cut(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_jobs.admin.documents.LONGEST", 20)
+    text = page.read(change_url(Job, add.enqueue(1, second=987654321).pk))
+    assert "cut after 20 of" in text
+    assert "987654321" not in text
+
+
+def test_the_search_finds_numbers_types_and_keys(page: Page) -> None:
+    first = add.using(idempotency_key="order 7").enqueue(1)
+    other = noop.using(idempotency_key="order-8").enqueue()
+
+    def found(text: str) -> list[int]:
+        response = page.client.get(list_url(Job), {"q": text})
+        return [job.pk for job in response.context["cl"].result_list]
+
+    assert found(str(first.pk)) == found(f"#{first.pk}") == [first.pk]
+    assert found(f"{first.pk} {other.pk}") == [other.pk, first.pk]
+    assert found("type:app.noop") == [other.pk]
+    assert found("key:order-8") == [other.pk]
+    assert found(f"key:order-8 {first.pk}") == []
+    assert found("9" * 40) == found("type:") == found("noop") == found("key:nobody's") == []
+
+
+def test_the_timeline_tells_the_whole_story(page: Page) -> None:
+    worker = boot_worker("carol")
+    held = enqueue_and_claim(add, 1, worker=worker)
+    error = ErrorReport(type="ValueError", message="first\nsecond", traceback="Traceback: here")
+    settle_one(held, Failed(error=error))
+    text = page.read(change_url(Job, held.id))
+    assert "carol" in text
+    assert "ValueError" in text
+    assert "Traceback: here" in text
+    assert "Next attempt in" in re.sub(r"<[^>]+>", "", text)
+    run_again(held.id, worker, Lost(reason="SIGKILL"))
+    run_again(held.id, worker, failure("the end", final=True))
+    operating.replay([held.id], check=lambda job: None, reason="mended by <ada>")
+    text = re.sub(r"<[^>]+>", "", page.text(change_url(Job, held.id))).partition("Timeline")[2]
+    outcomes = [text.index(word) for word in ("failed", "lost", "the end", "mended by &lt;ada")]
+    assert outcomes == sorted(outcomes)
+    assert "Waits for a worker" in text
+
+
+def test_the_timeline_says_who_runs_the_job_now(page: Page) -> None:
+    held = enqueue_and_claim(worker=boot_worker("carol"))
+    operating.cancel([held.id])
+    text = " ".join(re.sub(r"<[^>]+>", "", page.read(change_url(Job, held.id))).split())
+    assert f"Attempt 1 on carol #{held.worker} claimed" in text
+    assert "It was asked to cancel." in text
+
+
+def test_the_timeline_says_why_a_ready_job_does_not_run(page: Page) -> None:
+    job = add.using(queue="bulk").enqueue(1)
+    operating.pause(["bulk"])
+    text = page.read(change_url(Job, job.pk))
+    assert "Queue bulk is paused." in text
+    assert "No live worker knows this job type." in text
+    boot_worker()
+    assert "No live worker" not in page.read(change_url(Job, job.pk))
+
+
+def test_a_worker_whose_row_was_removed_is_named_by_its_number(page: Page) -> None:
+    held = enqueue_and_claim()
+    settle_one(held, failure())
+    Worker.objects.all().delete()
+    assert f"worker {held.worker} (removed)" in page.read(change_url(Job, held.id))
+    page.text(change_url(Run, Run.objects.get().pk))
+
+
+def test_only_the_latest_runs_are_shown_and_the_page_says_so(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_jobs.admin.timeline.MOST_RUNS", 2)
+    job, worker = add.enqueue(1), boot_worker()
+    for number in range(3):
+        run_again(job.pk, worker, failure(f"failure number {number}"))
+    text = page.read(change_url(Job, job.pk)).partition("Timeline")[2]
+    assert "Only the latest" in text
+    assert "failure number 0" not in text
+    assert text.index("failure number 1") < text.index("failure number 2")
+
+
+def test_a_run_whose_job_was_removed_is_still_listed(page: Page) -> None:
+    make_dead()
+    run_sql("DELETE FROM django_jobs_job")
+    assert "(the job was removed)" in page.read(list_url(Run))
+
+
+def test_queue_counts_stop_at_a_thousand(page: Page) -> None:
+    noop.enqueue_many([{}] * 1002)
+    noop.using(queue="bulk", delay=90).enqueue()
+    text = page.read(list_url(Queue))
+    assert "1,000+" in text
+    assert f"{list_url(Job)}?queue=bulk&status=scheduled" in text
+    promoting.promote()
+
+
+def test_a_worker_whose_lease_ran_out_is_shown_so(page: Page) -> None:
+    boot_worker(lease=-1)
+    assert "lease expired" in page.read(list_url(Worker))

@@ -1,0 +1,4 @@
+"""Speed, always beside what plain psycopg reaches with the same statements in the same run.
+
+``python -m tests.benchmarks`` runs all sections; see docs/performance.md.
+"""

@@ -1,0 +1,133 @@
+"""How soon a job starts: after its enqueue, and after its due time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from tests.app.jobs import noop
+
+from . import raw
+from .database import empty, fetch, pooled, until, until_all_done
+from .draining import raw_drain
+from .measuring import Figure, percentile, repeat, turns
+from .workers import running_worker
+
+WAITED = """
+SELECT extract(epoch FROM run.started_at - {since})::float8
+FROM django_jobs_run AS run JOIN django_jobs_job AS job ON job.id = run.job_id
+ORDER BY job.id
+"""
+
+LINGERS = 0.06
+"""Longer than a worker lingers after work, so that each job finds it idle."""
+
+FIRST = 5
+"""Pickups that are not counted: connections are opened and statements planned in them."""
+
+
+def in_transaction() -> None:
+    """As a view does it."""
+    with transaction.atomic():
+        noop.enqueue()
+
+
+def in_request() -> None:
+    """The same, and the connection goes back to the pool, as at the end of a request."""
+    in_transaction()
+    connection.close()
+
+
+def pickup(times: int, scale: float) -> list[Figure]:
+    """From the commit of an enqueue to the start of the handler, by an idle worker. The raw
+    partner is a NOTIFY heard on another connection."""
+    count = max(int(200 * scale), 20)
+    kinds: dict[str, tuple[Callable[[], object], AbstractContextManager[None]]] = {
+        "from a pooled connection": (in_request, pooled()),
+        "in a transaction": (in_transaction, nullcontext()),
+        "in autocommit": (noop.enqueue, nullcontext()),
+    }
+    figures = []
+    for name, (enqueue, connected) in kinds.items():
+        medians, slowest, raw_medians, raw_slowest = [], [], [], []
+        with connected:
+            for _ in turns(times):
+                waits = _pickups(enqueue, count)
+                medians.append(percentile(waits, 0.5) * 1_000)
+                slowest.append(percentile(waits, 0.99) * 1_000)
+                waits = raw.notified(count)
+                raw_medians.append(percentile(waits, 0.5) * 1_000)
+                raw_slowest.append(percentile(waits, 0.99) * 1_000)
+        partner = "a bare NOTIFY"
+        figures += [
+            Figure(f"pickup {name}, p50", "ms", medians, raw_medians, partner, "less", "4 ms"),
+            Figure(f"pickup {name}, p99", "ms", slowest, raw_slowest, partner, "less", "10 ms"),
+        ]
+    return figures
+
+
+def _pickups(enqueue: Callable[[], object], count: int) -> list[float]:
+    """From the return of the enqueue, its commit included (how long a commit takes is the disk's
+    affair), on the database's clock."""
+    empty()
+    returned = []
+    with running_worker("--poll-seconds", "5"):
+        for _ in range(FIRST + count):
+            enqueue()
+            returned.append(time.time())
+            time.sleep(LINGERS)
+        until_all_done()
+    before = time.time()
+    ((their_now,),) = fetch("SELECT extract(epoch FROM clock_timestamp())::float8")
+    ahead = their_now - (before + time.time()) / 2
+    started = fetch(
+        "SELECT extract(epoch FROM started_at)::float8 FROM django_jobs_run ORDER BY job_id"
+    )
+    waits = [at - ahead - since for (at,), since in zip(started, returned, strict=True)]
+    return waits[FIRST:]
+
+
+def due(times: int, scale: float) -> list[Figure]:
+    """10,000 jobs due at the same instant: the last start after it; and a lone scheduled job."""
+    count, alone = int(10_000 * scale), max(int(20 * scale), 5)
+    last, raw_last = repeat(times, lambda: _due_at_once(count), lambda: count / raw_drain(count))
+    lone, raw_lone = repeat(
+        times,
+        lambda: percentile(_lone(alone), 0.95) * 1_000,
+        lambda: percentile(raw.late(alone), 0.95) * 1_000,
+    )
+    return [
+        Figure(f"{count:,} due at once, last start", "s", last, raw_last,
+               "plain psycopg, if all were ready", "less", "2 s"),
+        Figure("a lone scheduled job, p95", "ms", lone, raw_lone,
+               "a sleep and a SELECT", "less", "50 ms"),
+    ]  # fmt: skip
+
+
+def _due_at_once(count: int) -> float:
+    empty()
+    with running_worker():
+        instant = timezone.now() + timedelta(seconds=3)
+        noop.using(run_at=instant).enqueue_many({} for _ in range(count))
+        if timezone.now() > instant:
+            raise RuntimeError("the enqueue took longer than the jobs were to wait")
+        until_all_done()
+    waits = [wait for (wait,) in fetch(WAITED.format(since="run.available_at"))]
+    if len(waits) != count or min(waits) < 0:
+        raise RuntimeError("a job started too early, or not once")
+    return max(waits)
+
+
+def _lone(count: int) -> list[float]:
+    empty()
+    unfinished = "SELECT 1 FROM django_jobs_job WHERE finished_at IS NULL LIMIT 1"
+    with running_worker("--poll-seconds", "5"):
+        for _ in range(count):
+            noop.using(delay=0.3).enqueue()
+            until(lambda: not fetch(unfinished))
+    return [wait for (wait,) in fetch(WAITED.format(since="run.available_at"))]

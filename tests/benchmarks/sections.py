@@ -1,0 +1,37 @@
+"""The sections of the benchmark. Each returns figures with their raw partners.
+
+A section takes how often to measure and a scale; 1 is the full size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from .measuring import Figure
+
+Section = Callable[[int, float], list[Figure]]
+
+SECTIONS: dict[str, str] = {
+    "drain": "draining.one_process",
+    "drain_two": "draining.two_processes",
+    "peers": "peers.pgqueuer",
+    "enqueue": "enqueueing.one_by_one",
+    "enqueue_many": "enqueueing.in_bulk",
+    "pickup": "latency.pickup",
+    "due": "latency.due",
+    "sizes": "sizes.beside_many_rows",
+    "snapshot": "sizes.under_a_held_snapshot",
+    "notify": "enqueueing.by_many_clients",
+    "idle": "idling.idle",
+    "slow": "mixing.slow_jobs",
+    "orm": "mixing.orm_handlers",
+}
+"""Names and functions, in the order they are run. The functions need Django, the names do not."""
+
+
+def load(name: str) -> Section:
+    """The section of that name."""
+    module, function = SECTIONS[name].split(".")
+    section: Section = getattr(import_module(f".{module}", __package__), function)
+    return section

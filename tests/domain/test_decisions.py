@@ -1,0 +1,226 @@
+"""Fate: a pure function of facts and outcome, total, and within the diagram of states."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_jobs.domain.backoff import LONGEST_DELAY, Backoff
+from django_jobs.domain.decisions import (
+    LONGEST_RETRY_AFTER,
+    LONGEST_SNOOZE,
+    Decision,
+    Facts,
+    decide,
+)
+from django_jobs.domain.errors import ErrorReport
+from django_jobs.domain.outcomes import (
+    Cancelled,
+    Failed,
+    Lost,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+)
+from django_jobs.domain.states import AFTER_RUNNING, FINAL, JobState, RunState
+
+NOW = 1_800_000_000.0
+ERROR = ErrorReport.plain("ValueError", "boom")
+RUN_OF = {
+    Succeeded: RunState.SUCCEEDED,
+    Failed: RunState.FAILED,
+    TimedOut: RunState.TIMED_OUT,
+    Lost: RunState.LOST,
+    Snoozed: RunState.SNOOZED,
+    Cancelled: RunState.CANCELLED,
+    Released: RunState.RELEASED,
+}
+
+any_float = st.floats(allow_nan=True, allow_infinity=True)
+junk = st.none() | st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8))
+facts = st.builds(
+    Facts,
+    failures=st.integers(0, 50),
+    crashes=st.integers(0, 5),
+    max_attempts=st.integers(1, 50),
+    max_crashes=st.integers(1, 5),
+    backoff=junk | st.just(Backoff.fixed(10).as_json()),
+    expires_at=st.none() | st.floats(NOW - 1e6, NOW + 1e6),
+    cancel_requested=st.booleans(),
+)
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Succeeded, result=st.none() | st.just("1")),
+    st.builds(Failed, error=st.just(ERROR), retry_after=st.none() | any_float, final=st.booleans()),
+    st.builds(TimedOut, seconds=any_float),
+    st.builds(Lost, reason=st.text(max_size=20)),
+    st.builds(Snoozed, seconds=any_float, reason=st.text(max_size=20)),
+    st.builds(Cancelled, reason=st.text(max_size=20)),
+    st.builds(Released, reason=st.text(max_size=20)),
+)
+
+
+def some_facts(**changes: object) -> Facts:
+    plain = {"failures": 0, "crashes": 0, "max_attempts": 5, "max_crashes": 3}
+    return Facts(**{**plain, **changes})  # type: ignore[arg-type]
+
+
+@given(facts, outcomes)
+def test_every_outcome_has_a_fate_within_the_diagram(facts: Facts, outcome: Outcome) -> None:
+    decision = decide(facts, outcome, NOW)
+    assert decision.run == RUN_OF[type(outcome)]
+    assert decision.status in AFTER_RUNNING[decision.run]
+
+
+@given(facts, outcomes)
+def test_a_delay_is_given_exactly_when_the_job_is_put_off_and_is_bounded(
+    facts: Facts, outcome: Outcome
+) -> None:
+    delay = decide(facts, outcome, NOW).delay
+    scheduled = decide(facts, outcome, NOW).status == JobState.SCHEDULED
+    assert (delay is not None) == scheduled
+    if delay is not None:
+        assert math.isfinite(delay)
+        assert 0 <= delay <= LONGEST_DELAY
+
+
+@given(facts, outcomes)
+def test_failures_never_shrink_and_grow_by_one_for_failures_only(
+    facts: Facts, outcome: Outcome
+) -> None:
+    grown = decide(facts, outcome, NOW).failures - facts.failures
+    assert grown == (1 if isinstance(outcome, Failed | TimedOut) else 0)
+
+
+@given(facts, outcomes)
+def test_crashes_grow_by_a_loss_and_are_forgotten_only_where_the_process_lived(
+    facts: Facts, outcome: Outcome
+) -> None:
+    crashes = decide(facts, outcome, NOW).crashes
+    if isinstance(outcome, Lost):
+        assert crashes == facts.crashes + 1
+    elif isinstance(outcome, Released | Cancelled):
+        assert crashes == facts.crashes
+    else:
+        assert crashes == 0
+
+
+@given(facts, outcomes)
+def test_a_success_stands_and_any_other_end_of_a_cancelled_job_is_cancelled(
+    facts: Facts, outcome: Outcome
+) -> None:
+    decision = decide(facts, outcome, NOW)
+    if isinstance(outcome, Succeeded):
+        assert decision.status == JobState.SUCCEEDED
+        assert decision.result == outcome.result
+    elif facts.cancel_requested:
+        assert decision.status == JobState.CANCELLED
+
+
+@given(facts, outcomes)
+def test_whoever_ends_dead_or_cancelled_is_told_why(facts: Facts, outcome: Outcome) -> None:
+    decision = decide(facts, outcome, NOW)
+    assert bool(decision.reason) == (decision.status in FINAL - {JobState.SUCCEEDED})
+
+
+@given(facts, st.booleans(), st.none() | any_float)
+def test_a_failure_is_dead_exactly_when_a_rule_says_so(
+    facts: Facts, final: bool, retry_after: float | None
+) -> None:
+    outcome = Failed(error=ERROR, retry_after=retry_after, final=final)
+    decision = decide(facts, outcome, NOW, spread=lambda: 0.0)
+    if facts.cancel_requested:
+        return
+    spent = facts.failures + 1 >= facts.max_attempts
+    if final or spent:
+        assert decision.status == JobState.DEAD
+    elif facts.expires_at is None:
+        assert decision.status == JobState.SCHEDULED
+    elif decision.status == JobState.SCHEDULED:
+        assert NOW + (decision.delay or 0) < facts.expires_at
+    else:
+        assert "maximum age" in decision.reason
+
+
+@given(facts, outcomes)
+def test_release_and_snooze_burn_nothing(facts: Facts, outcome: Outcome) -> None:
+    if isinstance(outcome, Released | Snoozed):
+        decision = decide(facts, outcome, NOW)
+        assert decision.failures == facts.failures
+        assert decision.crashes <= facts.crashes
+    if isinstance(outcome, Released) and not facts.cancel_requested:
+        assert decision.status == JobState.READY
+
+
+@pytest.mark.parametrize(
+    "asked, given",
+    [
+        (None, 10.0),
+        (0, 0.0),
+        (30.5, 30.5),
+        (-5, 0.0),
+        (float("-inf"), 0.0),
+        (float("inf"), LONGEST_RETRY_AFTER),
+        (float("nan"), LONGEST_RETRY_AFTER),
+        (10 * LONGEST_RETRY_AFTER, LONGEST_RETRY_AFTER),
+    ],
+)
+def test_a_delay_that_was_asked_for_overrides_the_backoff_within_bounds(
+    asked: float | None, given: float
+) -> None:
+    facts = some_facts(backoff=Backoff.fixed(10).as_json())
+    assert decide(facts, Failed(error=ERROR, retry_after=asked), NOW).delay == given
+
+
+@pytest.mark.parametrize(
+    "asked, given",
+    [(5, 5.0), (-1, 0.0), (float("nan"), LONGEST_SNOOZE), (float("inf"), LONGEST_SNOOZE)],
+)
+def test_a_snooze_is_bounded(asked: float, given: float) -> None:
+    assert decide(some_facts(), Snoozed(seconds=asked), NOW).delay == given
+
+
+def test_the_backoff_grows_with_the_failures() -> None:
+    rule = Backoff.linear(10, jitter=0).as_json()
+    delays = [
+        decide(some_facts(failures=count, backoff=rule), Failed(error=ERROR), NOW).delay
+        for count in range(3)
+    ]
+    assert delays == [10, 20, 30]
+
+
+def test_a_poison_pill_is_dead_at_its_third_crash_and_not_before() -> None:
+    def after(crashes: int) -> Decision:
+        return decide(some_facts(crashes=crashes), Lost(reason="SIGSEGV"), NOW)
+
+    assert [after(0).status, after(1).status] == [JobState.READY, JobState.READY]
+    assert after(2).status == JobState.DEAD
+    assert after(2).reason == "killed its worker 3 times: SIGSEGV"
+    assert after(2).failures == 0
+
+
+def test_a_time_out_counts_as_a_failure_and_says_how_long_it_had() -> None:
+    decision = decide(some_facts(), TimedOut(seconds=2.5), NOW)
+    assert decision.failures == 1
+    assert decision.error is not None
+    assert decision.error.summary == "TimedOut: ran longer than its 2.5 s"
+
+
+@pytest.mark.parametrize(
+    "seconds, told",
+    [
+        (2.99995, "3"),
+        (600.0, "600"),
+        (0.5, "0.5"),
+        (0.00100004, "0.001"),
+        (1e7 + 0.0001, "10000000"),
+    ],
+)
+def test_a_time_out_is_told_as_it_was_declared(seconds: float, told: str) -> None:
+    decision = decide(some_facts(), TimedOut(seconds=seconds), NOW)
+    assert decision.error is not None
+    assert decision.error.message == f"ran longer than its {told} s"

@@ -1,0 +1,169 @@
+"""Errors: readable, bounded and storable, whatever the exception is."""
+
+from __future__ import annotations
+
+import time
+from typing import NoReturn
+
+import pytest
+from django.db import IntegrityError, transaction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_jobs.domain.errors import (
+    MAX_MESSAGE,
+    MAX_TRACEBACK,
+    ErrorReport,
+    clean,
+    cut,
+    without_detail,
+)
+from django_jobs.models import Queue
+from tests.factories import run_sql
+
+
+class Unspeakable(Exception):
+    """Its text cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def caught(error: BaseException) -> BaseException:
+    """``error``, raised here and caught."""
+    try:
+        raise error
+    except BaseException as same:
+        return same
+
+
+def test_a_report_names_the_class_the_message_and_the_place() -> None:
+    report = ErrorReport.of(caught(ValueError("no such order")))
+    assert report.type == "ValueError"
+    assert report.message == "no such order"
+    assert "in caught" in report.traceback
+    assert report.summary == "ValueError: no such order"
+
+
+def test_a_class_outside_builtins_is_named_with_its_module() -> None:
+    assert ErrorReport.of(Unspeakable()).type == "tests.domain.test_errors.Unspeakable"
+
+
+def test_an_error_whose_text_cannot_be_made_is_reported_all_the_same() -> None:
+    report = ErrorReport.of(caught(Unspeakable()))
+    assert report.message == "(the error's own text could not be made: RuntimeError)"
+    assert report.fingerprint
+
+
+def test_chains_that_bite_their_tail_and_groups_are_reported() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert "second" in ErrorReport.of(first).traceback
+    assert "inner" in ErrorReport.of(ExceptionGroup("outer", [KeyError("inner")])).traceback
+
+
+def test_a_huge_message_is_cut_to_its_head_and_tail_in_good_time() -> None:
+    started = time.monotonic()
+    report = ErrorReport.of(caught(ValueError("head" + "x" * 20_000_000 + "tail")))
+    assert time.monotonic() - started < 5
+    assert len(report.message) <= MAX_MESSAGE
+    assert len(report.traceback) <= MAX_TRACEBACK
+    assert report.message.startswith("head")
+    assert report.message.endswith("tail")
+    assert "characters left out" in report.message
+
+
+@given(st.text(st.characters(), max_size=500))
+def test_a_summary_is_one_line_of_at_most_300_characters(message: str) -> None:
+    summary = ErrorReport.plain("Strange", message).summary
+    assert len(summary) <= 300
+    assert len(summary.splitlines()) == 1
+
+
+def test_the_summary_of_a_long_line_is_one_line_too() -> None:
+    summary = ErrorReport.plain("Strange", "x" * 5000).summary
+    assert "\n" not in summary
+    assert len(summary) == 300
+
+
+@given(st.text(st.characters(), max_size=200))
+def test_cleaned_text_can_be_stored(text: str) -> None:
+    stored = clean(text)
+    assert "\x00" not in stored
+    stored.encode()
+
+
+@pytest.mark.django_db
+def test_nul_and_surrogates_are_shown_escaped_and_stored() -> None:
+    report = ErrorReport.of(caught(ValueError("a\x00b\udcff")))
+    assert report.message == "a\\x00b\\xdcff"
+    assert run_sql("SELECT %s", [report.traceback]) == [(report.traceback,)]
+
+
+@given(st.text(max_size=500), st.integers(1, 300))
+def test_cut_text_is_never_longer_than_the_limit(text: str, limit: int) -> None:
+    assert len(cut(text, limit)) <= limit
+    if len(text) <= limit:
+        assert cut(text, limit) == text
+
+
+@pytest.mark.django_db
+def test_the_values_that_postgresql_quotes_in_its_detail_are_left_out() -> None:
+    Queue.objects.create(name="bob-at-example.org")
+    with pytest.raises(IntegrityError) as error, transaction.atomic():
+        Queue.objects.create(name="bob-at-example.org")
+    report = ErrorReport.of(error.value)
+    assert "unique constraint" in report.message
+    assert "bob-at-example.org" not in report.message
+    assert "already exists" not in report.traceback
+
+
+def test_a_detail_of_several_lines_is_left_out_whole_and_nothing_else() -> None:
+    text = (
+        "psycopg.errors.UniqueViolation: duplicate key\nDETAIL:  Key (e)=(bob\n@x.org) exists.\n"
+        "CONTEXT:  SQL statement\n\nThe above exception was the direct cause"
+    )
+    kept = without_detail(text)
+    assert "bob" not in kept
+    assert "@x.org" not in kept
+    assert "CONTEXT:  SQL statement" in kept
+    assert "The above exception" in kept
+
+
+def fails_here(message: str) -> NoReturn:
+    raise LookupError(message)
+
+
+def fails_there(message: str) -> NoReturn:
+    raise LookupError(message)
+
+
+def report_of(place: object, message: str) -> ErrorReport:
+    with pytest.raises(LookupError) as error:
+        place(message)  # type: ignore[operator]
+    return ErrorReport.of(error.value)
+
+
+def test_a_fingerprint_is_equal_for_one_class_at_one_place_whatever_the_message() -> None:
+    assert report_of(fails_here, "1").fingerprint == report_of(fails_here, "2").fingerprint
+
+
+def test_fingerprints_differ_by_place_and_by_class() -> None:
+    here, there = report_of(fails_here, "1"), report_of(fails_there, "1")
+    assert here.fingerprint != there.fingerprint
+    assert ErrorReport.of(KeyError()).fingerprint != ErrorReport.of(ValueError()).fingerprint
+
+
+def test_the_place_is_the_projects_own_code_and_not_the_librarys() -> None:
+    def broken_query() -> None:
+        Queue.objects.filter(no_such_field=1)  # type: ignore[misc]
+
+    def other_broken_query() -> None:
+        Queue.objects.filter(no_such_field=1)  # type: ignore[misc]
+
+    reports = []
+    for query in (broken_query, other_broken_query):
+        with pytest.raises(Exception, match="no_such_field") as error:
+            query()
+        reports.append(ErrorReport.of(error.value))
+    assert reports[0].fingerprint != reports[1].fingerprint

@@ -1,0 +1,186 @@
+"""What tests make again and again, as plain functions. All of it is real: rows, threads, claims."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
+from django.db import connection, connections, transaction
+from django.dispatch import Signal
+
+from django_jobs import registry
+from django_jobs.api import JobType, job
+from django_jobs.domain.errors import ErrorReport
+from django_jobs.domain.outcomes import Failed, Outcome
+from django_jobs.lifecycle import renewing, waking
+from django_jobs.lifecycle.claiming import HeldJob, claim
+from django_jobs.lifecycle.settling import Ending, Settled, settle
+from django_jobs.models import Job
+
+from .app.jobs import noop
+
+T = TypeVar("T")
+
+
+def boot_worker(name: str = "test", *, lease: float = 30.0, threads: int = 1) -> int:
+    """Register a worker that knows all job types; return its id. A negative lease has run out."""
+    return renewing.register(
+        renewing.Boot(
+            name=name,
+            host="testhost",
+            pid=4711,
+            queues=["default"],
+            threads=threads,
+            job_types=registry.names(),
+            lease=lease,
+        )
+    )
+
+
+def claim_ready(
+    worker: int, queue: str = "default", limit: int = 100, **options: Any
+) -> list[HeldJob]:
+    """Claim for ``worker`` what is ready in the queue."""
+    options.setdefault("job_types", registry.names())
+    return claim(queue, worker=worker, limit=limit, **options)
+
+
+def enqueue_and_claim(
+    job_type: JobType[..., Any] = noop, *args: Any, worker: int | None = None, **options: Any
+) -> HeldJob:
+    """One job of ``job_type``, running. ``options`` are those of ``using``."""
+    enqueued = job_type.using(**options).enqueue(*args)
+    held = claim_ready(worker or boot_worker(), enqueued.queue, limited=enqueued.queue == "emails")
+    return next(one for one in held if one.id == enqueued.pk)
+
+
+def settle_one(held: HeldJob, outcome: Outcome, **options: Any) -> Settled:
+    """End one attempt."""
+    (settled,) = settle([Ending(held, outcome, **options)])
+    return settled
+
+
+def failure(message: str = "boom", *, final: bool = False, kind: str = "ValueError") -> Failed:
+    """A handler's exception."""
+    return Failed(error=ErrorReport.plain(kind, message), final=final)
+
+
+def make_dead(job_type: JobType[..., Any] = noop, *args: Any, **options: Any) -> Job:
+    """A dead letter."""
+    held = enqueue_and_claim(job_type, *args, **options)
+    settle_one(held, failure(final=True))
+    return Job.objects.get(pk=held.id)
+
+
+def make_user(*permissions: str, name: str = "olga") -> Any:
+    """A staff user with these permissions of django_jobs."""
+    user = get_user_model().objects.create_user(name, is_staff=True)
+    user.user_permissions.set(
+        Permission.objects.filter(content_type__app_label="django_jobs", codename__in=permissions)
+    )
+    return user
+
+
+def run_sql(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """Run a statement on the jobs' database; return its rows, if it has any."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def explain(sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    """All nodes of the plan that PostgreSQL has for a statement. Nothing is kept of its effects."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters)
+        (plan,) = cursor.fetchone()
+        transaction.set_rollback(True)
+    return list(_nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from _nodes(child)
+
+
+def in_threads(count: int, function: Callable[[int], T]) -> list[T]:
+    """Call ``function(number)`` in so many threads that start together; return what they returned.
+
+    Each has a connection of its own. The first exception is raised here.
+    """
+    barrier = threading.Barrier(count)
+    results: dict[int, T] = {}
+    errors: list[BaseException] = []
+
+    def body(number: int) -> None:
+        try:
+            connection.ensure_connection()
+            barrier.wait(30)
+            results[number] = function(number)
+        except BaseException as error:
+            errors.append(error)
+            barrier.abort()
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=body, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if errors:
+        raise errors[0]
+    return [results[number] for number in range(count)]
+
+
+@contextmanager
+def another_connection() -> Iterator[Any]:
+    """A second session of the same database, as another process would have."""
+    other = connections["default"].copy()
+    try:
+        yield other
+    finally:
+        other.close()
+
+
+@contextmanager
+def listening() -> Iterator[Callable[[], list[str]]]:
+    """Another session that listens; calling what it gives tells what came in a quarter second.
+
+    The throttle forgets what was sent before, which would swallow what is to be heard.
+    """
+    with another_connection() as other:
+        other.ensure_connection()
+        other.connection.execute("LISTEN django_jobs")
+        waking._last_sent.clear()
+        yield lambda: [note.payload for note in other.connection.notifies(timeout=0.25)]
+
+
+@contextmanager
+def declared(function: Callable[..., Any], **options: Any) -> Iterator[JobType[..., Any]]:
+    """A job type that is known inside the block only."""
+    job_type = job(**options)(function)
+    try:
+        yield job_type
+    finally:
+        registry.unregister(job_type.name)
+
+
+@contextmanager
+def heard(signal: Signal) -> Iterator[list[dict[str, Any]]]:
+    """The keywords of every sending of ``signal`` inside the block, with its sender."""
+    sent: list[dict[str, Any]] = []
+
+    def receive(signal: Signal, sender: Any, **keywords: Any) -> None:
+        sent.append({"sender": sender, **keywords})
+
+    signal.connect(receive)
+    try:
+        yield sent
+    finally:
+        signal.disconnect(receive)

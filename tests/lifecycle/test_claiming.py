@@ -1,0 +1,200 @@
+"""ready -> running: in order, once, within the limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from django_jobs import enqueue_many
+from django_jobs.domain.outcomes import Lost, Succeeded
+from django_jobs.lifecycle import operating, reaping, renewing
+from django_jobs.lifecycle.claiming import START, held_by
+from django_jobs.models import Job, Queue
+from tests.app.jobs import add, noop
+from tests.factories import boot_worker, claim_ready, in_threads, run_sql, settle_one
+
+
+def ids_of(held: list) -> list[int]:  # type: ignore[type-arg]
+    return [one.id for one in held]
+
+
+@pytest.mark.django_db
+def test_a_claimed_job_is_running_for_its_worker_with_its_attempt_counted() -> None:
+    enqueued = add.using(idempotency_key="k", headers={"trace": "t"}).enqueue(1)
+    worker = boot_worker()
+    (held,) = claim_ready(worker)
+    stored = Job.objects.get()
+    assert (stored.status, stored.worker_id, stored.attempt) == ("running", worker, 1)
+    assert stored.claimed_at is not None
+    assert stored.started_at is None
+    assert (held.id, held.attempt, held.worker) == (enqueued.pk, 1, worker)
+    assert (held.queue, held.job_type, held.idempotency_key) == ("default", "app.add", "k")
+    assert held.payload == '{"first": 1}'
+    assert held.headers == '{"trace": "t"}'
+    assert held.claimed_at == pytest.approx(stored.claimed_at.timestamp(), abs=0.01)
+    assert not held.is_suspect
+    assert not held.cancel_requested
+
+
+@pytest.mark.django_db
+def test_jobs_come_by_priority_and_those_of_one_priority_by_age() -> None:
+    low, first, second, high = (
+        noop.using(priority=priority).enqueue().pk for priority in (-5, 0, 0, 5)
+    )
+    assert ids_of(claim_ready(boot_worker())) == [high, first, second, low]
+
+
+@pytest.mark.django_db
+def test_the_best_are_taken_where_not_all_are_wanted() -> None:
+    ids = [noop.using(priority=priority).enqueue().pk for priority in (1, 3, 2)]
+    assert ids_of(claim_ready(boot_worker(), limit=2)) == [ids[1], ids[2]]
+
+
+@pytest.mark.django_db
+def test_waiting_is_priority_where_the_queue_ages_its_jobs() -> None:
+    old = noop.using(run_at=timezone.now() - timedelta(minutes=11)).enqueue().pk
+    fresh = noop.using(priority=10).enqueue().pk
+    fresher = noop.using(priority=12).enqueue().pk
+    assert ids_of(claim_ready(boot_worker())) == [fresher, old, fresh]
+
+
+@pytest.mark.django_db
+def test_no_wait_makes_up_for_priority_in_a_strict_queue() -> None:
+    strict = noop.using(queue="strict")
+    old = strict.using(run_at=timezone.now() - timedelta(days=365)).enqueue().pk
+    fresh = strict.using(priority=1).enqueue().pk
+    assert ids_of(claim_ready(boot_worker(), "strict")) == [fresh, old]
+
+
+@pytest.mark.django_db
+def test_a_claim_takes_one_queue_only() -> None:
+    noop.enqueue()
+    bulk = noop.using(queue="bulk").enqueue()
+    assert ids_of(claim_ready(boot_worker(), "bulk")) == [bulk.pk]
+
+
+@pytest.mark.django_db
+def test_jobs_of_types_that_the_worker_does_not_know_are_left_for_others() -> None:
+    noop.enqueue()
+    known = add.enqueue(1)
+    worker = boot_worker()
+    assert ids_of(claim_ready(worker, job_types=["app.add"])) == [known.pk]
+    assert Job.objects.get(job_type="app.noop").status == "ready"
+    assert claim_ready(worker, job_types=[]) == []
+
+
+@pytest.mark.django_db
+def test_scheduled_jobs_are_not_claimed() -> None:
+    noop.using(delay=100).enqueue()
+    assert claim_ready(boot_worker()) == []
+
+
+@pytest.mark.django_db
+def test_a_paused_queue_gives_nothing_until_it_is_resumed() -> None:
+    noop.enqueue()
+    worker = boot_worker()
+    operating.pause(["default"])
+    assert claim_ready(worker) == []
+    assert claim_ready(worker, limited=True) == []
+    operating.resume(["default"])
+    assert len(claim_ready(worker)) == 1
+
+
+@pytest.mark.django_db
+def test_a_queue_without_a_row_gives_nothing() -> None:
+    noop.enqueue()
+    Queue.objects.filter(name="default").delete()
+    worker = boot_worker()
+    assert claim_ready(worker) == []
+    assert claim_ready(worker, limited=True) == []
+
+
+@pytest.mark.django_db
+def test_a_worker_that_was_declared_lost_or_has_ended_gets_nothing() -> None:
+    noop.enqueue()
+    lost, ended = boot_worker(lease=-1), boot_worker()
+    reaping.reap()
+    renewing.end(ended)
+    assert claim_ready(lost) == []
+    assert claim_ready(ended) == []
+    assert claim_ready(10**12) == []
+
+
+@pytest.mark.django_db
+def test_a_draining_worker_may_still_claim_what_it_chooses_to() -> None:
+    noop.enqueue()
+    worker = boot_worker()
+    renewing.mark_draining([worker])
+    assert len(claim_ready(worker)) == 1
+
+
+@pytest.mark.django_db
+def test_a_claim_goes_on_behind_the_place_it_is_given() -> None:
+    ids = [noop.enqueue().pk for _ in range(4)]
+    worker = boot_worker()
+    first = claim_ready(worker, limit=2)
+    assert ids_of(first) == ids[:2]
+    before = noop.using(priority=50).enqueue().pk
+    assert ids_of(claim_ready(worker, after=first[-1].place)) == ids[2:]
+    assert ids_of(claim_ready(worker, after=START)) == [before]
+
+
+@pytest.mark.django_db
+def test_held_by_tells_what_a_worker_holds_as_the_claim_did() -> None:
+    for number in range(3):
+        add.enqueue(number)
+    worker = boot_worker()
+    claimed = claim_ready(worker)
+    settle_one(claimed[0], Succeeded())
+    # ``claimed_at`` is the database's time when the row was read.
+    read = [replace(one, claimed_at=0) for one in held_by(worker)]
+    assert read == [replace(one, claimed_at=0) for one in claimed[1:]]
+    assert ids_of(held_by(worker, [claimed[2].id, claimed[0].id])) == [claimed[2].id]
+    assert held_by(boot_worker()) == []
+
+
+@pytest.mark.django_db
+def test_a_job_whose_process_died_is_a_suspect_at_its_next_claim() -> None:
+    noop.enqueue()
+    worker = boot_worker()
+    settle_one(claim_ready(worker)[0], Lost(reason="SIGKILL"))
+    (again,) = claim_ready(worker)
+    assert again.is_suspect
+    assert (again.attempt, again.crashes) == (2, 1)
+
+
+@pytest.mark.django_db
+def test_a_row_whose_backoff_is_no_object_is_claimed_and_decided_with_the_default() -> None:
+    job = noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET backoff = '[1, 2]' WHERE id = %s", [job.pk])
+    (held,) = claim_ready(boot_worker())
+    assert held.facts().backoff is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_somebody_has_locked_is_passed_by() -> None:
+    locked, free = noop.enqueue(), noop.enqueue()
+    worker = boot_worker()
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=locked.pk)
+        (claimed,) = in_threads(1, lambda _: claim_ready(worker))
+    assert ids_of(claimed) == [free.pk]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_eight_threads_take_each_job_once() -> None:
+    ids = enqueue_many("app.noop", [{}] * 400)
+
+    def take_all(number: int) -> list[int]:
+        worker, taken = boot_worker(f"w{number}"), []
+        while held := claim_ready(worker, limit=7):
+            taken += ids_of(held)
+        return taken
+
+    taken = [id_ for each in in_threads(8, take_all) for id_ in each]
+    assert sorted(taken) == ids
+    assert set(Job.objects.values_list("attempt", flat=True)) == {1}

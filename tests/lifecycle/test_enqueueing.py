@@ -1,0 +1,227 @@
+"""Writing new jobs: in the caller's transaction, one per key."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from django_jobs import PayloadError, enqueue_many
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import waking
+from django_jobs.lifecycle.enqueueing import BATCH
+from django_jobs.models import Job, Queue
+from tests.app.jobs import add, noop
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    enqueue_and_claim,
+    failure,
+    in_threads,
+    listening,
+    run_sql,
+    settle_one,
+)
+
+
+class Abandoned(Exception):
+    """Raised to leave a block."""
+
+
+def enqueue_then_fail() -> None:
+    noop.enqueue()
+    raise Abandoned
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_is_seen_by_others_only_once_its_transaction_commits() -> None:
+    def seen_by_others() -> int:
+        return in_threads(1, lambda _: Job.objects.count())[0]
+
+    with transaction.atomic():
+        noop.enqueue()
+        assert seen_by_others() == 0
+    assert seen_by_others() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rolled_back_transaction_leaves_no_job() -> None:
+    with pytest.raises(Abandoned), transaction.atomic():
+        enqueue_then_fail()
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rolled_back_savepoint_takes_its_job_and_leaves_the_others() -> None:
+    with transaction.atomic():
+        kept = noop.enqueue()
+        with pytest.raises(Abandoned), transaction.atomic():
+            enqueue_then_fail()
+    assert list(Job.objects.values_list("pk", flat=True)) == [kept.pk]
+
+
+@pytest.mark.django_db
+def test_the_returned_job_is_the_row_that_was_written() -> None:
+    enqueued = add.using(
+        priority=7, headers={"trace": "abc"}, idempotency_key="k", max_attempts=9
+    ).enqueue(1, second=2)
+    stored = Job.objects.get(pk=enqueued.pk)
+    for field in Job._meta.concrete_fields:
+        assert getattr(stored, field.attname) == getattr(enqueued, field.attname), field.name
+    assert not enqueued.deduplicated
+
+
+@pytest.mark.django_db
+def test_a_job_without_delay_is_ready_and_ranked_by_its_due_time_and_priority() -> None:
+    enqueued = noop.using(priority=10).enqueue()
+    assert enqueued.status == "ready"
+    assert enqueued.rank == pytest.approx(enqueued.available_at.timestamp() - 600, abs=1e-3)
+
+
+@pytest.mark.django_db
+def test_a_delay_schedules_the_job_on_the_databases_clock() -> None:
+    enqueued = noop.using(delay=90).enqueue()
+    assert enqueued.status == "scheduled"
+    assert (enqueued.available_at - enqueued.created_at).total_seconds() == pytest.approx(90)
+
+
+@pytest.mark.django_db
+def test_a_due_time_in_the_past_is_ready_at_once() -> None:
+    past = timezone.now() - timedelta(hours=1)
+    enqueued = noop.using(run_at=past).enqueue()
+    assert enqueued.status == "ready"
+    assert enqueued.available_at == past
+
+
+@pytest.mark.django_db
+def test_a_delay_counts_from_the_statement_and_not_from_the_start_of_the_transaction() -> None:
+    run_sql("SELECT pg_sleep(0.05)")
+    ((begun,),) = run_sql("SELECT now()")
+    assert noop.using(delay=0).enqueue().created_at > begun
+
+
+@pytest.mark.django_db
+def test_a_live_key_gives_back_the_job_that_holds_it() -> None:
+    first = add.using(idempotency_key="k").enqueue(1)
+    second = add.using(idempotency_key="k").enqueue(2)
+    assert second.deduplicated
+    assert second.pk == first.pk
+    assert second.payload == {"first": 1}
+
+
+@pytest.mark.django_db
+def test_the_same_key_in_another_queue_is_another_job() -> None:
+    first = noop.using(idempotency_key="k").enqueue()
+    second = noop.using(idempotency_key="k", queue="bulk").enqueue()
+    assert second.pk != first.pk
+    assert not second.deduplicated
+
+
+@pytest.mark.django_db
+def test_a_running_job_still_holds_its_key_and_a_finished_one_has_let_go() -> None:
+    held = enqueue_and_claim(idempotency_key="k")
+    running = noop.using(idempotency_key="k").enqueue()
+    assert running.pk == held.id
+    assert running.status == "running"
+    settle_one(held, Succeeded())
+    assert noop.using(idempotency_key="k").enqueue().pk != held.id
+
+
+@pytest.mark.django_db(transaction=True)
+def test_twenty_threads_with_one_key_make_one_job_and_all_get_it() -> None:
+    jobs = in_threads(20, lambda number: add.using(idempotency_key="k").enqueue(number))
+    assert len({job.pk for job in jobs}) == 1
+    assert sum(not job.deduplicated for job in jobs) == 1
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_key_that_changes_hands_while_twenty_threads_ask_for_it_never_has_two_holders() -> None:
+    worker = boot_worker()
+
+    def ask_or_settle(number: int) -> None:
+        for _ in range(5):
+            noop.using(idempotency_key="k").enqueue()
+            for held in claim_ready(worker):
+                settle_one(held, Succeeded() if number % 2 else failure(final=True))
+
+    in_threads(10, ask_or_settle)
+    assert Job.objects.live().filter(idempotency_key="k").count() <= 1
+    assert Job.objects.count() >= 1
+
+
+@pytest.mark.django_db
+def test_many_are_written_in_order_and_without_a_key_of_their_own() -> None:
+    ids = enqueue_many("app.add", [{"first": number} for number in range(20)])
+    assert ids == sorted(ids)
+    stored = Job.objects.order_by("pk").values_list("payload", flat=True)
+    assert list(stored) == [{"first": number} for number in range(20)]
+
+
+@pytest.mark.django_db
+def test_keys_that_are_held_or_repeated_give_the_id_of_their_holder_in_its_place() -> None:
+    holder = add.using(idempotency_key="held").enqueue(0)
+    keys = ["held", None, "new", None, "new"]
+    ids = enqueue_many("app.add", [{"first": n} for n in range(5)], idempotency_keys=keys)
+    assert ids[0] == holder.pk
+    assert ids[2] == ids[4]
+    assert len(set(ids)) == 4
+    for id_, first in zip(ids[1:4], (1, 2, 3), strict=True):
+        assert Job.objects.get(pk=id_).payload == {"first": first}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_batches_with_the_same_keys_from_many_threads_agree_on_the_holders() -> None:
+    keys = [f"key-{number}" for number in range(50)]
+
+    def ask(number: int) -> list[int]:
+        return enqueue_many("app.add", [{"first": number}] * 50, idempotency_keys=keys)
+
+    answers = in_threads(6, ask)
+    assert len({tuple(answer) for answer in answers}) == 1
+    assert Job.objects.count() == 50
+
+
+@pytest.mark.django_db
+def test_the_queues_weight_goes_into_the_rank() -> None:
+    urgent = noop.using(queue="strict", priority=1).enqueue()
+    plain = noop.using(queue="strict").enqueue()
+    assert plain.rank - urgent.rank > 0.9e8
+    assert Queue.objects.get(name="strict").priority_weight == 1e8
+
+
+@pytest.mark.django_db
+def test_an_enqueue_is_one_statement_once_the_queue_is_known(
+    django_assert_num_queries: object,
+) -> None:
+    noop.enqueue()
+    with django_assert_num_queries(1):  # type: ignore[operator]
+        noop.enqueue()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_commit_wakes_and_a_rollback_does_not() -> None:
+    with listening() as notes:
+        with pytest.raises(Abandoned), transaction.atomic():
+            enqueue_then_fail()
+        assert notes() == []
+        noop.using(queue="bulk").enqueue()
+        assert notes() == ["bulk"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_written_before_a_refusal_wakes_its_workers() -> None:
+    payloads = [{}] * BATCH + [{"unknown": 1}]
+    with listening() as notes:
+        with pytest.raises(PayloadError, match=r"payload\[5000\]"):
+            enqueue_many("app.noop", payloads)
+        assert notes() == ["default"]
+    waking._last_sent.clear()
+    with listening() as notes:
+        with transaction.atomic():
+            with pytest.raises(PayloadError):
+                enqueue_many("app.noop", payloads)
+            assert notes() == []
+        assert notes() == ["default"]

@@ -1,0 +1,204 @@
+"""The plans that PostgreSQL makes for the statements of the hot path, on a large table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import (
+    claiming,
+    promoting,
+    pruning,
+    reaping,
+    renewing,
+    settling,
+    surveying,
+)
+from django_jobs.lifecycle.claiming import START
+from django_jobs.lifecycle.settling import Ending, Settled, _decide, _rows
+from django_jobs.metrics import snapshot
+from tests.factories import boot_worker, explain, run_sql
+
+MANY = 200_000
+
+FILL = """
+INSERT INTO django_jobs_job (queue, job_type, payload, payload_version, status, priority, rank,
+    available_at, attempt, failures, crashes, max_attempts, max_crashes, worker_id, claimed_at,
+    finished_at, last_error, reason, replays, headers, created_at)
+SELECT CASE WHEN n %% 10 = 0 THEN 'bulk' ELSE 'default' END, 'app.noop', '{}', 1, %(status)s, 0,
+    extract(epoch FROM now()) - n, now() + make_interval(secs => %(due)s::float8 * n), 1, 0, 0, 5,
+    3, %(worker)s, now(), %(finished)s::timestamptz, '', '', 0, '{}', now() - interval '30 days'
+FROM generate_series(1, %(count)s) AS n
+"""
+FILL_RUNS = """
+INSERT INTO django_jobs_run (job_id, attempt, outcome, worker_id, available_at, claimed_at,
+    finished_at, error_type, error_message, traceback, fingerprint)
+SELECT id, 1, 'succeeded', 1, now(), now(), now(), '', '', '', ''
+FROM django_jobs_job WHERE status = 'succeeded'
+"""
+
+
+def fill(status: str, count: int, due: float = -1.0, worker: int | None = None) -> None:
+    finished = "now" if status in ("succeeded", "dead", "cancelled") else None
+    parameters = {"status": status, "count": count, "due": due, "worker": worker}
+    run_sql(FILL, {**parameters, "finished": finished})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[int]:
+    """A table that is large in every state but running (that is what a fleet holds in its hands);
+    a worker that holds the running ones."""
+    with django_db_blocker.unblock():
+        run_sql("SET synchronous_commit = off")
+        busy = boot_worker()
+        fill("succeeded", MANY)
+        fill("ready", MANY)
+        fill("scheduled", MANY, due=1.0)
+        for status in ("waiting", "blocked", "dead", "cancelled"):
+            fill(status, MANY)
+        fill("running", 200, worker=busy)
+        run_sql(FILL_RUNS)
+        for table in ("job", "run", "queue", "worker"):
+            run_sql(f"ANALYZE django_jobs_{table}")
+        try:
+            yield busy
+        finally:
+            run_sql("TRUNCATE django_jobs_job, django_jobs_run, django_jobs_worker")
+
+
+def indexes(plan: list[dict[str, Any]]) -> set[str]:
+    return {node["Index Name"] for node in plan if "Index Name" in node}
+
+
+def whole_tables(plan: list[dict[str, Any]]) -> set[str]:
+    """The large tables that the plan reads from end to end."""
+    read = {node["Relation Name"] for node in plan if node["Node Type"] == "Seq Scan"}
+    return read & {"django_jobs_job", "django_jobs_run"}
+
+
+def most_rows(plan: list[dict[str, Any]]) -> float:
+    """The most rows that any part of the plan read, those that it threw away included."""
+    return max(
+        float(node["Actual Rows"]) + float(node.get("Rows Removed by Filter", 0)) for node in plan
+    )
+
+
+def claim_plan(worker: int, after: claiming.Place, queue: str = "default") -> list[dict[str, Any]]:
+    parameters = {
+        "queue": queue,
+        "rank": after[0],
+        "id": after[1],
+        "job_types": ["app.add", "app.noop"],
+        "worker": worker,
+        "limit": 20,
+        "within_limit": False,
+    }
+    return explain(claiming.CLAIM, parameters)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("queue", ["default", "bulk"])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_claim_reads_the_ready_index_in_order_and_sorts_nothing(
+    worker: int, queue: str, resumed: bool
+) -> None:
+    place = START
+    if resumed:
+        (place,) = run_sql(
+            "SELECT rank, id FROM django_jobs_job WHERE status = 'ready' AND queue = %s"
+            " ORDER BY rank, id OFFSET 10000 LIMIT 1",
+            [queue],
+        )
+    plan = claim_plan(worker, place, queue)
+    assert "django_jobs_ready" in indexes(plan)
+    assert not whole_tables(plan)
+    assert not [node for node in plan if "Sort" in node["Node Type"]]
+    assert most_rows(plan) <= 20
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("count", [1, 20, 200])
+def test_a_settle_finds_its_jobs_by_primary_key(worker: int, count: int) -> None:
+    endings = [Ending(job, Succeeded()) for job in claiming.held_by(worker)[:count]]
+    rows = _rows([Settled(ending, _decide(ending, None)) for ending in endings])
+    plan = explain(settling.SETTLE, {"rows": rows})
+    used = indexes(plan)
+    assert "django_jobs_job_pkey" in used
+    assert "django_jobs_running" not in used
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= count
+
+
+@pytest.mark.django_db
+def test_giving_back_finds_its_jobs_by_primary_key(worker: int) -> None:
+    held = claiming.held_by(worker)[:50]
+    parameters = {
+        "ids": [job.id for job in held],
+        "attempts": [job.attempt for job in held],
+        "worker": worker,
+    }
+    plan = explain(settling.GIVE_BACK, parameters)
+    assert "django_jobs_job_pkey" in indexes(plan)
+    assert not whole_tables(plan)
+
+
+@pytest.mark.django_db
+def test_promoting_reads_the_due_end_of_the_scheduled_index() -> None:
+    run_sql(
+        "UPDATE django_jobs_job SET available_at = now() - interval '1 s' WHERE id IN"
+        " (SELECT id FROM django_jobs_job WHERE status = 'scheduled' LIMIT 100)"
+    )
+    plan = explain(promoting.PROMOTE, {"limit": promoting.BATCH})
+    assert "django_jobs_scheduled" in indexes(plan)
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 100
+
+
+@pytest.mark.django_db
+def test_what_workers_hold_is_found_by_the_running_index(worker: int) -> None:
+    for sql, parameters in (
+        (claiming.HELD, {"worker": worker, "ids": None}),
+        (claiming.COUNT_RUNNING, {"queue": "default"}),
+        (renewing.CANCELS, {"workers": [worker]}),
+        (reaping.ABANDONED, {"limit": reaping.BATCH}),
+    ):
+        plan = explain(sql, parameters)
+        assert "django_jobs_running" in indexes(plan), sql
+        assert not whole_tables(plan), sql
+        assert most_rows(plan) <= 200, sql
+
+
+@pytest.mark.django_db
+def test_a_page_of_pruning_reads_no_more_than_its_page_and_what_hangs_on_it() -> None:
+    run_sql(
+        "UPDATE django_jobs_job SET finished_at = now() - interval '8 days' WHERE id IN"
+        " (SELECT id FROM django_jobs_job WHERE status = 'succeeded' ORDER BY id LIMIT 2000)"
+    )
+    rules = '{"*": {"succeeded": 604800}}'
+    parameters = {"after": 0, "page": pruning.PAGE, "rules": rules, "shortest": 604800}
+    plan = explain(pruning.PRUNE, parameters)
+    assert indexes(plan) >= {"django_jobs_job_pkey", "django_jobs_run_attempt"}
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= pruning.PAGE
+
+
+@pytest.mark.django_db
+def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
+    for sql in (snapshot.QUEUES, snapshot.OTHER_COUNTS):
+        plan = explain(sql, {"most": 1000})
+        assert not whole_tables(plan), sql
+        assert most_rows(plan) <= 1000, sql
+    plan = explain(snapshot.UNKNOWN, {"most": 500})  # of each of the two queues with ready jobs
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 1000
+
+
+@pytest.mark.django_db
+def test_a_survey_looks_at_one_entry_of_each_queue() -> None:
+    plan = explain(surveying.SURVEY, {"queues": ["default", "bulk", "emails"]})
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 10

@@ -1,0 +1,68 @@
+"""scheduled -> ready, when due."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from django_jobs import enqueue_many
+from django_jobs.lifecycle.promoting import promote
+from django_jobs.models import Job
+from tests.app.jobs import noop
+from tests.factories import boot_worker, claim_ready, in_threads, run_sql
+
+
+def let_all_be_due() -> None:
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '1 s'")
+
+
+@pytest.mark.django_db
+def test_due_jobs_become_ready_and_others_stay() -> None:
+    due, later = noop.using(delay=100).enqueue(), noop.using(delay=100).enqueue()
+    run_sql("UPDATE django_jobs_job SET available_at = now() WHERE id = %s", [due.pk])
+    assert promote() == (1, {"default"})
+    assert Job.objects.get(pk=due.pk).status == "ready"
+    assert Job.objects.get(pk=later.pk).status == "scheduled"
+    assert promote() == (0, set())
+
+
+@pytest.mark.django_db
+def test_the_queues_of_the_promoted_are_told_so_that_their_workers_can_be_woken() -> None:
+    noop.using(delay=100).enqueue()
+    noop.using(delay=100, queue="bulk").enqueue()
+    let_all_be_due()
+    assert promote() == (2, {"default", "bulk"})
+
+
+@pytest.mark.django_db
+def test_the_longest_due_go_first_where_not_all_are_taken() -> None:
+    ids = enqueue_many("app.noop", [{}] * 3, delay=100)
+    for age, id_ in enumerate(ids):
+        run_sql(
+            "UPDATE django_jobs_job SET available_at = now() - make_interval(secs => %s)"
+            " WHERE id = %s",
+            [age, id_],
+        )
+    promote(limit=1)
+    assert Job.objects.get(status="ready").pk == ids[2]
+
+
+@pytest.mark.django_db
+def test_a_promoted_job_keeps_its_rank_and_can_be_claimed() -> None:
+    rank = noop.using(delay=100, priority=3).enqueue().rank
+    let_all_be_due()
+    promote()
+    (held,) = claim_ready(boot_worker())
+    assert held.rank == rank
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_that_promote_at_once_share_the_work_and_wait_for_nobody() -> None:
+    enqueue_many("app.noop", [{}] * 300, delay=100)
+    let_all_be_due()
+    locked = Job.objects.earliest("pk")
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=locked.pk)
+        counts = in_threads(5, lambda _: sum(iter(lambda: promote(limit=20)[0], 0)))
+    assert sum(counts) == 299
+    assert list(Job.objects.filter(status="scheduled")) == [locked]

@@ -1,0 +1,166 @@
+"""Finished jobs whose retention is over go, with their runs, and nothing else goes."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from django_jobs import enqueue_many
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import operating, renewing
+from django_jobs.lifecycle.pruning import Page, Rules, prune, prune_workers
+from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.models import Job, Run, Worker
+from tests.app.jobs import noop
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    enqueue_and_claim,
+    in_threads,
+    make_dead,
+    run_sql,
+)
+
+DAY = 86_400.0
+RULES: Rules = {"*": {"succeeded": 7 * DAY, "cancelled": 7 * DAY, "dead": None}}
+
+
+def finish(count: int = 1, queue: str = "default") -> list[int]:
+    """So many succeeded jobs with a run each."""
+    enqueue_many("app.noop", [{}] * count, queue=queue)
+    held = claim_ready(boot_worker(), queue, limit=count)
+    settle([Ending(job, Succeeded()) for job in held])
+    return [job.id for job in held]
+
+
+def age(days: float, ids: list[int] | None = None) -> None:
+    """As if all jobs, or these, had been made and finished so long ago."""
+    run_sql(
+        "UPDATE django_jobs_job SET created_at = created_at - make_interval(secs => %s),"
+        " finished_at = finished_at - make_interval(secs => %s)"
+        " WHERE %s::bigint[] IS NULL OR id = ANY(%s::bigint[])",
+        [days * DAY, days * DAY, ids, ids],
+    )
+
+
+@pytest.mark.django_db
+def test_an_expired_job_goes_with_its_runs_and_a_younger_one_stays() -> None:
+    old, young = finish(2)
+    age(8, [old])
+    assert prune(RULES).deleted == 1
+    assert list(Job.objects.values_list("pk", flat=True)) == [young]
+    assert list(Run.objects.values_list("job_id", flat=True)) == [young]
+
+
+@pytest.mark.django_db
+def test_a_status_without_a_retention_is_kept_for_ever() -> None:
+    make_dead()
+    age(10_000)
+    assert prune(RULES).deleted == 0
+    assert prune({"*": {"dead": 30 * DAY}}).deleted == 1
+    assert prune({"*": {}}) == Page(deleted=0, next_after=None)
+
+
+@pytest.mark.django_db
+def test_live_jobs_stay_whatever_their_age_and_whatever_the_rules_say() -> None:
+    noop.enqueue()
+    noop.using(delay=100).enqueue()
+    enqueue_and_claim(queue="bulk")
+    run_sql("UPDATE django_jobs_job SET finished_at = created_at")
+    age(10_000)
+    everything = dict.fromkeys(("ready", "scheduled", "running", "succeeded"), 1.0)
+    assert prune({"*": everything}).deleted == 0
+    assert Job.objects.count() == 3
+
+
+@pytest.mark.django_db
+def test_a_queue_has_rules_of_its_own() -> None:
+    kept, gone = finish(1), finish(1, "bulk")
+    age(2)
+    rules: Rules = {**RULES, "bulk": {"succeeded": DAY}}
+    assert prune(rules).deleted == 1
+    assert list(Job.objects.values_list("pk", flat=True)) == kept
+    assert not Job.objects.filter(pk__in=gone).exists()
+
+
+@pytest.mark.django_db
+def test_a_queue_that_keeps_for_ever_is_not_touched_by_the_rule_for_the_others() -> None:
+    finish(1, "bulk")
+    age(1000)
+    assert prune({**RULES, "bulk": {"succeeded": None}}).deleted == 0
+
+
+@pytest.mark.django_db
+def test_a_retention_of_a_million_years_is_for_ever_and_no_error() -> None:
+    finish()
+    age(1000)
+    assert prune({"*": {"succeeded": 3e13}}).deleted == 0
+
+
+@pytest.mark.django_db
+def test_the_walk_goes_on_behind_each_page_and_stops_where_all_is_younger() -> None:
+    ids = finish(25)
+    age(8, ids[:12])
+    steps, after = [], 0
+    while True:
+        step = prune(RULES, after=after, page=5)
+        steps.append(step.deleted)
+        if step.next_after is None:
+            break
+        after = step.next_after
+    assert steps == [5, 5, 2, 0]  # the fourth page is younger than the shortest retention
+    assert Job.objects.count() == 13
+
+
+@pytest.mark.django_db
+def test_a_dry_run_counts_the_same_and_deletes_nothing() -> None:
+    ids = finish(6)
+    age(8, ids[:4])
+    assert prune(RULES, dry_run=True) == Page(deleted=4, next_after=None)
+    assert Job.objects.count() == 6
+    assert prune(RULES) == Page(deleted=4, next_after=None)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_is_being_replayed_is_passed_by_and_stays() -> None:
+    dead = make_dead()
+    age(100)
+    rules: Rules = {"*": {"dead": DAY}}
+    with transaction.atomic():
+        operating.replay([dead.pk], check=lambda job: None)
+        assert in_threads(1, lambda _: prune(rules).deleted) == [0]
+    assert prune(rules).deleted == 0
+    assert Job.objects.get().status == "ready"
+    assert Run.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_that_prune_at_once_delete_each_job_once() -> None:
+    finish(300)
+    age(8)
+
+    def walk(number: int) -> int:
+        deleted, after = 0, 0
+        while True:
+            step = prune(RULES, after=after, page=40)
+            deleted += step.deleted
+            if step.next_after is None:
+                return deleted
+            after = step.next_after
+
+    assert sum(in_threads(5, walk)) == 300
+    assert not Job.objects.exists()
+    assert not Run.objects.exists()
+
+
+@pytest.mark.django_db
+def test_workers_that_ended_long_ago_go_and_the_living_stay() -> None:
+    ended, recent, alive = boot_worker(), boot_worker(), boot_worker()
+    renewing.end(ended)
+    renewing.end(recent)
+    run_sql(
+        "UPDATE django_jobs_worker SET stopped_at = now() - interval '8 days' WHERE id = %s",
+        [ended],
+    )
+    assert prune_workers(7 * DAY) == 1
+    assert set(Worker.objects.values_list("pk", flat=True)) == {recent, alive}

@@ -1,0 +1,186 @@
+"""What lost workers held is settled, once, by whoever comes first."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from django_jobs import enqueue_many
+from django_jobs.domain.outcomes import Lost, Outcome, Succeeded
+from django_jobs.lifecycle import operating, reaping
+from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.models import Job, Run, Worker
+from tests.app.jobs import noop
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    declared,
+    enqueue_and_claim,
+    in_threads,
+    run_sql,
+    settle_one,
+)
+
+
+def expire(worker: int) -> None:
+    """As if no heartbeat had come for a lease."""
+    run_sql(
+        "UPDATE django_jobs_worker SET lease_expires_at = now() - interval '1 s' WHERE id = %s",
+        [worker],
+    )
+
+
+def fragile() -> None: ...
+
+
+@pytest.mark.django_db
+def test_a_worker_in_its_lease_is_left_alone() -> None:
+    enqueue_and_claim()
+    assert reaping.reap() == []
+    assert Job.objects.get().status == "running"
+
+
+@pytest.mark.django_db
+def test_what_an_expired_worker_held_is_lost_and_ready_for_another() -> None:
+    held = enqueue_and_claim()
+    expire(held.worker)
+    (settled,) = reaping.reap()
+    assert settled.decision is not None
+    job, run, worker = Job.objects.get(), Run.objects.get(), Worker.objects.get()
+    assert (job.status, job.crashes, job.failures) == ("ready", 1, 0)
+    assert (run.outcome, run.worker_id, run.error_type) == ("lost", held.worker, "WorkerLost")
+    assert "stopped renewing its lease" in run.error_message
+    assert (worker.status, worker.stop_reason) == ("lost", "its lease ran out")
+    assert claim_ready(boot_worker())[0].attempt == 2
+
+
+@pytest.mark.django_db
+def test_what_the_worker_of_a_deleted_row_held_is_found() -> None:
+    held = enqueue_and_claim()
+    Worker.objects.all().delete()
+    assert len(reaping.reap()) == 1
+    assert Job.objects.get().status == "ready"
+    assert Run.objects.get().worker_id == held.worker
+
+
+@pytest.mark.django_db
+def test_what_an_orderly_ended_worker_left_behind_is_found() -> None:
+    held = enqueue_and_claim()
+    run_sql("UPDATE django_jobs_worker SET status = 'stopped' WHERE id = %s", [held.worker])
+    assert len(reaping.reap()) == 1
+
+
+@pytest.mark.django_db
+def test_a_job_that_loses_its_workers_three_times_is_dead() -> None:
+    for _ in range(3):
+        held = enqueue_and_claim(idempotency_key="pill")
+        expire(held.worker)
+        reaping.reap()
+    job = Job.objects.get()
+    assert (job.status, job.attempt, job.crashes) == ("dead", 3, 3)
+    assert job.reason.startswith("killed its worker 3 times")
+    assert Run.objects.filter(outcome="lost").count() == 3
+
+
+@pytest.mark.django_db
+def test_a_job_type_that_may_crash_once_only_is_dead_at_once() -> None:
+    with declared(fragile, name="app.fragile", max_crashes=1) as job_type:
+        held = enqueue_and_claim(job_type)
+        expire(held.worker)
+        reaping.reap()
+    assert Job.objects.get().reason.startswith("killed its worker once")
+
+
+@pytest.mark.django_db
+def test_a_lost_job_that_was_to_be_cancelled_is_cancelled() -> None:
+    held = enqueue_and_claim()
+    operating.cancel([held.id])
+    expire(held.worker)
+    reaping.reap()
+    assert Job.objects.get().status == "cancelled"
+
+
+@pytest.mark.django_db
+def test_jobs_of_types_that_this_process_does_not_know_are_settled_too() -> None:
+    with declared(fragile, name="app.fragile") as job_type:
+        held = enqueue_and_claim(job_type)
+    expire(held.worker)
+    assert len(reaping.reap()) == 1
+    assert Job.objects.get().status == "ready"
+
+
+@pytest.mark.django_db
+def test_a_large_haul_is_taken_batch_by_batch() -> None:
+    enqueue_many("app.noop", [{}] * (reaping.BATCH + 10))
+    worker = boot_worker()
+    claim_ready(worker, limit=reaping.BATCH + 10)
+    expire(worker)
+    assert [len(reaping.reap()) for _ in range(3)] == [reaping.BATCH, 10, 0]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_reapers_at_once_settle_each_job_once() -> None:
+    enqueue_many("app.noop", [{}] * 60)
+    for number in range(6):
+        worker = boot_worker(f"w{number}")
+        claim_ready(worker, limit=10)
+        expire(worker)
+    hauls = in_threads(6, lambda _: len(reaping.reap()))
+    hauls.append(len(reaping.reap()))
+    assert sum(hauls) == 60
+    assert Run.objects.count() == 60
+    assert not Job.objects.exclude(status="ready", crashes=1).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_between_a_reaper_and_a_late_settle_one_wins_and_the_other_knows() -> None:
+    for _ in range(15):
+        held = enqueue_and_claim()
+        expire(held.worker)
+
+        def race(number: int) -> bool:
+            if number:
+                return bool(reaping.reap())
+            return settle_one(held, Succeeded()).decision is not None  # noqa: B023
+
+        settled, reaped = in_threads(2, race)
+        job = Job.objects.get(pk=held.id)
+        assert settled != reaped
+        assert job.status == ("succeeded" if settled else "ready")
+        assert Run.objects.get(job=job).outcome == ("succeeded" if settled else "lost")
+        if reaped:
+            operating.cancel([held.id])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_reaper_does_not_wait_for_a_settle_that_is_under_way() -> None:
+    held = enqueue_and_claim()
+    expire(held.worker)
+    with transaction.atomic():
+        settle([Ending(held, Succeeded())])
+        assert in_threads(1, lambda _: reaping.reap()) == [[]]
+    assert Job.objects.get().status == "succeeded"
+
+
+@pytest.mark.django_db
+def test_burying_settles_what_was_in_hand_and_gives_the_rest_back_untouched() -> None:
+    enqueue_many("app.noop", [{}] * 3)
+    worker = boot_worker()
+    held = claim_ready(worker)
+    outcomes: dict[int, Outcome] = {held[0].id: Lost(reason="SIGSEGV")}
+    (settled,) = reaping.bury(worker, outcomes, reason="SIGSEGV")
+    assert settled.ending.job.id == held[0].id
+    assert list(Run.objects.values_list("job_id", "outcome")) == [(held[0].id, "lost")]
+    untouched = Job.objects.exclude(pk=held[0].id)
+    assert set(untouched.values_list("status", "attempt", "crashes")) == {("ready", 0, 0)}
+    row = Worker.objects.get()
+    assert (row.status, row.stop_reason) == ("lost", "SIGSEGV")
+
+
+@pytest.mark.django_db
+def test_burying_a_worker_that_held_nothing_closes_its_row() -> None:
+    noop.enqueue()
+    worker = boot_worker()
+    assert reaping.bury(worker, {}, reason="drained", status="stopped") == []
+    assert Worker.objects.get().status == "stopped"
+    assert Job.objects.get().status == "ready"

@@ -1,0 +1,114 @@
+"""A worker's row: registered, renewed, ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobs.lifecycle import operating, reaping, renewing
+from django_jobs.models import Worker
+from tests.factories import boot_worker, enqueue_and_claim, run_sql
+
+
+def lease_of(worker: int) -> float:
+    """Seconds that are left of it, on the database's clock."""
+    ((left,),) = run_sql(
+        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8"
+        " FROM django_jobs_worker WHERE id = %s",
+        [worker],
+    )
+    return float(left)
+
+
+@pytest.mark.django_db
+def test_a_boot_is_registered_with_a_lease_from_now() -> None:
+    worker = Worker.objects.get(pk=boot_worker("web-1", lease=30))
+    assert (worker.name, worker.host, worker.pid, worker.status) == (
+        "web-1",
+        "testhost",
+        4711,
+        "running",
+    )
+    assert "app.noop" in worker.job_types
+    assert worker.started_at == worker.heartbeat_at
+    assert worker.is_alive
+    assert lease_of(worker.pk) == pytest.approx(30, abs=1)
+
+
+@pytest.mark.django_db
+def test_every_boot_is_a_new_row_whatever_its_name() -> None:
+    assert boot_worker("same") != boot_worker("same")
+
+
+@pytest.mark.django_db
+def test_names_of_any_length_are_registered() -> None:
+    boot = renewing.Boot(
+        name="n" * 500,
+        host="h" * 500,
+        pid=1,
+        queues=[],
+        threads=1,
+        job_types=[],
+        code_version="v" * 500,
+        lease=1,
+    )
+    worker = Worker.objects.get(pk=renewing.register(boot))
+    assert (len(worker.name), len(worker.host), len(worker.code_version)) == (200, 200, 100)
+
+
+@pytest.mark.django_db
+def test_a_heartbeat_extends_the_lease_of_all_workers_it_speaks_for() -> None:
+    one, other, silent = boot_worker(lease=5), boot_worker(lease=5), boot_worker(lease=5)
+    assert renewing.renew([one, other], 60) == {one: False, other: False}
+    assert lease_of(one) == pytest.approx(60, abs=1)
+    assert lease_of(silent) < 6
+
+
+@pytest.mark.django_db
+def test_a_worker_that_was_asked_to_drain_hears_it_at_its_heartbeat() -> None:
+    worker = boot_worker()
+    operating.stop_workers([worker])
+    assert renewing.renew([worker], 30) == {worker: True}
+
+
+@pytest.mark.django_db
+def test_an_expired_worker_that_nobody_declared_lost_may_still_renew() -> None:
+    worker = boot_worker(lease=-5)
+    assert renewing.renew([worker], 30) == {worker: False}
+    assert reaping.reap() == []
+    assert Worker.objects.get().status == "running"
+
+
+@pytest.mark.django_db
+def test_a_worker_that_was_declared_lost_is_not_renewed() -> None:
+    worker = boot_worker(lease=-1)
+    reaping.reap()
+    assert renewing.renew([worker, 10**12], 30) == {}
+    assert Worker.objects.get().status == "lost"
+
+
+@pytest.mark.django_db
+def test_cancels_are_told_for_the_running_jobs_of_these_workers_only() -> None:
+    one, other = enqueue_and_claim(), enqueue_and_claim()
+    operating.cancel([one.id, other.id])
+    assert renewing.cancels_asked([one.worker]) == [(one.worker, one.id)]
+    assert renewing.cancels_asked([]) == []
+
+
+@pytest.mark.django_db
+def test_a_draining_worker_goes_on_holding_and_renewing() -> None:
+    held = enqueue_and_claim()
+    renewing.mark_draining([held.worker])
+    assert Worker.objects.get().status == "draining"
+    assert renewing.renew([held.worker], 30) == {held.worker: False}
+    assert reaping.reap() == []
+
+
+@pytest.mark.django_db
+def test_a_row_is_closed_once() -> None:
+    worker = boot_worker()
+    assert renewing.end(worker, reason="SIGTERM" + "!" * 400)
+    assert not renewing.end(worker, status="lost", reason="too late")
+    row = Worker.objects.get()
+    assert (row.status, row.stop_reason[:7]) == ("stopped", "SIGTERM")
+    assert row.stopped_at is not None
+    assert not row.is_alive

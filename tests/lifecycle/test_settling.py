@@ -1,0 +1,241 @@
+"""running -> anything: through the fence, with a Run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from django.db import transaction
+
+from django_jobs import enqueue_many
+from django_jobs.domain.backoff import Backoff
+from django_jobs.domain.errors import ErrorReport
+from django_jobs.domain.outcomes import (
+    Cancelled,
+    Failed,
+    Lost,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+)
+from django_jobs.lifecycle import operating, reaping
+from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.models import Job, Run
+from tests.app.jobs import add, noop
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    declared,
+    enqueue_and_claim,
+    failure,
+    in_threads,
+    run_sql,
+    settle_one,
+)
+
+
+def ten_second_handler() -> None: ...
+
+
+@pytest.mark.django_db
+def test_a_success_ends_the_job_with_its_result_and_leaves_a_run() -> None:
+    held = enqueue_and_claim(add, 1)
+    now = time.monotonic()
+    settled = settle_one(held, Succeeded(result="[1, 2]"), started=now - 1.5, finished=now)
+    job, run = Job.objects.get(), Run.objects.get()
+    assert settled.decision is not None
+    assert (job.status, job.result, job.worker_id) == ("succeeded", [1, 2], None)
+    assert job.finished_at == run.finished_at
+    assert (run.job_id, run.attempt, run.outcome) == (job.pk, 1, "succeeded")
+    assert run.worker_id == held.worker
+    assert run.duration is not None
+    assert run.duration.total_seconds() == pytest.approx(1.5, abs=1e-3)
+    assert run.available_at.timestamp() == pytest.approx(held.available_at, abs=1e-3)
+    assert run.claimed_at == job.claimed_at
+    assert job.started_at == run.started_at
+
+
+@pytest.mark.django_db
+def test_a_failure_schedules_the_next_attempt_after_its_backoff() -> None:
+    with declared(ten_second_handler, name="app.ten", backoff=Backoff.fixed(10)) as job_type:
+        held = enqueue_and_claim(job_type)
+        settle_one(held, failure("no\nsuch order"))
+    job, run = Job.objects.get(), Run.objects.get()
+    assert (job.status, job.failures, job.attempt) == ("scheduled", 1, 1)
+    assert job.finished_at is None
+    assert (job.available_at - run.finished_at).total_seconds() == pytest.approx(10, abs=0.5)
+    assert job.rank == pytest.approx(job.available_at.timestamp(), abs=1e-3)
+    assert job.last_error == "ValueError: no"
+    assert (run.outcome, run.error_type, run.error_message) == (
+        "failed",
+        "ValueError",
+        "no\nsuch order",
+    )
+
+
+@pytest.mark.django_db
+def test_the_priority_stays_in_the_rank_of_a_job_that_is_put_off() -> None:
+    settle_one(enqueue_and_claim(priority=10), failure())
+    job = Job.objects.get()
+    assert job.rank == pytest.approx(job.available_at.timestamp() - 600, abs=1e-3)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "outcome, status, run",
+    [
+        (Succeeded(), "succeeded", "succeeded"),
+        (failure(), "scheduled", "failed"),
+        (failure(final=True), "dead", "failed"),
+        (TimedOut(seconds=3), "scheduled", "timed_out"),
+        (Lost(reason="SIGKILL"), "ready", "lost"),
+        (Snoozed(seconds=60), "scheduled", "snoozed"),
+        (Cancelled(reason="enough"), "cancelled", "cancelled"),
+        (Released(reason="deploy"), "ready", "released"),
+    ],
+)
+def test_every_outcome_leaves_its_status_and_exactly_one_run(
+    outcome: Outcome, status: str, run: str
+) -> None:
+    settle_one(enqueue_and_claim(), outcome)
+    job = Job.objects.get()
+    assert (job.status, job.worker_id) == (status, None)
+    assert (job.finished_at is not None) == job.is_final
+    assert list(Run.objects.values_list("attempt", "outcome")) == [(1, run)]
+
+
+@pytest.mark.django_db
+def test_a_result_of_an_earlier_attempt_is_not_kept() -> None:
+    held = enqueue_and_claim()
+    run_sql("UPDATE django_jobs_job SET result = '1'")
+    settle_one(held, failure())
+    assert Job.objects.get().result is None
+
+
+@pytest.mark.django_db
+def test_the_last_error_stays_readable_after_a_later_success() -> None:
+    held = enqueue_and_claim()
+    settle_one(held, Lost(reason="SIGKILL"))
+    settle_one(claim_ready(boot_worker())[0], Succeeded())
+    job = Job.objects.get()
+    assert (job.status, job.last_error) == ("succeeded", "WorkerLost: SIGKILL")
+
+
+@pytest.mark.django_db
+def test_a_late_worker_with_an_old_attempt_matches_nothing() -> None:
+    late = enqueue_and_claim()
+    settle_one(late, Lost(reason="partition"))
+    (current,) = claim_ready(late.worker)
+    assert settle_one(late, Succeeded(result='"stale"')).decision is None
+    job = Job.objects.get()
+    assert (job.status, job.attempt, job.result) == ("running", current.attempt, None)
+    assert list(Run.objects.values_list("outcome", flat=True)) == ["lost"]
+
+
+@pytest.mark.django_db
+def test_a_late_worker_is_told_so_although_a_run_was_written_in_its_name() -> None:
+    held = enqueue_and_claim()
+    run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '1 s'")
+    reaping.reap()
+    assert Run.objects.get().worker_id == held.worker
+    assert settle_one(held, Succeeded()).decision is None
+    assert settle_one(held, failure()).decision is None
+
+
+@pytest.mark.django_db
+def test_a_worker_that_does_not_hold_the_job_matches_nothing_and_is_told() -> None:
+    held = enqueue_and_claim()
+    stranger = replace(held, worker=boot_worker("stranger"))
+    assert settle_one(stranger, Succeeded()).decision is None
+    assert settle_one(replace(held, attempt=7), Succeeded()).decision is None
+    assert Job.objects.get().status == "running"
+    assert not Run.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_settle_whose_commit_was_not_heard_of_is_read_back_as_written() -> None:
+    held = enqueue_and_claim()
+    ending = Ending(held, Succeeded(result="1"))
+    assert settle([ending])[0].decision is not None
+    again = settle([ending])[0]
+    assert again.decision is not None
+    assert Run.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_a_cancel_that_came_in_between_is_heeded_by_a_failure_and_not_by_a_success() -> None:
+    failed, succeeded = enqueue_and_claim(), enqueue_and_claim()
+    operating.cancel([failed.id, succeeded.id])
+    one, other = settle([Ending(failed, failure()), Ending(succeeded, Succeeded())])
+    assert one.decision is not None
+    assert other.decision is not None
+    assert (one.decision.status, other.decision.status) == ("cancelled", "succeeded")
+    assert Job.objects.get(pk=failed.id).status == "cancelled"
+    assert Job.objects.get(pk=succeeded.id).status == "succeeded"
+    assert Run.objects.get(job_id=failed.id).outcome == "failed"
+
+
+@pytest.mark.django_db
+def test_one_lost_lease_does_not_spoil_the_settle_of_its_neighbours() -> None:
+    enqueue_many("app.noop", [{}] * 3)
+    held = claim_ready(boot_worker())
+    run_sql("UPDATE django_jobs_job SET attempt = 9 WHERE id = %s", [held[1].id])
+    decisions = [one.decision for one in settle([Ending(job, Succeeded()) for job in held])]
+    assert [decision is not None for decision in decisions] == [True, False, True]
+    assert Run.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_texts_that_postgresql_cannot_store_are_stored_escaped() -> None:
+    enqueue_many("app.noop", [{}] * 3)
+    bad = "a\x00b\udc80"
+    outcomes: list[Outcome] = [
+        Cancelled(reason=bad),
+        Failed(error=ErrorReport.of(ValueError(bad)), final=True),
+        Snoozed(seconds=1, reason=bad),
+    ]
+    held = claim_ready(boot_worker())
+    endings = [Ending(job, outcome) for job, outcome in zip(held, outcomes, strict=True)]
+    assert all(one.decision for one in settle(endings))
+    assert Job.objects.get(pk=held[0].id).reason == "a\\x00b\\xdc80"
+    assert "a\\x00b\\xdc80" in Job.objects.get(pk=held[1].id).reason
+
+
+@pytest.mark.django_db
+def test_a_result_of_many_digits_and_odd_letters_is_stored_as_it_is() -> None:
+    held = enqueue_and_claim()
+    settle_one(held, Succeeded(result='{"ü": 12345678901234567890, "\\ud83d\\ude00": 1.50}'))
+    assert Job.objects.get().result == {"ü": 12345678901234567890, "😀": 1.5}
+
+
+@pytest.mark.django_db
+def test_a_job_past_its_maximum_age_is_not_tried_again() -> None:
+    with declared(ten_second_handler, name="app.ten", max_age=5) as job_type:
+        held = enqueue_and_claim(job_type)
+        settle_one(held, Failed(error=ErrorReport.plain("X", ""), retry_after=10))
+    job = Job.objects.get()
+    assert job.status == "dead"
+    assert "maximum age" in job.reason
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_that_settle_one_attempt_one_writes_and_all_agree() -> None:
+    held = enqueue_and_claim()
+    settled = in_threads(8, lambda number: settle_one(held, Succeeded(result=str(number))))
+    assert all(one.decision is not None for one in settled)
+    assert Run.objects.count() == 1
+    assert Job.objects.get().result in range(8)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_settle_that_is_rolled_back_with_its_transaction_leaves_the_job_running() -> None:
+    held = enqueue_and_claim()
+    with transaction.atomic():
+        settle_one(held, Succeeded())
+        transaction.set_rollback(True)
+    assert Job.objects.get().status == "running"
+    assert not Run.objects.exists()
+    assert noop.name == held.job_type

@@ -1,0 +1,51 @@
+"""running -> ready, as if a prefetched job had never been claimed."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobs.domain.outcomes import (
+    Succeeded,
+)
+from django_jobs.lifecycle import operating
+from django_jobs.lifecycle.settling import give_back
+from django_jobs.models import Job, Run
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    enqueue_and_claim,
+    settle_one,
+)
+
+
+@pytest.mark.django_db
+def test_a_prefetched_job_is_given_back_as_if_it_had_never_been_claimed() -> None:
+    held = enqueue_and_claim(priority=3)
+    before = Job.objects.get()
+    assert give_back(held.worker, [(held.id, held.attempt)]) == [held.id]
+    job = Job.objects.get()
+    assert (job.status, job.attempt, job.worker_id, job.claimed_at) == ("ready", 0, None, None)
+    assert (job.rank, job.available_at) == (before.rank, before.available_at)
+    assert not Run.objects.exists()
+    assert claim_ready(held.worker)[0].attempt == 1
+
+
+@pytest.mark.django_db
+def test_only_what_is_still_the_workers_can_be_given_back() -> None:
+    held = enqueue_and_claim()
+    assert give_back(boot_worker(), [(held.id, held.attempt)]) == []
+    assert give_back(held.worker, [(held.id, held.attempt + 1)]) == []
+    assert give_back(held.worker, []) == []
+    settle_one(held, Succeeded())
+    assert give_back(held.worker, [(held.id, held.attempt)]) == []
+    assert Job.objects.get().status == "succeeded"
+
+
+@pytest.mark.django_db
+def test_a_prefetched_job_that_was_cancelled_ends_when_it_is_given_back() -> None:
+    held = enqueue_and_claim()
+    operating.cancel([held.id])
+    give_back(held.worker, [(held.id, held.attempt)])
+    job = Job.objects.get()
+    assert (job.status, job.reason) == ("cancelled", "cancelled")
+    assert job.finished_at is not None

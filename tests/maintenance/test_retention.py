@@ -1,0 +1,85 @@
+"""The duty that deletes finished jobs whose retention is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from django_jobs.lifecycle import renewing
+from django_jobs.maintenance.retention import Retention, retention_duty, rules_in_force
+from django_jobs.models import Job, Queue, Worker
+from tests.factories import boot_worker, run_sql
+from tests.lifecycle.test_pruning import age, finish
+
+DAY = 86_400.0
+
+
+@pytest.mark.django_db
+def test_the_settings_rule_unless_a_queue_has_a_retention_of_its_own(
+    settings: Settings,
+) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"succeeded": "2d", "dead": "30d"}}
+    Queue.objects.filter(name="bulk").update(retention={"succeeded": "1h", "dead": None})
+    default = {"succeeded": 2 * DAY, "cancelled": 7 * DAY, "dead": 30 * DAY}
+    assert rules_in_force() == {
+        "*": default,
+        "bulk": {**default, "succeeded": 3600.0, "dead": None},
+    }
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("own", ["soon", 7, [1], {"succeeded": "soon"}, {"succeeded": [1]}])
+def test_a_retention_of_a_queue_that_cannot_be_read_deletes_nothing_there(own: Any) -> None:
+    Queue.objects.filter(name="bulk").update(retention=own)
+    finish(1, "bulk")
+    finish(1)
+    age(1000)
+    assert Retention().run_once() == 1
+    assert Job.objects.get().queue == "bulk"
+
+
+@pytest.mark.django_db
+def test_one_run_walks_through_all_pages_within_its_budget() -> None:
+    finish(30)
+    age(8)
+    assert Retention(page=4, budget=60).run_once() == 30
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_run_out_of_budget_goes_on_next_time_where_it_stopped() -> None:
+    ids = finish(30)
+    age(8)
+    walk = Retention(page=10, budget=0)
+    assert walk.run_once() == 10
+    assert walk.after == ids[9]
+    assert [walk.run_once() for _ in range(3)] == [10, 10, 0]
+    assert walk.after == 0
+
+
+@pytest.mark.django_db
+def test_after_a_walk_the_next_starts_from_the_bottom() -> None:
+    ids = finish(3)
+    walk = Retention(page=2, budget=60)
+    assert walk.run_once() == 0
+    age(8, ids[:1])
+    assert walk.run_once() == 1
+
+
+@pytest.mark.django_db
+def test_workers_long_ended_go_at_the_end_of_a_walk() -> None:
+    renewing.end(boot_worker())
+    run_sql("UPDATE django_jobs_worker SET stopped_at = now() - interval '8 days'")
+    assert Retention().run_once() == 1
+    assert not Worker.objects.exists()
+
+
+@pytest.mark.django_db
+def test_the_duty_starts_a_walk_of_its_own() -> None:
+    finish(1)
+    age(8)
+    duty = retention_duty()
+    assert not duty.has_more(duty.run_once())
+    assert not Job.objects.exists()

@@ -1,0 +1,142 @@
+"""``jobreplay``: send dead jobs back, or say why not."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.models import Job, Run
+from tests.app.jobs import add, noop
+from tests.factories import enqueue_and_claim, failure, make_dead, run_sql, settle_one
+
+
+def replay(*arguments: object) -> str:
+    out = StringIO()
+    call_command("jobreplay", *map(str, arguments), stdout=out)
+    return out.getvalue().strip()
+
+
+def replayed() -> set[int]:
+    return set(Job.objects.filter(replays=1).values_list("pk", flat=True))
+
+
+@pytest.mark.django_db
+def test_jobs_named_by_id_are_replayed_with_the_reason() -> None:
+    one, other, third = make_dead(), make_dead(), make_dead()
+    assert replay(one.pk, other.pk, one.pk, "--reason", "fixed") == "Replayed 2 jobs."
+    assert replayed() == {one.pk, other.pk}
+    (noted,) = Job.objects.get(pk=one.pk).headers["replays"]
+    assert noted["why"] == "fixed"
+    assert noted["by"] == f"{getpass.getuser()}@{socket.gethostname()} (jobreplay)"
+    assert Job.objects.get(pk=third.pk).status == "dead"
+
+
+@pytest.mark.django_db
+def test_a_queue_or_a_job_type_chooses() -> None:
+    bulk, adding, both = make_dead(queue="bulk"), make_dead(add, 1), make_dead(add, 1, queue="bulk")
+    assert replay("--queue", "bulk", "--type", "app.add") == "Replayed 1 job."
+    assert replayed() == {both.pk}
+    assert replay("--type", "app.add") == "Replayed 1 job."
+    assert replay("--queue", "bulk") == "Replayed 1 job."
+    assert replayed() == {bulk.pk, adding.pk, both.pk}
+
+
+@pytest.mark.django_db
+def test_a_fingerprint_chooses_those_whose_last_run_bears_it() -> None:
+    make_dead()
+    held = enqueue_and_claim()
+    settle_one(held, failure(kind="KeyError", final=True))
+    fingerprint = Run.objects.get(job_id=held.id).fingerprint
+    assert replay("--error", fingerprint) == "Replayed 1 job."
+    assert replayed() == {held.id}
+
+
+@pytest.mark.django_db
+def test_since_takes_an_age_or_a_date() -> None:
+    old, new = make_dead(), make_dead()
+    run_sql(
+        "UPDATE django_jobs_job SET finished_at = '2020-05-05 12:00+00' WHERE id = %s", [old.pk]
+    )
+    assert replay("--since", "1h", "--dry-run") == "Would replay 1 job."
+    assert replay("--since", "2020-05-06", "--dry-run") == "Would replay 1 job."
+    assert replay("--since", "2020-05-05T11:59:00Z", "--dry-run") == "Would replay 2 jobs."
+    assert replay("--since", "1h") == "Replayed 1 job."
+    assert replayed() == {new.pk}
+
+
+@pytest.mark.django_db
+def test_a_limit_takes_the_oldest() -> None:
+    first, _ = make_dead(), make_dead()
+    assert replay("--queue", "default", "--limit", 1) == "Replayed 1 job."
+    assert replayed() == {first.pk}
+
+
+@pytest.mark.django_db
+def test_each_refusal_is_told_with_its_reason_and_makes_the_command_fail(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    good, keyed = make_dead(), make_dead(idempotency_key="k")
+    holder = noop.using(idempotency_key="k").enqueue()
+    with pytest.raises(CommandError, match="2 of 3 were refused"):
+        replay(keyed.pk, good.pk, 10**12)
+    told = capsys.readouterr().err
+    assert f"job {keyed.pk} was refused: job {holder.pk} (ready) holds" in told
+    assert f"job {10**12} was refused: there is no such job" in told
+    assert replayed() == {good.pk}
+
+
+@pytest.mark.django_db
+def test_a_dry_run_refuses_the_same_and_changes_nothing() -> None:
+    good, gone = make_dead(), make_dead()
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.gone' WHERE id = %s", [gone.pk])
+    with pytest.raises(CommandError, match="1 of 2 was refused"):
+        replay(good.pk, gone.pk, "--dry-run")
+    assert Job.objects.dead().count() == 2
+    assert replayed() == set()
+
+
+@pytest.mark.django_db
+def test_a_job_that_is_not_dead_is_told_with_what_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    held = enqueue_and_claim()
+    settle_one(held, Succeeded())
+    with pytest.raises(CommandError, match="1 of 1 was refused"):
+        replay(held.id)
+    assert f"job {held.id} was refused: it is succeeded" in capsys.readouterr().err
+
+
+@pytest.mark.django_db
+def test_a_dry_run_lists_the_jobs_on_request() -> None:
+    one, other = make_dead(), make_dead(add, 1)
+    told = replay(one.pk, other.pk, "--dry-run", "-v", "2").splitlines()
+    assert told == [f"job {one.pk} app.noop", f"job {other.pk} app.add", "Would replay 2 jobs."]
+
+
+@pytest.mark.django_db
+def test_nothing_to_replay_is_no_failure() -> None:
+    settle_one(enqueue_and_claim(), Succeeded())
+    assert replay("--queue", "default") == "Replayed 0 jobs."
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        ((), "give ids, or at least one of --queue"),
+        (("1", "--queue", "default"), "give ids or a filter, not both"),
+        (("--queue", "default", "--limit", "0"), "--limit takes 1 or more"),
+        (("--since", "yesterday"), "--since takes an age such as 2h"),
+        (("--since", "2026-13-45"), "--since takes an age such as 2h"),
+        (("one",), "invalid int value"),
+        (("--queue", "nope"), "no queue is named 'nope'; known are: bulk, default"),
+    ],
+)
+def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(CommandError, match=problem):
+        replay(*arguments)

@@ -1,0 +1,66 @@
+"""What the commands for operators say where the database is not as it should be."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, ProgrammingError, connection, transaction
+from pytest_django import Settings
+
+from django_jobs.management.base import database_problem
+from tests.factories import run_sql
+
+COMMANDS = [("jobstatus",), ("jobreplay", "--queue", "default"), ("jobprune",)]
+
+
+def unreachable(*args: Any) -> None:
+    raise OperationalError("connection refused\n\tIs the server running?")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("command", COMMANDS)
+def test_missing_tables_are_told_with_the_way_to_make_them(command: tuple[str, ...]) -> None:
+    wanted = r"django_jobs has no tables in 'default': run manage.py migrate$"
+    with transaction.atomic():
+        run_sql("DROP TABLE django_jobs_run, django_jobs_job, django_jobs_queue")
+        with pytest.raises(CommandError, match=wanted):
+            call_command(*command, stdout=StringIO())
+        transaction.set_rollback(True)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_database_that_does_not_answer_is_told_in_one_line(command: tuple[str, ...]) -> None:
+    wanted = "^the database 'default' does not answer: connection refused Is the server running"
+    with connection.execute_wrapper(unreachable), pytest.raises(CommandError, match=wanted):
+        call_command(*command, stdout=StringIO())
+
+
+@pytest.mark.django_db
+def test_a_fault_of_the_code_keeps_its_traceback() -> None:
+    def wrong(*args: Any) -> None:
+        raise ProgrammingError("syntax error")
+
+    with connection.execute_wrapper(wrong), pytest.raises(ProgrammingError):
+        call_command("jobstatus", stdout=StringIO())
+
+
+@pytest.mark.django_db
+def test_a_missing_column_is_told_too() -> None:
+    with pytest.raises(ProgrammingError) as caught, transaction.atomic():
+        connection.cursor().execute("SELECT colour FROM django_jobs_job")
+    assert "are not those of this code" in str(database_problem(caught.value))
+
+
+def test_the_alias_is_named_where_it_is_not_the_default(settings: Settings) -> None:
+    class Missing(Exception):
+        sqlstate = "42P01"
+
+    settings.DJANGO_JOBS = {"DATABASE": "jobs"}
+    error = ProgrammingError("no such table")
+    error.__cause__ = Missing()
+    wanted = "django_jobs has no tables in 'jobs': run manage.py migrate --database=jobs"
+    assert database_problem(error) == wanted

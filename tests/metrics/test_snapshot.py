@@ -1,0 +1,91 @@
+"""One look at all queues and workers."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from django_jobs import enqueue_many
+from django_jobs.lifecycle import operating, renewing
+from django_jobs.metrics.snapshot import QueueSnapshot, take_snapshot
+from django_jobs.models import Queue
+from tests.app.jobs import noop
+from tests.factories import boot_worker, claim_ready, make_dead, run_sql
+
+
+def queue_named(name: str) -> QueueSnapshot:
+    return next(queue for queue in take_snapshot().queues if queue.name == name)
+
+
+@pytest.mark.django_db
+def test_a_queue_tells_how_many_jobs_stand_in_each_live_state_and_how_many_are_dead() -> None:
+    make_dead()
+    enqueue_many("app.noop", [{}] * 2, delay=100)
+    enqueue_many("app.noop", [{}] * 5)
+    claim_ready(boot_worker(), limit=1)
+    queue = queue_named("default")
+    assert (queue.ready, queue.scheduled, queue.running, queue.dead) == (4, 2, 1, 1)
+    assert not queue.paused
+    assert queue_named("bulk") == QueueSnapshot(name="bulk")
+
+
+@pytest.mark.django_db
+def test_the_age_is_that_of_the_oldest_job_that_waits_whatever_its_priority() -> None:
+    old = noop.enqueue()
+    noop.using(priority=50).enqueue()
+    run_sql(
+        "UPDATE django_jobs_job SET available_at = now() - interval '90 s' WHERE id = %s", [old.pk]
+    )
+    assert queue_named("default").oldest_ready_seconds == pytest.approx(90, abs=2)
+    assert queue_named("bulk").oldest_ready_seconds is None
+
+
+@pytest.mark.django_db
+def test_a_paused_queue_and_a_limited_one_say_so() -> None:
+    operating.pause(["bulk"], reason="the provider is down")
+    assert queue_named("bulk").paused
+    assert queue_named("bulk").paused_reason == "the provider is down"
+    assert queue_named("emails").max_concurrency == 2
+
+
+@pytest.mark.django_db
+def test_a_queue_whose_row_is_gone_is_listed_while_it_has_jobs() -> None:
+    noop.using(queue="bulk", delay=100).enqueue()
+    Queue.objects.filter(name="bulk").delete()
+    assert queue_named("bulk").scheduled == 1
+
+
+@pytest.mark.django_db
+def test_living_workers_are_listed_with_their_heartbeat_and_what_they_hold() -> None:
+    enqueue_many("app.noop", [{}] * 3)
+    busy, expired, ended = boot_worker("a"), boot_worker("b", lease=-5), boot_worker("c")
+    claim_ready(busy)
+    renewing.end(ended)
+    first, second = take_snapshot().workers
+    assert (first.id, first.name, first.held, first.status) == (busy, "a", 3, "running")
+    assert first.queues == ("default",)
+    assert 0 <= first.heartbeat_seconds < 5
+    assert first.lease_seconds == pytest.approx(30, abs=5)
+    assert second.id == expired
+    assert second.lease_seconds < 0
+
+
+@pytest.mark.django_db
+def test_ready_jobs_of_a_type_that_no_living_worker_knows_are_counted() -> None:
+    enqueue_many("app.noop", [{}] * 3)
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
+    enqueue_many("app.noop", [{}] * 2)
+    assert take_snapshot().unknown_job_types == ()  # nobody knows anything while nobody lives
+    renewing.end(boot_worker("ended"))
+    assert take_snapshot().unknown_job_types == ()
+    boot_worker("lives")
+    (unknown,) = take_snapshot().unknown_job_types
+    assert (unknown.job_type, unknown.ready) == ("shop.from_view", 3)
+
+
+@pytest.mark.django_db
+def test_a_snapshot_is_four_statements(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    with django_assert_num_queries(4):
+        take_snapshot()

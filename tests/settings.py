@@ -1,0 +1,42 @@
+"""Settings of the tests: the demo project's, on a cluster of their own."""
+
+from __future__ import annotations
+
+import os
+
+if "DATABASE_URL" not in os.environ:
+    from testproject import embedded
+
+    # tox runs its environments side by side: a cluster for each.
+    cluster = f"tests-{os.environ.get('TOX_ENV_NAME', 'local')}"
+    os.environ["DATABASE_URL"] = embedded.start(embedded.data_directory(cluster)).get_uri()
+
+from testproject.settings import *  # noqa: F403
+from testproject.settings import DATABASES, INSTALLED_APPS
+from testproject.settings import DJANGO_JOBS as DEMO
+
+# The worker processes that a test starts use the database that the test uses.
+if "TEST_DATABASE_NAME" in os.environ:
+    DATABASES["default"]["NAME"] = os.environ["TEST_DATABASE_NAME"]
+
+if "TEST_DATABASE_POOL" in os.environ:
+    DATABASES["default"] |= {
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {
+            **DATABASES["default"].get("OPTIONS", {}),
+            "pool": {"min_size": 1, "max_size": 4},
+        },
+    }
+
+DEBUG = False
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.app"]
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+DJANGO_JOBS = {
+    "QUEUES": {
+        **DEMO["QUEUES"],
+        "default": {},
+        "emails": {"max_concurrency": 2},
+        "strict": {"strict": True},
+        "bulk": {"max_attempts": 2, "timeout": 60},
+    },
+}

@@ -1,0 +1,153 @@
+"""What ``@job`` takes, and what it refuses at import."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from django_jobs import job, registry
+from tests.app.jobs import noop
+from tests.factories import declared
+
+
+def plain() -> None: ...
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+def positional(first: int, /) -> None: ...
+
+
+def starred(*args: int) -> None: ...
+
+
+async def coroutine() -> None: ...
+
+
+class Callable_:  # noqa: N801
+    def method(self) -> None: ...
+
+    def __call__(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "handler, problem",
+    [
+        (generator, "is a generator; a job would never run its body"),
+        (async_generator, "is a generator"),
+        (lambda: None, "takes a function with a name"),
+        (positional, "takes first: .* by position"),
+        (starred, "by position"),
+        (Callable_(), "takes a function with a name"),
+        (Callable_().method, "takes a function with a name"),
+        (Callable_, "takes a function with a name"),
+        (partial(plain), "takes a function with a name"),
+        (len, "takes a function with a name"),
+        ("plain", "takes a function with a name"),
+    ],
+)
+def test_a_handler_that_could_not_run_is_refused(handler: Any, problem: str) -> None:
+    before = registry.names()
+    with pytest.raises(TypeError, match=problem):
+        job(handler)
+    assert registry.names() == before
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ({"name": "n" * 201}, "1 to 200 characters"),
+        ({"timeout": 0}, "timeout is a positive number"),
+        ({"timeout": float("nan")}, "timeout is a positive number"),
+        ({"timeout": "30"}, "timeout is a positive number"),
+        ({"timeout": True}, "timeout is a positive number"),
+        ({"timeout": 366 * 86_400 + 1}, "at most 31,622,400 .366 days."),
+        ({"max_age": -1}, "max_age is a positive number"),
+        ({"max_age": 101 * 366 * 86_400}, "max_age is a positive number .* at most"),
+        ({"max_attempts": 2.5}, "max_attempts is a whole number"),
+        ({"max_crashes": "3"}, "max_crashes is a whole number"),
+        ({"retry_on": ["ValueError"]}, "retry_on takes exception classes"),
+        ({"discard_on": [int]}, "discard_on takes exception classes"),
+        ({"delivery": "twice"}, "delivery is 'at_least_once' or 'exactly_once'"),
+        ({"priority": 1000}, "from -100 to 100"),
+        ({"max_attempts": 0}, "at least 1"),
+        ({"max_crashes": 0}, "at least 1"),
+        ({"colour": "red"}, "there is no option 'colour'; known are: name, queue"),
+        ({"timout": 3}, "there is no option 'timout'; did you mean 'timeout'"),
+        ({"delay": 5}, "there is no option 'delay'; it is an option of using"),
+        ({"backoff": 5}, r"backoff is a Backoff, such as Backoff.fixed\(5\), not 5"),
+        ({"backoff": {"curve": "fixed", "base": 5}}, "backoff is a Backoff"),
+        ({"timeout": "3"}, "timeout is a positive number of seconds, .* not '3'"),
+        ({"max_age": "1d"}, "max_age is a positive number of seconds, .* not '1d'"),
+        ({"retry_on": 5}, "retry_on takes exception classes, not 5"),
+        ({"retry_on": "OSError"}, "retry_on takes exception classes, not 'OSError'"),
+        ({"retry_on": int}, "retry_on takes exception classes, not <class 'int'>"),
+        ({"isolated": "yes"}, "isolated is True or False, not 'yes'"),
+        ({"queue": "no spaces"}, "queue is 1 to 100 letters, .* not 'no spaces'"),
+        ({"queue": ""}, "queue is 1 to 100 letters"),
+        ({"queue": None}, "queue is 1 to 100 letters"),
+        ({"name": ""}, "name is text of 1 to 200 characters"),
+        ({"name": 5}, "name is text, not 5"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(options: dict[str, Any], problem: str) -> None:
+    before = registry.names()
+    with pytest.raises((TypeError, ValueError), match=f"^@job .*: .*{problem}"):
+        job(**options)(plain)
+    assert registry.names() == before
+
+
+def test_one_exception_class_is_taken_by_itself() -> None:
+    with declared(plain, name="app.once", retry_on=OSError, discard_on=[KeyError]) as job_type:
+        assert job_type.retry_on == (OSError,)
+        assert job_type.discard_on == (KeyError,)
+
+
+def test_a_job_type_is_shown_by_its_name() -> None:
+    assert repr(noop) == "<JobType app.noop>"
+
+
+def test_exactly_once_needs_a_plain_function() -> None:
+    with pytest.raises(ValueError, match="transactions are not async"):
+        job(delivery="exactly_once")(coroutine)
+
+
+def test_async_functions_are_handlers_too() -> None:
+    with declared(coroutine, name="app.coroutine") as job_type:
+        assert job_type.is_async
+    assert not noop.is_async
+
+
+def test_a_handler_is_named_for_its_app_and_itself_unless_it_has_a_name() -> None:
+    assert noop.name == "app.noop"
+    with declared(plain, name="billing.plain") as job_type:
+        assert job_type.name == "billing.plain"
+        assert job_type.place == "tests.test_api_declaration.plain"
+
+
+def test_a_decorated_function_keeps_its_signature() -> None:
+    def twice(function: Callable[..., Any]) -> Callable[..., Any]:
+        from functools import wraps
+
+        @wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs) * 2
+
+        return wrapper
+
+    @twice
+    def double(number: int) -> int:
+        return number
+
+    with declared(double, name="app.double") as job_type:
+        assert job_type.bind(4) == {"number": 4}
+        assert job_type(4) == 8

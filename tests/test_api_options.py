@@ -1,0 +1,152 @@
+"""The options of a request, and those of its job type and queue behind them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from django_jobs import (
+    Backoff,
+    EnqueueError,
+    JobType,
+    QueueFull,
+    cancel,
+)
+from django_jobs.models import Job, Queue
+from django_jobs.signals import job_enqueued
+from tests.app.jobs import noop
+from tests.factories import declared, enqueue_and_claim, heard
+
+
+@pytest.mark.django_db
+def test_a_due_time_and_a_delay_put_the_job_off() -> None:
+    later = timezone.now() + timedelta(hours=2)
+    assert noop.using(run_at=later).enqueue().available_at == later
+    delayed = noop.using(delay=timedelta(minutes=3)).enqueue()
+    assert (delayed.available_at - delayed.created_at).total_seconds() == pytest.approx(180)
+    assert delayed.status == "scheduled"
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ({"delay": 1, "run_at": timezone.now()}, "not both"),
+        ({"delay": -1}, "0 or more seconds"),
+        ({"delay": float("nan")}, "0 or more seconds"),
+        ({"delay": timedelta(seconds=-1)}, "0 or more seconds"),
+        ({"run_at": dt.datetime(2030, 1, 1)}, "needs a time zone"),
+        ({"priority": 101}, "from -100 to 100"),
+        ({"priority": 1.5}, "whole number"),
+        ({"priority": True}, "whole number"),
+        ({"max_attempts": 0}, "at least 1"),
+        ({"max_attempts": 1.5}, "max_attempts is a whole number"),
+        ({"max_attempts": "3"}, "max_attempts is a whole number"),
+        ({"max_attempts": True}, "max_attempts is a whole number"),
+        ({"run_at": dt.date(2030, 1, 1)}, "run_at is a datetime"),
+        ({"run_at": "tomorrow"}, "run_at is a datetime"),
+        ({"delay": "1"}, "0 or more seconds"),
+        ({"idempotency_key": ""}, "1 to 200 characters"),
+        ({"idempotency_key": "k" * 201}, "1 to 200 characters"),
+        ({"idempotency_key": "a\x00"}, "NUL"),
+        ({"max_attempts": "3"}, "max_attempts is a whole number and at least 1, not '3'"),
+        ({"delay": "5m"}, "0 or more seconds, .* or a timedelta, not '5m'"),
+        ({"delay": 1e10}, r"at most 3,162,240,000 \(36,600 days\)"),
+        ({"run_at": "tomorrow"}, "run_at is a datetime, not 'tomorrow'"),
+        ({"queue": "no spaces"}, "queue is 1 to 100 letters"),
+        ({"queue": 5}, "queue is 1 to 100 letters"),
+        ({"headers": 5}, "headers are a dict, not 5"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(EnqueueError, match=f"^app.noop: .*{problem}"):
+        noop.using(**options)
+
+
+def test_using_changes_a_copy() -> None:
+    chosen = noop.using(priority=9, queue="bulk")
+    assert (chosen.priority, chosen.queue) == (9, "bulk")
+    assert (noop.priority, noop.queue) == (0, "default")
+    assert noop.using() == noop
+
+
+@pytest.mark.django_db
+def test_the_job_types_options_go_before_the_queues_and_those_before_the_defaults() -> None:
+    def handler() -> None: ...
+
+    rule = Backoff.fixed(3)
+    Queue.objects.filter(name="bulk").update(backoff=Backoff.fixed(9).as_json())
+    with declared(handler, name="app.plain", queue="bulk") as plain:
+        queued = plain.enqueue()
+    with declared(handler, name="app.own", queue="bulk", max_attempts=7, backoff=rule) as own:
+        chosen = own.enqueue()
+    assert (queued.max_attempts, queued.timeout) == (2, 60)
+    assert queued.backoff_rule == Backoff.fixed(9)
+    assert (chosen.max_attempts, chosen.backoff_rule) == (7, rule)
+    default = noop.enqueue()
+    assert (default.max_attempts, default.timeout, default.backoff) == (5, None, None)
+
+
+@pytest.mark.django_db
+def test_a_maximum_age_counts_from_the_enqueue() -> None:
+    def handler() -> None: ...
+
+    with declared(handler, name="app.brief", max_age=timedelta(minutes=1)) as brief:
+        enqueued = brief.enqueue()
+    assert enqueued.expires_at is not None
+    assert enqueued.expires_at - enqueued.created_at == timedelta(minutes=1)
+
+
+@pytest.mark.django_db
+def test_a_full_queue_refuses_until_there_is_room() -> None:
+    Queue.objects.filter(name="default").update(max_backlog=2)
+    first = noop.enqueue()
+    noop.enqueue()
+    with pytest.raises(QueueFull, match="already holds 2 ready jobs"):
+        noop.enqueue()
+    assert cancel(first.pk)
+    noop.enqueue()
+
+
+@pytest.mark.django_db
+def test_cancel_says_whether_there_was_something_to_stop() -> None:
+    assert cancel(noop.enqueue().pk)
+    assert cancel(enqueue_and_claim().id)
+    assert not cancel(10**12)
+    assert not cancel(10**30)
+    assert not cancel(-1)
+
+
+@pytest.mark.parametrize("given", ["x", "7", None, 7.0, True, Job(pk=7)])
+def test_what_is_no_id_cannot_be_cancelled(given: Any) -> None:
+    with pytest.raises(TypeError, match="cancel takes the id of a job"):
+        cancel(given)
+
+
+@pytest.mark.django_db
+def test_an_enqueue_is_signalled_unless_it_found_a_live_job() -> None:
+    keyed = noop.using(idempotency_key="k")
+    with heard(job_enqueued) as sent:
+        first = keyed.enqueue()
+        keyed.enqueue()
+    assert [(one["sender"], one["job"].pk) for one in sent] == [("app.noop", first.pk)]
+
+
+@pytest.mark.parametrize("key", ["a\x00b", "\ud800", ""])
+def test_a_key_that_cannot_be_stored_is_refused(key: str) -> None:
+    with pytest.raises(EnqueueError):
+        noop.using(idempotency_key=key)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("key", [" ", "🦊" * 200, "a'b\\n%s", "k" * 200])
+def test_any_other_key_of_up_to_200_characters_is_taken(key: str) -> None:
+    assert noop.using(idempotency_key=key).enqueue().idempotency_key == key
+    assert noop.using(idempotency_key=key).enqueue().deduplicated
+
+
+def test_job_types_are_values() -> None:
+    assert isinstance(noop, JobType)

@@ -1,0 +1,86 @@
+"""The benchmark runs and says what it must; how fast anything is, is no test's business."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = (
+    f"smoke_{os.environ.get('TOX_ENV_NAME', 'local')}_{os.environ.get('PYTEST_XDIST_WORKER', '')}"
+)
+"""Several of them may run at once on one server."""
+
+TINY = ("--times", "1", "--scale", "0.01")
+
+
+def benchmark(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run it as a user would, on the server of the tests, in a database of its own. It must leave
+    no process behind."""
+    environment = {**os.environ, "BENCHMARK_NAME": NAME}
+    for ours in ("TEST_DATABASE_NAME", "DJANGO_SETTINGS_MODULE"):
+        environment.pop(ours, None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.benchmarks", *map(str, arguments)],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=100)
+        assert in_session(process.pid) == []
+    finally:
+        for left in in_session(process.pid):
+            os.kill(left, signal.SIGKILL)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def in_session(session: int) -> list[int]:
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):  # it has gone
+            if os.getsid(pid) == session:
+                found.append(pid)
+    return found
+
+
+def test_every_figure_stands_beside_its_raw_partner_and_can_be_compared(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    done = benchmark("drain", "enqueue", "enqueue_many", *TINY, "--json", first)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(first.read_text())
+    assert found["machine"]["synchronous_commit"]
+    assert len(found["figures"]) == 4
+    for figure in found["figures"]:
+        assert figure["median"] > 0
+        assert len(figure["raw"]) == len(figure["values"]) == 1
+        assert figure["ratio"] == pytest.approx(figure["median"] / figure["raw"][0])
+        assert f"{figure['name']}: median " in done.stdout
+        assert f" of {figure['raw_name']}" in done.stdout
+
+    for figure in found["figures"]:
+        figure["median"] /= 1_000
+    first.write_text(json.dumps(found))
+    done = benchmark("enqueue", *TINY, "--json", second, "--compare", first)
+    assert done.returncode == 0, done.stderr
+    assert "since then" in done.stdout
+    (figure,) = json.loads(second.read_text())["figures"]
+    (before,) = [old for old in found["figures"] if old["name"] == figure["name"]]
+    assert f"{figure['median'] / before['median'] - 1:+.0%} since then" in done.stdout
+
+
+def test_an_unknown_section_is_refused_with_those_that_are_known() -> None:
+    done = benchmark("drain", "drian")
+    assert done.returncode == 2
+    assert "no section is named drian; known are: drain, drain_two," in done.stderr

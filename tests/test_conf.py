@@ -1,0 +1,78 @@
+"""The one setting, with its defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from pytest_django import Settings
+
+from django_jobs.conf import Conf, conf, raw, seconds_of
+
+
+def test_without_the_setting_the_defaults_hold(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {}
+    assert conf() == Conf()
+    assert conf().lease_seconds == 30
+    assert conf().queues == {"default": {}}
+    assert conf().retention == {"succeeded": "7d", "cancelled": "7d", "dead": None}
+
+
+def test_a_project_may_leave_the_setting_out(settings: Settings) -> None:
+    del settings.DJANGO_JOBS
+    assert raw() == {}
+
+
+def test_what_is_given_holds_and_a_change_is_seen_at_once(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"POLL_SECONDS": 7}
+    assert conf().poll_seconds == 7
+    settings.DJANGO_JOBS = {"POLL_SECONDS": 8}
+    assert conf().poll_seconds == 8
+
+
+def test_a_retention_for_one_status_leaves_the_defaults_of_the_others(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"dead": "30d"}}
+    assert conf().retention == {"succeeded": "7d", "cancelled": "7d", "dead": "30d"}
+
+
+def test_unknown_keys_are_passed_over(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"NO_SUCH_KEY": 1, "poll_seconds": 9}
+    assert conf() == Conf()
+
+
+def test_a_heartbeat_is_a_quarter_of_the_lease_unless_it_is_set(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"LEASE_SECONDS": 60}
+    assert conf().beat_seconds == 15
+    settings.DJANGO_JOBS = {"LEASE_SECONDS": 60, "HEARTBEAT_SECONDS": 5}
+    assert conf().beat_seconds == 5
+
+
+def test_a_setting_that_is_no_dict_is_refused(settings: Settings) -> None:
+    settings.DJANGO_JOBS = ["QUEUES"]
+    with pytest.raises(ImproperlyConfigured, match="must be a dict"):
+        raw()
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("12h", 43_200),
+        ("7d", 604_800),
+        ("2w", 1_209_600),
+        (" 1.5 h ", 5_400),
+        (30, 30),
+        (0.5, 0.5),
+        (None, None),
+    ],
+)
+def test_a_duration_is_read_in_seconds(text: Any, seconds: float | None) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-7d", "7 days", "1e3s", True, -1, float("nan")])
+def test_anything_else_is_no_duration(text: Any) -> None:
+    with pytest.raises(ValueError, match="is no duration; write it as 90s"):
+        seconds_of(text)

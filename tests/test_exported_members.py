@@ -1,0 +1,55 @@
+"""The public names: a change here is a change for every project."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import django_jobs
+
+PUBLIC = {
+    "Backoff",
+    "Cancel",
+    "Discard",
+    "EnqueueError",
+    "JobStatus",
+    "JobType",
+    "JobsError",
+    "LeaseLost",
+    "OperationRefused",
+    "PayloadError",
+    "QueueFull",
+    "Retry",
+    "RunContext",
+    "RunOutcome",
+    "Snooze",
+    "UnknownJobType",
+    "UnknownQueue",
+    "cancel",
+    "current_run",
+    "enqueue",
+    "enqueue_many",
+    "job",
+}
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert set(django_jobs.__all__) == PUBLIC
+    assert list(django_jobs.__all__) == sorted(django_jobs.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_each_public_name_can_be_had(name: str) -> None:
+    assert getattr(django_jobs, name) is not None
+
+
+def test_any_other_name_is_refused_as_by_any_module() -> None:
+    with pytest.raises(AttributeError, match="module 'django_jobs' has no attribute 'nope'"):
+        django_jobs.nope  # noqa: B018
+
+
+def test_the_package_and_its_public_names_of_the_ground_floor_need_no_settings() -> None:
+    code = "import django_jobs; django_jobs.Backoff.fixed(1); django_jobs.Retry(after=1)"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)

@@ -1,0 +1,129 @@
+"""Log lines: one per event, with stable keys, whatever the values hold."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_jobs import logs
+from django_jobs.domain.outcomes import Cancelled, Snoozed, Succeeded
+from django_jobs.lifecycle.announcing import announce
+from django_jobs.signals import job_finished, worker_event
+from tests.factories import enqueue_and_claim, failure, settle_one
+
+Lines = Callable[[], list[tuple[int, str]]]
+
+
+@pytest.fixture(autouse=True)
+def _disconnected() -> Iterator[None]:
+    yield
+    logs.disconnect()
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Lines]:
+    """What was logged so far at INFO or above: level and text."""
+    logs.connect(logging.INFO)
+    with caplog.at_level(logging.INFO, "django_jobs"):
+        yield lambda: [(record.levelno, record.getMessage()) for record in caplog.records]
+
+
+@pytest.mark.django_db
+def test_a_failure_is_a_warning_with_all_that_identifies_it(
+    lines: Lines,
+) -> None:
+    held = enqueue_and_claim()
+    announce([settle_one(held, failure("no such\norder"), started=10.0, finished=11.25)])
+    assert lines() == [
+        (
+            logging.WARNING,
+            f"event=job_failed job_id={held.id} job_type=app.noop queue=default attempt=1 "
+            'status=scheduled outcome=failed seconds=1.250 error="ValueError: no such"',
+        )
+    ]
+
+
+@pytest.mark.django_db
+def test_a_dead_letter_is_an_error_with_its_reason(lines: Lines) -> None:
+    held = enqueue_and_claim()
+    announce([settle_one(held, failure(final=True))])
+    (_, (level, line)) = lines()
+    assert level == logging.ERROR
+    assert line.startswith(f"event=job_dead job_id={held.id} ")
+    assert line.endswith('reason="not to be retried: ValueError: boom"')
+
+
+@pytest.mark.django_db
+def test_what_is_nobodys_fault_is_information(lines: Lines) -> None:
+    announce([settle_one(enqueue_and_claim(), Snoozed(seconds=5))])
+    ((level, line),) = lines()
+    assert level == logging.INFO
+    assert line.startswith("event=job_snoozed ")
+
+
+@pytest.mark.django_db
+def test_a_cancelled_job_is_told_with_its_reason(lines: Lines) -> None:
+    announce([settle_one(enqueue_and_claim(), Cancelled(reason="the order was deleted"))])
+    ((level, line),) = lines()
+    assert level == logging.INFO
+    assert line.startswith("event=job_cancelled ")
+    assert line.endswith('reason="the order was deleted"')
+
+
+@pytest.mark.django_db
+def test_successes_are_listened_to_at_debug_only(caplog: pytest.LogCaptureFixture) -> None:
+    logs.connect(logging.INFO)
+    assert not job_finished.has_listeners("app.noop")
+    logs.connect(logging.DEBUG)
+    with caplog.at_level(logging.DEBUG, "django_jobs"):
+        announce([settle_one(enqueue_and_claim(), Succeeded())])
+        announce([settle_one(enqueue_and_claim(), failure())])
+    events = [record.getMessage().split()[0] for record in caplog.records]
+    assert events == ["event=job_succeeded", "event=job_failed"]
+
+
+def test_the_level_defaults_to_that_of_the_logger(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "django_jobs"):
+        logs.connect()
+    assert job_finished.has_listeners("app.noop")
+
+
+def test_a_workers_event_is_told_at_its_level_with_its_fields(
+    lines: Lines,
+) -> None:
+    fields = {"worker": 7, "name": "web 1", "reason": "", "lease": 30.0}
+    worker_event.send_robust("worker_started", level=logging.INFO, fields=fields)
+    worker_event.send_robust("tick", level=logging.DEBUG, fields={})
+    assert lines() == [(logging.INFO, 'event=worker_started worker=7 name="web 1" lease=30.000')]
+
+
+def test_a_list_is_told_with_commas() -> None:
+    assert logs.line("e", {"queues": ["default", "emails"]}) == "event=e queues=default,emails"
+    assert logs.line("e", {"queues": ("a b", "c")}) == 'event=e queues="a b,c"'
+
+
+def test_connecting_twice_tells_once(lines: Lines) -> None:
+    logs.connect(logging.INFO)
+    worker_event.send_robust("worker_started", level=logging.INFO, fields={})
+    assert len(lines()) == 1
+
+
+@given(st.text(st.characters(), max_size=400))
+def test_a_value_cannot_break_out_of_its_line_or_its_quotes(text: str) -> None:
+    line = logs.line("job_failed", {"error": text, "queue": "default"})
+    assert len(line.splitlines()) == 1
+    assert line.isprintable()
+    assert len(line) < 4000
+    parts = shlex.split(line, posix=True)
+    assert parts[0] == "event=job_failed"
+    assert parts[-1] == "queue=default"
+    assert len(parts) == (3 if text else 2)
+
+
+def test_long_values_are_cut() -> None:
+    assert logs.line("e", {"error": "x" * 1000}) == f'event=e error="{"x" * 299}…"'

@@ -1,0 +1,258 @@
+"""The ``demo`` command, as a process of its own on a database of its own."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import psycopg
+import pytest
+from psycopg import sql
+
+from testproject.demo.running import MANAGE, free_port
+
+pytestmark = pytest.mark.processes
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """The URL of an empty database, dropped afterwards."""
+    url = os.environ["DATABASE_URL"]
+    name = sql.Identifier(f"demo_{uuid.uuid4().hex[:12]}")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        yield urlsplit(url)._replace(path=f"/{name._obj[0]}").geturl()
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+class Demo:
+    """A running ``manage.py demo``, the leader of a process group as in a terminal."""
+
+    def __init__(self, database: str, sources: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(MANAGE), "demo", *arguments],
+            env={
+                **os.environ,
+                "DATABASE_URL": database,
+                "DEMO_SOURCES": str(sources),
+                "DJANGO_SETTINGS_MODULE": "testproject.settings",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.output = ""
+
+    def read_until(self, text: str) -> str:
+        """What it printed up to and with the line that holds ``text``."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output += line
+            if text in line:
+                return self.output
+        raise AssertionError(f"{text!r} was never printed:\n{self.output}")
+
+    def rest(self) -> str:
+        """Wait for its end and return all that it printed."""
+        assert self.process.stdout is not None
+        self.output += self.process.stdout.read()
+        self.process.wait()
+        return self.output
+
+    def children(self) -> list[psutil.Process]:
+        """Its processes, theirs included."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@pytest.fixture
+def demo(database: str, tree: Path) -> Iterator[Callable[..., Demo]]:
+    """Starts demos, and ends those that a failed test left."""
+    started: list[Demo] = []
+
+    def start(*arguments: str) -> Demo:
+        started.append(Demo(database, tree, *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            left = [*one.children(), psutil.Process(one.process.pid)]
+            for process in left:
+                process.kill()
+        one.process.communicate()
+
+
+def address_of(demo: Demo) -> tuple[str, int]:
+    found = re.search(r"http://([\d.]+):(\d+)/", demo.read_until("Ctrl-C stops it all"))
+    assert found
+    return found[1], int(found[2])
+
+
+def status_of(address: tuple[str, int], path: str) -> int:
+    connection = http.client.HTTPConnection(*address, timeout=10)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_once_does_all_the_work_and_finds_it_right_also_when_repeated(
+    demo: Callable[..., Demo],
+) -> None:
+    for _ in range(2):
+        run = demo("--once")
+        output = run.rest()
+        assert run.process.returncode == 0, output
+        assert "FAILED" not in output
+        assert "24 of 24" in output
+        assert "demo.always_fails" in output
+        assert "killed its worker 3 times" in output
+
+
+def test_once_says_what_is_left_when_time_is_up_and_fails(demo: Callable[..., Demo]) -> None:
+    run = demo("--once", "--time-limit", "1")
+    output = run.rest()
+    assert run.process.returncode == 1
+    assert "after 1 s the work is not done" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_group_stops_everything(
+    demo: Callable[..., Demo], number: signal.Signals
+) -> None:
+    run = demo("--port", "0")
+    address = address_of(run)
+    assert status_of(address, "/admin/login/") == 200
+    wait_until(lambda: len(run.children()) >= 5)  # web server, supervisor, heartbeat, workers
+    processes = run.children()
+    os.killpg(run.process.pid, number)
+    assert "Stopped." in run.rest()
+    assert run.process.returncode == 0
+    assert_gone(processes)
+    with pytest.raises(ConnectionRefusedError):
+        status_of(address, "/")
+
+
+def test_a_second_ctrl_c_does_not_leave_processes_behind(demo: Callable[..., Demo]) -> None:
+    run = demo("--port", "0")
+    address_of(run)
+    processes = run.children()
+    os.killpg(run.process.pid, signal.SIGINT)
+    run.read_until("Stopping")
+    os.killpg(run.process.pid, signal.SIGINT)
+    run.rest()
+    assert run.process.returncode == 0
+    assert_gone(processes)
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Its command line; empty for a job's own process that has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_the_death_of_a_child_stops_everything_and_is_told(demo: Callable[..., Demo]) -> None:
+    run = demo("--port", "0")
+    address_of(run)
+    processes = run.children()
+    (web,) = [one for one in processes if "runserver" in command_of(one)]
+    web.kill()
+    output = run.rest()
+    assert run.process.returncode == 1
+    assert "the web server ended with code -9" in output
+    assert_gone(processes)
+
+
+def test_the_login_that_is_printed_opens_the_admin(demo: Callable[..., Demo]) -> None:
+    run = demo("--port", "0")
+    host, port = address_of(run)
+    password = re.search(r"Password  (\S+)", run.output)
+    assert password
+    cookies = log_in(host, port, "demo", password[1])
+    connection = http.client.HTTPConnection(host, port, timeout=10)
+    pages = re.findall(rf"http://{host}:{port}(/admin/\S+)", run.output)
+    assert pages
+    for page in pages:
+        connection.request("GET", page, headers={"Cookie": cookies})
+        response = connection.getresponse()
+        response.read()
+        assert (page, response.status) == (page, 200)
+    connection.close()
+
+
+def log_in(host: str, port: int, username: str, password: str) -> str:
+    """Log in as a browser does; return the cookies."""
+    connection = http.client.HTTPConnection(host, port, timeout=10)
+    try:
+        connection.request("GET", "/admin/login/")
+        response = connection.getresponse()
+        response.read()
+        token = re.search(r"csrftoken=([^;]+)", response.headers["Set-Cookie"])
+        assert token
+        connection.request(
+            "POST",
+            "/admin/login/",
+            body=f"username={username}&password={password}&csrfmiddlewaretoken={token[1]}",
+            headers={
+                "Cookie": f"csrftoken={token[1]}",
+                "Content-Type": "application/x-www-form-urlencoded",
+            },
+        )
+        response = connection.getresponse()
+        response.read()
+        assert response.status == 302
+        cookies = response.headers.get_all("Set-Cookie") or []
+        return "; ".join(cookie.split(";", 1)[0] for cookie in cookies)
+    finally:
+        connection.close()
+
+
+def test_a_second_demo_on_the_same_database_is_refused(demo: Callable[..., Demo]) -> None:
+    first = demo("--port", "0")
+    address_of(first)
+    second = demo("--port", "0")
+    assert "another demo runs on this database" in second.rest()
+    assert second.process.returncode == 1
+    assert first.process.poll() is None
+
+
+def test_a_port_in_use_is_passed_over_and_told(demo: Callable[..., Demo]) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        busy = listener.getsockname()[1]
+        run = demo("--port", str(busy))
+        _, port = address_of(run)
+        assert port != busy
+        assert f"Port {busy} is in use; taking {port}." in run.output
+
+
+def test_zero_asks_for_any_free_port() -> None:
+    assert free_port(0) > 0

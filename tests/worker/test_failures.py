@@ -1,0 +1,144 @@
+"""From an exception to an outcome, whatever the exception is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from email.utils import format_datetime
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from django_jobs import Cancel, Discard, Retry, Snooze
+from django_jobs.domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
+from django_jobs.worker.failures import StopHandler, outcome_of
+from tests.factories import declared
+
+
+def plain() -> None: ...
+
+
+def fate_of(error: BaseException, **options: Any) -> Outcome:
+    with declared(plain, name="app.failing", **options) as job_type:
+        return outcome_of(error, job_type)
+
+
+def failed(error: BaseException, **options: Any) -> Failed:
+    outcome = fate_of(error, **options)
+    assert isinstance(outcome, Failed)
+    return outcome
+
+
+class Explosive(Exception):
+    """Raises at every look."""
+
+    def __getattribute__(self, name: str) -> NoReturn:
+        raise SystemExit(name)
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class ExplosiveDelay(Exception):
+    @property
+    def retry_after(self) -> float:
+        raise RuntimeError("not read yet")
+
+
+class ExplosiveHeaders:
+    def get(self, name: str) -> str:
+        raise RuntimeError(name)
+
+
+class Undecided(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        raise RuntimeError
+
+
+class Strange(Exception, metaclass=Undecided): ...
+
+
+def answered(headers: Any) -> Exception:
+    error = ConnectionError("503")
+    error.response = SimpleNamespace(headers=headers)  # type: ignore[attr-defined]
+    return error
+
+
+def test_a_handler_chooses_its_fate() -> None:
+    assert fate_of(Snooze(timedelta(minutes=1), "later")) == Snoozed(seconds=60, reason="later")
+    assert fate_of(Cancel("gone")) == Cancelled(reason="gone")
+    assert failed(Discard("hopeless")).final
+    assert failed(Retry(Decimal(5))).retry_after == 5
+    assert isinstance(fate_of(StopHandler()), Released)
+
+
+def test_a_fate_that_was_changed_afterwards_is_still_usable() -> None:
+    snooze, retry = Snooze(1), Retry(1)
+    snooze.seconds = retry.after = "soon"  # type: ignore[assignment]
+    assert fate_of(snooze) == Snoozed(seconds=0)
+    assert failed(retry).retry_after is None
+
+
+UNREADABLE: dict[str, Callable[[], Exception]] = {
+    "retry_after": ExplosiveDelay,
+    "headers": lambda: answered(ExplosiveHeaders()),
+    "a year": lambda: answered({"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}),
+    "a number": lambda: answered({"Retry-After": "9" * 5000}),
+    "an object": lambda: answered({"Retry-After": object()}),
+    "no method": lambda: answered(SimpleNamespace(get=None)),
+    "no headers": lambda: answered(7),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_an_exception_that_cannot_be_read_is_an_ordinary_failure(what: str) -> None:
+    error = UNREADABLE[what]()
+    outcome = failed(error)
+    assert (outcome.retry_after, outcome.final) == (None, False)
+    assert outcome.error.type.endswith(type(error).__name__)
+    assert failed(error, discard_on=(Exception,)).final
+
+
+def test_an_exception_that_raises_at_every_look_is_an_ordinary_failure() -> None:
+    outcome = failed(Explosive())
+    assert (outcome.retry_after, outcome.final) == (None, False)
+    assert outcome.error.type.endswith("Explosive")
+
+
+def test_a_class_that_cannot_be_compared_with_forbids_no_retry() -> None:
+    assert not failed(ValueError(), retry_on=(Strange,)).final
+    assert not failed(ValueError(), discard_on=(Strange,)).final
+
+
+def test_a_moment_is_counted_from_the_clock_that_named_it() -> None:
+    theirs = datetime(2031, 1, 1, tzinfo=UTC)
+    headers = {
+        "Retry-After": format_datetime(theirs + timedelta(seconds=90), usegmt=True),
+        "Date": format_datetime(theirs, usegmt=True),
+    }
+    assert failed(answered(headers)).retry_after == 90
+    headers["Date"] = "yesterday"
+    after = failed(answered(headers)).retry_after
+    assert after is not None
+    assert after == pytest.approx((theirs - datetime.now(UTC)).total_seconds() + 90, abs=5)
+
+
+def test_a_moment_that_is_over_is_now() -> None:
+    assert failed(answered({"Retry-After": "Mon, 01 Jan 2001 00:00:00 GMT"})).retry_after == 0
+
+
+@pytest.mark.parametrize(
+    "asked, seconds",
+    [(5, 5.0), (timedelta(minutes=1), 60.0), ("7", 7.0), (-1, 0.0), (float("inf"), None)],
+)
+def test_an_exception_may_name_its_delay(asked: Any, seconds: float | None) -> None:
+    error = ConnectionError()
+    error.retry_after = asked  # type: ignore[attr-defined]
+    assert failed(error).retry_after == seconds
+
+
+def test_a_job_type_says_what_is_retried() -> None:
+    assert failed(ValueError(), retry_on=(OSError,)).final
+    assert not failed(ConnectionError(), retry_on=(OSError,)).final

@@ -1,0 +1,251 @@
+"""What a worker process does with jobs, seen from the database."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from django_jobs import cancel, enqueue_many
+from django_jobs.models import Job, Queue, Run, Worker
+from tests.app import jobs
+from tests.app.models import Effect
+
+from .processes import JobWorker, let_go, until, until_marked, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+
+def test_burst_runs_all_that_is_ready_or_due_and_exits_zero(start_worker: Start) -> None:
+    ids = enqueue_many("app.add", [{"first": number} for number in range(300)])
+    later = jobs.noop.using(delay=3600).enqueue()
+    worker = start_worker("--burst", "--processes", "2")
+    assert worker.wait(30) == 0
+    done = Job.objects.filter(pk__in=ids, status="succeeded")
+    assert {job.payload["first"] + 1 for job in done} == {job.result for job in done}
+    assert done.count() == 300
+    assert Run.objects.count() == 300
+    assert Job.objects.get(pk=later.pk).status == "scheduled"
+
+
+def test_a_failure_is_retried_until_its_attempts_are_used_up(start_worker: Start) -> None:
+    job = jobs.fail.enqueue()
+    start_worker()
+    dead = until_status(job, "dead")
+    runs = list(Run.objects.filter(job=job).order_by("attempt"))
+    assert [run.outcome for run in runs] == ["failed"] * 3
+    assert (dead.failures, dead.attempt) == (3, 3)
+    assert dead.reason == "failed 3 of 3 times"
+    assert dead.last_error == "ValueError: as asked"
+    assert runs[0].fingerprint == runs[2].fingerprint != ""
+    assert "as asked" in runs[0].traceback
+    for run in runs:
+        assert run.started_at is not None
+        assert run.available_at <= run.claimed_at <= run.started_at <= run.finished_at
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
+def test_no_exception_ends_a_thread(start_worker: Start, kind: str) -> None:
+    job = jobs.fail.using(max_attempts=1).enqueue(kind)
+    after = jobs.noop.enqueue()
+    start_worker("--threads", "1")
+    assert kind in until_status(job, "dead").last_error
+    until_status(after, "succeeded")
+
+
+def test_a_handler_chooses_its_fate(start_worker: Start) -> None:
+    retried = jobs.ask_for.enqueue("retry")
+    snoozed = jobs.ask_for.enqueue("snooze")
+    discarded = jobs.ask_for.enqueue("discard")
+    cancelled = jobs.ask_for.enqueue("cancel")
+    start_worker()
+    assert until_status(retried, "succeeded").failures == 1
+    assert until_status(snoozed, "succeeded").failures == 0
+    assert "hopeless" in until_status(discarded, "dead").reason
+    assert until_status(cancelled, "cancelled").reason == "not needed any more"
+
+
+def test_async_handlers_run_and_time_out(start_worker: Start) -> None:
+    sums = [jobs.add_async.enqueue(number, 1) for number in range(20)]
+    slow = jobs.too_slow_async.enqueue()
+    start_worker()
+    assert [until_status(job, "succeeded").result for job in sums] == list(range(1, 21))
+    assert Effect.objects.filter(note="async").count() == 20
+    until_status(slow, "dead")
+    assert Run.objects.get(job=slow).outcome == "timed_out"
+    assert Worker.objects.count() == 1  # nobody was killed for it
+
+
+def test_an_isolated_job_runs_in_a_process_of_its_own(start_worker: Start) -> None:
+    first, second = jobs.alone.enqueue(), jobs.alone.enqueue()
+    start_worker()
+    pids = {until_status(job, "succeeded").result for job in (first, second)}
+    assert len(pids) == 2
+    assert not pids & set(Worker.objects.values_list("pid", flat=True))
+
+
+@pytest.mark.parametrize("how", ["setting", "transaction", "atomic"])
+def test_a_connection_is_clean_after_each_job(start_worker: Start, how: str) -> None:
+    spoiler = jobs.spoil_connection.enqueue(how)
+    checks = [jobs.tell_connection.enqueue() for _ in range(3)]
+    start_worker("--threads", "1")
+    until_status(spoiler, "succeeded")
+    for job in checks:
+        assert until_status(job, "succeeded").result == ["0", "True", "False"]
+    assert Effect.objects.count() == 0
+
+
+def test_a_notification_wakes_an_idle_worker_long_before_its_poll(start_worker: Start) -> None:
+    worker = start_worker("--poll-seconds", "60")
+    until(lambda: Worker.objects.filter(status="running").exists())
+    first = jobs.noop.enqueue()
+    until_status(first, "succeeded", timeout=10)
+    assert "listen_fails" not in worker.text()
+
+
+def test_a_worker_sleeps_until_the_next_due_time_and_not_to_the_next_poll(
+    start_worker: Start,
+) -> None:
+    job = jobs.noop.using(delay=2).enqueue()
+    start_worker("--poll-seconds", "60")
+    until_status(job, "succeeded", timeout=10)
+    run = Run.objects.get(job=job)
+    assert run.claimed_at >= run.available_at
+
+
+def test_a_limited_queue_never_runs_more_than_its_limit(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"job-{number}" for number in range(6)]
+    held = [jobs.hold.using(queue="emails").enqueue(str(path)) for path in paths]
+    start_worker("--processes", "2", "--poll-seconds", "0.1")
+    until(lambda: sum(path.exists() for path in paths) == 2)
+    seen = 0
+    for path in paths:
+        let_go(path)
+    while Job.objects.filter(pk__in=[job.pk for job in held]).exclude(status="succeeded").exists():
+        running = Job.objects.filter(queue="emails", status="running").count()
+        assert running <= 2
+        seen = max(seen, running)
+    assert seen >= 1
+    assert Effect.objects.count() == 6
+
+
+def test_a_paused_queue_is_passed_by_until_it_is_resumed(start_worker: Start) -> None:
+    from django_jobs.lifecycle import operating
+
+    operating.pause(["bulk"])
+    paused = jobs.noop.using(queue="bulk").enqueue()
+    start_worker("--poll-seconds", "0.1")
+    until_status(jobs.noop.enqueue(), "succeeded")
+    assert Job.objects.get(pk=paused.pk).status == "ready"
+    operating.resume(["bulk"])
+    until_status(paused, "succeeded")
+
+
+def test_a_running_job_that_is_cancelled_is_told_to_stop(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    job = jobs.hold.enqueue(str(path))
+    start_worker("--lease-seconds", "1")
+    until_marked(path)
+    assert cancel(job.pk)
+    assert until_status(job, "succeeded").result == "stopped"
+
+
+def test_a_job_of_an_unknown_type_is_left_for_others(start_worker: Start) -> None:
+    job = jobs.noop.enqueue()
+    Job.objects.filter(pk=job.pk).update(job_type="app.of_tomorrow")
+    known = jobs.noop.enqueue()
+    start_worker("--burst").wait()
+    assert Job.objects.get(pk=known.pk).status == "succeeded"
+    job.refresh_from_db()
+    assert (job.status, job.attempt) == ("ready", 0)
+
+
+def test_a_payload_that_cannot_be_read_fails_alone(start_worker: Start) -> None:
+    broken, unfitting, fine = (jobs.add.enqueue(1) for _ in range(3))
+    with connection.cursor() as cursor:
+        digits = "9" * 5001
+        cursor.execute(
+            "UPDATE django_jobs_job SET payload = %s::jsonb WHERE id = %s",
+            [f'{{"first": {digits}}}', broken.pk],
+        )
+        cursor.execute(
+            "UPDATE django_jobs_job SET payload = '{\"third\": 1}' WHERE id = %s", [unfitting.pk]
+        )
+    start_worker()
+    for pk in (broken.pk, unfitting.pk):
+        until(lambda pk=pk: Job.objects.filter(pk=pk, status="dead").exists())
+        assert "payload" in Job.objects.defer("payload").get(pk=pk).reason
+    until_status(fine, "succeeded")
+
+
+def test_terminated_connections_are_survived(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    start_worker("--lease-seconds", "2", "--poll-seconds", "0.2")
+    held = jobs.hold.enqueue(str(path))
+    until_marked(path)
+    for _ in range(3):
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        until_status(jobs.add.enqueue(1), "succeeded")
+    let_go(path)
+    until_status(held, "succeeded")
+    assert Run.objects.filter(job=held).count() == 1
+
+
+def test_strict_order_serves_the_first_queue_first(start_worker: Start) -> None:
+    Queue.objects.create(name="second")
+    late = [jobs.noop.using(queue="second").enqueue() for _ in range(20)]
+    soon = [jobs.noop.enqueue() for _ in range(20)]
+    worker = start_worker("--burst", "--strict", "--queues", "default,second", "--threads", "1")
+    assert worker.wait() == 0
+    last_soon = Run.objects.filter(job__in=soon).order_by("-claimed_at")[0]
+    first_late = Run.objects.filter(job__in=late).order_by("claimed_at")[0]
+    assert last_soon.claimed_at <= first_late.claimed_at
+
+
+def test_an_unknown_queue_is_refused_with_the_known_ones(start_worker: Start) -> None:
+    worker = start_worker("--queues", "defualt")
+    assert worker.wait() == 1
+    assert "no queue is named defualt" in worker.text()
+    assert "default" in worker.text()
+
+
+def test_sigterm_leaves_no_process_and_no_connection(start_worker: Start) -> None:
+    worker = start_worker("--processes", "2")
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    until_status(jobs.tell_connection.enqueue(), "succeeded")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+    def others() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            return int(cursor.fetchone()[0])
+
+    begun = time.monotonic()
+    until(lambda: others() == 0, timeout=5)
+    assert time.monotonic() - begun < 5
+
+
+def test_lone_scheduled_jobs_start_on_time_again_and_again(start_worker: Start) -> None:
+    """The poll is long, so that one that is missed would be seconds late."""
+    start_worker("--poll-seconds", "20")
+    until(lambda: Worker.objects.filter(status="running").exists())
+    for _ in range(15):
+        job = jobs.noop.using(delay=0.1).enqueue()
+        until_status(job, "succeeded", timeout=10)

@@ -1,0 +1,244 @@
+"""What must not stop a worker: locks, lost answers, hung siblings, a backlog."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from django.db import connection, connections, transaction
+
+from django_jobs.lifecycle import claiming
+from django_jobs.models import Job, Run, Worker
+from tests.app import jobs
+from tests.app.models import Effect
+
+from .processes import JobWorker, let_go, until, until_marked, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+
+def running_worker() -> Worker:
+    worker = until(lambda: Worker.objects.filter(status="running").first())
+    assert isinstance(worker, Worker)
+    return worker
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back_and_run(start_worker: Start) -> None:
+    """The claim is made here in the worker's name, so that its process knows nothing of it."""
+    start_worker("--lease-seconds", "2", "--queues", "default", "--poll-seconds", "0.2")
+    worker = running_worker()
+    with transaction.atomic():
+        job = jobs.noop.enqueue()
+        claiming.claim("default", worker=worker.pk, job_types=["app.noop"], limit=1)
+    assert Job.objects.get(pk=job.pk).worker_id == worker.pk
+    until_status(job, "succeeded")
+    assert list(Run.objects.filter(job=job).values_list("attempt", "outcome")) == [(1, "succeeded")]
+
+
+def test_what_comes_due_and_what_is_limited_does_not_wait_for_the_end_of_a_backlog(
+    start_worker: Start,
+) -> None:
+    jobs.nap.enqueue_many({"seconds": 0.02} for _ in range(1_500))
+    start_worker("--threads", "4", "--poll-seconds", "0.2")
+    until(lambda: Run.objects.count() > 50)
+    due = jobs.noop.using(delay=0.3, priority=100).enqueue()
+    limited = jobs.noop.using(queue="emails", priority=100).enqueue()
+    for job in (due, limited):
+        until_status(job, "succeeded")
+        assert Job.objects.filter(status="ready").count() > 100
+
+
+def test_a_lock_on_a_running_job_stops_neither_heartbeats_nor_the_settles_of_others(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    start_worker("--lease-seconds", "2")
+    held = jobs.hold.enqueue(str(path))
+    until_marked(path)
+    worker = running_worker()
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=held.pk)
+        let_go(path)
+        until(lambda: Effect.objects.exists(), what="the handler has ended")
+        others = jobs.add.enqueue_many({"first": number} for number in range(50))
+        other = connections["default"].copy()
+        try:
+            with other.cursor() as cursor:
+                done = "SELECT count(*) FROM django_jobs_run WHERE job_id = ANY(%s)"
+                # The 50 are not committed yet: this transaction holds them. Commit comes below.
+                cursor.execute(done, [others])
+                beat = "SELECT heartbeat_at FROM django_jobs_worker WHERE id = %s"
+                cursor.execute(beat, [worker.pk])
+                first = cursor.fetchone()[0]
+
+                def beats_on() -> bool:
+                    cursor.execute(beat, [worker.pk])
+                    return bool((cursor.fetchone()[0] - first).total_seconds() > 3)
+
+                until(beats_on, what="heartbeats go on for longer than a lease")
+        finally:
+            other.close()
+    until_status(held, "succeeded")
+    until(lambda: Job.objects.filter(pk__in=others, status="succeeded").count() == 50)
+    assert Worker.objects.get(pk=worker.pk).status == "running"
+    assert Run.objects.filter(job=held).count() == 1
+
+
+def test_others_are_settled_while_one_row_is_locked(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    start_worker()
+    held = jobs.hold.enqueue(str(path))
+    until_marked(path)
+    locker = connection.copy()
+    try:
+        locker.ensure_connection()
+        locker.set_autocommit(False)
+        with locker.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held.pk])
+        let_go(path)
+        until(lambda: Effect.objects.exists())
+        others = jobs.add.enqueue_many({"first": number} for number in range(50))
+        until(lambda: Job.objects.filter(pk__in=others, status="succeeded").count() == 50)
+        assert Job.objects.get(pk=held.pk).status == "running"
+        locker.rollback()
+    finally:
+        locker.close()
+    until_status(held, "succeeded")
+    assert Run.objects.filter(job=held).count() == 1
+
+
+def test_a_heartbeat_process_that_hangs_is_replaced(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    worker = start_worker("--lease-seconds", "6")
+    job = jobs.hold.enqueue(str(path))
+    pid = until_marked(path)
+    (heart,) = [child for child in worker.children() if child.pid != pid]
+    heart.suspend()
+    until(lambda: "event=heartbeat_hangs" in worker.text(), timeout=20)
+    let_go(path)
+    until_status(job, "succeeded")
+    assert Run.objects.filter(job=job).count() == 1
+    after = jobs.noop.enqueue()
+    until_status(after, "succeeded")
+
+
+def test_handlers_that_run_on_with_lost_jobs_are_stopped(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    first = start_worker("--lease-seconds", "2")
+    job = jobs.sleep_deaf.enqueue(str(path), 600)
+    pid = until_marked(path)
+    start_worker("--lease-seconds", "2")
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    first.signal_group(signal.SIGSTOP)
+    until_marked(path, times=2, timeout=20)
+    first.signal_group(signal.SIGCONT)
+    until(lambda: not psutil.pid_exists(pid), what="the process of the stale handler is gone")
+    after = [jobs.noop.enqueue() for _ in range(10)]
+    for one in after:
+        until_status(one, "succeeded")
+    assert Job.objects.get(pk=job.pk).attempt == 2
+
+
+def test_a_connection_that_died_while_idle_costs_no_attempt(start_worker: Start) -> None:
+    start_worker("--threads", "1")
+    until_status(jobs.write_effect.enqueue("first"), "succeeded")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    second = jobs.write_effect.using(max_attempts=1).enqueue("second")
+    assert until_status(second, "succeeded").failures == 0
+
+
+def test_no_backend_is_shared_between_processes_that_use_a_pool(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    worker = start_worker("--processes", "2", TEST_DATABASE_POOL="1")
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    many = [jobs.tell_connection.enqueue() for _ in range(20)]
+    for job in many:
+        until_status(job, "succeeded")
+    owners: dict[str, set[int]] = {}
+    for process in [psutil.Process(worker.pid), *worker.children()]:
+        for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+            target = os.readlink(descriptor) if descriptor.is_symlink() else ""
+            if target.startswith("socket:"):
+                owners.setdefault(target, set()).add(process.pid)
+    inherited = set(os.listdir(f"/proc/{worker.pid}/fd"))
+    assert inherited
+    shared = {
+        socket: pids for socket, pids in owners.items() if len(pids) > 1 and worker.pid not in pids
+    }
+    assert not shared
+
+
+def test_a_worker_runs_with_its_output_closed(start_worker: Start, tmp_path: Path) -> None:
+    worker = start_worker()
+    worker.end()  # the harness gives every worker a log; this one is started without any
+    job = jobs.noop.enqueue()
+    import subprocess
+    import sys
+
+    closed = subprocess.run(
+        ["sh", "-c", f'exec "{sys.executable}" -m django jobworker --skip-checks --burst >&- 2>&-'],
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
+        },
+        timeout=30,
+    )
+    assert closed.returncode == 0
+    assert Job.objects.get(pk=job.pk).status == "succeeded"
+
+
+def test_an_idle_worker_asks_one_statement_a_poll(start_worker: Start) -> None:
+    start_worker("--poll-seconds", "0.5", "--lease-seconds", "60")
+    running_worker()
+
+    def transactions() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_clear_snapshot()")
+            cursor.execute(
+                "SELECT xact_commit + xact_rollback FROM pg_stat_database "
+                "WHERE datname = current_database()"
+            )
+            return int(cursor.fetchone()[0])
+
+    time.sleep(1.5)  # the boot is over, and its counters are published
+    before, begun = transactions(), time.monotonic()
+    time.sleep(4)  # the time itself is what is measured
+    passed = time.monotonic() - begun
+    # Two a second at this poll; the rest is a beat, a sweep, and what is asked here.
+    assert transactions() - before < 2 * passed + 8
+
+
+def test_a_drain_of_a_thousand_jobs_takes_at_most_sixty_statements(start_worker: Start) -> None:
+    jobs.noop.enqueue_many({} for _ in range(1_000))
+
+    def transactions() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_clear_snapshot()")
+            cursor.execute("SELECT pg_stat_force_next_flush()")
+            cursor.execute(
+                "SELECT xact_commit + xact_rollback FROM pg_stat_database "
+                "WHERE datname = current_database()"
+            )
+            return int(cursor.fetchone()[0])
+
+    transactions()
+    before = transactions()
+    worker = start_worker("--burst")
+    assert worker.wait() == 0
+    counted = transactions() - before - 3
+    assert Run.objects.count() == 1_000
+    assert counted <= 60, f"{counted} statements"

@@ -1,0 +1,285 @@
+"""Deaths, signals and restarts, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from django_jobs.models import Job, Run, Worker
+from tests.app import jobs
+from tests.app.models import Effect
+
+from .processes import JobWorker, let_go, lines, until, until_marked, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+
+def outcomes(job: Job) -> list[str]:
+    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
+
+
+def test_jobs_of_a_killed_process_run_again_within_a_second_and_each_has_one_lost_run(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"job-{number}" for number in range(4)]
+    held = [jobs.hold_in_transaction.enqueue(str(path)) for path in paths]
+    worker = start_worker()
+    pids = {until_marked(path) for path in paths}
+    assert len(pids) == 1
+    os.kill(pids.pop(), signal.SIGKILL)
+    killed_at = time.monotonic()
+    for path in paths:
+        until_marked(path, times=2)
+        assert float(lines(path)[1][1]) - killed_at < 1.0
+        let_go(path)
+    for job in held:
+        until_status(job, "succeeded")
+        assert outcomes(job) == ["lost", "succeeded"]
+        assert Effect.objects.filter(job_id=job.pk).count() == 1
+    lost = Run.objects.filter(outcome="lost").first()
+    assert lost is not None
+    assert "SIGKILL" in lost.error_message
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_jobs_of_a_killed_group_run_elsewhere_once_the_lease_is_over(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    first = start_worker("--lease-seconds", "2")
+    job = jobs.hold_in_transaction.enqueue(str(path))
+    until_marked(path)
+    second = start_worker("--lease-seconds", "2", "--poll-seconds", "0.5")
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    first.signal_group(signal.SIGKILL)
+    killed_at = time.monotonic()
+    until_marked(path, times=2, timeout=20)
+    # lease 2 s + sweep 5 s + poll 0.5 s, and what a busy machine adds
+    assert float(lines(path)[1][1]) - killed_at < 2 + 5 + 0.5 + 2
+    let_go(path)
+    until_status(job, "succeeded")
+    assert outcomes(job) == ["lost", "succeeded"]
+    assert Effect.objects.filter(job_id=job.pk).count() == 1
+    second.signal(signal.SIGTERM)
+    assert second.wait() == 0
+
+
+def test_a_stopped_worker_that_wakes_after_its_lease_is_refused_and_goes_on_as_a_new_one(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    first = start_worker("--lease-seconds", "2", "--threads", "2")
+    job = jobs.hold_in_transaction.enqueue(str(path))
+    pid = until_marked(path)
+    old = Job.objects.get(pk=job.pk).worker_id
+    second = start_worker("--lease-seconds", "2")
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    first.signal_group(signal.SIGSTOP)
+    until_marked(path, times=2, timeout=20)
+    first.signal_group(signal.SIGCONT)
+    until(lambda: "event=lease_lost" in first.text(), what="the old worker hears of it")
+    let_go(path)  # now both end their attempt; only one of them may
+    until_status(job, "succeeded")
+    until(lambda: "is no longer this worker's" in first.text(), what="the old settle is refused")
+    assert outcomes(job) == ["lost", "succeeded"]
+    assert Effect.objects.filter(job_id=job.pk).count() == 1
+    second.signal(signal.SIGTERM)
+    assert second.wait() == 0
+    after = jobs.add.enqueue(1, 2)
+    assert until_status(after, "succeeded").result == 3
+    run = Run.objects.get(job=after)
+    assert run.worker_id not in (old, None)
+    assert run.worker is not None
+    assert run.worker.pid == pid  # the same process under a new row
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+
+
+def test_sigterm_lets_a_running_job_finish_and_exits_zero(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    worker = start_worker()
+    job = jobs.sleep_deaf.enqueue(str(path), 3)
+    until_marked(path)
+    worker.signal(signal.SIGTERM)
+    until(lambda: Worker.objects.filter(status="draining").exists())
+    later = jobs.noop.enqueue()
+    assert worker.wait() == 0
+    assert Job.objects.get(pk=job.pk).status == "succeeded"
+    assert Job.objects.get(pk=later.pk).status == "ready"
+    assert set(Worker.objects.values_list("status", flat=True)) == {"stopped"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_worker_exits_at_once(start_worker: Start, number: int) -> None:
+    worker = start_worker()
+    until(lambda: Worker.objects.filter(status="running").exists())
+    worker.signal_group(number)
+    begun = time.monotonic()
+    assert worker.wait() == 0
+    assert time.monotonic() - begun < 2
+
+
+def test_a_job_longer_than_the_drain_is_released_without_a_failure_and_run_by_the_next_worker(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    worker = start_worker("--drain-timeout", "2")
+    job = jobs.sleep_deaf.enqueue(str(path), 60)
+    until_marked(path)
+    worker.signal(signal.SIGTERM)
+    begun = time.monotonic()
+    until_status(job, "ready")
+    assert time.monotonic() - begun < 4
+    assert worker.wait() == 143
+    job.refresh_from_db()
+    assert (job.failures, job.crashes) == (0, 0)
+    assert outcomes(job) == ["released"]
+    start_worker()
+    until_marked(path, times=2)
+
+
+def test_a_second_signal_releases_and_exits_at_once(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    worker = start_worker()
+    job = jobs.sleep_deaf.enqueue(str(path), 60)
+    until_marked(path)
+    worker.signal(signal.SIGTERM)
+    until(lambda: "event=draining" in worker.text())
+    worker.signal(signal.SIGTERM)
+    begun = time.monotonic()
+    assert worker.wait() == 143
+    assert time.monotonic() - begun < 2
+    job.refresh_from_db()
+    assert (job.status, job.failures, job.crashes) == ("ready", 0, 0)
+    assert outcomes(job) == ["released"]
+
+
+def test_a_handler_that_holds_the_gil_for_three_leases_runs_once(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    start_worker("--lease-seconds", "1")
+    start_worker("--lease-seconds", "1")
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    job = jobs.hold_the_gil.enqueue(str(path), 3)
+    until_status(job, "succeeded", timeout=20)
+    assert len(lines(path)) == 1
+    assert outcomes(job) == ["succeeded"]
+
+
+def test_a_poison_pill_convicts_itself_and_not_its_neighbours(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"job-{number}" for number in range(3)]
+    pill = tmp_path / "pill"
+    neighbours = [jobs.hold.enqueue(str(path)) for path in paths]
+    poison = jobs.kill_itself.enqueue(str(pill))
+    start_worker()
+    for path in (*paths, pill):
+        until_marked(path)
+    let_go(pill)
+    dead = until_status(poison, "dead")
+    assert outcomes(poison) == ["lost", "lost", "lost"]
+    assert "killed its worker 3 times" in dead.reason
+    for path, neighbour in zip(paths, neighbours, strict=True):
+        let_go(path)
+        job = until_status(neighbour, "succeeded")
+        assert (job.crashes, job.failures) == (0, 0)
+        assert outcomes(neighbour) == ["lost", "succeeded"]
+
+
+def test_an_exit_of_the_process_is_no_success(start_worker: Start) -> None:
+    job = jobs.exit_quietly.enqueue()
+    start_worker()
+    until_status(job, "dead")
+    assert outcomes(job) == ["lost"] * 3
+
+
+def test_what_was_only_prefetched_is_given_back_without_a_trace_when_its_process_dies(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    for _ in range(50):  # so that the worker thinks its jobs are quick and prefetches
+        jobs.noop.enqueue()
+    path = tmp_path / "job"
+    first = jobs.hold.using(priority=-1).enqueue(str(path))
+    waiting = [jobs.add.using(priority=-2).enqueue(number) for number in range(20)]
+    start_worker("--threads", "1")
+    pid = until_marked(path)
+    held = Job.objects.filter(status="running").count()
+    assert held > 1
+    os.kill(pid, signal.SIGKILL)
+    until_marked(path, times=2)
+    let_go(path)
+    for job in waiting:
+        until_status(job, "succeeded")
+        assert outcomes(job) == ["succeeded"]
+    assert outcomes(first) == ["lost", "succeeded"]
+
+
+def test_a_time_out_kills_the_process_and_its_neighbours_run_again_without_a_failure(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path, slow = tmp_path / "job", tmp_path / "slow"
+    neighbour = jobs.hold.enqueue(str(path))
+    start_worker()
+    until_marked(path)
+    late = jobs.too_slow.enqueue(str(slow))
+    dead = until_status(late, "dead")
+    assert outcomes(late) == ["timed_out"]
+    assert "failed 1 of 1 times" in dead.reason
+    until_marked(path, times=2)
+    let_go(path)
+    job = until_status(neighbour, "succeeded")
+    assert (job.failures, job.crashes) == (0, 0)
+    assert outcomes(neighbour) == ["released", "succeeded"]
+
+
+def test_an_operator_drains_a_worker_through_its_row(start_worker: Start) -> None:
+    worker = start_worker("--lease-seconds", "2")
+    row = until(lambda: Worker.objects.filter(status="running").first())
+    Worker.objects.filter(pk=row.pk).update(drain_requested_at=timezone.now())
+    assert worker.wait() == 0
+
+
+def test_a_process_is_replaced_after_its_number_of_jobs(start_worker: Start) -> None:
+    for _ in range(30):
+        jobs.noop.enqueue()
+    start_worker("--max-jobs", "10")
+    until(lambda: Job.objects.filter(status="succeeded").count() == 30)
+    by_worker = [Run.objects.filter(worker=worker).count() for worker in Worker.objects.all()]
+    assert max(by_worker) == 10
+
+
+def test_the_heartbeat_is_replaced_when_it_dies(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    worker = start_worker("--lease-seconds", "2")
+    job = jobs.hold.enqueue(str(path))
+    running = until_marked(path)
+    (heart,) = [child for child in worker.children() if child.pid != running]
+    heart.kill()
+    until(lambda: "event=heartbeat_died" in worker.text())
+    row = Worker.objects.get(status="running")
+    until(lambda: Worker.objects.get(pk=row.pk).heartbeat_at > row.heartbeat_at)
+    let_go(path)
+    until_status(job, "succeeded")
+    assert outcomes(job) == ["succeeded"]
+
+
+def test_the_children_leave_when_the_supervisor_is_killed(start_worker: Start) -> None:
+    worker = start_worker("--processes", "2")
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    children = worker.children()
+    assert len(children) == 3
+    worker.signal(signal.SIGKILL)
+    worker.wait()
+    until(lambda: not any(child.is_running() and child.status() != "zombie" for child in children))
