@@ -8,15 +8,24 @@ import threading
 import time
 
 from .. import registry
-from ..lifecycle import claiming, promoting, renewing, settling, surveying
+from ..lifecycle import claiming, renewing, settling
 from ..lifecycle.claiming import START, HeldJob, Place
-from ..lifecycle.waking import THROTTLE_SECONDS
 from .bell import Bell
 from .board import CAPACITY, Slot
 from .boots import boot_of
-from .connections import DATABASE_ERRORS, Deadline, drop_connection, own_connection, persistent, say
+from .connections import (
+    DATABASE_ERRORS,
+    Blocked,
+    Deadline,
+    drop_connection,
+    own_connection,
+    persistent,
+    say,
+    say_rarely,
+)
 from .executor import Executor
 from .holding import Holding
+from .lookout import Lookout
 from .options import Options
 from .turns import Turns
 
@@ -31,9 +40,8 @@ RESTART_SECONDS = 1.0
 """How often a claim goes back to the head of its queue, where a job of a long transaction, a
 better priority or a retry may have entered behind our place."""
 
-FIRST_DUE_PAUSE = 0.002
-
-LINGER_SECONDS = 2 * THROTTLE_SECONDS
+SETBACK_SECONDS = 1.0
+"""How long to wait where the heartbeat is late, or a lock in the way."""
 
 
 class Claimer:
@@ -56,14 +64,13 @@ class Claimer:
         self._promising = set(self._names)
         self._places: dict[str, Place] = {}
         self._restarted = self._oldest_unstarted = 0.0
-        self._limited: frozenset[str] = frozenset()
-        self._look_at, self._due_at = 0.0, float("inf")
-        self._due_pause = FIRST_DUE_PAUSE
+        self._lookout = Lookout(self._names, options.poll)
         self._count_at = time.monotonic() + options.lease
 
     def wake(self, queue: str | None = None) -> None:
         """There may be something to claim, in ``queue`` or in any."""
         self._promising.update(self._names if queue is None else (queue,))
+        self._lookout.once_more()
         self._bell.ring()
 
     def hungry(self) -> None:
@@ -83,15 +90,9 @@ class Claimer:
             self._hungry = False
             if self._slot.lease_lost:
                 self._begin_again()
-            pause = persistent(
-                self._guarded_round,
-                what="claim",
-                give_up=lambda: self.draining,
-                deadline=self.deadline,
-            )
-            if pause is None or pause <= 0:
-                continue
-            self._bell.sleep(pause)
+            pause = self._persistent_round()
+            if pause > 0:
+                self._bell.sleep(pause)
         self._give_back_unstarted()
         persistent(
             lambda: renewing.mark_draining([self._slot.worker]),
@@ -100,6 +101,21 @@ class Claimer:
         )
         drop_connection()
         self.drained.set()
+
+    def _persistent_round(self) -> float:
+        try:
+            pause = persistent(
+                self._guarded_round,
+                what="claim",
+                give_up=lambda: self.draining,
+                deadline=self.deadline,
+            )
+        except Blocked:
+            # Somebody edits the row of a queue with a limit and does not commit, or the server is
+            # deaf. What runs here goes on.
+            say_rarely("claim_blocked", logging.WARNING, worker=self._slot.worker)
+            return SETBACK_SECONDS
+        return pause or 0.0
 
     def _guarded_round(self) -> float:
         if time.monotonic() >= self._count_at:
@@ -125,47 +141,28 @@ class Claimer:
         """Claim what there is room for. Returns how long to sleep, in seconds; 0 to go on."""
         self._return_hoarded()
         self._hungry = True
+        if not self._lease_is_safe():
+            return SETBACK_SECONDS
         room = self._room()
-        if room <= 0 or not self._lease_is_safe():
+        if room <= 0:
             return self._options.poll
         now = time.monotonic()
         # By time and not only when idle: jobs that come due, and queues whose limit is new, must
         # not wait for the end of somebody's backlog.
-        looks = now >= self._look_at or now >= self._due_at or not self._promising
-        ready = self._look_around(now) if looks else frozenset()
+        looks = now >= self._lookout.next or not self._promising
+        ready = self._lookout.look(now) if looks else frozenset()
+        self._promising |= ready
         taken = self._claim_all(self._turns.order(self._promising), room)
         if taken >= room:
             return 0.0
         if taken:
-            self._look_at = 0.0
-            return LINGER_SECONDS
-        if not looks:
-            self._look_at = 0.0  # what promised something has nothing; look before sleeping
+            self._lookout.once_more()
+        elif not looks:
+            self._lookout.at_once()  # what promised something has nothing; look before sleeping
             return 0.0
-        if self._options.burst and self._due_at > now:
+        elif self._options.burst and self._lookout.due_at > now:
             return self._rest_in_burst(bool(ready))
-        return max(min(self._look_at, self._due_at) - time.monotonic(), 0.001)
-
-    def _look_around(self, now: float) -> frozenset[str]:
-        """One statement says what there is to do, so that an idle worker costs one statement a
-        poll, however many queues it serves. Returns the queues that have something ready."""
-        promoted, queues = promoting.promote() if now >= self._due_at else (0, set())
-        survey = surveying.survey(self._names)
-        self._limited = survey.limited
-        self._look_at = now + self._options.poll
-        due_in = survey.next_due_in
-        if due_in is None:
-            self._due_at = float("inf")
-        elif due_in <= 0 and now >= self._due_at and not promoted:
-            # It came due between the two statements, or somebody has locked it.
-            self._due_at = now + self._due_pause
-            self._due_pause = min(2 * self._due_pause, self._options.poll)
-        else:
-            self._due_at = now + max(due_in, 0.0)
-            self._due_pause = FIRST_DUE_PAUSE
-        ready = survey.ready | (queues & set(self._names))
-        self._promising |= ready
-        return ready
+        return max(self._lookout.next - time.monotonic(), 0.001)
 
     def _claim_all(self, order: list[str], room: int) -> int:
         now = time.monotonic()
@@ -175,11 +172,13 @@ class Claimer:
         taken, behind_limited = 0, False
         for queue in order:
             most = min(room - taken, CLAIM_LIMIT)
-            limited = queue in self._limited
+            limited = queue in self._lookout.limited
             if limited:
                 # Its running jobs are counted in the whole fleet, so none is held for later than
                 # the next free thread.
-                most = min(most, self._options.threads - self._holding.count_in(self._limited))
+                most = min(
+                    most, self._options.threads - self._holding.count_in(self._lookout.limited)
+                )
             elif self._options.strict and behind_limited:
                 # What is read ahead from here would stand before the next job of that queue.
                 most = min(most, self._options.threads - len(self._holding))
@@ -269,7 +268,7 @@ class Claimer:
     def _rest_in_burst(self, ready: bool) -> float:
         """Nothing was claimed: drain once nothing is held either. What is still ready is not for
         this process (unknown types, a paused queue); it is tried once more all the same."""
-        self._look_at = 0.0
+        self._lookout.at_once()
         if self._holding:
             self._empty_rounds = 0
             return 0.05

@@ -169,7 +169,8 @@ def test_what_workers_hold_is_found_by_the_running_index(worker: int) -> None:
         plan = explain(sql, parameters)
         assert "django_jobs_running" in indexes(plan), sql
         assert not whole_tables(plan), sql
-        assert most_rows(plan) <= 200, sql
+        # 200 are running; what rolled-back claims left in the index counts until vacuumed.
+        assert most_rows(plan) <= 1_000, sql
 
 
 @pytest.mark.django_db

@@ -24,4 +24,5 @@ def start_worker(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..
     for worker in started:
         worker.end()
     for worker in started:
+        print(f"{worker.log.name}:\n{worker.text()}")  # shown with a test that failed
         assert "Traceback" not in worker.text(), worker.text()

@@ -249,3 +249,14 @@ def test_lone_scheduled_jobs_start_on_time_again_and_again(start_worker: Start) 
     for _ in range(15):
         job = jobs.noop.using(delay=0.1).enqueue()
         until_status(job, "succeeded", timeout=10)
+
+
+def test_what_comes_in_the_shadow_of_a_hint_does_not_wait_for_the_poll(start_worker: Start) -> None:
+    """A process sends one hint in 20 ms. The poll is long, so that a job that none tells of would
+    be seconds late."""
+    start_worker("--poll-seconds", "20")
+    until(lambda: Worker.objects.filter(status="running").exists())
+    for delay in (0.0, 0.01, 0.02, 60.0) * 4:
+        jobs.noop.using(delay=delay).enqueue()
+        for _ in range(2):
+            until_status(jobs.noop.using(delay=delay % 60).enqueue(), "succeeded", timeout=10)

@@ -1,0 +1,48 @@
+"""When an idle worker looks for work."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from django_jobs.lifecycle.waking import THROTTLE_SECONDS
+from django_jobs.models import Job
+from django_jobs.worker.lookout import LINGER_SECONDS, NEVER, Lookout
+from tests.app import jobs
+
+
+@pytest.mark.django_db
+def test_it_looks_at_the_poll_where_nothing_is_due() -> None:
+    lookout = Lookout(["default"], poll=5.0)
+    now = time.monotonic()
+    assert lookout.next <= now
+    assert lookout.look(now) == frozenset()
+    assert lookout.next == now + 5.0
+    assert lookout.due_at == NEVER
+    lookout.at_once()
+    assert lookout.next <= now
+
+
+@pytest.mark.django_db
+def test_it_looks_once_more_after_a_hint_also_when_it_has_looked_since() -> None:
+    lookout = Lookout(["default"], poll=5.0)
+    heard = time.monotonic()
+    lookout.once_more()
+    lookout.look(heard + 0.001)
+    again = lookout.next
+    assert heard + THROTTLE_SECONDS < again <= time.monotonic() + LINGER_SECONDS
+    lookout.look(again)
+    assert lookout.next == again + 5.0
+
+
+@pytest.mark.django_db
+def test_it_looks_when_the_next_job_is_due_and_makes_it_ready() -> None:
+    job = jobs.noop.using(delay=0.05).enqueue()
+    lookout = Lookout(["default"], poll=5.0)
+    now = time.monotonic()
+    assert lookout.look(now) == frozenset()
+    assert now < lookout.next <= now + 0.05
+    Job.objects.filter(pk=job.pk).update(available_at=job.created_at)
+    assert lookout.look(lookout.next) == {"default"}
+    assert Job.objects.get(pk=job.pk).status == "ready"
