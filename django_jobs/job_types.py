@@ -190,7 +190,7 @@ class JobType(Generic[P, R]):
                 "__main__, which no worker imports; move it to the jobs.py of an installed app"
             )
         headers = dict(self.headers or {})
-        headers_text = self._encoded(headers, "headers")
+        headers_text = self._encoded(headers, "headers") if headers else "{}"
         queue = _queue(self.queue, self.name)
         backoff = self.backoff.as_json() if self.backoff else queue.backoff
         new = enqueueing.NewJobs(

@@ -13,6 +13,9 @@ MAX_INT_BITS = 14_000
 """Just under the 4,300 digits that Python and the ORM refuse to read back."""
 
 
+ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
 class NotStorable(ValueError):
     """The value cannot be stored as it is. ``path`` says where, such as ``payload.items[3]``."""
 
@@ -33,7 +36,7 @@ def encode(value: Any, *, max_bytes: int, name: str = "payload") -> str:
     is refused before all of it is read.
     """
     remaining = _measure(value, name, 0, max_bytes, name, max_bytes)
-    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    text = ENCODER.encode(value)
     # The estimate counts a control character as one byte of the six that its escape takes, so the
     # real size is asked too where it could matter.
     if remaining < max_bytes * 5 // 6 and len(text.encode()) > max_bytes:

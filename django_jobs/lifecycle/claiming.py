@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 
@@ -75,8 +74,7 @@ SELECT count(*) FROM django_jobs_job WHERE status = 'running' AND queue = %(queu
 """
 
 
-@dataclass(frozen=True, slots=True)
-class HeldJob:
+class HeldJob(NamedTuple):
     """A running job as its worker holds it. ``(attempt, worker)`` is the fence.
 
     ``payload``, ``backoff`` and ``headers`` are JSON text as the database gave it, so that a row
@@ -178,7 +176,7 @@ def held_by(worker: int, ids: Sequence[int] | None = None, *, lock: bool = False
 
 def _held(rows: list[tuple[Any, ...]], worker: int) -> list[HeldJob]:
     rows.sort()  # by (rank, id): an UPDATE returns in no order
-    return [HeldJob(*(*row, worker)) for row in rows]
+    return [HeldJob._make((*row, worker)) for row in rows]
 
 
 def _object_of(text: str | None) -> dict[str, Any] | None:

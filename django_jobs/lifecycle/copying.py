@@ -13,13 +13,14 @@ WITH due AS MATERIALIZED (
     SELECT statement_timestamp() AS now,
            coalesce(%(run_at)s::timestamptz, statement_timestamp()
                     + make_interval(secs => %(delay)s::float8)) AS at
+), ids AS MATERIALIZED (
+    SELECT pg_get_serial_sequence('django_jobs_job', 'id')::regclass AS sequence
 )
 SELECT CASE WHEN at > now THEN 'scheduled' ELSE 'ready' END,
     (date_part('epoch', at) - %(priority)s * %(weight)s::float8)::text,
     at::text, now::text, (now + make_interval(secs => %(max_age)s::float8))::text,
-    ARRAY(SELECT nextval(pg_get_serial_sequence('django_jobs_job', 'id'))
-          FROM generate_series(1, %(count)s))
-FROM due
+    ARRAY(SELECT nextval(ids.sequence) FROM generate_series(1, %(count)s))
+FROM due, ids
 """
 
 COPY = """

@@ -43,6 +43,22 @@ ON CONFLICT (queue, idempotency_key)
 RETURNING id, status, rank, available_at, expires_at, created_at
 """
 
+# The same for a job that may start at once, has no key and no maximum age: nearly every one. What
+# is left out is most of the time that PostgreSQL takes to plan the other, 250 of 480 microseconds.
+ENQUEUE_PLAIN = """
+INSERT INTO django_jobs_job (
+    queue, job_type, payload, payload_version, status, priority, rank, available_at,
+    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout,
+    last_error, reason, replays, headers, created_at)
+VALUES (
+    %(queue)s, %(job_type)s, %(payload)s, %(payload_version)s, 'ready', %(priority)s,
+    date_part('epoch', statement_timestamp()) - %(priority)s * %(weight)s::float8,
+    statement_timestamp(),
+    0, 0, 0, %(max_attempts)s, %(max_crashes)s, %(backoff)s, %(timeout)s,
+    '', '', 0, %(headers)s, statement_timestamp())
+RETURNING id, status, rank, available_at, NULL, created_at
+"""
+
 # For jobs with idempotency keys, of which some may exist: COPY knows no conflicts.
 ENQUEUE_KEYED = """
 WITH due AS MATERIALIZED (
@@ -74,6 +90,12 @@ RETURNING id, idempotency_key
 BATCH = 5_000
 """Rows per statement of a bulk enqueue. The rate is flat from 2,000 on; memory is not."""
 
+NEW = {
+    field.attname: None if field.null else field.get_default()
+    for field in Job._meta.concrete_fields
+}
+"""Each column of a job, in the model's order, as it stands before anything has happened to it."""
+
 KEY_ATTEMPTS = 5
 """How often to try again where the holder of a key ended between our insert and our look."""
 
@@ -102,8 +124,10 @@ def enqueue_one(new: NewJobs, payload: str, key: str | None, values: dict[str, A
 
     ``values`` are the Python values of the JSON columns, for the instance that is returned.
     """
+    plain = key is None and new.run_at is None and not new.delay and new.max_age is None
+    parameters = {**_common(new), "payload": payload, "key": key}
     for _ in range(KEY_ATTEMPTS):
-        for row in fetch(ENQUEUE, {**_common(new), "payload": payload, "key": key}):
+        for row in fetch(ENQUEUE_PLAIN if plain else ENQUEUE, parameters):
             wake_after_commit(new.queue)
             return _as_job(new, key, row, values)
         assert key is not None
@@ -192,23 +216,23 @@ def _batches(
 
 def _as_job(new: NewJobs, key: str | None, row: tuple[Any, ...], values: dict[str, Any]) -> Job:
     id_, status, rank, available_at, expires_at, created_at = row
-    job = Job(
-        id=id_,
-        queue=new.queue,
-        job_type=new.job_type,
-        payload_version=new.payload_version,
-        status=status,
-        priority=new.priority,
-        rank=rank,
-        available_at=available_at,
-        max_attempts=new.max_attempts,
-        max_crashes=new.max_crashes,
-        timeout=new.timeout,
-        expires_at=expires_at,
-        idempotency_key=key,
-        created_at=created_at,
+    known = {
+        **NEW,
+        "id": id_,
+        "queue": new.queue,
+        "job_type": new.job_type,
+        "payload_version": new.payload_version,
+        "status": status,
+        "priority": new.priority,
+        "rank": rank,
+        "available_at": available_at,
+        "max_attempts": new.max_attempts,
+        "max_crashes": new.max_crashes,
+        "timeout": new.timeout,
+        "expires_at": expires_at,
+        "idempotency_key": key,
+        "created_at": created_at,
         **values,
-    )
-    job._state.adding = False
-    job._state.db = conf().database
-    return job
+    }
+    # As a query makes it: by keywords, the constructor took a fifth of the whole enqueue.
+    return Job.from_db(conf().database, list(known), list(known.values()))

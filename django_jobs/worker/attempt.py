@@ -19,12 +19,11 @@ from ..domain.payload import encode
 from ..exceptions import LeaseLost
 from ..job_types import JobType
 from ..lifecycle.claiming import HeldJob
-from ..lifecycle.settling import Ending, Settled, settle
+from ..lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ..signals import job_started
 from .context import RunContext, _current
 from .failures import outcome_of
 
-NO_RESULT = Succeeded()
 RunAsync = Callable[[Any, float | None], Any]
 
 
@@ -117,6 +116,8 @@ def _refused(kind: str, message: str) -> Failed:
 
 
 def _object_in(text: str) -> dict[str, Any]:
+    if text == "{}":
+        return {}
     value = json.loads(text)
     if not isinstance(value, dict):
         raise ValueError("it is not an object of names and values")

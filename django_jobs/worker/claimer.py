@@ -76,6 +76,7 @@ class Claimer:
     def hungry(self) -> None:
         """The executor has room. Cheap where the claimer is not waiting for it."""
         if self._hungry:
+            self._hungry = False  # one ring is enough
             self._bell.ring()
 
     def drain(self) -> None:

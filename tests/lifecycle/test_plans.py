@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from django_jobs.lifecycle import (
     surveying,
 )
 from django_jobs.lifecycle.claiming import START
-from django_jobs.lifecycle.settling import Ending, Settled, _decide, _rows
+from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from django_jobs.metrics import snapshot
 from tests.factories import boot_worker, explain, run_sql
 
@@ -122,15 +123,24 @@ def test_a_claim_reads_the_ready_index_in_order_and_sorts_nothing(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("count", [1, 20, 200])
-def test_a_settle_finds_its_jobs_by_primary_key(worker: int, count: int) -> None:
-    endings = [Ending(job, Succeeded()) for job in claiming.held_by(worker)[:count]]
-    rows = _rows([Settled(ending, _decide(ending, None)) for ending in endings])
-    plan = explain(settling.SETTLE, {"rows": rows})
+@pytest.mark.parametrize("outcome", [Succeeded(), Succeeded(result="1")])
+def test_a_settle_finds_its_jobs_by_primary_key_and_locks_them_in_the_order_of_their_ids(
+    worker: int, count: int, outcome: Succeeded
+) -> None:
+    held = claiming.held_by(worker)[:count]
+    endings = [Ending(job, outcome, started=time.monotonic()) for job in held]
+    decided = [Settled(ending, _decide(ending, None)) for ending in endings]
+    plan = explain(settling.SETTLE, settling.parameters(decided))
     used = indexes(plan)
     assert "django_jobs_job_pkey" in used
     assert "django_jobs_running" not in used
     assert not whole_tables(plan)
     assert most_rows(plan) <= count
+    (sort,) = [node for node in plan if node.get("Subplan Name") == "CTE settled"]
+    assert (sort["Node Type"], len(sort["Sort Key"])) == ("Sort", 1)
+    assert sort["Sort Key"][0].endswith(".id")
+    # Row by row, in the order that was sorted.
+    assert {node["Node Type"] for node in plan} >= {"Nested Loop", "Index Scan"}
 
 
 @pytest.mark.django_db

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from django.db import transaction
@@ -22,7 +22,14 @@ from django_jobs.domain.outcomes import (
     TimedOut,
 )
 from django_jobs.lifecycle import operating, reaping
-from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.lifecycle.settling import (
+    PLAIN_SUCCESS,
+    SETTLE,
+    Ending,
+    Settled,
+    parameters,
+    settle,
+)
 from django_jobs.models import Job, Run
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -30,6 +37,7 @@ from tests.factories import (
     claim_ready,
     declared,
     enqueue_and_claim,
+    explain,
     failure,
     in_threads,
     run_sql,
@@ -148,9 +156,9 @@ def test_a_late_worker_is_told_so_although_a_run_was_written_in_its_name() -> No
 @pytest.mark.django_db
 def test_a_worker_that_does_not_hold_the_job_matches_nothing_and_is_told() -> None:
     held = enqueue_and_claim()
-    stranger = replace(held, worker=boot_worker("stranger"))
+    stranger = held._replace(worker=boot_worker("stranger"))
     assert settle_one(stranger, Succeeded()).decision is None
-    assert settle_one(replace(held, attempt=7), Succeeded()).decision is None
+    assert settle_one(held._replace(attempt=7), Succeeded()).decision is None
     assert Job.objects.get().status == "running"
     assert not Run.objects.exists()
 
@@ -239,3 +247,39 @@ def test_a_settle_that_is_rolled_back_with_its_transaction_leaves_the_job_runnin
     assert Job.objects.get().status == "running"
     assert not Run.objects.exists()
     assert noop.name == held.job_type
+
+
+@pytest.mark.django_db
+def test_a_batch_reads_no_table_of_middling_size_from_end_to_end() -> None:
+    """A planner that knew the length of a batch of 500 would join 15,000 rows by a hash."""
+    noop.enqueue_many({} for _ in range(15_000))
+    run_sql("ANALYZE django_jobs_job")
+    held = claim_ready(boot_worker(), limit=500)
+    decided = [Settled(Ending(job, Succeeded(), started=0.0), PLAIN_SUCCESS) for job in held]
+    assert len(decided) == 500
+    plan = explain(SETTLE, parameters(decided))
+    assert "Seq Scan" not in {node["Node Type"] for node in plan}
+    assert "django_jobs_job_pkey" in {node.get("Index Name") for node in plan}
+
+
+@pytest.mark.django_db
+def test_a_plain_success_and_one_that_has_to_be_told_are_written_alike() -> None:
+    """The first comes in arrays, the second as JSON."""
+    first, second = (noop.enqueue().pk for _ in range(2))
+    Job.objects.filter(pk=second).update(failures=1)
+    now = time.monotonic()
+    held = claim_ready(boot_worker())
+    settle([Ending(job, Succeeded(), started=now - 2.0, finished=now - 0.5) for job in held])
+    plain, told = (Job.objects.get(pk=pk) for pk in (first, second))
+    assert (plain.failures, told.failures) == (0, 1)
+    for job in (plain, told):
+        run = Run.objects.get(job=job)
+        assert (job.status, run.outcome, run.available_at) == (
+            "succeeded",
+            "succeeded",
+            job.available_at,
+        )
+        assert run.duration == timedelta(seconds=1.5)
+        assert (run.started_at, run.finished_at) == (job.started_at, job.finished_at)
+        assert (job.worker_id, job.reason, job.last_error, job.result) == (None, "", "", None)
+    assert abs((plain.finished_at - told.finished_at).total_seconds()) < 1e-4

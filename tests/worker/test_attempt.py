@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
@@ -48,7 +47,7 @@ DEEP = '{"n":' * 100_000 + "1" + "}" * 100_000
 
 
 def made(job_type: JobType[..., Any] = noop, **fields: Any) -> Outcome | Settled:
-    held = replace(HELD, job_type=job_type.name, **fields)
+    held = HELD._replace(job_type=job_type.name, **fields)
     return attempt.make(held, should_stop=lambda: False, run_async=HandlerLoop().run, started=0.0)
 
 
@@ -75,7 +74,7 @@ def test_a_row_that_cannot_be_used_fails_for_good(fields: dict[str, Any], proble
 
 def test_a_backoff_that_cannot_be_read_is_the_default() -> None:
     for text in (HUGE_NUMBER, DEEP, "[]"):
-        assert replace(HELD, backoff=text).facts().backoff is None
+        assert HELD._replace(backoff=text).facts().backoff is None
 
 
 def test_the_deadline_counts_from_the_start_of_the_handler() -> None:
