@@ -1,0 +1,233 @@
+"""Cron rules: which are accepted, and at which instants they are due, whatever the clock does."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+from croniter import croniter
+
+from django_jobs.domain import cron_words
+
+LONGEST_CRON = 100
+LONGEST_TIMEZONE = 64
+"""Characters."""
+HORIZON = 50
+"""Years without a due time after which a rule has no more. February 29 on a given weekday may be
+40 years away."""
+DST_POLICIES = ("once", "skip", "twice")
+
+BEGINNING = datetime(2000, 1, 1)
+ZONE_NAME = re.compile(r"[A-Z][\w+-]*(?:/[\w+-]+)*", re.ASCII)
+
+
+class BrokenCron(ValueError):
+    """The cron expression is not accepted; the message says why."""
+
+
+class UnknownTimezone(ValueError):
+    """No time zone has this name."""
+
+
+def next_times(
+    cron: str,
+    timezone: str,
+    after: datetime,
+    count: int,
+    dst: str = "once",
+    *,
+    hash_id: str | None = None,
+) -> list[datetime]:
+    """The next ``count`` instants of :func:`times`; fewer where the rule has no more."""
+    return list(islice(times(cron, timezone, after, dst, hash_id), max(count, 0)))
+
+
+def times(
+    cron: str, timezone: str, after: datetime, dst: str = "once", hash_id: str | None = None
+) -> Iterator[datetime]:
+    """The instants after ``after`` at which ``cron`` is due in ``timezone``: UTC, ascending.
+
+    Each depends on the rule alone, not on ``after``: asking again after a result gives its
+    successor. Two due times never share an instant. It ends where 50 years bring no due time, or
+    with the calendar.
+
+    A rule with **fixed hours** names local times. ``dst`` says what a change of the clock does:
+
+    - ``"once"``: a local time that the clock jumps over is due at the first instant after the
+      jump, several of them once there; a local time that comes twice is due the first time only.
+      A lost day (Samoa, 30 December 2011) is a jump like any other: its 12:00 is due at the 00:00
+      that follows, and the next day's 12:00 at 12:00.
+    - ``"skip"``: like "once", but a local time that is jumped over is left out.
+    - ``"twice"``: like "once", but a local time that comes twice is due both times.
+
+    A rule **for every hour** (hour field ``*``, or one that lists all 24) keeps its interval, and
+    ``dst`` means nothing to it: it is due at every instant at which the local clock fits, both
+    times in an overlap, and a time that is jumped over is no due time. ``*/15 * * * *`` is due
+    every 15 minutes, ``0 * * * *`` every hour. (Where the clock moves by half an hour, one pause
+    of the latter lasts an hour and a half.) ``0 */2 * * *`` has fixed hours.
+
+    Where both day fields are given, ``*/2`` included, a day that fits either is due. ``hash_id``
+    is what ``H`` is computed from: the schedule's name.
+
+    Raises :class:`BrokenCron`, :class:`UnknownTimezone`, and ``ValueError`` for a naive ``after``
+    or an unknown ``dst``.
+    """
+    if after.utcoffset() is None:
+        raise ValueError("the time to start after needs a time zone")
+    if dst not in DST_POLICIES:
+        raise ValueError(f"dst is one of {', '.join(DST_POLICIES)}, not {dst!r}")
+    zone = check_timezone(timezone)
+    check_cron(cron, hash_id)
+    fields = cron_words.split(cron)
+    if hash_id is None and any(field.startswith("h") for field in fields):
+        raise BrokenCron(f"{cron!r}: H is computed from the schedule's name, which is missing")
+    return _times(_expression(fields), zone, after.astimezone(UTC), dst, hash_id)
+
+
+def _times(
+    expression: str, zone: ZoneInfo, after: datetime, dst: str, hash_id: str | None
+) -> Iterator[datetime]:
+    with suppress(OverflowError):  # past the year 9999
+        local = after.astimezone(zone).replace(tzinfo=None)
+        first, second = _readings(local, zone)
+        # In the first pass of an overlap, local times that were passed already come again.
+        start = local.replace(second=0, microsecond=0) - (second - first)
+        every_hour, walls = _wall_times(expression, start, hash_id)
+        gaps, both = dst != "skip" and not every_hour, dst == "twice" or every_hour
+        last = after
+        for due in _due_times(walls, zone, gaps=gaps, both=both):
+            if due > last:
+                yield due
+                last = due
+
+
+def _wall_times(
+    expression: str, start: datetime, hash_id: str | None
+) -> tuple[bool, Iterator[datetime]]:
+    """Whether the rule is for every hour, and the local times that it names, on a clock that
+    never changes. croniter is not shown the zone: it fires twice in every overlap."""
+    rule = croniter(expression, start, datetime, max_years_between_matches=HORIZON, hash_id=hash_id)
+
+    def walk() -> Iterator[datetime]:
+        with suppress(ValueError, OverflowError):  # no more of them, or past the year 9999
+            while True:
+                yield rule.get_next(datetime)
+
+    return rule.expanded[1] == ["*"], walk()
+
+
+def _due_times(
+    walls: Iterator[datetime], zone: ZoneInfo, *, gaps: bool, both: bool
+) -> Iterator[datetime]:
+    """The instants at which a clock in ``zone`` shows ``walls``: ascending, some of them twice."""
+    seconds: deque[datetime] = deque()
+    """Second readings of the overlap that is being passed."""
+    resumes = datetime.min
+    for wall in walls:
+        if wall < resumes:
+            continue  # in the gap that was dealt with
+        first, second = _readings(wall, zone)
+        if first > second:
+            first = _end_of_gap(wall, second, first, zone)
+            resumes = first.astimezone(zone).replace(tzinfo=None)
+            if not gaps:
+                continue
+        while seconds and seconds[0] <= first:
+            yield seconds.popleft()
+        yield first
+        if both and second > first:
+            seconds.append(second)
+    yield from seconds
+
+
+def _readings(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """The instants of a local time before and after a change: equal on ordinary days, ascending
+    in an overlap, descending in a gap (PEP 495)."""
+    local = wall.replace(tzinfo=zone, fold=0)
+    return local.astimezone(UTC), local.replace(fold=1).astimezone(UTC)
+
+
+def _end_of_gap(wall: datetime, before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """The first instant whose local time is past ``wall``; ``before`` is earlier, ``after`` not."""
+    while after - before > timedelta(seconds=1):
+        middle = before + (after - before) // timedelta(seconds=2) * timedelta(seconds=1)
+        if middle.astimezone(zone).replace(tzinfo=None) > wall:
+            after = middle
+        else:
+            before = middle
+    return after
+
+
+def clock_change(moment: datetime, timezone: str) -> str | None:
+    """What the clock does on the local day of ``moment``: ``"clock goes forward"``, ``"clock goes
+    back"``, or None on an ordinary day. A day that begins by a jump counts."""
+    zone = check_timezone(timezone)
+    try:
+        local = moment.astimezone(zone)
+        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+        ends = midnight.astimezone(UTC), (midnight + timedelta(days=1)).astimezone(UTC)
+        before, after = ((end - timedelta(seconds=1)).astimezone(zone) for end in ends)
+    except OverflowError:  # at the ends of the calendar
+        return None
+    change = after.replace(tzinfo=None) - before.replace(tzinfo=None) - (ends[1] - ends[0])
+    if not change:
+        return None
+    return "clock goes forward" if change > timedelta() else "clock goes back"
+
+
+def check_timezone(name: object) -> ZoneInfo:
+    """The zone of that name; raises :class:`UnknownTimezone`."""
+    if not isinstance(name, str):
+        raise UnknownTimezone(f"a time zone is named by text, not by {type(name).__name__}")
+    shown = name if len(name) <= LONGEST_TIMEZONE else f"{name[:LONGEST_TIMEZONE]}…"
+    problem = f"no time zone is called {shown!r}; names look like Europe/Paris or UTC"
+    # localtime and posixrules are the machine's own, and start with a small letter like right/…,
+    # whose clocks count leap seconds. Factory is a placeholder.
+    if len(name) > LONGEST_TIMEZONE or not ZONE_NAME.fullmatch(name) or name == "Factory":
+        raise UnknownTimezone(problem)
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError) as error:
+        raise UnknownTimezone(problem) from error
+
+
+def check_cron(cron: object, hash_id: str | None = None) -> None:
+    """Raises :class:`BrokenCron` for anything but five fields that fire some day.
+
+    Refused beside nonsense is what is easily misread: ``R`` (another time at each look), ``5-5``
+    (croniter takes it for the whole field), ``59/15`` and ``*/90`` (one value only), ranges that
+    go round with a step, a weekday such as ``1#1`` beside a day of the month.
+    """
+    if not isinstance(cron, str):
+        raise BrokenCron(f"a cron expression is text, not {type(cron).__name__}")
+    if len(cron) > LONGEST_CRON:
+        raise BrokenCron(f"a cron expression has at most {LONGEST_CRON} characters")
+    _check(cron, hash_id or "")
+
+
+@lru_cache(maxsize=1024)
+def _check(cron: str, hash_id: str) -> None:
+    try:
+        fields = cron_words.split(cron)
+        cron_words.check(fields)
+        expression = _expression(fields)
+        croniter.expand(expression, hash_id=hash_id.encode(), strict=True)
+        _, walls = _wall_times(expression, BEGINNING, hash_id)
+    except ValueError as error:
+        raise BrokenCron(str(error)) from error
+    if next(walls, None) is None:
+        raise BrokenCron(f"{cron!r} never fires")
+
+
+def _expression(fields: list[str]) -> str:
+    """The fields for croniter, which sees no restriction in ``0-6`` where the other day field
+    holds a star: ``*/2`` is spelt out."""
+    minute, hour, day, month, weekday = fields
+    day, weekday = day.replace("*/", "1-31/"), weekday.replace("*/", "0-6/")
+    return f"{minute} {hour} {day} {month} {weekday}"
