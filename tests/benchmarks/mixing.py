@@ -77,7 +77,8 @@ def _lags_in_a_pool(arrivals: list[tuple[float, float]]) -> list[float]:
 
 
 def orm_handlers(times: int, scale: float) -> list[Figure]:
-    """CPU that the queue adds to a handler of one SELECT and one UPDATE."""
+    """CPU that the queue adds to a handler of one SELECT and one UPDATE. One thread on both sides:
+    what two threads cost each other in one process is not the queue's."""
     count = max(int(5_000 * scale), 1_000)  # of fewer, a worker's boot is the larger part
     values, raws = [], []
     for _ in turns(times):
@@ -85,8 +86,8 @@ def orm_handlers(times: int, scale: float) -> list[Figure]:
         Effect.objects.all().delete()
         effects = Effect.objects.bulk_create(Effect(note="0") for _ in range(count))
         update_effect.enqueue_many({"pk": effect.pk} for effect in effects)
-        spent = _children_cpu(lambda: run_worker("--threads", "2"))
-        boot = _children_cpu(lambda: run_worker("--threads", "2"))
+        spent = _children_cpu(lambda: run_worker("--threads", "1"))
+        boot = _children_cpu(lambda: run_worker("--threads", "1"))
         begun = resource.getrusage(resource.RUSAGE_SELF)
         for effect in effects:
             update_effect(pk=effect.pk)
