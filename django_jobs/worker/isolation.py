@@ -52,10 +52,12 @@ def _run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> None:
         tell([outcome])
         return
     ending = Ending(job, outcome, started=started, cancel_requested=slot.cancel_asked(index))
+    # Only where nobody would take it any more. A job that was run and is still ours must not be
+    # left unsettled: it would be given back as one that had never begun.
     settled = persistent(
         lambda: settle_readably([ending]),
         what="settle",
-        give_up=lambda: time.monotonic() > slot.lease_until,
+        give_up=lambda: slot.lease_lost or slot.worker != worker,
     )
     tell(settled or ())
 
