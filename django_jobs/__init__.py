@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from .job_types import JobType
     from .models import JobStatus, RunOutcome
+    from .schedules import schedule
     from .worker.context import RunContext, current_run
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ __all__ = [
     "enqueue",
     "enqueue_many",
     "job",
+    "schedule",
 ]
 
 _HOMES = {
@@ -64,6 +66,7 @@ _HOMES = {
     "current_run": "worker.context",
     "JobType": "job_types",
     **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
+    "schedule": "schedules",
 }
 
 

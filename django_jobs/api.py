@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
-    *("retry_on", "discard_on", "isolated", "delivery"),
+    *("retry_on", "discard_on", "isolated", "delivery", "schedulable"),
 )
 
 __all__ = ["JobType", "cancel", "enqueue", "enqueue_many", "job", "replay_problem"]
@@ -49,6 +49,7 @@ def job(
     discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
     isolated: bool = False,
     delivery: Delivery = "at_least_once",
+    schedulable: bool = False,
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
 def job(
     function: Callable[..., Any] | None = None,
@@ -67,7 +68,8 @@ def job(
     timedelta): an attempt that would begin later than that after the enqueue is not made.
     ``timeout``: seconds an attempt may take before its process is killed. ``isolated``: each
     attempt runs alone in a child process. ``delivery="exactly_once"``: the handler's writes to the
-    jobs' database and the job's success commit in one transaction.
+    jobs' database and the job's success commit in one transaction. ``schedulable``: schedules that
+    are made in the admin may name it.
 
     Raises ``TypeError`` or ``ValueError`` at import for a handler or option that cannot work.
     """

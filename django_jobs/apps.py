@@ -18,10 +18,11 @@ class JobsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks, registry  # noqa: F401 — importing checks registers them
+        from . import checks, registry, schedule_checks  # noqa: F401 — imports register checks
 
         registry.autodiscover()
         post_migrate.connect(seed_queues, sender=self, dispatch_uid="django_jobs.seed_queues")
+        post_migrate.connect(take_over, sender=self, dispatch_uid="django_jobs.take_over")
 
 
 def seed_queues(*, using: str, **kwargs: Any) -> None:
@@ -31,3 +32,12 @@ def seed_queues(*, using: str, **kwargs: Any) -> None:
 
     if using == conf().database:
         Queue.objects.seed(conf().queues, using)
+
+
+def take_over(*, using: str, **kwargs: Any) -> None:
+    """Write the schedules that the code declares after migrate, in the jobs' database only."""
+    from .conf import conf
+    from .schedules import synchronise
+
+    if using == conf().database:
+        synchronise(using)

@@ -243,6 +243,7 @@ RULES: dict[str, Rule] = {
         "not text of at most 100 characters",
     ),
     "RETENTION": _retention,
+    "SCHEDULES": _rule(lambda value: isinstance(value, bool), "not True or False"),
     "REDACT_KEYS": _rule(
         lambda value: (
             isinstance(value, list | tuple | set | frozenset)
@@ -280,6 +281,7 @@ EXAMPLES = {
     "MAX_RESULT_BYTES": "1_048_576, a number of bytes",
     "CODE_VERSION": '"2026.11"',
     "RETENTION": RETENTION_EXAMPLE,
+    "SCHEDULES": "False on workers that are to fire none",
     "REDACT_KEYS": '["password", "token"]',
 }
 QUEUE_EXAMPLES = {

@@ -58,6 +58,7 @@ class Conf:
     )
     redact_keys: tuple[str, ...] = DEFAULT_REDACT_KEYS
     code_version: str = ""
+    schedules: bool = True
 
     @property
     def beat_seconds(self) -> float:

@@ -104,8 +104,10 @@ def check_declaration(declared: JobType[..., Any]) -> None:
         raise TypeError(
             f"{where}: backoff is a Backoff, such as Backoff.fixed(5), not {declared.backoff!r}"
         )
-    if not isinstance(declared.isolated, bool):
-        raise TypeError(f"{where}: isolated is True or False, not {declared.isolated!r}")
+    for option in ("isolated", "schedulable"):
+        given = getattr(declared, option)
+        if not isinstance(given, bool):
+            raise TypeError(f"{where}: {option} is True or False, not {given!r}")
     for option, longest in (("timeout", LONGEST_TIMEOUT), ("max_age", LONGEST_AGE)):
         seconds = getattr(declared, option)
         if seconds is not None and not 0 < _number(seconds) <= longest:

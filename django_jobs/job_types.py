@@ -49,6 +49,7 @@ class JobType(Generic[P, R]):
     discard_on: tuple[type[BaseException], ...] = ()
     isolated: bool = False
     delivery: Delivery = "at_least_once"
+    schedulable: bool = False
     run_at: datetime | None = None
     delay: float = 0.0
     idempotency_key: str | None = None
@@ -142,7 +143,7 @@ class JobType(Generic[P, R]):
         :class:`PayloadError` with its index, after earlier batches of 5,000 were written: call it
         inside ``transaction.atomic()`` to have all or none.
         """
-        new, _ = self._request()
+        new, _ = self.request()
         return enqueueing.enqueue_many(new, self._texts(payloads, idempotency_keys))
 
     def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -171,8 +172,8 @@ class JobType(Generic[P, R]):
 
     def insert(self, payload: dict[str, Any]) -> Job:
         """Write one job with a payload that :meth:`bind` gave."""
-        text = self._encoded(payload, "payload")
-        new, headers = self._request()
+        text = self.encoded(payload, "payload")
+        new, headers = self.request()
         values = {
             "payload": payload,
             "headers": headers,
@@ -183,14 +184,18 @@ class JobType(Generic[P, R]):
             job_enqueued.send_robust(self.name, job=enqueued)
         return enqueued
 
-    def _request(self) -> tuple[enqueueing.NewJobs, dict[str, Any]]:
+    def request(self) -> tuple[enqueueing.NewJobs, dict[str, Any]]:
+        """What all jobs of this request have in common, and their headers as a dict.
+
+        Raises :class:`UnknownQueue` and :class:`QueueFull`.
+        """
         if self.handler.__module__ == "__main__":
             raise EnqueueError(
                 f"{self.name}: its handler is declared in the program that was started, "
                 "__main__, which no worker imports; move it to the jobs.py of an installed app"
             )
         headers = dict(self.headers or {})
-        headers_text = self._encoded(headers, "headers") if headers else "{}"
+        headers_text = self.encoded(headers, "headers") if headers else "{}"
         queue = _queue(self.queue, self.name)
         backoff = self.backoff.as_json() if self.backoff else queue.backoff
         new = enqueueing.NewJobs(
@@ -241,9 +246,10 @@ class JobType(Generic[P, R]):
             self.check_payload(payload)
         except (TypeError, PayloadError) as error:
             raise PayloadError(f"{name}: {error}") from None
-        return self._encoded(dict(payload), name)
+        return self.encoded(dict(payload), name)
 
-    def _encoded(self, value: dict[str, Any], name: str) -> str:
+    def encoded(self, value: dict[str, Any], name: str) -> str:
+        """``value`` as JSON text. Raises :class:`PayloadError` for what cannot be stored."""
         try:
             return encode(value, max_bytes=conf().max_payload_bytes, name=name)
         except NotStorable as error:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _job_types: dict[str, JobType[..., Any]] = {}
 _clashes: list[tuple[str, str, str]] = []
+_schedules: dict[str, dict[str, Any]] = {}
+_schedule_clashes: set[str] = set()
 
 
 def register(job_type: JobType[..., Any]) -> None:
@@ -54,6 +56,29 @@ def names() -> list[str]:
 def clashes() -> list[tuple[str, str, str]]:
     """(name, place of the first, place of the second) for names that were declared twice."""
     return list(_clashes)
+
+
+def register_schedule(name: str, fields: dict[str, Any]) -> None:
+    """Make a schedule known that the code declares. The first one of a name keeps it; a system
+    check reports another."""
+    if _schedules.setdefault(name, fields) != fields:
+        _schedule_clashes.add(name)
+
+
+def schedules() -> dict[str, dict[str, Any]]:
+    """The fields of each declared schedule, by name."""
+    return dict(_schedules)
+
+
+def forget_schedule(name: str) -> None:
+    """Forget a declared schedule, as a test does that declared one."""
+    _schedules.pop(name, None)
+    _schedule_clashes.discard(name)
+
+
+def schedule_clashes() -> list[str]:
+    """The names of schedules that were declared twice, and not alike."""
+    return sorted(_schedule_clashes)
 
 
 def autodiscover() -> None:

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 from typing import Any, Self
 
 import psycopg
 
 from testproject import embedded
 
+PROJECT = Path(__file__).resolve().parent.parent
 FAST, IMMEDIATE = signal.SIGINT, signal.SIGQUIT
 """What the postmaster takes for ``pg_ctl stop -m fast`` and ``-m immediate``."""
 
@@ -21,7 +23,8 @@ FAST, IMMEDIATE = signal.SIGINT, signal.SIGQUIT
 class Cluster:
     """A cluster with the tables of the test project, gone when the ``with`` block ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: str = "tests.settings") -> None:
+        self._settings = settings
         self.directory = embedded.data_directory(f"own-{uuid.uuid4().hex[:8]}")
         self._server: Any = None
 
@@ -45,7 +48,7 @@ class Cluster:
         return {
             **inherited,
             "DATABASE_URL": self.url,
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "DJANGO_SETTINGS_MODULE": self._settings,
         }
 
     def start(self) -> None:
@@ -58,6 +61,11 @@ class Cluster:
         process = self._server.get_postmaster_info().process
         os.kill(process.pid, how)
         process.wait(20)
+
+    def execute(self, sql: str) -> None:
+        """Run a statement that returns nothing."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(sql)
 
     def fetch(self, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
         """Run a statement on a connection of its own."""

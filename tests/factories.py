@@ -20,7 +20,8 @@ from django_jobs.domain.outcomes import Failed, Outcome
 from django_jobs.lifecycle import renewing, waking
 from django_jobs.lifecycle.claiming import HeldJob, claim
 from django_jobs.lifecycle.settling import Ending, Settled, settle
-from django_jobs.models import Job
+from django_jobs.maintenance.scheduling import Scheduling
+from django_jobs.models import Job, Schedule
 
 from .app.jobs import noop
 
@@ -84,6 +85,31 @@ def make_user(*permissions: str, name: str = "olga") -> Any:
         Permission.objects.filter(content_type__app_label="django_jobs", codename__in=permissions)
     )
     return user
+
+
+def due_schedule(seconds_ago: float = 1.0, **fields: Any) -> Schedule:
+    """A schedule of every hour that was due so long ago, for the first time."""
+    ((at,),) = run_sql("SELECT now() - make_interval(secs => %s)", [seconds_ago])
+    fields = {"name": "tick", "job_type": "app.noop", "every": 3600.0, "starts_at": at, **fields}
+    schedule = Schedule.objects.create(**fields)
+    run_sql(
+        "UPDATE django_jobs_schedule SET stale = false, next_due_at = %s WHERE id = %s",
+        [at, schedule.pk],
+    )
+    schedule.refresh_from_db()
+    return schedule
+
+
+def overdue(hours: float, **fields: Any) -> Schedule:
+    """A schedule that nobody looked at for so long."""
+    return due_schedule(hours * 3600, **fields)
+
+
+def look() -> None:
+    """Look at the schedules until there is nothing more to do at once."""
+    scheduling = Scheduling()
+    while scheduling.look() == 0.0:
+        pass
 
 
 def run_sql(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -24,6 +24,7 @@ FLOORS: dict[str, int] = {
     "api": 4,
     "declarations": 4,
     "job_types": 4,
+    "schedules": 4,
     "workflows": 4,
     "worker": 5,
     "maintenance": 5,
@@ -33,13 +34,17 @@ FLOORS: dict[str, int] = {
     "backend": 6,
     "testing": 6,
     "checks": 6,
+    "schedule_checks": 6,
     "apps": 6,
     "logs": 6,
 }
 """The package's ``__init__`` is a table of public names and stands outside; migrations are
 Django's."""
 
-ROOMS = {"api": "desk", "declarations": "desk", "job_types": "desk"}
+ROOMS = {"api": "desk", "declarations": "desk", "job_types": "desk", "schedules": "desk"} | {
+    "checks": "checks",
+    "schedule_checks": "checks",
+}
 """Modules that share a room without a folder: declaring a job type and asking for a job."""
 
 MAY_IMPORT_ITS_NEIGHBOUR = {("registry", "exceptions"): "an unknown name is one of its exceptions"}

@@ -80,6 +80,22 @@ def test_every_figure_stands_beside_its_raw_partner_and_can_be_compared(tmp_path
     assert f"{figure['median'] / before['median'] - 1:+.0%} since then" in done.stdout
 
 
+def test_the_section_of_the_schedules_stands_beside_a_sleep_and_the_same_rows(
+    tmp_path: Path,
+) -> None:
+    written = tmp_path / "figures.json"
+    done = benchmark("schedules", *TINY, "--json", written)
+    assert done.returncode == 0, done.stderr
+    lone, made, started = json.loads(written.read_text())["figures"]
+    assert lone["raw_name"] == "a sleep and a SELECT"
+    assert made["raw_name"] == started["raw_name"] == "plain psycopg, the same rows"
+    assert "50 schedules due at once" in made["name"]
+    for figure in (lone, made, started):
+        assert figure["median"] > 0
+        assert len(figure["raw"]) == len(figure["values"]) == 1
+    assert made["median"] <= started["median"]
+
+
 def test_an_unknown_section_is_refused_with_those_that_are_known() -> None:
     done = benchmark("drain", "drian")
     assert done.returncode == 2

@@ -186,6 +186,7 @@ BAD_VALUES: dict[str, list[Any]] = {
     "MAX_RESULT_BYTES": [0, None],
     "CODE_VERSION": [None, 12, "v" * 101],
     "RETENTION": [None, "7d", {"succeeded": "a week"}, {"ready": "7d"}, {"dead": -1}],
+    "SCHEDULES": [None, 0, 1, "no"],
     "REDACT_KEYS": ["password", None, [1]],
 }
 BAD_OPTIONS: dict[str, list[Any]] = {

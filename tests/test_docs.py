@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import tomllib
+from argparse import ArgumentParser, _SubParsersAction
 from importlib import import_module
 from pathlib import Path
 from typing import get_overloads
@@ -127,7 +128,7 @@ def test_the_defaults_in_the_settings_page_are_the_defaults() -> None:
 
 
 def test_every_check_is_documented_and_nothing_else() -> None:
-    source = (PACKAGE / "checks.py").read_text()
+    source = "".join(path.read_text() for path in PACKAGE.glob("*checks.py"))
     given = {f"django_jobs.{number}" for number in re.findall(r"\b[EW]\d{3}\b", source)}
     assert given
     assert set(code_in_first_cells(page("reference/checks.md"))) == given
@@ -136,6 +137,16 @@ def test_every_check_is_documented_and_nothing_else() -> None:
 def test_every_command_is_documented_and_nothing_else() -> None:
     commands = page("reference/commands.md")
     assert set(re.findall(r"^## `(.+)`$", commands, re.MULTILINE)) == set(COMMANDS)
+
+
+def options_of(parser: ArgumentParser) -> set[str]:
+    """Those of a command, and of all of its verbs."""
+    options: set[str] = set()
+    for action in parser._actions:
+        options.update(action.option_strings)
+        if isinstance(action, _SubParsersAction):
+            options.update(*map(options_of, action.choices.values()))
+    return options
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -147,13 +158,13 @@ def test_every_option_of_a_command_is_documented_and_nothing_else(command: str) 
         for action in BaseCommand().create_parser("manage.py", command)._actions
         for option in action.option_strings
     }
-    options = {option for action in parser._actions for option in action.option_strings}
+    options = options_of(parser)
     text = section(page("reference/commands.md"), f"## `{command}`")
     told = {code.split(" ")[0] for code in code_in_first_cells(text) if code.startswith("--")}
     assert told == options - of_django
 
 
-@pytest.mark.parametrize("name", ["Job", "Run", "Worker"])
+@pytest.mark.parametrize("name", ["Job", "Run", "Worker", "Schedule", "Tick", "Backfill"])
 def test_every_field_of_a_model_is_documented_and_nothing_else(name: str) -> None:
     model = getattr(models, name)
     fields = {field.name for field in model._meta.concrete_fields}
@@ -169,7 +180,7 @@ def test_every_field_of_a_model_is_documented_and_nothing_else(name: str) -> Non
 def test_every_permission_is_documented_and_nothing_else() -> None:
     own = {
         f"django_jobs.{codename}"
-        for model in (models.Job, models.Run, models.Queue, models.Worker)
+        for model in (models.Job, models.Run, models.Queue, models.Worker, models.Schedule)
         for codename, _ in model._meta.permissions
     }
     text = section(page("reference/models.md"), "## Permissions")
@@ -201,7 +212,7 @@ def test_every_logged_event_is_documented_and_nothing_else() -> None:
     said = set()
     for path in PACKAGE.rglob("*.py"):
         source = path.read_text()
-        said |= set(re.findall(r'\bsay\w*\(\s*"(\w+)"', source))
+        said |= set(re.findall(r'\b_?(?:say\w*|tell)\(\s*"(\w+)"', source))
         said |= set(re.findall(r'"event=(\w+) ', source))
     said |= {f"job_{outcome}" for outcome in RunState} | {"job_dead"}
     assert set(code_in_first_cells(page("reference/logging.md"))) == said

@@ -32,6 +32,7 @@ PUBLIC = {
     "enqueue",
     "enqueue_many",
     "job",
+    "schedule",
 }
 
 

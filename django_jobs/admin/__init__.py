@@ -1,5 +1,14 @@
-"""The operator's console: Django's admin for queues, jobs, runs and workers."""
+"""The operator's console: Django's admin for queues, jobs, runs, schedules and workers."""
 
-from . import dead_letters, jobs, queues, runs, workers
+from . import backfills, dead_letters, jobs, queues, runs, schedules, ticks, workers
 
-__all__ = ["dead_letters", "jobs", "queues", "runs", "workers"]
+__all__ = [
+    "backfills",
+    "dead_letters",
+    "jobs",
+    "queues",
+    "runs",
+    "schedules",
+    "ticks",
+    "workers",
+]

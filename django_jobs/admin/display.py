@@ -41,6 +41,15 @@ ICONS = {
     "stopped": "■",
     "expired": "!",
     "replayed": "↻",
+    "on": "◷",
+    "overdue": "!",
+    "aside": "✖",
+    "disabled": "⊖",
+    "ended": "■",
+    "fired": "✔",
+    "skipped_overlap": "↷",
+    "skipped_late": "↷",
+    "suppressed": "⊖",
 }
 
 

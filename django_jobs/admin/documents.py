@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Case, F, TextField, Value, When
+from django.db.models import Case, F, Model, TextField, Value, When
 from django.db.models.functions import Cast, Length
 from django.utils.translation import gettext as _
 
 from ..conf import conf
-from ..models import Job
 
 LARGEST = 4_000_000
 """Characters of JSON that are read to be shown. A part of it could not be masked."""
@@ -30,14 +29,14 @@ class Document:
     note: str = ""
 
 
-def texts(job: Job, columns: Iterable[str]) -> dict[str, tuple[str | None, int | None]]:
+def texts(row: Model, columns: Iterable[str]) -> dict[str, tuple[str | None, int | None]]:
     """Each column as (JSON text, length); the text is None where it is NULL or too long.
 
     Read as text: the ORM raises on numbers beyond 4,300 digits and on deep nesting, and such a
     row may be in the table however strict ``enqueue`` is.
     """
     asked = list(columns)
-    found = Job.objects.using(job._state.db).filter(pk=job.pk)
+    found = type(row)._base_manager.using(row._state.db).filter(pk=row.pk)
     selected: dict[str, Any] = {}
     for column in asked:
         text = Cast(F(column), TextField())
@@ -47,8 +46,8 @@ def texts(job: Job, columns: Iterable[str]) -> dict[str, tuple[str | None, int |
             default=Value(None),
             output_field=TextField(),
         )
-    row = found.annotate(**selected).values(*selected).first() or {}
-    return {column: (row.get(f"{column}_text"), row.get(f"{column}_length")) for column in asked}
+    read = found.annotate(**selected).values(*selected).first() or {}
+    return {column: (read.get(f"{column}_text"), read.get(f"{column}_length")) for column in asked}
 
 
 def document(label: str, text: str | None, length: int | None) -> Document:

@@ -17,13 +17,13 @@ from ..conf import conf
 from ..models import JobStatus, Queue, RunOutcome, WorkerStatus
 
 MOST_CHOICES = 200
-RESERVED = frozenset({JobStatus.WAITING, JobStatus.BLOCKED})
-"""States that no job enters in this version."""
+RESERVED = frozenset({JobStatus.BLOCKED})
+"""What no job enters in this version."""
 
 Choices = Iterable[tuple[Any, Any]]
 
 
-class _EqualFilter(admin.SimpleListFilter):
+class EqualFilter(admin.SimpleListFilter):
     """Rows whose ``column`` equals the choice."""
 
     column = ""
@@ -33,7 +33,7 @@ class _EqualFilter(admin.SimpleListFilter):
         return queryset if value is None else queryset.filter(**{self.column: value})
 
 
-class StatusFilter(_EqualFilter):
+class StatusFilter(EqualFilter):
     """By the state of a job."""
 
     title = _("status")
@@ -43,7 +43,7 @@ class StatusFilter(_EqualFilter):
         return [(value, label) for value, label in JobStatus.choices if value not in RESERVED]
 
 
-class WorkerStatusFilter(_EqualFilter):
+class WorkerStatusFilter(EqualFilter):
     """By the state of a worker."""
 
     title = _("status")
@@ -53,7 +53,7 @@ class WorkerStatusFilter(_EqualFilter):
         return WorkerStatus.choices
 
 
-class OutcomeFilter(_EqualFilter):
+class OutcomeFilter(EqualFilter):
     """By how an attempt ended."""
 
     title = _("outcome")
@@ -63,7 +63,7 @@ class OutcomeFilter(_EqualFilter):
         return RunOutcome.choices
 
 
-class QueueFilter(_EqualFilter):
+class QueueFilter(EqualFilter):
     """By queue."""
 
     title = _("queue")
@@ -74,7 +74,7 @@ class QueueFilter(_EqualFilter):
         return [(name, name) for name in names.values_list("name", flat=True)[:MOST_CHOICES]]
 
 
-class JobTypeFilter(_EqualFilter):
+class JobTypeFilter(EqualFilter):
     """By job type, of those this process knows."""
 
     title = _("job type")

@@ -14,6 +14,7 @@ from ..models import JobStatus, Queue
 from .base import ConsoleAdmin
 from .display import NOTHING, badge, link, moment_and_age, preformatted, shortened
 from .documents import Document, document, object_of, texts
+from .origins import origin
 from .timeline import timeline
 
 PRIVATE = ("payload", "result", "headers")
@@ -61,11 +62,15 @@ class JobPage(ConsoleAdmin):
     }
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        if obj is None or obj.status != JobStatus.SUCCEEDED:
+        if obj is None:
             return self.fieldsets
-        # What an earlier attempt failed of stays on the row; it is not what became of the job.
-        heads = ("earlier_error_text" if name == "error_text" else name for name in HEAD)
-        return ((None, {"fields": tuple(heads)}), *self.fieldsets[1:])
+        head: list[Any] = list(HEAD)
+        if obj.status == JobStatus.SUCCEEDED:
+            # What an earlier attempt failed of stays on the row; it is not what became of the job.
+            head[head.index("error_text")] = "earlier_error_text"
+        if obj.scheduled_for is not None:
+            head.insert(1, "schedule_text")
+        return ((None, {"fields": tuple(head)}), *self.fieldsets[1:])
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("django_jobs.view_job")
@@ -115,6 +120,10 @@ class JobPage(ConsoleAdmin):
         # One small lookup on a page of one job; the lists show the bare name.
         queue = Queue.objects.using(conf().database).filter(name=job.queue).first()
         return job.queue if queue is None else link(self.admin_site, Queue, queue.pk, job.queue)
+
+    @admin.display(description=_("schedule"))
+    def schedule_text(self, job: Any) -> str:
+        return origin(job, self.admin_site)
 
     @admin.display(description=_("reason"))
     def reason_text(self, job: Any) -> str:

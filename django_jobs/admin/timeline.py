@@ -107,6 +107,8 @@ def _step(run: Run, replays: list[str], worker: str, traceback: str, site: Admin
 def _present(job: Job, worker: str, now: datetime) -> Any:
     match JobStatus(job.status):
         case JobStatus.WAITING:
+            if job.schedule_id is not None:
+                return _("Waits for the job of its schedule that came before.")
             return _("Waits for its prerequisites.")
         case JobStatus.SCHEDULED:
             due = ago(job.available_at, now)

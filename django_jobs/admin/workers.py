@@ -50,7 +50,12 @@ class WorkerAdmin(ConsoleAdmin):
         (_("Process"), {"fields": ("served", "known")}),
         (
             _("Times"),
-            {"fields": (("started", "drain_requested", "stopped", "stop_reason"),)},
+            {
+                "fields": (
+                    ("started", "drain_requested", "stopped", "stop_reason"),
+                    "schedules_seen",
+                )
+            },
         ),
     )
 
@@ -100,6 +105,10 @@ class WorkerAdmin(ConsoleAdmin):
     @admin.display(description=_("started"))
     def started(self, worker: Any) -> str:
         return moment_and_age(worker.started_at, worker.read_at)
+
+    @admin.display(description=_("last look at the schedules"))
+    def schedules_seen(self, worker: Any) -> str:
+        return moment_and_age(worker.schedules_seen_at, worker.read_at)
 
     @admin.display(description=_("drain requested"))
     def drain_requested(self, worker: Any) -> str:

@@ -45,7 +45,8 @@ RETURNING job.rank, job.id, job.attempt, job.queue, job.job_type, job.payload,
     job.payload_version, job.priority, date_part('epoch', job.available_at),
     job.failures, job.crashes, job.max_attempts, job.max_crashes, job.backoff, job.timeout,
     date_part('epoch', job.expires_at), job.idempotency_key, job.headers,
-    job.cancel_requested_at IS NOT NULL, date_part('epoch', clock_timestamp())
+    job.cancel_requested_at IS NOT NULL, date_part('epoch', clock_timestamp()),
+    date_part('epoch', job.scheduled_for)
 """
 
 HELD = """
@@ -54,7 +55,7 @@ SELECT job.rank, job.id, job.attempt, job.queue, job.job_type, job.payload,
     job.failures, job.crashes, job.max_attempts, job.max_crashes, job.backoff, job.timeout,
     date_part('epoch', job.expires_at), job.idempotency_key, job.headers,
     job.cancel_requested_at IS NOT NULL, date_part('epoch', clock_timestamp()),
-    job.worker_id
+    date_part('epoch', job.scheduled_for), job.worker_id
 FROM django_jobs_job AS job
 WHERE job.worker_id = %(worker)s AND job.status = 'running'
   AND (%(ids)s::bigint[] IS NULL OR job.id = ANY(%(ids)s::bigint[]))
@@ -101,6 +102,7 @@ class HeldJob(NamedTuple):
     headers: str
     cancel_requested: bool
     claimed_at: float
+    scheduled_for: float | None
     worker: int
 
     @property

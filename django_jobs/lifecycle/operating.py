@@ -102,7 +102,7 @@ def cancel(ids: Iterable[int], *, actor: Actor = None, reason: str = "") -> Repo
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
-    _demand(actor, "django_jobs.cancel_job")
+    demand(actor, "django_jobs.cancel_job")
     wanted = list(ids)
     why = reason or _by("cancelled", actor)
     with transaction.atomic(using=jobs_connection().alias):
@@ -119,7 +119,7 @@ def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> R
 
     Raises ``OperationRefused`` for a number outside, ``PermissionDenied`` if ``actor`` may not.
     """
-    _demand(actor, "django_jobs.reprioritize_job")
+    demand(actor, "django_jobs.reprioritize_job")
     if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
         raise OperationRefused(f"a priority is from -100 to 100, not {priority}")
     wanted = list(ids)
@@ -128,7 +128,7 @@ def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> R
 
 def run_now(ids: Iterable[int], *, actor: Actor = None) -> Report:
     """Make scheduled jobs ready at once. Raises ``PermissionDenied`` if ``actor`` may not."""
-    _demand(actor, "django_jobs.run_job")
+    demand(actor, "django_jobs.run_job")
     wanted = list(ids)
     return _moved(wanted, RUN_NOW, {"ids": wanted})
 
@@ -150,7 +150,7 @@ def replay(
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
-    _demand(actor, "django_jobs.replay_job")
+    demand(actor, "django_jobs.replay_job")
     alias = jobs_connection().alias
     report = Report()
     wanted = list(ids)
@@ -163,7 +163,7 @@ def replay(
     for id_ in wanted:
         problem = others.get(id_) or _not_replayable(dead[id_], headers.get(id_), check)
         if problem is None:
-            problem = _replay_one(dead[id_], _name(actor) or by, reason, alias)
+            problem = _replay_one(dead[id_], name_of(actor) or by, reason, alias)
         if problem is None:
             report.done.append(id_)
         else:
@@ -173,14 +173,14 @@ def replay(
 
 def pause(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
     """Stop workers from claiming from these queues; what runs goes on. Returns those it paused."""
-    _demand(actor, "django_jobs.pause_queue")
+    demand(actor, "django_jobs.pause_queue")
     why = (reason or _by("paused", actor))[:300]
     return _queues(PAUSE, {"names": list(names), "reason": why})
 
 
 def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
     """Let workers claim from these queues again. Returns those that were paused."""
-    _demand(actor, "django_jobs.pause_queue")
+    demand(actor, "django_jobs.pause_queue")
     resumed = _queues(RESUME, {"names": list(names)})
     for name in resumed:
         wake_after_commit(name)
@@ -189,7 +189,7 @@ def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
 
 def stop_workers(ids: Iterable[int], *, actor: Actor = None) -> Report:
     """Ask workers to drain and exit; they see it at their next heartbeat."""
-    _demand(actor, "django_jobs.stop_worker")
+    demand(actor, "django_jobs.stop_worker")
     wanted = list(ids)
     rows = fetch(STOP_WORKER, {"ids": wanted})
     return _report(wanted, [id_ for (id_,) in rows], Worker)
@@ -250,16 +250,18 @@ def _why_not(missed: Collection[int], model: type[Job | Worker] = Job) -> dict[i
     return {id_: f"it is {known[id_]}" if id_ in known else nothing for id_ in sorted(missed)}
 
 
-def _demand(actor: Actor, permission: str) -> None:
+def demand(actor: Actor, permission: str) -> None:
+    """Raise ``PermissionDenied`` if ``actor`` lacks ``permission``."""
     if actor is not None and not actor.has_perm(permission):
-        raise PermissionDenied(f"{_name(actor)} lacks the permission {permission}")
+        raise PermissionDenied(f"{name_of(actor)} lacks the permission {permission}")
 
 
-def _name(actor: Actor) -> str:
+def name_of(actor: Actor) -> str:
+    """The name of ``actor``; empty for the machine's own operator."""
     if actor is None:
         return ""
     return actor.get_username() if isinstance(actor, AbstractBaseUser) else str(actor)
 
 
 def _by(verb: str, actor: Actor) -> str:
-    return f"{verb} by {_name(actor)}" if actor is not None else verb
+    return f"{verb} by {name_of(actor)}" if actor is not None else verb

@@ -1,4 +1,4 @@
-"""finished -> gone: jobs whose retention is over, with their runs, and workers long ended."""
+"""finished -> gone: jobs past their retention, with their runs; workers long ended; old ticks."""
 
 from __future__ import annotations
 
@@ -78,6 +78,19 @@ DELETE FROM django_jobs_worker WHERE id = ANY(ARRAY(
     FOR UPDATE SKIP LOCKED))
 """
 
+# Ids follow created_at here too: what is old stands at the low end of the primary key.
+PRUNE_TICKS = """
+WITH page AS MATERIALIZED (
+    SELECT id FROM django_jobs_tick ORDER BY id LIMIT %(page)s
+), old AS MATERIALIZED (
+    SELECT id FROM django_jobs_tick
+    WHERE id = ANY(ARRAY(SELECT id FROM page))
+      AND created_at < statement_timestamp() - make_interval(secs => %(older)s::float8)
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM django_jobs_tick WHERE id = ANY(ARRAY(SELECT id FROM old))
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
@@ -109,6 +122,11 @@ def prune(rules: Rules, *, after: int = 0, page: int = PAGE, dry_run: bool = Fal
 def prune_workers(older_than: float) -> int:
     """Delete up to 1,000 rows of workers that ended more than ``older_than`` seconds ago."""
     return execute(PRUNE_WORKERS, {"older": min(older_than, LONGEST_KEPT)})
+
+
+def prune_ticks(older_than: float, page: int = PAGE) -> int:
+    """Delete up to ``page`` of the oldest ticks, those of more than ``older_than`` seconds ago."""
+    return execute(PRUNE_TICKS, {"older": min(older_than, LONGEST_KEPT), "page": page})
 
 
 def _bounded(rule: Mapping[str, float | None]) -> dict[str, float]:

@@ -21,6 +21,9 @@ RETURNING id
 RENEW = """
 UPDATE django_jobs_worker AS worker
 SET heartbeat_at = clock_timestamp(),
+    schedules_seen_at = coalesce(
+        clock_timestamp() - make_interval(secs => %(looked_ago)s::float8),
+        worker.schedules_seen_at),
     lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8)
 WHERE worker.id = ANY(%(workers)s::bigint[]) AND worker.status IN ('running', 'draining')
 RETURNING worker.id, worker.drain_requested_at IS NOT NULL
@@ -76,13 +79,14 @@ def register(boot: Boot) -> int:
     return int(rows[0][0])
 
 
-def renew(workers: Sequence[int], lease: float) -> dict[int, bool]:
-    """Extend the lease of each worker by ``lease`` seconds from now.
+def renew(workers: Sequence[int], lease: float, looked_ago: float | None = None) -> dict[int, bool]:
+    """Extend the lease of each worker by ``lease`` seconds from now, and note how many seconds ago
+    their process looked at the schedules.
 
     Returns the workers that are still known as alive, and whether each was asked to drain. One
     that is missing has lost its lease, and all the jobs it held with it.
     """
-    return dict(fetch(RENEW, {"workers": list(workers), "lease": lease}))
+    return dict(fetch(RENEW, {"workers": list(workers), "lease": lease, "looked_ago": looked_ago}))
 
 
 def cancels_asked(workers: Sequence[int]) -> list[tuple[int, int]]:

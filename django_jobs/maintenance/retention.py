@@ -8,7 +8,7 @@ from typing import Any
 
 from ..conf import conf, seconds_of
 from ..domain.states import FINAL
-from ..lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune, prune_workers
+from ..lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune, prune_ticks, prune_workers
 from ..models import Queue
 from .duty import Duty
 
@@ -18,6 +18,10 @@ BUDGET_SECONDS = 0.25
 
 WORKER_SECONDS = 7 * 86_400.0
 """How long the row of an ended worker is kept."""
+
+TICK_SECONDS = 90 * 86_400.0
+"""How long it is known what became of a due time. A backfill makes the job of one from before it
+again."""
 
 
 class Retention:
@@ -31,7 +35,8 @@ class Retention:
     def run_once(self) -> int:
         """Delete expired jobs for as long as the budget lasts; return how many.
 
-        At the end of a walk ended workers are deleted too, and the next run starts from the bottom.
+        At the end of a walk ended workers and old ticks are deleted too, and the next run starts
+        from the bottom.
         """
         rules = rules_in_force()
         deadline = time.monotonic() + self.budget
@@ -41,8 +46,16 @@ class Retention:
             deleted += step.deleted
             self.after = step.next_after or 0
             if step.next_after is None:
-                return deleted + prune_workers(WORKER_SECONDS)
+                return deleted + prune_workers(WORKER_SECONDS) + self._prune_ticks(deadline)
             if time.monotonic() >= deadline:
+                return deleted
+
+    def _prune_ticks(self, deadline: float) -> int:
+        deleted = 0
+        while True:
+            gone = prune_ticks(TICK_SECONDS, self.page)
+            deleted += gone
+            if gone < self.page or time.monotonic() >= deadline:
                 return deleted
 
 

@@ -1,9 +1,10 @@
-"""What the commands for operators share: their errors, and words."""
+"""What the commands for operators share: their errors, words and tables."""
 
 from __future__ import annotations
 
 import getpass
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -71,3 +72,10 @@ def operator() -> str:
 def counted(number: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as what stands in them."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
+    return "\n".join(lines)

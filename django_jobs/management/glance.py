@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..metrics.snapshot import MOST_COUNTED, Snapshot
-from .base import counted
+from ..metrics.health import MAX_LAG
+from ..metrics.snapshot import MOST_COUNTED, SchedulesSnapshot, Snapshot
+from .base import counted, table
 
 QUEUE_HEADS = ("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD")
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "HELD", "HEARTBEAT", "QUEUES")
 
 
 def glance(snapshot: Snapshot) -> str:
-    """Queues, then workers, then what nobody can run."""
+    """Queues, then workers, then schedules, then what nobody can run."""
     queues = [
         (
             queue.name,
@@ -41,9 +40,11 @@ def glance(snapshot: Snapshot) -> str:
         for worker in snapshot.workers
     ]
     parts = [
-        _table(QUEUE_HEADS, queues),
-        _table(WORKER_HEADS, workers) if workers else "No worker is alive.",
+        table(QUEUE_HEADS, queues),
+        table(WORKER_HEADS, workers) if workers else "No worker is alive.",
     ]
+    if line := _schedules(snapshot.schedules):
+        parts.append(line)
     unknown = [
         f"{counted(one.ready, 'ready job')} of a type no live worker knows: {one.job_type}"
         for one in snapshot.unknown_job_types
@@ -53,10 +54,27 @@ def glance(snapshot: Snapshot) -> str:
     return "\n\n".join(parts)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
-    return "\n".join(lines)
+def _schedules(told: SchedulesSnapshot) -> str:
+    """Nothing where there are none."""
+    if not (told.on or told.paused or told.put_aside or told.disabled):
+        return ""
+    counts = [
+        f"{_count(told.on)} on",
+        f"{_count(told.paused)} paused",
+        f"{_count(told.put_aside)} put aside",
+    ]
+    if told.disabled:
+        counts.append(f"{_count(told.disabled)} disabled")
+    parts = [f"Schedules: {', '.join(counts)}"]
+    if told.seen_seconds is not None and told.seen_seconds <= MAX_LAG:
+        parts.append(f"looked at {told.seen_seconds:.1f} s ago")
+    if told.overdue_seconds is not None:
+        parts.append(f"most overdue by {told.overdue_seconds:.0f} s")
+    if told.seen_seconds is None:
+        parts[-1] += ". No worker looks at schedules."
+    elif told.seen_seconds > MAX_LAG:
+        parts[-1] += f". No worker has looked at schedules for {told.seen_seconds:.0f} s."
+    return "; ".join(parts)
 
 
 def _count(count: int) -> str:

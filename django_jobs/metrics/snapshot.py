@@ -1,4 +1,4 @@
-"""One look at all queues and workers. Every statement is bounded, also on millions of jobs."""
+"""One look at queues, workers and schedules. Each statement is bounded, also on millions."""
 
 from __future__ import annotations
 
@@ -78,6 +78,28 @@ LIMIT 100
 MOST_LOOKED_AT = 5_000
 """Jobs per queue that are looked at for their type."""
 
+# The counts are of the first so many by id. The most overdue is the head of its index among any
+# number, and behind it come those without a next due time.
+SCHEDULES = """
+SELECT count(*) FILTER (WHERE enabled AND paused_at IS NULL AND error = ''),
+    count(*) FILTER (WHERE paused_at IS NOT NULL AND error = ''),
+    count(*) FILTER (WHERE error <> ''),
+    count(*) FILTER (WHERE NOT enabled AND paused_at IS NULL AND error = ''),
+    (SELECT head.name FROM django_jobs_schedule AS head
+     WHERE head.enabled AND head.paused_at IS NULL AND head.error = ''
+       AND head.next_due_at <= clock_timestamp()
+     ORDER BY head.next_due_at LIMIT 1),
+    (SELECT CASE WHEN min(next_due_at) IS NOT NULL
+            THEN greatest(extract(epoch FROM clock_timestamp() - min(next_due_at))::float8, 0) END
+     FROM django_jobs_schedule
+     WHERE enabled AND paused_at IS NULL AND error = ''),
+    (SELECT extract(epoch FROM clock_timestamp() - max(schedules_seen_at))::float8
+     FROM django_jobs_worker WHERE status IN ('running', 'draining'))
+FROM (
+    SELECT enabled, paused_at, error FROM django_jobs_schedule ORDER BY id LIMIT %(most)s
+) AS counted
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
@@ -122,16 +144,37 @@ class UnknownJobType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulesSnapshot:
+    """All schedules. ``on`` come due; the others are ``paused``, ``put_aside`` for an error, or
+    ``disabled``: each is counted once, and counted are the first 100,000.
+
+    ``overdue_seconds`` is of the one that has been due longest, ``most_overdue`` its name; 0 while
+    none is due, None where none has a next due time. ``seen_seconds`` is how long ago a worker
+    looked at the schedules, as its last heartbeat told; None where no living worker has.
+    """
+
+    on: int = 0
+    paused: int = 0
+    put_aside: int = 0
+    disabled: int = 0
+    overdue_seconds: float | None = None
+    most_overdue: str | None = None
+    seen_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All queues and all living workers. ``unknown_job_types`` is empty while no worker lives."""
+    """All queues, all living workers, all schedules. ``unknown_job_types`` is empty while no
+    worker lives."""
 
     queues: tuple[QueueSnapshot, ...] = field(default=())
     workers: tuple[WorkerSnapshot, ...] = field(default=())
     unknown_job_types: tuple[UnknownJobType, ...] = field(default=())
+    schedules: SchedulesSnapshot = field(default=SchedulesSnapshot())
 
 
 def take_snapshot() -> Snapshot:
-    """Read the queues and workers as they are now, in four statements.
+    """Read the queues, workers and schedules as they are now, in five statements.
 
     A queue that has jobs but no row, because somebody deleted it, is listed too.
     """
@@ -158,6 +201,22 @@ def take_snapshot() -> Snapshot:
         unknown_job_types=tuple(
             UnknownJobType(job_type=name, ready=ready) for name, ready in unknown
         ),
+        schedules=_schedules(),
+    )
+
+
+def _schedules() -> SchedulesSnapshot:
+    ((on, paused, put_aside, disabled, name, overdue, seen),) = fetch(
+        SCHEDULES, {"most": MOST_COUNTED}
+    )
+    return SchedulesSnapshot(
+        on=on,
+        paused=paused,
+        put_aside=put_aside,
+        disabled=disabled,
+        overdue_seconds=overdue,
+        most_overdue=name,
+        seen_seconds=seen,
     )
 
 

@@ -71,6 +71,19 @@ class Job(models.Model):
         _("idempotency key"), max_length=200, null=True, blank=True
     )
     cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True, blank=True)
+    schedule = models.ForeignKey(
+        "Schedule",
+        verbose_name=_("schedule"),
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,  # a job outlives its schedule
+        related_name="jobs",
+        db_constraint=False,
+        db_index=False,
+    )
+    scheduled_for = models.DateTimeField(
+        _("scheduled for"), null=True, blank=True, help_text=_("The due time of its schedule.")
+    )
     replays = models.PositiveIntegerField(_("replays"), default=0)
     headers = models.JSONField(_("headers"), default=dict, blank=True)
     created_at = models.DateTimeField(_("created at"))
@@ -109,6 +122,21 @@ class Job(models.Model):
             # Dead letters are few and stay; without it their page reads the whole table.
             models.Index(
                 fields=("id",), condition=models.Q(status="dead"), name="django_jobs_dead"
+            ),
+            # What a schedule asks before it fires: few jobs, and none of those without a schedule.
+            models.Index(
+                fields=("schedule",),
+                condition=models.Q(
+                    schedule__isnull=False,
+                    status__in=("waiting", "scheduled", "blocked", "ready", "running"),
+                ),
+                name="django_jobs_live_schedule",
+            ),
+            # What each look at the schedules asks: whether any job waits for the one before it.
+            models.Index(
+                fields=("schedule", "id"),
+                condition=models.Q(schedule__isnull=False, status="waiting"),
+                name="django_jobs_waiting_turn",
             ),
         )
         constraints = (

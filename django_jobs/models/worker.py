@@ -34,6 +34,7 @@ class Worker(models.Model):
     )
     started_at = models.DateTimeField(_("started at"))
     heartbeat_at = models.DateTimeField(_("last heartbeat"))
+    schedules_seen_at = models.DateTimeField(_("last look at the schedules"), null=True, blank=True)
     lease_expires_at = models.DateTimeField(_("lease expires at"))
     drain_requested_at = models.DateTimeField(_("drain requested at"), null=True, blank=True)
     stopped_at = models.DateTimeField(_("stopped at"), null=True, blank=True)

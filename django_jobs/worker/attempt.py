@@ -136,6 +136,9 @@ def _context(job: HeldJob, should_stop: Callable[[], bool]) -> RunContext:
         idempotency_key=job.idempotency_key,
         deadline=deadline,
         headers=_object_in(job.headers),
+        scheduled_for=(
+            None if job.scheduled_for is None else datetime.fromtimestamp(job.scheduled_for, UTC)
+        ),
         _stop=should_stop,
     )
 

@@ -19,6 +19,8 @@ STATE_AT, CANCEL_AT = 36, 37
 """Offsets in an entry. One writer each: the worker writes state, the heartbeat writes cancel."""
 
 BEAT = struct.Struct("=d")
+SCHEDULES = struct.Struct("=d")
+FRONT = BEAT.size + SCHEDULES.size
 
 CAPACITY = 2_048
 """Entries of one process: more than it ever holds started and not yet settled."""
@@ -43,10 +45,8 @@ class Board:
 
     def __init__(self, slots: int, capacity: int = CAPACITY) -> None:
         size = HEADER.size + capacity * ENTRY.size
-        self._memory = mmap.mmap(-1, BEAT.size + size * slots)
-        self.slots = [
-            Slot(self._memory, BEAT.size + index * size, capacity) for index in range(slots)
-        ]
+        self._memory = mmap.mmap(-1, FRONT + size * slots)
+        self.slots = [Slot(self._memory, FRONT + index * size, capacity) for index in range(slots)]
 
     @property
     def beat_at(self) -> float:
@@ -56,6 +56,15 @@ class Board:
     def beat(self) -> None:
         """Note that the heartbeat process comes round."""
         BEAT.pack_into(self._memory, 0, time.monotonic())
+
+    @property
+    def schedules_seen_at(self) -> float:
+        """When this tree last looked at the schedules, of ``time.monotonic()``; 0 for never."""
+        return float(SCHEDULES.unpack_from(self._memory, BEAT.size)[0])
+
+    def note_schedules(self) -> None:
+        """Note a look at the schedules."""
+        SCHEDULES.pack_into(self._memory, BEAT.size, time.monotonic())
 
 
 class Slot:

@@ -22,6 +22,8 @@ class RunContext:
     """When the attempt will be stopped for its time-out; None without one. Aware, and of this
     machine's clock."""
     headers: Mapping[str, Any]
+    scheduled_for: datetime | None
+    """The due time of its schedule, aware and in UTC; None for a job that no schedule made."""
     _stop: Callable[[], bool] = field(repr=False)
 
     def should_stop(self) -> bool:

@@ -1,7 +1,8 @@
 """The process that renews the leases of its siblings and settles what a dead one held.
 
 It never runs a handler, so no handler can starve it, whatever it does to the GIL. Its main thread
-only beats; burials and duties, which may have to wait for a lock, have threads of their own.
+only beats; burials, duties and schedules, which may have to wait for a lock, have threads of their
+own.
 """
 
 from __future__ import annotations
@@ -12,23 +13,37 @@ import time
 from collections.abc import Sequence
 
 from ..lifecycle import renewing
-from . import burials, duties
+from . import burials, duties, scheduler
 from .board import Board
 from .connections import DATABASE_ERRORS, drop_connection, own_connection, say_rarely
 from .duties import StandingDuty
 from .links import Link
 from .options import Options
+from .scheduler import Look
 
 LONGEST_ROUND = 1.0
 """Seconds. The supervisor takes a heartbeat process that has not come round for long for hung."""
 
 
-def run(link: Link, board: Board, options: Options, standing: Sequence[StandingDuty]) -> int:
+def run(
+    link: Link,
+    board: Board,
+    options: Options,
+    standing: Sequence[StandingDuty],
+    look: Look | None = None,
+) -> int:
     """Beat until the supervisor says quit or is gone."""
     own_connection()
     threading.Thread(
         target=duties.run, args=(standing, options), name="django_jobs-duties", daemon=True
     ).start()
+    if look is not None:
+        threading.Thread(
+            target=scheduler.run,
+            args=(look, board, options),
+            name="django_jobs-scheduler",
+            daemon=True,
+        ).start()
     graves = burials.Burials(link)
     graves.thread.start()
     beat_at = 0.0
@@ -58,7 +73,9 @@ def _beat(link: Link, board: Board, options: Options) -> bool:
         return True
     try:
         asked_at = time.monotonic()
-        alive = renewing.renew(list(workers), options.lease)
+        seen = board.schedules_seen_at
+        looked_ago = asked_at - seen if seen else None
+        alive = renewing.renew(list(workers), options.lease, looked_ago)
         for worker, slot in workers.items():
             if worker in alive:
                 slot.renewed(worker, asked_at + options.lease)

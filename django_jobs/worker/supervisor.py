@@ -16,6 +16,7 @@ from .connections import say
 from .duties import StandingDuty
 from .links import Link, Message, describe_exit
 from .options import FORCED, RECYCLE, Options
+from .scheduler import Look
 from .tree import Tree
 from .watch import TICK, Watch
 
@@ -31,9 +32,11 @@ GOODBYE = 2.0
 class Supervisor:
     """Runs the tree until it is drained. Call :meth:`run` once, in a process without threads."""
 
-    def __init__(self, options: Options, duties: Sequence[StandingDuty] = ()) -> None:
+    def __init__(
+        self, options: Options, duties: Sequence[StandingDuty] = (), look: Look | None = None
+    ) -> None:
         self._options = options
-        self._tree = Tree(options, duties)
+        self._tree = Tree(options, duties, look)
         self._watch = Watch(self._tree, options.lease)
         self._burials: dict[int, Message] = {}
         self._draining = False

@@ -15,15 +15,19 @@ from .children import Child, Isolated
 from .duties import StandingDuty
 from .links import OURS, Link, Message, fork
 from .options import Options
+from .scheduler import Look
 
 
 class Tree:
     """All the processes below the supervisor. Each child is forked here, and closes at its start
     the ends of all the others, so that each hears when the supervisor is gone."""
 
-    def __init__(self, options: Options, duties: Sequence[StandingDuty]) -> None:
+    def __init__(
+        self, options: Options, duties: Sequence[StandingDuty], look: Look | None = None
+    ) -> None:
         self._options = options
         self._duties = duties
+        self._look = look
         self.board = Board(options.processes)
         self.children = [Child(slot=slot) for slot in self.board.slots]
         self.isolated: dict[int, Isolated] = {}
@@ -46,7 +50,7 @@ class Tree:
         """Fork the heartbeat process."""
 
         def beat(link: Link) -> int:
-            return heartbeat.run(link, self.board, self._options, self._duties)
+            return heartbeat.run(link, self.board, self._options, self._duties, self._look)
 
         self.board.beat()  # it gets its time to come round
         self.heart, self.heart_link = fork(beat, self._ends())

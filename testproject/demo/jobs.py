@@ -1,7 +1,9 @@
-"""The demo's handlers: an index of Python sources, webhooks, and two that go wrong."""
+"""The demo's handlers: an index of Python sources, webhooks, and two that go wrong; and what of it
+is done again and again."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,11 +13,12 @@ from typing import Any
 from urllib.error import HTTPError
 
 from django.conf import settings
+from django.core.management import call_command
 from django.db import transaction
 from django.db.models import Count, Q, Sum
 from django.utils import timezone
 
-from django_jobs import Backoff, job
+from django_jobs import Backoff, job, schedule
 
 from . import sources
 from .models import Module, Package
@@ -100,6 +103,37 @@ def deliver_webhook(delivery_id: str, url: str, body: dict[str, Any]) -> int:
     except HTTPError as error:
         with error:  # closes the connection; the headers stay readable
             raise
+
+
+@job
+def redeliver_webhooks() -> str:
+    """Give webhooks that came to be dead within the last hour another try."""
+    said = io.StringIO()
+    call_command("jobreplay", type=deliver_webhook.name, since="1h", stdout=said)
+    return said.getvalue().strip()
+
+
+@job(queue="index")
+def refresh_totals() -> int:
+    """Count the totals of every package anew, in case somebody changed the rows by hand."""
+    names = list(Package.objects.values_list("name", flat=True))
+    for name in names:
+        with transaction.atomic():
+            # An index of the package that is under way waits, and asks for totals of its own.
+            Package.objects.select_for_update().filter(name=name).first()
+            summarise_package(name)
+    return len(names)
+
+
+@job(schedulable=True)
+def name_largest_packages(count: int = 5, smallest_first: bool = False) -> list[str]:
+    """The packages with the most lines. A schedule of it can be made in the admin."""
+    largest = Package.objects.order_by("lines" if smallest_first else "-lines")
+    return [f"{package.name}: {package.lines:,} lines" for package in largest[:count]]
+
+
+schedule("redeliver webhooks", redeliver_webhooks, cron="* * * * *", catch_up="skip")
+schedule("refresh totals", refresh_totals, cron="30 2 * * *", timezone="Europe/Paris")
 
 
 @job(max_attempts=3, backoff=Backoff.fixed(1))

@@ -27,6 +27,7 @@ PAGES = (
     ("admin:django_jobs_job_changelist", "jobs, each with its runs"),
     ("admin:django_jobs_deadletter_changelist", "the two bad jobs, in the dead letters"),
     ("admin:django_jobs_queue_changelist", "queues: pause one and see it fill"),
+    ("admin:django_jobs_schedule_changelist", "schedules: what comes next; make one of your own"),
     ("admin:django_jobs_worker_changelist", "the worker's processes, one of them killed"),
     ("admin:demo_package_changelist", "the index that the jobs build"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from django.contrib.admin.models import LogEntry
 
 from django_jobs.admin import actions
 from django_jobs.admin.job_page import JobPage
-from django_jobs.lifecycle import operating
-from django_jobs.models import DeadLetter, Job, Queue, Worker
+from django_jobs.lifecycle import operating, steering
+from django_jobs.models import Backfill, DeadLetter, Job, Queue, Schedule, Worker
+from django_jobs.schedules import request_of
 from tests.app.jobs import add, noop
 from tests.factories import (
     boot_worker,
@@ -21,6 +23,7 @@ from tests.factories import (
     run_sql,
 )
 
+from .scheduling import new_schedule
 from .walking import Page, change_url, list_url, told
 
 pytestmark = pytest.mark.django_db
@@ -45,6 +48,22 @@ def open_queue() -> int:
 def paused_queue() -> int:
     operating.pause(["bulk"])
     return open_queue()
+
+
+def open_schedule() -> int:
+    return new_schedule().pk
+
+
+def paused_schedule() -> int:
+    pk = new_schedule(name="paused").pk
+    steering.pause([pk])
+    return pk
+
+
+def live_backfill() -> int:
+    schedule = new_schedule(name="backfilled")
+    end = schedule.created_at
+    return steering.backfill(schedule, end - timedelta(hours=3), end, request_of).pk
 
 
 def live_worker() -> int:
@@ -77,10 +96,21 @@ ACTIONS: dict[str, tuple[Any, str, str, Callable[[], int], dict[str, Any], dict[
     ),
     "pause": (Queue, "pause_queues", "pause_queue", open_queue, {}, {"paused_at": True}),
     "resume": (Queue, "resume_queues", "pause_queue", paused_queue, {}, {"paused_at": False}),
+    "pause a schedule": (
+        Schedule, "pause_schedules", "pause_schedule", open_schedule, {}, {"paused_at": True},
+    ),
+    "resume a schedule": (
+        Schedule, "resume_schedules", "pause_schedule", paused_schedule, {}, {"paused_at": False},
+    ),
+    "run a schedule": (Schedule, "run_schedules_now", "run_schedule", open_schedule, {}, {}),
+    "cancel a backfill": (
+        Backfill, "cancel_backfills", "backfill_schedule", live_backfill, {},
+        {"cancelled_at": True},
+    ),
     "stop": (Worker, "stop_workers", "stop_worker", live_worker, {}, {"drain_requested_at": True}),
 }  # fmt: skip
 each_action = pytest.mark.parametrize("name", ACTIONS)
-VIEW = ("view_job", "view_run", "view_queue", "view_worker")
+VIEW = ("view_job", "view_run", "view_queue", "view_worker", "view_schedule")
 
 
 @each_action
@@ -135,6 +165,7 @@ def test_the_one_permission_allows_exactly_its_actions(
             page.confirm(other_model, other_action, other_pk, **values)
             assert state_of(other_model, other_pk) == before
             operating.resume(["bulk"])
+            Schedule.objects.all().delete()
     pk = make()
     assert f'value="{action}"' in page.text(list_url(model))
     page.act(model, action, pk, **given)
@@ -176,7 +207,7 @@ def test_the_button_on_the_page_asks_and_leads_back(page: Page, name: str) -> No
     assert done["Location"] == change_url(Job if model is DeadLetter else model, pk)
     assert changed_to(model, pk, **becomes)
     offered = f'name="action" value="{action}"' in page.text(done["Location"])
-    assert offered == (name == "reprioritize")
+    assert offered == (name in ("reprioritize", "run a schedule"))
 
 
 @pytest.mark.parametrize("priority", ["", "101", "-101", "1.5", "high", "9" * 30])

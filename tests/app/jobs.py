@@ -183,3 +183,16 @@ def update_effect(pk: int) -> None:
     effect = Effect.objects.get(pk=pk)
     effect.note = "again"
     effect.save(update_fields=["note"])
+
+
+@job(schedulable=True)
+def summarise(day: str, limit: int = 10) -> str:
+    """What a schedule of the admin may name."""
+    return f"{day}: {limit}"
+
+
+@job
+def tell_due_time() -> str | None:
+    """The due time that it was fired for."""
+    run = current_run()
+    return run.scheduled_for.isoformat() if run and run.scheduled_for else None

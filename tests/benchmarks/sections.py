@@ -20,6 +20,7 @@ SECTIONS: dict[str, str] = {
     "enqueue_many": "enqueueing.in_bulk",
     "pickup": "latency.pickup",
     "due": "latency.due",
+    "schedules": "scheduling.schedules",
     "sizes": "sizes.beside_many_rows",
     "snapshot": "sizes.under_a_held_snapshot",
     "notify": "enqueueing.by_many_clients",

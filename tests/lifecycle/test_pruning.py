@@ -8,13 +8,14 @@ from django.db import transaction
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import operating, renewing
-from django_jobs.lifecycle.pruning import Page, Rules, prune, prune_workers
+from django_jobs.lifecycle.pruning import Page, Rules, prune, prune_ticks, prune_workers
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Job, Run, Tick, Worker
 from tests.app.jobs import noop
 from tests.factories import (
     boot_worker,
     claim_ready,
+    due_schedule,
     enqueue_and_claim,
     in_threads,
     make_dead,
@@ -164,3 +165,33 @@ def test_workers_that_ended_long_ago_go_and_the_living_stay() -> None:
     )
     assert prune_workers(7 * DAY) == 1
     assert set(Worker.objects.values_list("pk", flat=True)) == {recent, alive}
+
+
+def ticks_of(days: list[float]) -> None:
+    """Ticks that were written so many days ago, in this order."""
+    schedule = due_schedule()
+    for number, ago in enumerate(days):
+        run_sql(
+            "INSERT INTO django_jobs_tick (schedule_id, due_at, outcome, reason, late_seconds,"
+            " created_at) VALUES (%s, now() - make_interval(hours => %s), 'fired', '', 0,"
+            " now() - make_interval(secs => %s))",
+            [schedule.pk, number, ago * DAY],
+        )
+
+
+@pytest.mark.django_db
+def test_old_ticks_go_a_page_at_a_time_and_the_younger_stay() -> None:
+    ticks_of([100, 99, 98, 91, 89, 1])
+    assert [prune_ticks(90 * DAY, page=3) for _ in range(3)] == [3, 1, 0]
+    assert Tick.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_may_prune_ticks_at_once() -> None:
+    ticks_of([100] * 60)
+
+    def walk(number: int) -> int:
+        return sum(prune_ticks(90 * DAY, page=7) for _ in range(12))
+
+    assert sum(in_threads(4, walk)) == 60
+    assert not Tick.objects.exists()

@@ -9,9 +9,9 @@ from pytest_django import Settings
 
 from django_jobs.lifecycle import renewing
 from django_jobs.maintenance.retention import Retention, retention_duty, rules_in_force
-from django_jobs.models import Job, Queue, Worker
+from django_jobs.models import Job, Queue, Tick, Worker
 from tests.factories import boot_worker, run_sql
-from tests.lifecycle.test_pruning import age, finish
+from tests.lifecycle.test_pruning import age, finish, ticks_of
 
 DAY = 86_400.0
 
@@ -83,3 +83,17 @@ def test_the_duty_starts_a_walk_of_its_own() -> None:
     duty = retention_duty()
     assert not duty.has_more(duty.run_once())
     assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_ticks_of_over_ninety_days_go_at_the_end_of_a_walk_page_by_page() -> None:
+    ticks_of([100] * 25 + [89])
+    assert Retention(page=10, budget=60).run_once() == 25
+    assert Tick.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_ticks_are_left_to_the_next_run_where_the_budget_is_spent() -> None:
+    ticks_of([100] * 25)
+    walk = Retention(page=10, budget=0)
+    assert [walk.run_once() for _ in range(4)] == [10, 10, 5, 0]

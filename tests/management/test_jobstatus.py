@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from pytest_django import Settings
 
-from django_jobs.lifecycle import operating
+from django_jobs.lifecycle import operating, renewing, steering
+from django_jobs.maintenance.scheduling import Scheduling
+from django_jobs.models import Schedule
 from tests.app.jobs import noop
 from tests.factories import boot_worker, claim_ready, make_dead, run_sql
 
@@ -115,3 +119,92 @@ def test_watching_shows_it_again_until_the_reader_has_had_enough() -> None:
 def test_an_interval_that_makes_no_sense_is_refused(seconds: str) -> None:
     with pytest.raises(CommandError, match="--watch takes"):
         status(f"--watch={seconds}")
+
+
+def make_schedule(name: str = "nightly") -> Schedule:
+    return Schedule.objects.create(name=name, job_type="app.noop", every=3600)
+
+
+@pytest.fixture
+def _no_schedules(db: None) -> None:
+    """Not even those that the demo declares."""
+    Schedule.objects.all().delete()
+
+
+@pytest.mark.usefixtures("_no_schedules")
+def test_schedules_are_told_in_a_line_where_there_are_any() -> None:
+    worker = boot_worker()
+    assert "chedules" not in status()
+    make_schedule()
+    Scheduling().look()
+    assert status().endswith(
+        "Schedules: 1 on, 0 paused, 0 put aside; most overdue by 0 s. "
+        "No worker looks at schedules.\n"
+    )
+    renewing.renew([worker], 30, looked_ago=0.4)
+    steering.pause([make_schedule("other").pk])
+    Schedule.objects.create(name="off", job_type="app.noop", every=60, enabled=False)
+    assert re.search(
+        r"^Schedules: 1 on, 1 paused, 0 put aside, 1 disabled; looked at 0\.\d s ago; "
+        "most overdue by 0 s$",
+        status(),
+        re.MULTILINE,
+    )
+    run_sql("UPDATE django_jobs_worker SET schedules_seen_at = now() - interval '95 s'")
+    assert status().endswith("0 s. No worker has looked at schedules for 95 s.\n")
+
+
+@pytest.mark.usefixtures("_no_schedules")
+def test_json_has_the_schedules_too() -> None:
+    make_schedule()
+    assert json.loads(status("--json"))["schedules"] == {
+        "on": 1,
+        "paused": 0,
+        "put_aside": 0,
+        "disabled": 0,
+        "overdue_seconds": None,
+        "most_overdue": None,
+        "seen_seconds": None,
+    }
+
+
+@pytest.mark.usefixtures("_no_schedules")
+def test_a_check_ends_well_or_with_the_problem_in_one_line() -> None:
+    with pytest.raises(CommandError, match=r"^no worker is alive$") as refused:
+        status("--check")
+    assert refused.value.returncode == 1
+    worker = boot_worker()
+    assert status("--check") == "OK\n"
+    make_schedule()
+    with pytest.raises(CommandError, match=r"^no worker looks at schedules$"):
+        status("--check")
+    renewing.renew([worker], 30, looked_ago=10)
+    assert status("--check") == "OK\n"
+    with pytest.raises(CommandError, match=r"^no worker has looked at schedules for 1[0-2] s$"):
+        status("--check", "--max-lag", "5")
+    run_sql("UPDATE django_jobs_schedule SET next_due_at = now() - interval '70 s'")
+    with pytest.raises(CommandError, match=r"^the schedule 'nightly' is overdue by 7[0-2] s$"):
+        status("--check")
+
+
+@pytest.mark.usefixtures("_no_schedules")
+def test_a_check_asks_nothing_of_schedules_where_they_are_switched_off(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SCHEDULES": False}
+    boot_worker()
+    make_schedule()
+    assert status("--check") == "OK\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (("--max-lag", "5"), "--max-lag goes with --check"),
+        (("--check", "--json"), "--check goes with neither --json nor --watch"),
+        (("--check", "--watch"), "--check goes with neither --json nor --watch"),
+        (("--check", "--max-lag", "0"), "--max-lag takes 1 to 86,400 seconds"),
+        (("--check", "--max-lag", "nan"), "--max-lag takes 1 to 86,400 seconds"),
+    ],
+)
+def test_a_check_that_makes_no_sense_is_refused(arguments: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(CommandError, match=problem):
+        status(*arguments)

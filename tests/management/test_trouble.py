@@ -13,7 +13,14 @@ from pytest_django import Settings
 from django_jobs.management.base import database_problem
 from tests.factories import run_sql
 
-COMMANDS = [("jobstatus",), ("jobreplay", "--queue", "default"), ("jobprune",)]
+COMMANDS = [
+    ("jobstatus",),
+    ("jobstatus", "--check"),
+    ("jobreplay", "--queue", "default"),
+    ("jobprune",),
+    ("jobschedule", "list"),
+    ("jobschedule", "run", "nightly"),
+]
 
 
 def unreachable(*args: Any) -> None:
@@ -25,7 +32,8 @@ def unreachable(*args: Any) -> None:
 def test_missing_tables_are_told_with_the_way_to_make_them(command: tuple[str, ...]) -> None:
     wanted = r"django_jobs has no tables in 'default': run manage.py migrate$"
     with transaction.atomic():
-        run_sql("DROP TABLE django_jobs_run, django_jobs_job, django_jobs_queue")
+        tables = ("run", "job", "queue", "backfill", "tick", "schedule")
+        run_sql(f"DROP TABLE {', '.join(f'django_jobs_{table}' for table in tables)}")
         with pytest.raises(CommandError, match=wanted):
             call_command(*command, stdout=StringIO())
         transaction.set_rollback(True)

@@ -84,8 +84,8 @@ def test_ready_jobs_of_a_type_that_no_living_worker_knows_are_counted() -> None:
 
 
 @pytest.mark.django_db
-def test_a_snapshot_is_four_statements(
+def test_a_snapshot_is_five_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    with django_assert_num_queries(4):
+    with django_assert_num_queries(5):
         take_snapshot()

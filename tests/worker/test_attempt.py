@@ -40,6 +40,7 @@ HELD = HeldJob(
     headers="{}",
     cancel_requested=False,
     claimed_at=0.0,
+    scheduled_for=None,
     worker=1,
 )
 HUGE_NUMBER = '{"n": ' + "9" * 5000 + "}"

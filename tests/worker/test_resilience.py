@@ -224,7 +224,7 @@ def test_a_worker_runs_with_its_output_closed(start_worker: Start, tmp_path: Pat
     assert Job.objects.get(pk=job.pk).status == "succeeded"
 
 
-def test_an_idle_worker_asks_one_statement_a_poll(start_worker: Start) -> None:
+def test_each_process_of_an_idle_tree_asks_one_statement_a_poll(start_worker: Start) -> None:
     start_worker("--poll-seconds", "0.5", "--lease-seconds", "60")
     running_worker()
 
@@ -244,9 +244,10 @@ def test_an_idle_worker_asks_one_statement_a_poll(start_worker: Start) -> None:
         time.sleep(2)  # the time itself is what is measured
         return (transactions() - before) * 2 / (time.monotonic() - begun)
 
-    # Four at this poll; the rest is a beat, a sweep, and what is asked here. The server's own
-    # autovacuum counts too when it comes by, so the quietest of four times counts.
-    assert min(in_two_seconds() for _ in range(4)) < 10
+    # Four at this poll, of the worker process, and four of the one that fires schedules; the rest
+    # is a beat, a sweep, and what is asked here. The server's own autovacuum counts too when it
+    # comes by, so the quietest of four times counts.
+    assert min(in_two_seconds() for _ in range(4)) < 14
 
 
 def test_a_drain_of_a_thousand_jobs_takes_at_most_sixty_statements(start_worker: Start) -> None:

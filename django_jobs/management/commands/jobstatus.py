@@ -1,4 +1,4 @@
-"""``manage.py jobstatus``: the queues and the workers at a glance."""
+"""``manage.py jobstatus``: the queues, the workers and the schedules at a glance."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import close_old_connections
 
+from ...conf import conf
+from ...metrics.health import MAX_LAG, problem
 from ...metrics.snapshot import Snapshot, take_snapshot
 from ..base import DATABASE_ERRORS, OperatorCommand, database_problem
 from ..glance import glance
@@ -19,9 +21,13 @@ CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
 
 class Command(OperatorCommand):
-    """Print the queues, the workers that are alive, and jobs that none of them knows."""
+    """Print the queues, the workers that are alive, the schedules, and jobs that none of these
+    workers knows; or tell whether something is wrong."""
 
-    help = "Show all queues and the workers that are alive."
+    help = (
+        "Show all queues, the workers that are alive and how the schedules do. With --check, exit "
+        "with 1 if something is wrong."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -33,9 +39,23 @@ class Command(OperatorCommand):
             metavar="SECONDS",
             help="show it again every so many seconds (2) until Ctrl-C",
         )
+        parser.add_argument(
+            "--check",
+            action="store_true",
+            help="print what is wrong and exit with 1, or print OK and exit with 0",
+        )
+        parser.add_argument(
+            "--max-lag",
+            type=float,
+            metavar="SECONDS",
+            help=f"with --check: schedules may be so late, or unseen so long ({MAX_LAG:g})",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         seconds = options["watch"]
+        if options["check"] or options["max_lag"] is not None:
+            self._check(options)
+            return
         if seconds is None:
             self.stdout.write(_text(take_snapshot(), options["json"]))
             return
@@ -47,6 +67,19 @@ class Command(OperatorCommand):
                 time.sleep(seconds)
         except KeyboardInterrupt:
             return
+
+    def _check(self, options: dict[str, Any]) -> None:
+        max_lag = MAX_LAG if options["max_lag"] is None else options["max_lag"]
+        if not options["check"]:
+            raise CommandError("--max-lag goes with --check")
+        if options["json"] or options["watch"] is not None:
+            raise CommandError("--check goes with neither --json nor --watch")
+        if not 1 <= max_lag <= 86_400:
+            raise CommandError(f"--max-lag takes 1 to 86,400 seconds, not {max_lag:g}")
+        wrong = problem(take_snapshot(), max_lag=max_lag, schedules=conf().schedules)
+        if wrong is not None:
+            raise CommandError(wrong)
+        self.stdout.write("OK")
 
     def _show_again(self, as_json: bool) -> None:
         close_old_connections()

@@ -13,6 +13,7 @@ from django.db import OperationalError, ProgrammingError
 
 from django_jobs import logs
 from django_jobs.conf import conf
+from django_jobs.maintenance.scheduling import Scheduling
 from django_jobs.maintenance.standing import default_duties
 from django_jobs.models import Queue
 from django_jobs.worker.connections import close_everything
@@ -85,14 +86,15 @@ class Command(BaseCommand):
             drain_timeout=options["drain_timeout"],
             burst=options["burst"],
             lease=options["lease_seconds"] or conf().lease_seconds,
-            beat=_beat(options["lease_seconds"]),
+            beat=options["lease_seconds"] / 4 if options["lease_seconds"] else conf().beat_seconds,
             poll=options["poll_seconds"] or conf().poll_seconds,
             max_jobs=options["max_jobs"],
             max_rss=options["max_rss"],
             name=options["name"] or socket.gethostname(),
         )
         close_everything()
-        code = Supervisor(chosen, default_duties()).run()
+        fires = conf().schedules and not chosen.burst
+        code = Supervisor(chosen, default_duties(), Scheduling().look if fires else None).run()
         if code:
             raise SystemExit(code)
 
@@ -109,10 +111,6 @@ def _queues(text: str | None, strict: bool) -> tuple[QueueShare, ...]:
         ) from None
     except OperationalError as error:
         raise CommandError(f"the database does not answer: {error}") from None
-
-
-def _beat(lease: float | None) -> float:
-    return lease / 4 if lease is not None else conf().beat_seconds
 
 
 def _log_level(verbosity: int) -> int:

@@ -1,0 +1,231 @@
+"""The rule of a schedule: when it is due, and what becomes of due times that passed unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from itertools import islice, takewhile
+
+from .cron import BrokenCron, check_cron, check_timezone, times
+from .intervals import check_every, interval_times
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The anchor of an interval without a start: one of an hour is due on the hour."""
+
+ON_TIME_SECONDS = 60.0
+"""A due time that is seen within it has not been missed."""
+
+MOST_AT_ONCE = 100
+"""Jobs that one look makes of one schedule, whatever its policy says."""
+
+MOST_TOLD = 25
+"""Missed due times of one look that get a tick of their own. The others share one."""
+
+INSTANT = timedelta(microseconds=1)
+
+
+class Overlap(StrEnum):
+    """What to do when a due time comes while a job of the schedule is still live."""
+
+    SKIP = "skip"
+    QUEUE_ONE = "queue_one"
+    QUEUE_ALL = "queue_all"
+    ALLOW = "allow"
+    CANCEL = "cancel"
+
+
+class CatchUp(StrEnum):
+    """Which of the due times that were missed still make a job."""
+
+    LATEST = "latest"
+    SKIP = "skip"
+    AT_MOST = "at_most"
+    WINDOW = "window"
+
+
+class TickState(StrEnum):
+    """What became of one due time."""
+
+    FIRED = "fired"
+    SKIPPED_OVERLAP = "skipped_overlap"
+    SKIPPED_LATE = "skipped_late"
+    SUPPRESSED = "suppressed"
+
+
+class Admission(StrEnum):
+    """How a due time passes the jobs that are still live."""
+
+    START = "start"
+    WAIT = "wait"
+    REPLACE = "replace"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """When a schedule is due: ``cron`` in ``timezone``, or ``every`` so many seconds from
+    ``starts_at`` (without one, from 1970). Both bounds are included. ``name`` is what ``H`` in a
+    cron expression is computed from."""
+
+    name: str = ""
+    cron: str = ""
+    every: float | None = None
+    timezone: str = "UTC"
+    dst: str = "once"
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for a rule that cannot be, or never comes due."""
+        if bool(self.cron) == (self.every is not None):
+            raise ValueError("give a cron expression or an interval, one of the two")
+        check_timezone(self.timezone)
+        if self.every is None:
+            check_cron(self.cron, self.name)
+        else:
+            check_every(self.every)
+        if self.starts_at and self.ends_at:
+            if self.ends_at < self.starts_at:
+                raise ValueError("it ends before it starts")
+            if self.next(self.starts_at - INSTANT) is None:
+                raise ValueError("it never comes due between its start and its end")
+
+    def due_times(self, after: datetime) -> Iterator[datetime]:
+        """The due times behind ``after``, in UTC. Raises ``ValueError`` for a broken rule."""
+        if self.starts_at is not None:
+            after = max(after, self.starts_at - INSTANT)
+        if self.every is not None:
+            found = interval_times(self.starts_at or EPOCH, self.every, after)
+        elif self.cron:
+            # The name matters to H alone, and rules that are alike are computed once.
+            name = self.name if "h" in self.cron.lower() else ""
+            found = _cron_times(self.cron, self.timezone, self.dst, name, after)
+        else:
+            raise BrokenCron("there is neither a cron expression nor an interval")
+        ends_at = self.ends_at
+        return found if ends_at is None else takewhile(lambda due: due <= ends_at, found)
+
+    def next(self, after: datetime) -> datetime | None:
+        """The first due time behind ``after``; None where there is none."""
+        return next(self.due_times(after), None)
+
+
+@lru_cache(maxsize=4_096)
+def _first_two(
+    cron: str, timezone: str, dst: str, name: str, after: datetime
+) -> tuple[datetime, ...]:
+    return tuple(islice(times(cron, timezone, after, dst, name or None), 2))
+
+
+def _cron_times(
+    cron: str, timezone: str, dst: str, name: str, after: datetime
+) -> Iterator[datetime]:
+    """As ``times``. One that is due and the next are all that most looks ask for, and thousands of
+    schedules may share a rule and a due time: these two are remembered."""
+    found = _first_two(cron, timezone, dst, name, after)
+    yield from found
+    if len(found) == 2:
+        yield from times(cron, timezone, found[1], dst, name or None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a look at a schedule found. ``fire`` and ``late`` are due times, ascending;
+    ``untold`` says that others were missed which are in neither. ``next_due`` may be in the past:
+    then the next look goes on there."""
+
+    fire: list[datetime] = field(default_factory=list)
+    late: list[datetime] = field(default_factory=list)
+    untold: bool = False
+    next_due: datetime | None
+
+
+def plan(
+    rule: Rule, first: datetime, now: datetime, catch_up: str, limit: float | None = None
+) -> Plan:
+    """What to do at ``now`` about a rule whose next due time was ``first``.
+
+    ``limit`` is a number of jobs for ``at_most`` and seconds for ``window``. Work is bounded: a
+    rule of every second is planned as fast after a year as after a minute.
+    """
+    if catch_up == CatchUp.WINDOW:
+        return _in_window(rule, first, now, limit or 0.0)
+    count = 1
+    if catch_up == CatchUp.AT_MOST:
+        count = int(max(min(limit or 1, MOST_AT_ONCE), 1))
+    missed, untold, next_due = _newest(rule, first, now, count + MOST_TOLD)
+    fire, late = missed[-count:], missed[:-count]
+    if catch_up == CatchUp.SKIP and fire and (now - fire[-1]).total_seconds() > ON_TIME_SECONDS:
+        fire, late = [], missed
+    return Plan(fire=fire, late=late, untold=untold, next_due=next_due)
+
+
+def _in_window(rule: Rule, first: datetime, now: datetime, seconds: float) -> Plan:
+    begin, seconds = first, max(seconds, ON_TIME_SECONDS)
+    late: list[datetime] = []
+    untold = False
+    if (now - first).total_seconds() > seconds:
+        begin = now - timedelta(seconds=seconds)
+        late, untold, _ = _newest(rule, first, begin - INSTANT, MOST_TOLD)
+    fire, next_due = _walk(rule, begin, now, MOST_AT_ONCE)
+    return Plan(fire=fire, late=late, untold=untold, next_due=next_due)
+
+
+def _newest(
+    rule: Rule, first: datetime, until: datetime, count: int
+) -> tuple[list[datetime], bool, datetime | None]:
+    """The newest ``count`` due times from ``first`` to ``until``, whether there are more, and the
+    next one behind ``until``.
+
+    Where they are very many, the place to begin is guessed from how close the first ones are, and
+    then searched by halves, so that they are not passed one by one.
+    """
+    begin = many = first
+    few = until
+    guess: datetime | None = None
+    while True:
+        found, next_due = _walk(rule, begin, until, 2 * count)
+        if next_due is not None and next_due <= until:
+            many = begin
+        elif begin > first and len(found) < count:
+            few = begin
+        else:
+            return found[-count:], begin > first or len(found) > count, next_due
+        begin = many + (few - many) / 2
+        if guess is None:
+            guess = until - (found[-1] - found[0]) * 0.75
+            begin = max(guess, begin)
+
+
+def _walk(
+    rule: Rule, begin: datetime, until: datetime, most: int
+) -> tuple[list[datetime], datetime | None]:
+    """Up to ``most`` due times from ``begin`` to ``until``, and the one that follows them."""
+    found: list[datetime] = []
+    for due in rule.due_times(begin - INSTANT):
+        if due > until or len(found) == most:
+            return found, due
+        found.append(due)
+    return found, None
+
+
+def admit(policy: str, limit: int | None, live: int, waiting: int) -> Admission:
+    """Whether a due time makes a job while ``live`` jobs of its schedule have not ended, of which
+    ``waiting`` wait for their turn. ``limit`` is how many may be live with ``allow``, and wait
+    with ``queue_all``; None for any number."""
+    if live == 0:
+        return Admission.START
+    match policy:
+        case Overlap.QUEUE_ONE:
+            return Admission.WAIT if waiting == 0 else Admission.SKIP
+        case Overlap.QUEUE_ALL:
+            return Admission.WAIT if limit is None or waiting < limit else Admission.SKIP
+        case Overlap.ALLOW:
+            return Admission.START if limit is None or live < limit else Admission.SKIP
+        case Overlap.CANCEL:
+            return Admission.REPLACE
+        case _:
+            return Admission.SKIP

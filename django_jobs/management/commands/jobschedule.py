@@ -1,0 +1,97 @@
+"""``manage.py jobschedule``: see when schedules are due, and steer them."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from ...domain.cron import DST_POLICIES
+from ...exceptions import JobsError
+from .. import schedule_verbs as verbs
+from ..base import OperatorCommand
+from ..beat_import import BROKERS, import_beat
+
+Verb = Callable[[dict[str, Any]], Iterator[str]]
+
+OF_DJANGO: dict[tuple[str, ...], dict[str, Any]] = {
+    ("--settings",): {},
+    ("--pythonpath",): {},
+    ("-v", "--verbosity"): {"type": int},
+    ("--traceback",): {"action": "store_true"},
+}
+"""Taken behind the verb too, where people write them."""
+
+
+class Command(OperatorCommand):
+    """Look at schedules and steer them, by name."""
+
+    help = "Show when schedules are due; run, pause, resume, backfill or import them."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+        def verb(name: str, does: Verb, meaning: str) -> Callable[..., Any]:
+            added = parsers.add_parser(name, help=meaning, description=f"{meaning.capitalize()}.")
+            added.set_defaults(does=does)
+            for flags, options in OF_DJANGO.items():
+                added.add_argument(*flags, default=SUPPRESS, help=SUPPRESS, **options)
+            return added.add_argument
+
+        _add_views(verb)
+        for name, does, meaning in (
+            ("run", verbs.run, "make a job of a schedule at once"),
+            ("pause", verbs.pause, "fire schedules no more until they are resumed"),
+            ("resume", verbs.resume, "fire schedules again, from now on"),
+        ):
+            add = verb(name, does, meaning)
+            add("names", nargs="+", metavar="NAME", help="names of schedules")
+            if name == "pause":
+                add("--reason", default="", help="kept with the schedule, besides who")
+        _add_backfill(verb("backfill", verbs.backfill, "make the jobs of due times that passed"))
+        _add_import(verb("import-beat", import_beat, "import the tables of django-celery-beat"))
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            for line in options["does"](options):
+                self.stdout.write(line)
+        except JobsError as error:
+            raise CommandError(str(error)) from None
+
+
+def _add_views(verb: Callable[..., Callable[..., Any]]) -> None:
+    add = verb("list", verbs.show, "show schedules, and what became of their last due time")
+    add("text", nargs="?", default="", metavar="TEXT", help="only names that hold it")
+    add("--failing", action="store_true", help="only those that somebody should look at")
+    most = verbs.MOST_LISTED
+    add("--limit", type=int, default=most, metavar="N", help=f"at most so many ({most:,})")
+    add("--json", action="store_true", help="print one JSON object")
+    add = verb("next", verbs.times, "show the next due times of a schedule, or of an expression")
+    add("name", nargs="?", metavar="NAME", help="name of a schedule")
+    add("--count", type=int, default=5, metavar="N", help="so many (5)")
+    add("--cron", metavar="EXPRESSION", help="try this one")
+    add("--timezone", metavar="ZONE", help="with --cron: its time zone (UTC)")
+    add("--dst", choices=DST_POLICIES, help="with --cron: what a change of the clock does (once)")
+
+
+def _add_backfill(add: Callable[..., Any]) -> None:
+    add("name", nargs="?", metavar="NAME", help="name of a schedule")
+    add("--from", dest="begin", metavar="WHEN", help="the first due time: an ISO date or time")
+    add("--to", dest="end", metavar="WHEN", help="the last due time; of a date, all of its day")
+    add("--dry-run", action="store_true", help="say how many jobs it would make, make none")
+    add("--yes", action="store_true", help="do not ask")
+    add("--cancel", type=int, metavar="ID", help="cancel what is left of this backfill")
+
+
+def _add_import(add: Callable[..., Any]) -> None:
+    pairs: dict[str, Any] = {"action": "append", "default": []}
+    add("--map", metavar="TASK=JOB_TYPE", help="the job type of a task; may be repeated", **pairs)
+    add("--queue", metavar="OLD=NEW", help="a queue for another; may be repeated", **pairs)
+    add("--broker", choices=BROKERS, default=BROKERS[0], help="whose priorities they are (amqp)")
+    add("--paused", action="store_true", help="pause what is imported")
+    add("--dry-run", action="store_true", help="print the same, write nothing")
+    aliases = {"choices": tuple(connections), "default": DEFAULT_DB_ALIAS}
+    add("--database", help="where the tables of django-celery-beat are (default)", **aliases)

@@ -1,0 +1,283 @@
+"""Recurring work: a rule that enqueues."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models, router, transaction
+from django.utils.translation import gettext_lazy as _
+
+from ..domain.cron import UnknownTimezone
+from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ..domain.schedules import CatchUp, Overlap, Rule
+from .queue import QUEUE_NAME
+
+WAIT = 86_400.0
+"""Seconds; the longest jitter."""
+
+ARMED = models.Q(enabled=True, paused_at__isnull=True, error="")
+
+
+class ScheduleQuerySet(models.QuerySet["Schedule"]):
+    """Reads schedules; an update of a rule has its next due time computed anew."""
+
+    def armed(self) -> ScheduleQuerySet:
+        """Those that come due: enabled, not paused, and without an error."""
+        return self.filter(ARMED)
+
+    def update(self, **values: Any) -> int:
+        if not values.keys().isdisjoint(Schedule.RULE_FIELDS):
+            values.setdefault("stale", True)
+        return super().update(**values)
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """With their ticks. Nobody fires one that is about to go: its new tick would stay."""
+        alias = self.select_for_update().db
+        with transaction.atomic(using=alias):
+            rows = Schedule.objects.using(alias).filter(pk__in=self.values("pk")).order_by("pk")
+            list(rows.select_for_update().values("pk"))
+            return super().delete()
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]
+
+
+class Schedule(models.Model):
+    """A rule that enqueues. Made by :func:`django_jobs.schedule`, in the admin, or as a row."""
+
+    class Dst(models.TextChoices):
+        """What a change of the clock does to a fixed local time."""
+
+        ONCE = "once", _("once a day, always")
+        SKIP = "skip", _("not in the hour that is skipped")
+        TWICE = "twice", _("twice in the hour that comes twice")
+
+    class Overlaps(models.TextChoices):
+        """What to do while the job before is still live."""
+
+        SKIP = Overlap.SKIP.value, _("skip")
+        QUEUE_ONE = Overlap.QUEUE_ONE.value, _("let one wait")
+        QUEUE_ALL = Overlap.QUEUE_ALL.value, _("let all wait, one after the other")
+        ALLOW = Overlap.ALLOW.value, _("run side by side, up to the limit")
+        CANCEL = Overlap.CANCEL.value, _("cancel the one before")
+
+    class CatchUps(models.TextChoices):
+        """What to do about due times that no worker saw in time."""
+
+        LATEST = CatchUp.LATEST.value, _("run the latest only")
+        SKIP = CatchUp.SKIP.value, _("skip them")
+        AT_MOST = CatchUp.AT_MOST.value, _("run the newest, up to the limit")
+        WINDOW = CatchUp.WINDOW.value, _("run those of the last so many seconds")
+
+    RULE_FIELDS: ClassVar[tuple[str, ...]] = (
+        *("name", "cron", "every", "timezone", "dst", "starts_at", "ends_at"),
+        *("enabled", "paused_at", "error"),
+    )
+    """What the next due time follows from. A change has it computed anew, from then on."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(_("name"), max_length=200, unique=True)
+    job_type = models.CharField(_("job type"), max_length=200)
+    payload = models.JSONField(
+        _("payload"), default=dict, blank=True, help_text=_("Arguments by name.")
+    )
+    queue = models.CharField(
+        _("queue"),
+        max_length=100,
+        blank=True,
+        default="",
+        validators=[QUEUE_NAME],
+        help_text=_("Empty: the queue that the job type declares."),
+    )
+    priority = models.SmallIntegerField(
+        _("priority"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(LOWEST_PRIORITY), MaxValueValidator(HIGHEST_PRIORITY)],
+        help_text=_("Empty: the priority that the job type declares."),
+    )
+    cron = models.CharField(
+        _("cron expression"),
+        max_length=100,
+        blank=True,
+        default="",
+        help_text=_("Minute, hour, day of the month, month, day of the week."),
+    )
+    every = models.FloatField(
+        _("interval"),
+        null=True,
+        blank=True,
+        help_text=_("Seconds, counted from the start; without one, from 1970."),
+    )
+    timezone = models.CharField(_("time zone"), max_length=64, default="UTC")
+    starts_at = models.DateTimeField(_("starts at"), null=True, blank=True)
+    ends_at = models.DateTimeField(_("ends at"), null=True, blank=True)
+    enabled = models.BooleanField(_("enabled"), default=True)
+    jitter_seconds = models.FloatField(
+        _("jitter"),
+        default=0.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(WAIT)],
+        help_text=_("Each job starts up to so many seconds late, so that not all start at once."),
+    )
+    dst = models.CharField(_("when the clock changes"), max_length=5, choices=Dst, default=Dst.ONCE)
+    overlap = models.CharField(
+        _("while the last job is not done"), max_length=9, choices=Overlaps, default=Overlaps.SKIP
+    )
+    overlap_limit = models.PositiveIntegerField(
+        _("limit of these"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Jobs side by side, or waiting. Empty: any number."),
+    )
+    catch_up = models.CharField(
+        _("what was missed"), max_length=7, choices=CatchUps, default=CatchUps.LATEST
+    )
+    catch_up_limit = models.FloatField(
+        _("limit of what was missed"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("A number of jobs, or seconds."),
+    )
+    pause_after_dead = models.PositiveSmallIntegerField(
+        _("pause after dead jobs"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(100)],
+        help_text=_("So many in a row pause the schedule. Empty: it goes on."),
+    )
+    declared = models.BooleanField(
+        _("declared in code"),
+        default=False,
+        editable=False,
+        help_text=_("What the code says of it is taken over after each migrate."),
+    )
+    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True, editable=False)
+    paused_reason = models.CharField(
+        _("reason for the pause"), max_length=300, blank=True, default="", editable=False
+    )
+    resumed_at = models.DateTimeField(_("resumed at"), null=True, blank=True, editable=False)
+    error = models.TextField(
+        _("put aside because"),
+        blank=True,
+        default="",
+        editable=False,
+        help_text=_("Nothing is fired until it is saved anew or resumed."),
+    )
+    stale = models.BooleanField(default=True, editable=False)
+    """The next due time does not follow from the rule any more, or not yet."""
+    next_due_at = models.DateTimeField(_("next due at"), null=True, blank=True, editable=False)
+    last_due_at = models.DateTimeField(_("last due at"), null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+
+    objects = ScheduleQuerySet.as_manager()
+
+    now: datetime
+    """The database's time, where the row was read to be fired."""
+    _rule_before: Mapping[str, Any] = MappingProxyType({})
+
+    class Meta:
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        ordering = ("name",)
+        permissions = (
+            ("pause_schedule", "Can pause and resume schedules"),
+            ("run_schedule", "Can run schedules now"),
+            ("backfill_schedule", "Can backfill schedules"),
+        )
+        indexes = (
+            models.Index(fields=("next_due_at",), condition=ARMED, name="django_jobs_due"),
+            models.Index(fields=("id",), condition=models.Q(stale=True), name="django_jobs_stale"),
+        )
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY)),
+                name="django_jobs_schedule_priority",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(overlap__in=[choice.value for choice in Overlap])
+                & models.Q(catch_up__in=[choice.value for choice in CatchUp]),
+                name="django_jobs_schedule_policies",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+    def save(self, *args: Any, **options: Any) -> None:
+        """Where the rule has changed, a worker computes the next due time anew. What had put the
+        schedule aside is taken as mended."""
+        fields = options.get("update_fields")
+        if fields is None and self.error:
+            self.error = ""
+        written = set(self.RULE_FIELDS if fields is None else fields)
+        if any(self._rule_before.get(field) != now for field, now in self._rule(written).items()):
+            self.stale = True
+            if fields is not None:
+                options["update_fields"] = {*fields, "stale"}
+        super().save(*args, **options)
+        self._rule_before = {**self._rule_before, **self._rule(written)}
+
+    def delete(self, *args: Any, **options: Any) -> tuple[int, dict[str, int]]:
+        """With its ticks. Nobody fires it any more: its new tick would stay."""
+        alias = options.get("using") or router.db_for_write(Schedule, instance=self)
+        with transaction.atomic(using=alias):
+            list(Schedule.objects.using(alias).filter(pk=self.pk).select_for_update().values("pk"))
+            return super().delete(*args, **options)
+
+    def clean(self) -> None:
+        try:
+            self.rule.check()
+        except ValueError as error:
+            field = "cron" if self.cron or self.every is None else "every"
+            field = "timezone" if isinstance(error, UnknownTimezone) else field
+            raise ValidationError({field: str(error)}) from None
+        for field in ("jitter_seconds", "catch_up_limit"):
+            if not isfinite(getattr(self, field) or 0.0):
+                raise ValidationError({field: _("This is a finite number.")})
+        if self.catch_up in (CatchUp.AT_MOST, CatchUp.WINDOW) and self.catch_up_limit is None:
+            raise ValidationError({"catch_up_limit": _("This policy needs a limit.")})
+
+    @classmethod
+    def from_db(cls, *args: Any, **options: Any) -> Schedule:
+        found = super().from_db(*args, **options)
+        found._rule_before = found._rule(cls.RULE_FIELDS)
+        return found
+
+    def refresh_from_db(self, *args: Any, **options: Any) -> None:
+        """Also how Django loads a field that was deferred."""
+        super().refresh_from_db(*args, **options)
+        fields = options.get("fields") or (args[1] if len(args) > 1 else None)
+        self._rule_before = {**self._rule_before, **self._rule(fields or self.RULE_FIELDS)}
+
+    def _rule(self, fields: Collection[str]) -> dict[str, Any]:
+        """What is known here of those of the fields that make the rule."""
+        known = self.__dict__
+        return {
+            field: known[field] for field in self.RULE_FIELDS if field in fields and field in known
+        }
+
+    @property
+    def rule(self) -> Rule:
+        """When it is due."""
+        return Rule(
+            name=self.name,
+            cron=self.cron,
+            every=self.every,
+            timezone=self.timezone,
+            dst=self.dst,
+            starts_at=self.starts_at,
+            ends_at=self.ends_at,
+        )
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether it comes due: enabled, not paused, and without an error."""
+        return self.enabled and self.paused_at is None and not self.error

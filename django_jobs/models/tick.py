@@ -1,0 +1,101 @@
+"""What became of the due times of schedules."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from ..domain.schedules import TickState
+from .job import Job
+from .schedule import Schedule
+
+
+class Backfill(models.Model):
+    """Due times of a past range that somebody had run, as one operation that can be cancelled."""
+
+    id = models.BigAutoField(primary_key=True)
+    schedule = models.ForeignKey(
+        Schedule, verbose_name=_("schedule"), on_delete=models.CASCADE, related_name="backfills"
+    )
+    begins_at = models.DateTimeField(_("from"))
+    ends_at = models.DateTimeField(_("to"))
+    jobs = models.PositiveIntegerField(_("jobs"), default=0)
+    asked_by = models.CharField(_("asked by"), max_length=200, blank=True, default="")
+    cancelled_at = models.DateTimeField(_("cancelled at"), null=True, blank=True)
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("backfill")
+        verbose_name_plural = _("backfills")
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"{self.schedule} #{self.pk}"
+
+
+class TickOutcome(models.TextChoices):
+    """What became of one due time."""
+
+    FIRED = TickState.FIRED.value, _("fired")
+    SKIPPED_OVERLAP = TickState.SKIPPED_OVERLAP.value, _("skipped: the last one was not done")
+    SKIPPED_LATE = TickState.SKIPPED_LATE.value, _("skipped: too late")
+    SUPPRESSED = TickState.SUPPRESSED.value, _("suppressed")
+
+
+class Tick(models.Model):
+    """What became of one due time of a schedule, written with the job it made. A backfill may
+    replace one that made none; nothing else changes it."""
+
+    id = models.BigAutoField(primary_key=True)
+    schedule = models.ForeignKey(
+        Schedule,
+        verbose_name=_("schedule"),
+        on_delete=models.CASCADE,
+        related_name="ticks",
+        db_index=False,  # the unique pair below is the index
+    )
+    due_at = models.DateTimeField(_("due at"))
+    outcome = models.CharField(_("outcome"), max_length=15, choices=TickOutcome)
+    reason = models.CharField(_("reason"), max_length=300, blank=True, default="")
+    # The job may be deleted long before: its retention is its own.
+    job = models.ForeignKey(
+        Job,
+        verbose_name=_("job"),
+        null=True,
+        on_delete=models.DO_NOTHING,
+        related_name="ticks",
+        db_constraint=False,
+        db_index=False,
+    )
+    late_seconds = models.FloatField(_("late by"), help_text=_("Seconds."))
+    backfill = models.ForeignKey(
+        Backfill,
+        verbose_name=_("backfill"),
+        null=True,
+        on_delete=models.CASCADE,
+        related_name="ticks",
+        db_index=False,  # the partial one below: few ticks have one
+    )
+    created_at = models.DateTimeField(_("created at"))
+
+    class Meta:
+        verbose_name = _("tick")
+        verbose_name_plural = _("ticks")
+        ordering = ("-due_at",)
+        indexes = (
+            models.Index(
+                fields=("backfill",),
+                condition=models.Q(backfill__isnull=False),
+                name="django_jobs_tick_backfill",
+            ),
+        )
+        constraints = (
+            models.UniqueConstraint(fields=("schedule", "due_at"), name="django_jobs_tick_due"),
+            models.CheckConstraint(
+                condition=models.Q(outcome__in=[state.value for state in TickState]),
+                name="django_jobs_tick_outcome",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.due_at:%Y-%m-%d %H:%M:%S} {self.outcome}"

@@ -1,0 +1,215 @@
+"""Declare recurring work in code, with :func:`schedule`, and take it over into the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import connections, transaction
+from django.db.models import Q
+
+from . import registry
+from .conf import conf
+from .domain.intervals import check_every
+from .domain.payload import encode
+from .exceptions import PayloadError, QueueFull
+from .job_types import JobType
+from .lifecycle.enqueueing import NewJobs
+from .lifecycle.steering import changed
+from .models import Schedule
+
+FIELDS = (
+    *("job_type", "payload", "queue", "priority", "cron", "every", "timezone", "starts_at"),
+    *("ends_at", "enabled", "jitter_seconds", "dst", "overlap", "overlap_limit", "catch_up"),
+    *("catch_up_limit", "pause_after_dead"),
+)
+"""What the code owns of a declared schedule. A pause is the operator's."""
+
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "payload": ((Mapping,), "a dict of arguments"),
+    **dict.fromkeys(("name", "queue", "cron", "timezone"), ((str,), "text")),
+    **dict.fromkeys(("dst", "overlap", "catch_up"), ((str,), "text")),
+    **dict.fromkeys(("priority", "overlap_limit", "pause_after_dead"), ((int,), "a whole number")),
+    "jitter_seconds": ((int, float), "a number of seconds"),
+    "catch_up_limit": ((int, float), "a number"),
+    **dict.fromkeys(("starts_at", "ends_at"), ((datetime,), "a datetime")),
+    "enabled": ((bool,), "True or False"),
+}
+OPTIONAL = {"priority", "overlap_limit", "pause_after_dead", "catch_up_limit"} | {
+    *("starts_at", "ends_at")
+}
+
+
+def schedule(
+    name: str,
+    job_type: str | JobType[..., Any],
+    *,
+    cron: str = "",
+    every: float | timedelta | None = None,
+    timezone: str = "UTC",
+    payload: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    starts_at: datetime | None = None,
+    ends_at: datetime | None = None,
+    enabled: bool = True,
+    jitter_seconds: float = 0.0,
+    dst: str = "once",
+    overlap: str = "skip",
+    overlap_limit: int | None = None,
+    catch_up: str = "latest",
+    catch_up_limit: float | None = None,
+    pause_after_dead: int | None = None,
+) -> None:
+    """Declare a schedule in ``jobs.py``; the next ``migrate`` writes it to the table.
+
+    ``cron`` (five fields, in ``timezone``) or ``every`` (seconds or a timedelta, counted from
+    ``starts_at``, without one from 1970) say when it is due. ``dst``: ``"once"``, ``"skip"`` or
+    ``"twice"``. ``overlap``, while its last job is still live: ``"skip"``, ``"queue_one"``,
+    ``"queue_all"``, ``"allow"`` or ``"cancel"``. ``catch_up``, for what was missed: ``"latest"``,
+    ``"skip"``, ``"at_most"`` (``catch_up_limit`` jobs) or ``"window"`` (so many seconds).
+    ``queue`` and ``priority``: None is what the job type declares.
+
+    Raises ``TypeError`` or ``ValueError`` at import for what can never be fired.
+    """
+    where = f"schedule {name!r}"
+    given: dict[str, Any] = {
+        "name": name,
+        "job_type": _named(job_type, where),
+        "payload": {} if payload is None else payload,
+        "queue": "" if queue is None else queue,
+        "priority": priority,
+        "cron": cron,
+        "every": every,
+        "timezone": timezone,
+        "starts_at": starts_at,
+        "ends_at": ends_at,
+        "enabled": enabled,
+        "jitter_seconds": jitter_seconds,
+        "dst": dst,
+        "overlap": overlap,
+        "overlap_limit": overlap_limit,
+        "catch_up": catch_up,
+        "catch_up_limit": catch_up_limit,
+        "pause_after_dead": pause_after_dead,
+    }
+    _check_types(given, where)
+    try:
+        for option in ("name", "job_type"):
+            encode(given[option], max_bytes=1_000, name=option)
+        # As it will be read back, so that it is found to be alike: tuples become lists.
+        text = encode(dict(given["payload"]), max_bytes=conf().max_payload_bytes)
+        given["payload"] = json.loads(text)
+        if isinstance(job_type, JobType):
+            job_type.bind(**given["payload"])
+        if every is not None:
+            given["every"] = check_every(every)
+        row = Schedule(**given)
+        row.full_clean(validate_unique=False, validate_constraints=False)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{key}: {' '.join(messages)}" for key, messages in error.message_dict.items()
+        )
+        raise ValueError(f"{where}: {problems}") from None
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    registry.register_schedule(name, {field: getattr(row, field) for field in FIELDS})
+
+
+class Requests:
+    """What the jobs of schedules are to be. A queue is asked once whether it is full."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], NewJobs | QueueFull] = {}
+
+    def of(self, schedule: Schedule) -> tuple[NewJobs, str]:
+        """What the jobs of ``schedule`` have in common, and their payload as JSON text.
+
+        Raises ``JobsError`` where its job type, its queue or its payload are not as they should
+        be.
+        """
+        job_type = registry.get(schedule.job_type)
+        if not isinstance(schedule.payload, dict):
+            raise PayloadError(f"{schedule.job_type}: the payload is not a dict of arguments")
+        job_type.check_payload(schedule.payload)
+        payload = job_type.encoded(schedule.payload, "payload")
+        options = schedule.job_type, schedule.queue, schedule.priority
+        if options not in self._known:
+            chosen = job_type.using(queue=schedule.queue or None, priority=schedule.priority)
+            try:
+                self._known[options] = chosen.request()[0]
+            except QueueFull as full:
+                self._known[options] = full
+        found = self._known[options]
+        if isinstance(found, QueueFull):
+            raise found
+        return found, payload
+
+
+def request_of(schedule: Schedule) -> tuple[NewJobs, str]:
+    """:meth:`Requests.of` for one schedule."""
+    return Requests().of(schedule)
+
+
+def synchronise(alias: str) -> None:
+    """Write the declared schedules to the table.
+
+    One that has not changed is not touched, so that what came due during a deployment is still
+    fired, unless it was put aside: the deployment may have mended it. One that is declared no more
+    is disabled and keeps its history. Several may do it at once.
+    """
+    if Schedule._meta.db_table not in connections[alias].introspection.table_names():
+        return  # migrated back to before there were any
+    declared = registry.schedules()
+    with transaction.atomic(using=alias):
+        new = [
+            Schedule(name=name, declared=True, **fields)
+            for name, fields in sorted(declared.items())
+        ]
+        Schedule.objects.using(alias).bulk_create(new, ignore_conflicts=True)
+        rows = Schedule.objects.using(alias).filter(Q(declared=True) | Q(name__in=declared))
+        for row in rows.select_for_update(no_key=True).order_by("id"):
+            _take_over(row, declared.get(row.name), alias)
+        changed()
+
+
+def _take_over(row: Schedule, fields: Mapping[str, Any] | None, alias: str) -> None:
+    if fields is None:
+        if row.enabled:
+            row.enabled = False
+            row.save(using=alias, update_fields=["enabled"])
+        return
+    alike = all(getattr(row, field) == value for field, value in fields.items())
+    if not (alike and row.declared and not row.error):
+        for field, value in fields.items():
+            setattr(row, field, value)
+        row.declared = True
+        row.save(using=alias)
+
+
+def _named(job_type: str | JobType[..., Any], where: str) -> str:
+    if isinstance(job_type, str):
+        return job_type
+    if not isinstance(job_type, JobType):
+        raise TypeError(f"{where}: job_type is a job type or its name, not {job_type!r}")
+    known = registry.find(job_type.name)
+    if known is not None and known.handler is job_type.handler and known is not job_type:
+        raise ValueError(
+            f"{where}: using() is for one request; give queue and priority to the schedule itself"
+        )
+    return job_type.name
+
+
+def _check_types(given: Mapping[str, Any], where: str) -> None:
+    for option, (kinds, meant) in KINDS.items():
+        value = given[option]
+        if value is None and option in OPTIONAL:
+            continue
+        odd = isinstance(value, bool) and bool not in kinds
+        if odd or not isinstance(value, kinds):
+            raise TypeError(f"{where}: {option} is {meant}, not {value!r}")
+        if isinstance(value, datetime) and value.utcoffset() is None:
+            raise ValueError(f"{where}: {option} needs a time zone, and {value!r} has none")

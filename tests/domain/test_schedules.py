@@ -1,0 +1,282 @@
+"""What a look at a schedule finds: due times to fire, to skip, and the next one."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from django_jobs.domain.schedules import (
+    MOST_AT_ONCE,
+    MOST_TOLD,
+    Admission,
+    Plan,
+    Rule,
+    admit,
+    plan,
+)
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+YEAR = timedelta(days=365)
+HOURLY = Rule(every=3600.0)
+EVERY_SECOND = Rule(every=1.0)
+
+rules = st.one_of(
+    st.builds(Rule, every=st.sampled_from([1.0, 7.0, 90.0, 3600.0, 86_400.5])),
+    st.builds(
+        Rule,
+        name=st.sampled_from(["a", "b"]),
+        cron=st.sampled_from(
+            ["* * * * *", "*/7 3-9 * * *", "0 12 * * *", "H H * * 1", "30 2 1 * *"]
+        ),
+        timezone=st.sampled_from(["UTC", "Europe/Paris", "Australia/Lord_Howe"]),
+        dst=st.sampled_from(["once", "skip", "twice"]),
+    ),
+)
+spans = st.integers(0, 3_000_000).map(lambda seconds: timedelta(seconds=seconds / 7))
+policies = st.one_of(
+    st.tuples(st.sampled_from(["latest", "skip"]), st.none()),
+    st.tuples(st.just("at_most"), st.integers(1, 150)),
+    st.tuples(st.just("window"), st.sampled_from([60, 3600, 10_000_000, float("inf")])),
+)
+
+
+def hours_before(*numbers: int) -> list[datetime]:
+    return [NOON - timedelta(hours=number) for number in numbers]
+
+
+def between(rule: Rule, first: datetime, last: datetime) -> list[datetime]:
+    """All due times from ``first`` to ``last``, both included, one by one."""
+    found = rule.due_times(first - timedelta(microseconds=1))
+    return list(takewhile(lambda due: due <= last, found))
+
+
+# One look
+
+
+def test_a_due_time_that_is_seen_in_time_fires_and_the_next_is_told() -> None:
+    for policy, limit in (("latest", None), ("skip", None), ("at_most", 3), ("window", 60)):
+        seen = plan(HOURLY, NOON, NOON + timedelta(seconds=1), policy, limit)
+        assert seen == Plan(fire=[NOON], next_due=NOON + timedelta(hours=1)), policy
+
+
+def test_nothing_fires_before_its_time() -> None:
+    seen = plan(HOURLY, NOON, NOON - timedelta(microseconds=1), "latest")
+    assert seen == Plan(next_due=NOON)
+
+
+def test_after_an_outage_the_latest_fires_and_the_others_are_late() -> None:
+    seen = plan(HOURLY, *hours_before(3, 0), "latest")
+    assert (seen.fire, seen.late, seen.untold) == ([NOON], hours_before(3, 2, 1), False)
+
+
+def test_skip_fires_nothing_that_is_over_a_minute_late() -> None:
+    (first,) = hours_before(3)
+    assert plan(HOURLY, first, NOON + timedelta(seconds=60), "skip").fire == [NOON]
+    late = plan(HOURLY, first, NOON + timedelta(seconds=61), "skip")
+    assert (late.fire, late.late) == ([], hours_before(3, 2, 1, 0))
+
+
+@pytest.mark.parametrize("limit, fired", [(1, 1), (2.9, 2), (4, 4), (9, 4), (0, 1), (None, 1)])
+def test_at_most_fires_the_newest_up_to_its_limit(limit: float | None, fired: int) -> None:
+    seen = plan(HOURLY, *hours_before(3, 0), "at_most", limit)
+    everything = hours_before(3, 2, 1, 0)
+    assert (seen.fire, seen.late) == (everything[4 - fired :], everything[: 4 - fired])
+
+
+def test_a_window_fires_all_that_came_due_within_it_also_at_its_very_begin() -> None:
+    seen = plan(HOURLY, *hours_before(5, 0), "window", 7200)
+    assert (seen.fire, seen.late) == (hours_before(2, 1, 0), hours_before(5, 4, 3))
+
+
+def test_a_window_is_never_shorter_than_what_is_in_time() -> None:
+    seen = plan(EVERY_SECOND, NOON - timedelta(seconds=30), NOON, "window", 0.001)
+    assert len(seen.fire) == 31
+
+
+def test_no_look_fires_more_than_its_cap_and_a_window_goes_on_at_the_next() -> None:
+    first = NOON - timedelta(hours=1)
+    for limit in (1_000_000.0, float("inf")):
+        assert len(plan(EVERY_SECOND, first, NOON, "at_most", limit).fire) == MOST_AT_ONCE
+        seen = plan(EVERY_SECOND, first, NOON, "window", limit)
+        assert len(seen.fire) == MOST_AT_ONCE
+        assert seen.next_due == seen.fire[-1] + timedelta(seconds=1) <= NOON
+
+
+def test_of_very_many_that_were_missed_the_newest_are_told_one_by_one() -> None:
+    seen = plan(EVERY_SECOND, NOON - YEAR, NOON, "latest")
+    assert seen.untold
+    assert seen.late == [NOON - timedelta(seconds=n) for n in range(MOST_TOLD, 0, -1)]
+    one_more = NOON - timedelta(seconds=MOST_TOLD + 1)
+    assert plan(EVERY_SECOND, one_more, NOON, "latest").untold
+    assert not plan(EVERY_SECOND, one_more + timedelta(seconds=1), NOON, "latest").untold
+
+
+def test_where_the_rule_has_ended_there_is_no_next_due_time() -> None:
+    rule = Rule(every=3600.0, ends_at=NOON)
+    assert plan(rule, NOON, NOON + timedelta(hours=5), "latest") == Plan(fire=[NOON], next_due=None)
+    ended = plan(rule, NOON - YEAR, NOON + YEAR, "window", 3600)
+    assert (ended.fire, len(ended.late), ended.next_due) == ([], MOST_TOLD, None)
+
+
+SEASONS = (
+    EVERY_SECOND,
+    Rule(every=1.0, ends_at=NOON - YEAR),
+    Rule(cron="* * * * *", timezone="Europe/Paris"),
+    Rule(cron="* * * 4-9 *"),
+    Rule(cron="* * 1 1 *"),
+    Rule(cron="* * * * *", ends_at=NOON - 3 * YEAR),
+)
+
+
+@pytest.mark.parametrize("rule", SEASONS, ids=str)
+@pytest.mark.parametrize("policy, limit", [("latest", None), ("at_most", 1e9), ("window", 86_400)])
+def test_years_of_missed_due_times_are_planned_in_no_time(
+    rule: Rule, policy: str, limit: float | None
+) -> None:
+    began = time.process_time()
+    seen = plan(rule, NOON - 5 * YEAR, NOON, policy, limit)
+    assert time.process_time() - began < 0.5  # 0.1 s at most where nothing else runs
+    assert seen.untold
+    assert len(seen.late) == MOST_TOLD
+    assert seen.next_due == rule.next((seen.late + seen.fire)[-1])
+
+
+# Many looks
+
+
+@given(rule=rules, missed=spans, policy=policies)
+@settings(max_examples=200, deadline=None)
+def test_a_plan_fires_due_times_of_the_rule_only_and_each_once(
+    rule: Rule, missed: timedelta, policy: tuple[str, Any]
+) -> None:
+    first = rule.next(NOON - missed)
+    assert first is not None
+    seen = plan(rule, first, NOON, *policy)
+    told = seen.late + seen.fire
+    assert told == sorted(set(told))
+    assert all(first <= due <= NOON for due in told)
+    assert len(seen.fire) <= MOST_AT_ONCE
+    if told:
+        assert told == between(rule, told[0], told[-1])
+        assert seen.untold == (told[0] > first)
+    assert seen.next_due == (rule.next(told[-1]) if told else first)
+    assert policy[0] == "window" or seen.next_due is None or seen.next_due > NOON
+
+
+@given(
+    rule=rules,
+    steps=st.lists(st.integers(1, 200_000), min_size=1, max_size=8),
+    policy=policies,
+)
+@settings(max_examples=100, deadline=None)
+def test_looks_at_any_times_fire_each_due_time_once_at_most_and_all_of_an_endless_window(
+    rule: Rule, steps: list[int], policy: tuple[str, Any]
+) -> None:
+    now = NOON
+    start = due = rule.next(now)
+    fired: list[datetime] = []
+    for step in steps:
+        now += timedelta(seconds=step)
+        for _ in range(3_000):
+            if due is None or due > now:
+                break
+            seen = plan(rule, due, now, *policy)
+            assert not seen.fire or not fired or seen.fire[0] > fired[-1]
+            assert seen.next_due is None or seen.next_due > due
+            fired += seen.fire
+            due = seen.next_due
+            if len(fired) > 2_000:
+                return
+        else:
+            pytest.fail("the looks do not come to the present")
+    assert start is not None
+    if policy[0] == "window" and policy[1] > 8 * 200_000:
+        assert fired == between(rule, start, now)
+
+
+# The rule
+
+
+@pytest.mark.parametrize(
+    "rule, problem",
+    [
+        (Rule(), "one of the two"),
+        (Rule(cron="* * * * *", every=60.0), "one of the two"),
+        (Rule(cron="* * *"), "fields"),
+        (Rule(cron="0 0 30 2 *"), "can never occur"),
+        (Rule(every=0.5), "from 1 second to 366 days"),
+        (Rule(every=float("nan")), "a number of seconds"),
+        (Rule(every=60.0, timezone="Europe/Pari"), "no time zone is called 'Europe/Pari'"),
+        (Rule(every=60.0, starts_at=NOON, ends_at=NOON - YEAR), "ends before it starts"),
+        (
+            Rule(cron="0 0 1 7 *", starts_at=NOON, ends_at=NOON + timedelta(days=90)),
+            "never comes due between its start and its end",
+        ),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused_with_the_reason(rule: Rule, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        rule.check()
+
+
+def test_both_bounds_are_due_times_where_the_rule_says_so() -> None:
+    rule = Rule(every=60.0, starts_at=NOON, ends_at=NOON + timedelta(seconds=120))
+    rule.check()
+    assert list(rule.due_times(NOON - YEAR)) == [
+        NOON,
+        NOON + timedelta(seconds=60),
+        NOON + timedelta(seconds=120),
+    ]
+    Rule(cron="0 12 2 3 *", starts_at=NOON, ends_at=NOON).check()
+
+
+def test_an_interval_counts_from_its_start_and_without_one_from_1970() -> None:
+    start = NOON + timedelta(minutes=7)
+    assert Rule(every=3600.0, starts_at=start).next(NOON + timedelta(hours=2)) == (
+        start + timedelta(hours=2)
+    )
+    assert HOURLY.next(NOON + timedelta(minutes=7)) == NOON + timedelta(hours=1)
+
+
+def test_only_h_depends_on_the_name() -> None:
+    def minute(name: str, cron: str) -> int:
+        found = Rule(name=name, cron=cron).next(NOON)
+        assert found is not None
+        return found.minute
+
+    assert len({minute(f"schedule {n}", "H * * * *") for n in range(20)}) > 5
+    assert minute("one", "H * * * *") == minute("one", "H * * * *")
+    assert minute("one", "5 * * * THU") == minute("other", "5 * * * THU")
+
+
+# Overlap
+
+
+@pytest.mark.parametrize(
+    "policy, limit, live, waiting, expected",
+    [
+        *[(policy, None, 0, 0, "start") for policy in ("skip", "queue_one", "queue_all")],
+        *[(policy, 1, 0, 0, "start") for policy in ("allow", "cancel", "unheard of")],
+        ("skip", None, 1, 0, "skip"),
+        ("queue_one", None, 1, 0, "wait"),
+        ("queue_one", 5, 2, 1, "skip"),
+        ("queue_all", None, 50, 49, "wait"),
+        ("queue_all", 2, 2, 1, "wait"),
+        ("queue_all", 2, 3, 2, "skip"),
+        ("allow", None, 50, 0, "start"),
+        ("allow", 2, 1, 0, "start"),
+        ("allow", 2, 2, 0, "skip"),
+        ("cancel", None, 3, 0, "replace"),
+        ("unheard of", None, 1, 0, "skip"),
+    ],
+)
+def test_what_the_jobs_that_are_live_do_to_the_next(
+    policy: str, limit: int | None, live: int, waiting: int, expected: str
+) -> None:
+    assert admit(policy, limit, live, waiting) is Admission(expected)

@@ -1,0 +1,316 @@
+"""``jobschedule``: see when schedules are due, and steer them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_jobs.lifecycle import scheduling, steering
+from django_jobs.maintenance.scheduling import Scheduling
+from django_jobs.management.base import operator
+from django_jobs.models import Job, Schedule, Tick
+from tests.factories import listening, run_sql
+
+
+def jobschedule(*arguments: object) -> str:
+    out = StringIO()
+    call_command("jobschedule", *map(str, arguments), stdout=out)
+    return out.getvalue().strip()
+
+
+def make_schedule(name: str = "nightly", **fields: Any) -> Schedule:
+    if "every" not in fields:
+        fields.setdefault("cron", "30 2 * * *")
+    return Schedule.objects.create(name=name, **{"job_type": "app.noop", **fields})
+
+
+def armed(name: str = "nightly", **fields: Any) -> Schedule:
+    """A schedule that a worker has seen."""
+    made = make_schedule(name, **fields)
+    Scheduling().look()
+    made.refresh_from_db()
+    return made
+
+
+def row_of(name: str, shown: str) -> str:
+    return next(line for line in shown.splitlines() if line.startswith(name))
+
+
+def listed(*arguments: object) -> list[str]:
+    told = json.loads(jobschedule("list", "--json", *arguments))
+    return [row["name"] for row in told["schedules"]]
+
+
+def overdue(schedule: Schedule, seconds: int = 100) -> None:
+    sql = "UPDATE django_jobs_schedule SET next_due_at = now() - make_interval(secs => %s)"
+    run_sql(f"{sql} WHERE id = %s", [seconds, schedule.pk])
+
+
+# list
+
+
+@pytest.mark.django_db
+def test_a_list_tells_when_each_is_due_and_what_became_of_the_last_time() -> None:
+    schedule = armed(timezone="Asia/Tokyo")
+    steering.run_now([schedule.pk], lambda _: (scheduling_request(), "{}"))
+    line = row_of("nightly", jobschedule("list"))
+    assert schedule.next_due_at is not None
+    assert "at 02:30 every day  Asia/Tokyo" in line
+    assert f"{schedule.next_due_at.astimezone(UTC):%Y-%m-%d} 17:30:00" in line
+    assert "02:30:00 JST" in line
+    assert f"fired, job {Job.objects.get().pk} ready" in line
+    assert line.endswith("on")
+
+
+def scheduling_request() -> Any:
+    from django_jobs import registry
+
+    return registry.get("app.noop").request()[0]
+
+
+@pytest.mark.django_db
+def test_json_holds_the_same_for_machines() -> None:
+    schedule = armed(every=5400)
+    Tick.objects.create(
+        schedule=schedule,
+        due_at=datetime(2026, 5, 1, tzinfo=UTC),
+        created_at=datetime(2026, 5, 1, tzinfo=UTC),
+        outcome="skipped_overlap",
+        reason="1 of its jobs had not ended",
+        late_seconds=0.25,
+    )
+    told = json.loads(jobschedule("list", "--json", "nightly"))
+    (row,) = told["schedules"]
+    assert told["total"] == 1
+    assert (row["when"], row["every"], row["state"]) == ("every 90 minutes", 5400, "on")
+    assert datetime.fromisoformat(row["next_due_at"]) == schedule.next_due_at
+    assert row["last"] == {
+        "due_at": "2026-05-01T00:00:00+00:00",
+        "outcome": "skipped_overlap",
+        "reason": "1 of its jobs had not ended",
+        "late_seconds": 0.25,
+        "job": None,
+        "job_status": None,
+    }
+
+
+@pytest.mark.django_db
+def test_each_state_is_told_with_its_reason() -> None:
+    make_schedule("new")
+    armed("well")
+    steering.pause([make_schedule("resting").pk], reason="the bank is closed")
+    scheduling.put_aside(make_schedule("broken").pk, "no time zone\nis called Mars/Base")
+    make_schedule("off", enabled=False)
+    armed("over", ends_at=datetime(2020, 1, 1, tzinfo=UTC))
+    overdue(armed("behind"))
+    Schedule.objects.filter(name="new").update(stale=True)
+    shown = jobschedule("list")
+    for name, told in {
+        "new": "on: no worker has seen its rule yet",
+        "well": "on",
+        "resting": "paused: the bank is closed",
+        "broken": "put aside: no time zone is called Mars/Base",
+        "off": "disabled",
+        "over": "ended",
+        "behind": "overdue: by 100 s",
+    }.items():
+        assert row_of(name, shown).endswith(f"  {told}"), name
+
+
+@pytest.mark.django_db
+def test_a_broken_zone_and_a_deleted_job_are_shown_as_what_they_are() -> None:
+    schedule = armed()
+    run_sql("UPDATE django_jobs_schedule SET timezone = 'Mars/Base' WHERE id = %s", [schedule.pk])
+    jobschedule("run", "nightly")
+    Job.objects.all().delete()
+    line = row_of("nightly", jobschedule("list"))
+    assert "Mars/Base" in line
+    assert "is deleted" in line
+
+
+@pytest.mark.django_db
+def test_failing_lists_what_somebody_should_look_at() -> None:
+    for name in ("well", "dies", "skips", "behind", "broken", "resting"):
+        armed(name)
+    jobschedule("run", "well", "dies", "skips")
+    run_sql(
+        "UPDATE django_jobs_job SET status = 'dead', finished_at = now() WHERE schedule_id ="
+        " (SELECT id FROM django_jobs_schedule WHERE name = 'dies')"
+    )
+    Tick.objects.filter(schedule__name="skips").update(outcome="skipped_late", job=None)
+    overdue(Schedule.objects.get(name="behind"))
+    scheduling.put_aside(Schedule.objects.get(name="broken").pk, "why")
+    jobschedule("pause", "resting")
+    assert listed("--failing") == ["behind", "broken", "dies", "skips"]
+
+
+@pytest.mark.django_db
+def test_a_part_of_the_name_and_a_limit_make_a_list_shorter() -> None:
+    for number in range(4):
+        make_schedule(f"Report {number}")
+    make_schedule("clean")
+    assert listed("report", "--limit", 2) == ["Report 0", "Report 1"]
+    assert jobschedule("list", "report", "--limit", 2).endswith(
+        "2 of 4 are shown; --limit shows more, a part of a name fewer."
+    )
+    assert jobschedule("list", "nothing") == "There is no such schedule."
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "every, words",
+    [
+        (1, "every second"),
+        (90, "every 90 seconds"),
+        (3600, "every hour"),
+        (172_800, "every 2 days"),
+        (1.5, "every 0:00:01.500000"),
+    ],
+)
+def test_intervals_are_told_in_words(every: float, words: str) -> None:
+    make_schedule(every=every)
+    assert words in row_of("nightly", jobschedule("list"))
+
+
+# next
+
+
+@pytest.mark.django_db
+def test_the_next_times_are_local_and_utc() -> None:
+    make_schedule(timezone="Asia/Tokyo")
+    head, *lines = jobschedule("next", "nightly", "--count", 3).splitlines()
+    assert head.split() == ["LOCAL", "UTC"]
+    assert len(lines) == 3
+    assert all("02:30:00 JST" in line and line.endswith("17:30:00") for line in lines)
+
+
+def test_an_expression_can_be_tried_without_a_row_and_clock_changes_are_marked() -> None:
+    lines = jobschedule(
+        *("next", "--cron", "30 2 * 3,10 *", "--timezone", "Europe/Paris", "--count", "62")
+    ).splitlines()
+    marked = [line for line in lines if "clock goes" in line]
+    assert len(marked) == 2
+    assert any("03:00:00 CEST" in line and "forward" in line for line in marked)
+    assert any("02:30:00 CEST" in line and "back" in line for line in marked)
+
+
+def test_the_clock_policy_can_be_tried_too() -> None:
+    tried = ("next", "--cron", "30 2 * 3 *", "--timezone", "Europe/Paris", "--count", "31", "--dst")
+    assert "forward" in jobschedule(*tried, "once")
+    assert "forward" not in jobschedule(*tried, "skip")
+
+
+@pytest.mark.django_db
+def test_of_a_schedule_that_does_not_come_due_next_says_so() -> None:
+    make_schedule("over", ends_at=datetime(2020, 1, 1, tzinfo=UTC))
+    jobschedule("pause", make_schedule("resting").name, "--reason", "holiday")
+    assert jobschedule("next", "over") == "It comes due no more."
+    told = jobschedule("next", "resting")
+    assert told.startswith(f"resting is paused: holiday ({operator()}). It would be due:\n")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (("next",), "give the name of a schedule, or --cron"),
+        (("next", "nightly", "--cron", "* * * * *"), "give the name of a schedule, or --cron"),
+        (("next", "nightly", "--timezone", "UTC"), "--timezone and --dst go with --cron"),
+        (("next", "--cron", "61 * * * *"), "61 is not between 0 and 59"),
+        (("next", "--cron", "H * * * *"), "H is computed from the schedule's name"),
+        (("next", "--cron", "* * * * *", "--timezone", "Mars/Base"), "no time zone is called"),
+        (("next", "nightly", "--count", "0"), "--count takes 1 to 1,000"),
+        (("list", "--limit", "0"), "--limit takes 1 or more"),
+        (("backfill", "nightly"), "give the name of a schedule, --from and --to"),
+        (("backfill", "nightly", "--cancel", "1"), "--cancel takes the number of a backfill"),
+        (("backfill", "--cancel", "99"), "there is no backfill 99"),
+        (("backfill", "--cancel", f"{2**70}"), "there is no backfill"),
+        (("pause",), "NAME"),
+        ((), "VERB"),
+    ],
+)
+def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], problem: str) -> None:
+    make_schedule()
+    with pytest.raises(CommandError, match=problem):
+        jobschedule(*arguments)
+
+
+# run, pause, resume
+
+
+@pytest.mark.django_db
+def test_a_run_makes_a_job_of_each_and_notes_who_asked() -> None:
+    make_schedule("one")
+    make_schedule("other", job_type="app.add", payload={"first": 1})
+    told = jobschedule("run", "other", "one").splitlines()
+    jobs = dict(Job.objects.values_list("schedule__name", "pk"))
+    assert told == [
+        f"one: made job {jobs['one']} of app.noop.",
+        f"other: made job {jobs['other']} of app.add.",
+    ]
+    assert {tick.reason for tick in Tick.objects.all()} == {f"run now by {operator()}"}
+
+
+@pytest.mark.django_db
+def test_where_one_cannot_be_run_none_is() -> None:
+    make_schedule("good")
+    make_schedule("bad", job_type="app.gone")
+    with pytest.raises(CommandError, match=r"no job type is named 'app\.gone'"):
+        jobschedule("run", "good", "bad")
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_pause_keeps_who_and_why_and_a_resume_forgets_them() -> None:
+    make_schedule("one")
+    make_schedule("other")
+    assert jobschedule("pause", "one", "--reason", "holiday").startswith("one: paused.")
+    assert Schedule.objects.get(name="one").paused_reason == f"holiday ({operator()})"
+    told = jobschedule("pause", "other", "one").splitlines()
+    assert told[0].startswith("other: paused.")
+    assert told[1] == f"one: it was paused before: holiday ({operator()})"
+    assert Schedule.objects.get(name="other").paused_reason == f"paused by {operator()}"
+    assert row_of("other", jobschedule("list")).endswith(f"  paused by {operator()}")
+    assert jobschedule("resume", "one") == "one: resumed, from now on."
+    assert jobschedule("resume", "one") == "one: it was not paused."
+    assert Schedule.objects.get(name="one").paused_at is None
+
+
+@pytest.mark.django_db
+def test_a_resume_says_where_the_schedule_is_disabled_all_the_same() -> None:
+    make_schedule(enabled=False)
+    assert jobschedule("resume", "nightly") == "nightly: it was not paused, but it is disabled."
+
+
+@pytest.mark.django_db
+def test_a_misspelt_name_is_told_with_those_that_are_near_and_nothing_is_done() -> None:
+    make_schedule("nightly report")
+    make_schedule("clean")
+    for verb in ("run", "pause", "resume", "next"):
+        names = ("nightly reprot",) if verb == "next" else ("clean", "nightly reprot", "xyz")
+        with pytest.raises(CommandError) as refused:
+            jobschedule(verb, *names)
+        assert "'nightly reprot'; did you mean nightly report?" in str(refused.value)
+        if verb != "next":
+            assert "'xyz'; jobschedule list shows them all" in str(refused.value)
+    assert not Job.objects.exists()
+    assert not Schedule.objects.exclude(paused_at=None).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_are_told_at_once() -> None:
+    make_schedule()
+    with listening() as heard:
+        jobschedule("pause", "nightly")
+        assert scheduling.SCHEDULES in "".join(heard())
+
+
+@pytest.mark.django_db
+def test_options_of_django_may_stand_behind_the_verb() -> None:
+    make_schedule()
+    assert "nightly" in jobschedule("list", "-v", 2, "--settings", "tests.settings")

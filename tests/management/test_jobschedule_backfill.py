@@ -1,0 +1,139 @@
+"""``jobschedule backfill``: the jobs of due times that passed, as one operation."""
+
+from __future__ import annotations
+
+import sys
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError
+
+from django_jobs.management.base import operator
+from django_jobs.models import Backfill, Job, Tick
+from tests.factories import boot_worker, claim_ready
+
+from .test_jobschedule import jobschedule, make_schedule
+
+RANGE = ("backfill", "nightly", "--from", "2026-10-23", "--to", "2026-10-26")
+
+
+class Terminal(StringIO):
+    """An input with a person behind it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", StringIO())
+
+
+@pytest.mark.django_db
+def test_it_says_how_many_jobs_it_makes_and_makes_them() -> None:
+    make_schedule(timezone="Europe/Paris")
+    first, second = jobschedule(*RANGE, "--yes").splitlines()
+    assert first == (
+        "nightly: 4 jobs of app.noop, due from 2026-10-23 02:30:00 CEST to 2026-10-26 02:30:00 CET."
+    )
+    row = Backfill.objects.get()
+    assert second == f"Made 4 jobs as backfill {row.pk}."
+    assert row.asked_by == operator()
+    assert Job.objects.filter(status="ready").count() == 4
+    assert Tick.objects.filter(backfill=row, outcome="fired").count() == 4
+    assert jobschedule(*RANGE) == "nightly: no due time of that range is without a job."
+
+
+@pytest.mark.django_db
+def test_a_dry_run_makes_nothing() -> None:
+    make_schedule()
+    assert jobschedule(*RANGE, "--dry-run").endswith("Nothing was made.")
+    assert not Backfill.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("answer, jobs", [("y\n", 4), ("Yes\n", 4), ("\n", 0), ("no\n", 0)])
+def test_a_person_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, jobs: int) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    make_schedule()
+    told = jobschedule(*RANGE)
+    assert Job.objects.count() == jobs
+    assert ("Made 4 jobs" in told) == bool(jobs)
+    assert ("Nothing was made." in told) != bool(jobs)
+
+
+@pytest.mark.django_db
+def test_where_nobody_can_be_asked_it_wants_to_be_told_yes() -> None:
+    make_schedule()
+    with pytest.raises(CommandError, match="give --yes"):
+        jobschedule(*RANGE)
+    assert not Backfill.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "begin, end, jobs",
+    [
+        ("2026-10-23", "2026-10-23", 1),
+        ("2026-10-23T02:30", "2026-10-23T02:30", 1),
+        ("2026-10-23T02:31", "2026-10-24T02:29", 0),
+        ("2026-10-23T00:30Z", "2026-10-23T00:30:00+00:00", 1),
+        ("2026-10-23T00:31Z", "2026-10-24T00:29Z", 0),
+    ],
+)
+def test_times_are_local_to_the_schedule_unless_they_say_otherwise(
+    begin: str, end: str, jobs: int
+) -> None:
+    make_schedule(timezone="Europe/Paris")
+    told = jobschedule("backfill", "nightly", "--from", begin, "--to", end, "--dry-run")
+    assert ("1 job of" in told) == bool(jobs)
+
+
+@pytest.mark.django_db
+def test_what_is_left_can_be_cancelled() -> None:
+    make_schedule()
+    jobschedule(*RANGE, "--yes")
+    row = Backfill.objects.get()
+    claim_ready(boot_worker(), limit=1)
+    told = jobschedule("backfill", "--cancel", row.pk)
+    assert told == (
+        f"nightly: cancelled 4 of 4 jobs of backfill {row.pk}; 1 of them run until they look."
+    )
+    assert Job.objects.filter(status="cancelled").count() == 3
+    reasons = set(Job.objects.filter(status="cancelled").values_list("reason", flat=True))
+    assert reasons == {f"backfill {row.pk} cancelled by {operator()}"}
+    row.refresh_from_db()
+    assert row.cancelled_at is not None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "begin, end, problem",
+    [
+        ("yesterday", "2026-10-26", "'yesterday' is no date such as"),
+        ("2026-13-01", "2026-10-26", "is no date such as"),
+        ("2026-10-26", "2026-10-23", "ends before it begins"),
+        ("2026-10-26", "2190-01-01", "its end is still to come"),
+        ("1969-12-31", "2026-10-26", "from 1970 on"),
+        ("0001-01-01", "9999-12-31", "from 1970 on"),
+        ("1971-01-01", "2026-10-26", "more than 10,000 due times"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused(begin: str, end: str, problem: str) -> None:
+    make_schedule()
+    with pytest.raises(CommandError, match=problem):
+        jobschedule("backfill", "nightly", "--from", begin, "--to", end)
+
+
+@pytest.mark.django_db
+def test_a_job_type_that_is_gone_is_told_before_anybody_is_asked() -> None:
+    make_schedule(job_type="app.gone")
+    with pytest.raises(CommandError, match=r"no job type is named 'app\.gone'"):
+        jobschedule(*RANGE)
+
+
+@pytest.mark.django_db
+def test_a_schedule_with_a_broken_rule_is_told_why() -> None:
+    make_schedule(timezone="Mars/Base")
+    with pytest.raises(CommandError, match="no time zone is called 'Mars/Base'"):
+        jobschedule(*RANGE)

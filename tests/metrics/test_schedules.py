@@ -1,0 +1,147 @@
+"""What a snapshot tells of schedules, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from django_jobs.lifecycle import renewing, scheduling, steering
+from django_jobs.metrics import snapshot
+from django_jobs.metrics.health import problem
+from django_jobs.metrics.snapshot import SchedulesSnapshot, Snapshot, take_snapshot
+from django_jobs.models import Schedule
+from tests.factories import boot_worker, explain, run_sql
+
+MANY = 20_000
+
+
+@pytest.fixture
+def _none(db: None) -> None:
+    """Without those that the demo declares."""
+    Schedule.objects.all().delete()
+
+
+def make_schedule(name: str, due_in: float | None = 3600, **fields: object) -> Schedule:
+    made = Schedule.objects.create(name=name, job_type="app.noop", every=3600, **fields)
+    run_sql(
+        "UPDATE django_jobs_schedule SET stale = false,"
+        " next_due_at = now() + make_interval(secs => %s) WHERE id = %s",
+        [due_in, made.pk],
+    )
+    return made
+
+
+def told() -> SchedulesSnapshot:
+    return take_snapshot().schedules
+
+
+@pytest.mark.usefixtures("_none")
+def test_without_schedules_there_is_nothing_to_tell() -> None:
+    assert told() == SchedulesSnapshot()
+
+
+@pytest.mark.usefixtures("_none")
+def test_each_schedule_is_counted_once() -> None:
+    for name in ("on", "also on"):
+        make_schedule(name)
+    make_schedule("off", enabled=False)
+    steering.pause([make_schedule("paused").pk])
+    steering.pause([make_schedule("paused and off", enabled=False).pk])
+    scheduling.put_aside(make_schedule("broken").pk, "why")
+    counted = told()
+    assert (counted.on, counted.paused, counted.put_aside, counted.disabled) == (2, 2, 1, 1)
+
+
+@pytest.mark.usefixtures("_none")
+def test_the_one_that_is_due_longest_is_named() -> None:
+    make_schedule("later")
+    assert (told().overdue_seconds, told().most_overdue) == (0.0, None)
+    make_schedule("a little late", -5)
+    make_schedule("very late", -90)
+    steering.pause([make_schedule("paused", -1000).pk])
+    make_schedule("ended", None)
+    assert told().overdue_seconds == pytest.approx(90, abs=2)
+    assert told().most_overdue == "very late"
+
+
+@pytest.mark.usefixtures("_none")
+def test_the_last_look_of_any_living_worker_counts() -> None:
+    first, second, ended = boot_worker("a"), boot_worker("b"), boot_worker("c")
+    assert told().seen_seconds is None
+    renewing.renew([first], 30, looked_ago=50)
+    renewing.renew([second], 30, looked_ago=20)
+    renewing.renew([ended], 30, looked_ago=0)
+    renewing.end(ended)
+    assert told().seen_seconds == pytest.approx(20, abs=2)
+
+
+@pytest.fixture(scope="module")
+def _many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Schedules that are on, most of them with a due time."""
+    with django_db_blocker.unblock():
+        run_sql(
+            "INSERT INTO django_jobs_schedule (name, job_type, payload, queue, cron, timezone,"
+            " enabled, jitter_seconds, dst, overlap, catch_up, declared, paused_reason, error,"
+            " stale, created_at, every, next_due_at)"
+            " SELECT 'many ' || n, 'app.noop', '{}', '', '', 'UTC', true, 0, 'once', 'skip',"
+            " 'latest', false, '', '', false, now(), 3600,"
+            " CASE WHEN n %% 10 > 0 THEN now() + make_interval(secs => n - 50) END"
+            " FROM generate_series(1, %s) AS n",
+            [MANY],
+        )
+        run_sql("ANALYZE django_jobs_schedule")
+        try:
+            yield
+        finally:
+            run_sql("DELETE FROM django_jobs_schedule WHERE name LIKE 'many %'")
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("_many")
+def test_a_snapshot_reads_schedules_up_to_its_bound_and_the_head_of_their_index() -> None:
+    plan = explain(snapshot.SCHEDULES, {"most": 1000})
+    due = [node for node in plan if node.get("Index Name") == "django_jobs_due"]
+    assert len(due) == 2
+    assert all(node["Actual Rows"] <= 1 for node in due)
+    read = [node for node in plan if node.get("Relation Name") == "django_jobs_schedule"]
+    assert max(float(node["Actual Rows"]) for node in read) <= 1000
+
+
+# What is wrong
+
+WELL = SchedulesSnapshot(on=2, overdue_seconds=0.0, seen_seconds=3.0)
+
+
+@pytest.mark.django_db
+def test_without_a_living_worker_something_is_wrong() -> None:
+    assert problem(take_snapshot()) == "no worker is alive"
+    boot_worker(lease=-1)
+    assert problem(take_snapshot()) == "no worker is alive"
+    boot_worker()
+    assert problem(replace(take_snapshot(), schedules=WELL)) is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "schedules, wrong",
+    [
+        (WELL, None),
+        (SchedulesSnapshot(paused=3), None),
+        (SchedulesSnapshot(on=1), "no worker looks at schedules"),
+        (replace(WELL, seen_seconds=95.2), "no worker has looked at schedules for 95 s"),
+        (replace(WELL, overdue_seconds=59.0, most_overdue="x"), None),
+        (replace(WELL, overdue_seconds=61.0, most_overdue="x"), "'x' is overdue by 61 s"),
+    ],
+)
+def test_schedules_that_are_not_seen_or_not_fired_are_wrong(
+    schedules: SchedulesSnapshot, wrong: str | None
+) -> None:
+    boot_worker()
+    found: Snapshot = replace(take_snapshot(), schedules=schedules)
+    said = problem(found)
+    assert said is None if wrong is None else wrong in str(said)
+    assert problem(found, schedules=False) is None
+    assert problem(found, max_lag=100) in (None, "no worker looks at schedules")

@@ -1,0 +1,294 @@
+"""Faults of recurring work (B14 and B16 to B18 of the list of faults), with real processes.
+
+B15, the two days a year on which the clock changes, is a matter of pure rules: see
+``tests/domain/test_cron.py``. Here are broken rows, outages, many schedulers and edits; deaths are
+in ``test_schedules_survive.py``.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from django_jobs.lifecycle import steering
+from django_jobs.maintenance.scheduling import Scheduling
+from django_jobs.models import Job, Schedule, Tick, Worker
+from tests.factories import another_connection, in_threads, run_sql
+
+from .firing import (
+    LONG_POLL,
+    database_time,
+    each_second,
+    fired,
+    heartbeat_process,
+    set_due,
+    until_armed,
+    until_fired,
+    until_fires_on,
+)
+from .processes import JobWorker, let_go, until, until_marked, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+BROKEN = {
+    "out of range": {"cron": "61 * * * *"},
+    "too few fields": {"cron": "* *"},
+    "never true": {"cron": "* * 31 2 *"},
+    "no rule": {"cron": ""},
+    "no zone": {"cron": "* * * * *", "timezone": "Mars/Olympus_Mons"},
+    "unknown queue": {"cron": "", "every": 1.0, "queue": "nowhere"},
+    "wrong arguments": {"cron": "", "every": 1.0, "payload": {"what": 1}},
+    "no dict": {"cron": "", "every": 1.0, "payload": [1]},
+}
+
+
+def test_broken_rows_are_put_aside_with_their_error_and_the_others_go_on(
+    start_worker: Start,
+) -> None:
+    rows = [Schedule(name=name, job_type="app.noop", **what) for name, what in BROKEN.items()]
+    Schedule.objects.bulk_create(rows)
+    healthy = each_second()
+    worker = start_worker("--poll-seconds", "0.2")
+    put_aside = Schedule.objects.exclude(error="")
+    until(lambda: put_aside.count() == len(rows), what="each broken row has its error")
+    heart = heartbeat_process(worker)
+    spent, begun = sum(heart.cpu_times()[:2]), database_time()
+    until_fired(healthy, times=3, after=begun)
+    passed = (database_time() - begun).total_seconds()
+    assert sum(heart.cpu_times()[:2]) - spent < passed / 4  # no busy loop
+    assert set(put_aside.values_list("name", flat=True)) == set(BROKEN)
+    assert worker.text().count("event=schedule_put_aside") == len(rows)
+    assert "Mars/Olympus_Mons" in put_aside.get(name="no zone").error
+    assert not Tick.objects.exclude(schedule=healthy).exists()
+
+
+def test_a_rule_that_breaks_in_the_table_after_it_was_armed_is_put_aside_when_it_comes_due(
+    start_worker: Start,
+) -> None:
+    """As with a zone that tzdata dropped, or a row that somebody changed by SQL."""
+    healthy, zoneless, cronless = each_second(), each_second("no zone"), each_second("no cron")
+    worker = start_worker("--poll-seconds", "0.2")
+    for schedule in (zoneless, cronless):
+        until_fired(schedule)
+    run_sql(
+        "UPDATE django_jobs_schedule SET every = NULL, cron = CASE id WHEN %s THEN '61 * * * *' "
+        "ELSE '* * * * *' END, timezone = CASE id WHEN %s THEN 'Europe/Atlantis' ELSE 'UTC' END "
+        "WHERE id = ANY(%s)",
+        [cronless.pk, zoneless.pk, [cronless.pk, zoneless.pk]],
+    )
+    until(lambda: Schedule.objects.exclude(error="").count() == 2)
+    until_fires_on(healthy)
+    assert worker.text().count("event=schedule_put_aside") == 2
+    Schedule.objects.filter(pk=zoneless.pk).update(every=1.0, cron="", timezone="UTC")
+    steering.resume([zoneless.pk])
+    until_fires_on(zoneless)
+
+
+UNREADABLE = {
+    "payload": '\'{"n": ' + "9" * 5001 + "}'",
+    "starts_at": "'infinity'",
+    "ends_at": "'20000-01-01'",
+    "next_due_at": "'-infinity'",
+}
+
+
+@pytest.mark.parametrize("column", ["payload", "starts_at", "ends_at", "next_due_at"])
+def test_a_row_that_python_cannot_read_stops_nobody(start_worker: Start, column: str) -> None:
+    healthy, unreadable = each_second(), each_second("unreadable")
+    worker = start_worker("--poll-seconds", "0.2")
+    until_fired(unreadable)
+    run_sql(
+        f"UPDATE django_jobs_schedule SET {column} = {UNREADABLE[column]} WHERE id = %s",
+        [unreadable.pk],
+    )
+    until(lambda: "event=schedule_put_aside" in worker.text())
+    until_fires_on(healthy)
+
+
+MISSED = {
+    "latest": ({"catch_up": "latest"}, 1, 17),
+    "skip": ({"catch_up": "skip"}, 0, 18),
+    "at most three": ({"catch_up": "at_most", "catch_up_limit": 3}, 3, 15),
+    "those of an hour": ({"catch_up": "window", "catch_up_limit": 3600}, 6, 12),
+}
+
+
+def test_what_was_missed_in_an_outage_is_made_up_for_as_each_schedule_says(
+    start_worker: Start,
+) -> None:
+    began = database_time() - timedelta(hours=10, minutes=5)
+    schedules = {
+        name: each_second(name, every=600.0, starts_at=began, **fields)
+        for name, (fields, _, _) in MISSED.items()
+    }
+    busy = each_second("each second", catch_up="latest", starts_at=began)
+    worker = start_worker()
+    until_armed(*schedules.values(), busy)
+    until_fired(busy)
+    worker.signal_group(signal.SIGKILL)
+    worker.wait()
+    Tick.objects.all().delete()
+    Job.objects.all().delete()
+    for schedule in (*schedules.values(), busy):
+        set_due(schedule, timedelta(hours=3))
+    down_until = database_time()
+    start_worker()
+    until(lambda: not Schedule.objects.filter(next_due_at__lt=down_until).exists())
+    for name, (_, made, late) in MISSED.items():
+        ticks = Tick.objects.filter(schedule=schedules[name])
+        found = list(ticks.order_by("due_at").values_list("outcome", flat=True))
+        assert found == ["skipped_late"] * late + ["fired"] * made, name
+        due = list(ticks.filter(outcome="fired").order_by("due_at").values_list("due_at"))
+        asked = Job.objects.filter(schedule=schedules[name]).order_by("id")
+        assert list(asked.values_list("scheduled_for")) == due
+    ticks = Tick.objects.filter(schedule=busy)
+    assert fired(busy) - fired(busy, after=down_until) <= 1
+    assert ticks.filter(outcome="skipped_late").count() <= 100
+    assert ticks.filter(outcome="suppressed").count() == 1
+
+
+def test_a_schedule_of_each_second_is_caught_up_with_in_bounded_steps(start_worker: Start) -> None:
+    """1,800 due times: each look makes at most 100 of them."""
+    schedule = each_second(catch_up="window", catch_up_limit=86_400)
+    Scheduling().look()
+    run_sql("UPDATE django_jobs_schedule SET next_due_at = next_due_at - interval '30 minutes'")
+    start_worker("--processes", "1")
+    until(lambda: fired(schedule) >= 1_800, timeout=30)
+    made = Counter(Tick.objects.values_list("created_at", flat=True))
+    assert max(made.values()) <= 100
+
+
+def test_ten_schedulers_at_once_fire_each_due_time_once(start_worker: Start) -> None:
+    """Three trees of processes, and seven more schedulers in threads of this one."""
+    schedules = [
+        each_second(f"schedule {number}", catch_up="window", catch_up_limit=60)
+        for number in range(20)
+    ]
+    for _ in range(3):
+        start_worker()
+    until(lambda: Worker.objects.filter(status="running").count() == 3)
+    enough = threading.Event()
+
+    def look_again_and_again(number: int) -> None:
+        scheduling = Scheduling()
+        while not enough.is_set():
+            enough.wait(min(scheduling.look(), 0.2))
+
+    def stop_when_enough(number: int) -> None:
+        if number < 7:
+            look_again_and_again(number)
+            return
+        try:
+            until(lambda: Tick.objects.count() >= len(schedules) * 5, timeout=30)
+        finally:
+            enough.set()
+
+    in_threads(8, stop_when_enough)
+    for schedule in schedules:
+        ticks = Tick.objects.filter(schedule=schedule).order_by("due_at")
+        due = list(ticks.values_list("due_at", flat=True))
+        assert due == [due[0] + timedelta(seconds=number) for number in range(len(due))]
+        assert set(ticks.values_list("outcome", flat=True)) == {"fired"}
+    made = Job.objects.values_list("schedule_id", "scheduled_for")
+    assert made.count() == made.distinct().count() == Tick.objects.count()
+    assert set(made) == set(Tick.objects.values_list("schedule_id", "due_at"))
+
+
+def test_an_edit_while_it_is_due_wins_and_the_others_do_not_wait_for_it(
+    start_worker: Start,
+) -> None:
+    edited, healthy = each_second("edited"), each_second()
+    start_worker("--poll-seconds", "0.2")
+    until_fired(edited)
+    with another_connection() as other:
+        other.ensure_connection()
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute(
+                "UPDATE django_jobs_schedule SET every = 3600, starts_at = now() - interval "
+                "'10 minutes', stale = true WHERE id = %s",
+                [edited.pk],
+            )
+        held_since = database_time()
+        until_fired(healthy, times=3, after=held_since)
+        other.commit()
+    until_armed(edited)
+    until_fires_on(healthy)
+    edited.refresh_from_db()
+    assert edited.next_due_at == edited.starts_at + timedelta(hours=1)
+    assert fired(edited, after=held_since) == 0
+
+
+def test_a_change_is_obeyed_at_once_however_long_the_poll(start_worker: Start) -> None:
+    start_worker(*LONG_POLL)
+    until(lambda: Worker.objects.filter(status="running").exists())
+    first = each_second("made while workers sleep")
+    steering.changed()
+    until_armed(first)
+    until_fires_on(first)
+    second = each_second("far away", every=86_400.0)
+    steering.changed()
+    until_armed(second)
+    Schedule.objects.filter(pk=second.pk).update(every=1.0)
+    steering.changed()
+    until_fires_on(second)
+
+
+def test_a_pause_and_a_resume_are_obeyed_at_once(start_worker: Start) -> None:
+    schedule, other = each_second(), each_second("other")
+    start_worker(*LONG_POLL)
+    until_fired(schedule)
+    assert steering.pause([schedule.pk], reason="the service is down") == ["healthy"]
+    paused_at = database_time()
+    until_fired(other, times=3, after=paused_at)
+    assert fired(schedule, after=paused_at) == 0
+    steering.resume([schedule.pk])
+    resumed_at = database_time()
+    until_fires_on(schedule)
+    missed = Tick.objects.filter(schedule=schedule, due_at__range=(paused_at, resumed_at))
+    assert not missed.exists()
+
+
+def test_one_waits_for_the_one_before_and_runs_when_it_has_ended(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    schedule = each_second(
+        job_type="app.hold", payload={"path": str(path)}, overlap="queue_one", enabled=False
+    )
+    Scheduling().look()
+    schedule.enabled = True
+    schedule.save()
+    start_worker("--poll-seconds", "0.2")
+    until_marked(path)
+    first = Job.objects.get(status="running")
+    second = until(lambda: Job.objects.filter(status="waiting").first())
+    until(lambda: Tick.objects.filter(outcome="skipped_overlap").count() >= 2)
+    steering.pause([schedule.pk])
+    assert Job.objects.filter(status="waiting").count() == 1
+    let_go(path)
+    until_status(first, "succeeded")
+    after = until_status(second, "succeeded")
+    before = Job.objects.get(pk=first.pk)
+    assert before.finished_at <= after.started_at
+    assert second.scheduled_for == before.scheduled_for + timedelta(seconds=1)
+
+
+def test_a_schedule_pauses_itself_after_dead_jobs_in_a_row(start_worker: Start) -> None:
+    schedule = each_second(job_type="app.fail", pause_after_dead=2)
+    worker = start_worker()
+    until(lambda: Schedule.objects.filter(paused_at__isnull=False).exists())
+    schedule.refresh_from_db()
+    assert schedule.paused_reason == "its last 2 jobs are dead"
+    until(lambda: "event=schedule_paused" in worker.text())
+    until(lambda: not Job.objects.exclude(status="dead").exists())
+    paused = Job.objects.count()
+    steering.resume([schedule.pk])
+    until(lambda: Job.objects.count() > paused, what="what was before the resume is forgiven")
