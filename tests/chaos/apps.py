@@ -1,0 +1,25 @@
+"""The chaos test's own app."""
+
+from __future__ import annotations
+
+import os
+
+from django.apps import AppConfig
+
+
+class ChaosConfig(AppConfig):
+    """Handlers and their table; and the switch of the negative control."""
+
+    name = "tests.chaos"
+    label = "chaos"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """With the status in place of the fence a late worker writes over a newer attempt, and the
+        accounts must show it: a test that cannot fail proves nothing."""
+        if os.environ.get("CHAOS_WITHOUT_FENCE"):
+            from django_jobs.lifecycle import settling
+
+            fence = "AND job.attempt = s.attempt AND job.worker_id = s.worker"
+            assert fence in settling.SETTLE
+            settling.SETTLE = settling.SETTLE.replace(fence, "AND job.status = 'running'")
