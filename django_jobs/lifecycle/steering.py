@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from ..conf import conf
+from ..domain.schedules import EPOCH, TickState
 from ..exceptions import OperationRefused
 from ..models import Backfill, Schedule, Tick
 from ..models.schedule import ScheduleQuerySet
@@ -93,6 +94,8 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
     ((now,),) = fetch("SELECT statement_timestamp()", {})
     if end > now:
         raise OperationRefused("a backfill is of the past; its end is still to come")
+    if begin.year < EPOCH.year:
+        raise OperationRefused(f"a backfill begins in {EPOCH.year} at the earliest")
     if end < begin:
         raise OperationRefused("the range ends before it begins")
     found = schedule.rule.due_times(begin - timedelta(microseconds=1))
@@ -151,14 +154,20 @@ def backfill(
 
 
 def cancel_backfill(row: Backfill, *, actor: Actor = None, by: str = "") -> Report:
-    """Cancel what is left of a backfill: at once what does not run, asked for what does. Without
-    an actor, ``by`` is who asked."""
+    """Cancel what is left of a backfill: at once what does not run, asked for what does. The due
+    times of the first can be backfilled again. Without an actor, ``by`` is who asked."""
     demand(actor, "django_jobs.backfill_schedule")
     by = name_of(actor) or by
-    ids = [id_ for (id_,) in fetch(LIVE_OF_BACKFILL, {"backfill": row.pk})]
-    report = cancel(ids, reason=f"backfill {row.pk} cancelled" + (f" by {by}" if by else ""))
-    rows = Backfill.objects.using(conf().database).filter(pk=row.pk, cancelled_at=None)
-    rows.update(cancelled_at=Now())
+    reason = f"backfill {row.pk} cancelled" + (f" by {by}" if by else "")
+    alias = conf().database
+    with transaction.atomic(using=alias):
+        ids = [id_ for (id_,) in fetch(LIVE_OF_BACKFILL, {"backfill": row.pk})]
+        report = cancel(ids, reason=reason)
+        never_ran = set(report.done) - set(report.asked)
+        ticks = Tick.objects.using(alias).filter(backfill=row.pk, job__in=never_ran)
+        ticks.update(outcome=TickState.SUPPRESSED, reason=reason[:300])
+        rows = Backfill.objects.using(alias).filter(pk=row.pk, cancelled_at=None)
+        rows.update(cancelled_at=Now())
     return report
 
 

@@ -223,6 +223,18 @@ def test_a_backfill_is_cancelled_as_one() -> None:
     steering.cancel_backfill(row)
     row.refresh_from_db()
     assert row.cancelled_at == first
+    ticks = Counter(Tick.objects.filter(backfill=row).values_list("outcome", flat=True))
+    assert ticks == {"suppressed": 3, "fired": 1}  # one runs on until it stops
+    again = steering.backfill(schedule, *due_times(schedule, 4), request_of)
+    assert again.jobs == 3
+    assert Job.objects.filter(status="ready", schedule_id=None).count() == 3
+
+
+def test_a_range_before_the_epoch_is_refused() -> None:
+    schedule = overdue(1.5)
+    begin = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+    with pytest.raises(OperationRefused, match="1970 at the earliest"):
+        steering.backfill_times(schedule, begin, begin)
 
 
 def test_ten_thousand_are_backfilled_and_more_are_refused() -> None:
