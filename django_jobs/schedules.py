@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import connections, transaction
 from django.db.models import Q
@@ -159,7 +160,8 @@ def synchronise(alias: str) -> None:
 
     One that has not changed is not touched, so that what came due during a deployment is still
     fired, unless it was put aside: the deployment may have mended it. One that is declared no more
-    is disabled and keeps its history. Several may do it at once.
+    is disabled and keeps its history, if its job type is of an app of this project. Several may do
+    it at once.
     """
     if Schedule._meta.db_table not in connections[alias].introspection.table_names():
         return  # migrated back to before there were any
@@ -178,7 +180,7 @@ def synchronise(alias: str) -> None:
 
 def _take_over(row: Schedule, fields: Mapping[str, Any] | None, alias: str) -> None:
     if fields is None:
-        if row.enabled:
+        if row.enabled and _is_ours(row.job_type):
             row.enabled = False
             row.save(using=alias, update_fields=["enabled"])
         return
@@ -188,6 +190,11 @@ def _take_over(row: Schedule, fields: Mapping[str, Any] | None, alias: str) -> N
             setattr(row, field, value)
         row.declared = True
         row.save(using=alias)
+
+
+def _is_ours(job_type: str) -> bool:
+    """Whether this project would declare it. Another may share the database of the jobs."""
+    return registry.find(job_type) is not None or job_type.partition(".")[0] in apps.app_configs
 
 
 def _named(job_type: str | JobType[..., Any], where: str) -> str:

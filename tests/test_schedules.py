@@ -321,3 +321,17 @@ def test_many_requests_ask_a_queue_once_whether_it_is_full(
         for row in rows:
             with pytest.raises(QueueFull):
                 requests.of(row)
+
+
+@pytest.mark.django_db
+def test_what_another_project_declared_in_the_same_table_is_left_alone() -> None:
+    Schedule.objects.create(name="theirs", job_type="theirs.tidy", every=60, declared=True)
+    Schedule.objects.create(name="ours", job_type="app.gone", every=60, declared=True)
+    rows = table()
+    assert rows["theirs"].enabled
+    assert not rows["ours"].enabled
+
+
+def test_a_start_before_the_epoch_is_refused() -> None:
+    with pytest.raises(ValueError, match="it starts before 1970"):
+        declare(starts_at=dt.datetime(1, 1, 1, tzinfo=dt.UTC))

@@ -21,7 +21,7 @@ from ..models import Backfill, JobStatus, Schedule, Tick
 from .actions import answer
 from .base import ConsoleAdmin
 from .display import NOTHING, badge, link, list_url, moment_and_age
-from .schedule_display import on_clock, zone_of
+from .schedule_display import on_clock, sees_schedules, zone_of
 from .schedule_verbs import CANCEL_BACKFILL
 
 SHOWN = 5
@@ -110,7 +110,7 @@ class BackfillAdmin(ConsoleAdmin):
         return rows
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("django_jobs.view_schedule")
+        return sees_schedules(request.user)
 
     def has_backfill_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("django_jobs.backfill_schedule")

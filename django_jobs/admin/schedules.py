@@ -25,7 +25,7 @@ from .backfilling import backfill_view
 from .base import ConsoleAdmin
 from .filters import JobTypeFilter
 from .schedule_columns import ScheduleColumns, why_fixed
-from .schedule_display import why_not
+from .schedule_display import sees_schedules, why_not
 from .schedule_filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .schedule_form import ScheduleForm, form_for
 from .schedule_pages import (
@@ -91,10 +91,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         return request.user.has_perm("django_jobs.delete_schedule")
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        user = request.user
-        return user.has_perm("django_jobs.view_schedule") or user.has_perm(
-            "django_jobs.change_schedule"
-        )
+        return sees_schedules(request.user)
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("django_jobs.pause_schedule")

@@ -14,7 +14,7 @@ from ..models import Backfill, Job, Schedule, Tick
 from .base import ConsoleAdmin
 from .display import NOTHING, badge, duration, link, moment
 from .filters import CreatedSinceFilter
-from .schedule_display import on_clock, zone_of
+from .schedule_display import on_clock, sees_schedules, zone_of
 from .schedule_filters import TickOutcomeFilter
 
 SHOWN = 20
@@ -44,7 +44,7 @@ class TickAdmin(ConsoleAdmin):
     )
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("django_jobs.view_schedule")
+        return sees_schedules(request.user)
 
     # Of one schedule, the unique pair answers; it is the only index with its due times.
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:

@@ -87,6 +87,8 @@ class Rule:
             check_cron(self.cron, self.name)
         else:
             check_every(self.every)
+        if self.starts_at and self.starts_at.year < EPOCH.year:
+            raise ValueError(f"it starts before {EPOCH.year}")
         if self.starts_at and self.ends_at:
             if self.ends_at < self.starts_at:
                 raise ValueError("it ends before it starts")

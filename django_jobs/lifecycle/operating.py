@@ -97,8 +97,11 @@ class Report:
     asked: list[int] = field(default_factory=list)
 
 
-def cancel(ids: Iterable[int], *, actor: Actor = None, reason: str = "") -> Report:
-    """Cancel jobs: at once where they are not running, asked for where they are.
+def cancel(
+    ids: Iterable[int], *, actor: Actor = None, reason: str = "", wait: bool = True
+) -> Report:
+    """Cancel jobs: at once where they are not running, asked for where they are. Without ``wait``
+    those that somebody else has locked are left as they are.
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
@@ -106,9 +109,10 @@ def cancel(ids: Iterable[int], *, actor: Actor = None, reason: str = "") -> Repo
     wanted = list(ids)
     why = reason or _by("cancelled", actor)
     with transaction.atomic(using=jobs_connection().alias):
-        fetch(LOCK_JOBS, {"ids": wanted})
-        stopped = [id_ for (id_,) in fetch(CANCEL_PENDING, {"ids": wanted, "reason": why})]
-        asked = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": wanted})]
+        locking = LOCK_JOBS if wait else f"{LOCK_JOBS} SKIP LOCKED"
+        locked = [id_ for (id_,) in fetch(locking, {"ids": wanted})]
+        stopped = [id_ for (id_,) in fetch(CANCEL_PENDING, {"ids": locked, "reason": why})]
+        asked = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": locked})]
         report = _report(wanted, stopped + asked)
     report.asked = asked
     return report

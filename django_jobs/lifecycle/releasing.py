@@ -20,7 +20,7 @@ ORDER BY schedule.id
 FOR NO KEY UPDATE SKIP LOCKED
 """
 # A job that an operator has in hand is left for the next look: whoever locks jobs in another order
-# may not wait for them.
+# may not wait for them. Its jitter it keeps.
 RELEASE = """
 WITH next AS MATERIALIZED (
     SELECT id FROM django_jobs_job
@@ -35,8 +35,10 @@ WITH next AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_job AS job
-SET status = 'ready', available_at = clock.now,
-    rank = job.rank + date_part('epoch', clock.now) - date_part('epoch', job.available_at)
+SET status = CASE WHEN job.available_at > clock.now THEN 'scheduled' ELSE 'ready' END,
+    available_at = greatest(job.available_at, clock.now),
+    rank = job.rank + greatest(
+        date_part('epoch', clock.now) - date_part('epoch', job.available_at), 0)
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = ANY(ARRAY(SELECT id FROM next))
 RETURNING job.queue

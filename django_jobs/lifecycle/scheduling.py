@@ -46,16 +46,17 @@ ORDER BY id
 """
 
 # What the last so many jobs of each came to, newest first. What was before the operator's resume is
-# forgiven, and a backfill is no sign of how the schedule fares today.
+# forgiven, and a backfill is no sign of how the schedule fares today. A job that its retention has
+# deleted ends the row of the dead: it may have succeeded.
 LAST_ENDS = """
 SELECT told.schedule, ended.status
 FROM json_to_recordset(%(told)s::json) AS told (schedule bigint, since timestamptz, count bigint),
     LATERAL (
-        SELECT job.status
-        FROM django_jobs_tick AS tick JOIN django_jobs_job AS job ON job.id = tick.job_id
+        SELECT coalesce(job.status, 'deleted') AS status
+        FROM django_jobs_tick AS tick LEFT JOIN django_jobs_job AS job ON job.id = tick.job_id
         WHERE tick.schedule_id = told.schedule
           AND tick.outcome = 'fired' AND tick.backfill_id IS NULL
-          AND job.status IN ('succeeded', 'dead', 'cancelled')
+          AND (job.id IS NULL OR job.status IN ('succeeded', 'dead', 'cancelled'))
           AND tick.created_at > coalesce(told.since, '-infinity')
         ORDER BY tick.due_at DESC
         LIMIT told.count
@@ -238,22 +239,6 @@ def advance(moves: Mapping[int, tuple[datetime | None, datetime | None]]) -> Non
     ]
     if told:
         execute(ADVANCE, {"told": json.dumps(told)})
-
-
-def put_aside(schedule: int, error: str) -> str:
-    """Fire a schedule no more until somebody has mended it; returns its name."""
-    return _stop(schedule, error=error[:2_000])
-
-
-def pause_of_itself(schedule: int, reason: str) -> str:
-    """Pause a schedule whose jobs keep dying; returns its name."""
-    return _stop(schedule, paused_at=Now(), paused_reason=reason[:300])
-
-
-def _stop(schedule: int, **values: Any) -> str:
-    rows = _rows([schedule])
-    rows.update(**values, next_due_at=None, stale=False)
-    return rows.values_list("name", flat=True)[0]
 
 
 def _rows(ids: Iterable[int]) -> ScheduleQuerySet:

@@ -15,7 +15,7 @@ from ..conf import conf
 from ..domain.errors import ErrorReport
 from ..domain.schedules import Admission, Overlap, TickState, admit, plan
 from ..exceptions import QueueFull
-from ..lifecycle import operating, scheduling
+from ..lifecycle import operating, scheduling, setting_aside
 from ..lifecycle.releasing import release_waiting
 from ..lifecycle.scheduling import NewTick
 from ..models import Schedule
@@ -24,6 +24,10 @@ from ..signals import worker_event
 
 BATCH = 500
 """Schedules that one transaction fires."""
+
+MOST_TICKS = 2_000
+"""Ticks at which a transaction takes no further schedule on: what was missed in an outage comes in
+steps, and what is due on time comes between them."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
 """Seconds, where what is due is in somebody else's hands: another worker's, or an editor's."""
@@ -38,6 +42,7 @@ class Scheduling:
 
     def __init__(self) -> None:
         self._pause = FIRST_PAUSE
+        self._retried = False
 
     def look(self) -> float:
         """Fire up to 500 of what is due; returns how many seconds it is to the next due time, at
@@ -46,6 +51,9 @@ class Scheduling:
         Raises what the database raises.
         """
         names = registry.names()
+        if not self._retried:
+            setting_aside.retry_put_aside(names)
+            self._retried = True
         horizon = scheduling.horizon(names)
         done = 0
         if horizon.waiting:
@@ -106,9 +114,11 @@ def _arm(schedules: Sequence[Schedule]) -> None:
 
 def _fire(schedules: Sequence[Schedule]) -> None:
     batch = _Batch()
-    live = scheduling.live_jobs([schedule.pk for schedule in schedules])
+    live = scheduling.live_jobs([one.pk for one in schedules if _asks_for_live_jobs(one)])
     ends = scheduling.last_ends(schedules)
     for schedule in schedules:
+        if len(batch.ticks) >= MOST_TICKS:
+            break  # they are due still, and the next look begins with them
         try:
             if not _dies(schedule, ends.get(schedule.pk, []), batch):
                 _decide(schedule, live.get(schedule.pk, []), batch)
@@ -117,6 +127,10 @@ def _fire(schedules: Sequence[Schedule]) -> None:
         except Exception as error:
             batch.broken[schedule.pk] = ErrorReport.of(error).summary
     batch.write()
+
+
+def _asks_for_live_jobs(schedule: Schedule) -> bool:
+    return schedule.overlap != Overlap.ALLOW or schedule.overlap_limit is not None
 
 
 @dataclass(slots=True)
@@ -135,10 +149,12 @@ class _Batch:
         made = {tick.schedule for tick, _ in scheduling.write_ticks(self.ticks)}
         replaced = [job for one, jobs in self.replaced.items() if one in made for job in jobs]
         if replaced:
-            operating.cancel(replaced, reason="replaced by the next job of its schedule")
+            # A job in somebody's hands is left to the next due time: no schedule waits for it.
+            reason = "replaced by the next job of its schedule"
+            operating.cancel(replaced, reason=reason, wait=False)
         scheduling.advance(self.moves)
         for schedule, reason in self.dying.items():
-            name = scheduling.pause_of_itself(schedule, reason)
+            name = setting_aside.pause_of_itself(schedule, reason)
             _tell("schedule_paused", logging.WARNING, name, reason)
         for schedule, reason in self.broken.items():
             _put_aside(schedule, reason)
@@ -229,7 +245,7 @@ def _jitter(schedule: Schedule, due: datetime) -> float:
 
 
 def _put_aside(schedule: int, reason: str) -> None:
-    name = scheduling.put_aside(schedule, reason)
+    name = setting_aside.put_aside(schedule, reason)
     _tell("schedule_put_aside", logging.ERROR, name, reason)
 
 

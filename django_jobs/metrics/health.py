@@ -16,7 +16,11 @@ def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = T
     if not any(worker.lease_seconds >= 0 for worker in snapshot.workers):
         return "no worker is alive"
     told = snapshot.schedules
-    if not schedules or not told.on:
+    if not schedules:
+        return None
+    if told.put_aside:
+        return f"schedules put aside with an error: {told.put_aside}"
+    if not told.on:
         return None
     if told.seen_seconds is None:
         return "no worker looks at schedules"

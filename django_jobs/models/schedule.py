@@ -218,7 +218,11 @@ class Schedule(models.Model):
         if fields is None and self.error:
             self.error = ""
         written = set(self.RULE_FIELDS if fields is None else fields)
-        if any(self._rule_before.get(field) != now for field, now in self._rule(written).items()):
+        changed = any(
+            self._rule_before.get(field) != now for field, now in self._rule(written).items()
+        )
+        # Also where it was put aside while somebody edited it: it has no due time to go on from.
+        if changed or ("error" in written and self.next_due_at is None):
             self.stale = True
             if fields is not None:
                 options["update_fields"] = {*fields, "stale"}

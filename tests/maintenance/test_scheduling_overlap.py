@@ -204,3 +204,29 @@ def test_the_dead_of_a_backfill_do_not_pause() -> None:
     come_due(schedule)
     schedule.refresh_from_db()
     assert schedule.paused_at is None
+
+
+def test_an_end_that_retention_has_deleted_ends_the_row_of_the_dead() -> None:
+    """Succeeded jobs are kept for a week and dead ones for ever."""
+    schedule = due_schedule(pause_after_dead=2)
+    look()
+    for how in ("dead", "succeeded", "dead"):
+        finish(schedule, how)
+        if how == "succeeded":
+            schedule.jobs.filter(status="succeeded").delete()
+        come_due(schedule)
+    schedule.refresh_from_db()
+    assert schedule.paused_at is None
+
+
+def test_a_job_that_waits_keeps_its_jitter() -> None:
+    schedule = due_schedule(overlap="queue_one", jitter_seconds=86_400)
+    look()
+    come_due(schedule)
+    waiting = schedule.jobs.get(status="waiting")
+    schedule.jobs.filter(status="scheduled").update(status="ready")
+    finish(schedule, "succeeded")
+    look()
+    released = Job.objects.get(pk=waiting.pk)
+    assert (released.status, released.available_at) == ("scheduled", waiting.available_at)
+    assert released.rank == waiting.rank

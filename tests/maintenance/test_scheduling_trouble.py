@@ -7,6 +7,7 @@ from django.db import IntegrityError, transaction
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from django_jobs.lifecycle import operating
+from django_jobs.maintenance import scheduling as maintenance
 from django_jobs.maintenance.scheduling import Scheduling
 from django_jobs.models import Job, Schedule, Tick
 from django_jobs.signals import worker_event
@@ -225,3 +226,48 @@ def test_a_locked_schedule_does_not_make_those_behind_it_late() -> None:
         list(Schedule.objects.select_for_update().filter(name="locked"))
         in_threads(1, look_on)
     assert 0 < max(pauses) <= 0.25
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_in_somebody_s_hands_keeps_no_schedule_from_firing() -> None:
+    replaces = due_schedule(name="replaces", overlap="cancel")
+    look()
+    (old,) = Job.objects.all()
+    come_due(replaces)  # it is free: the first is cancelled
+    assert Job.objects.get(pk=old.pk).status == "cancelled"
+    (live,) = Job.objects.exclude(pk=old.pk)
+    due_schedule(name="innocent")
+    Schedule.objects.filter(pk=replaces.pk).update(next_due_at=replaces.starts_at, stale=False)
+    Tick.objects.filter(schedule=replaces).delete()
+    with transaction.atomic():
+        list(Job.objects.select_for_update().filter(pk=live.pk))
+        in_threads(1, lambda number: look())
+        assert outcomes(Schedule.objects.get(name="innocent")) == ["fired ready"]
+    assert Job.objects.get(pk=live.pk).status == "ready"
+
+
+def test_what_was_put_aside_is_tried_again_when_a_worker_starts() -> None:
+    schedule = due_schedule(payload={"first": 1})
+    working = Scheduling()
+    working.look()
+    schedule.refresh_from_db()
+    assert "PayloadError" in schedule.error
+    run_sql("UPDATE django_jobs_schedule SET payload = '{}'")  # as the new code takes it
+    working.look()
+    schedule.refresh_from_db()
+    assert schedule.error
+    Scheduling().look()
+    schedule.refresh_from_db()
+    assert schedule.error == ""
+    assert schedule.next_due_at is not None
+
+
+def test_what_was_missed_by_many_is_written_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "MOST_TICKS", 50)
+    for number in range(6):
+        overdue(20.5, name=str(number), catch_up="window", catch_up_limit=86_400, overlap="allow")
+    scheduling = Scheduling()
+    assert scheduling.look() == 0.0
+    assert Job.objects.count() == 3 * 21
+    assert scheduling.look() == 0.0
+    assert Job.objects.count() == 6 * 21

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_jobs.lifecycle import scheduling, steering
+from django_jobs.lifecycle import scheduling, setting_aside, steering
 from django_jobs.maintenance.scheduling import Scheduling
 from django_jobs.management.base import operator
 from django_jobs.models import Job, Schedule, Tick
@@ -104,10 +104,10 @@ def test_each_state_is_told_with_its_reason() -> None:
     make_schedule("new")
     armed("well")
     steering.pause([make_schedule("resting").pk], reason="the bank is closed")
-    scheduling.put_aside(make_schedule("broken").pk, "no time zone\nis called Mars/Base")
     make_schedule("off", enabled=False)
     armed("over", ends_at=datetime(2020, 1, 1, tzinfo=UTC))
     overdue(armed("behind"))
+    setting_aside.put_aside(make_schedule("broken").pk, "no time zone\nis called Mars/Base")
     Schedule.objects.filter(name="new").update(stale=True)
     shown = jobschedule("list")
     for name, told in {
@@ -144,7 +144,7 @@ def test_failing_lists_what_somebody_should_look_at() -> None:
     )
     Tick.objects.filter(schedule__name="skips").update(outcome="skipped_late", job=None)
     overdue(Schedule.objects.get(name="behind"))
-    scheduling.put_aside(Schedule.objects.get(name="broken").pk, "why")
+    setting_aside.put_aside(Schedule.objects.get(name="broken").pk, "why")
     jobschedule("pause", "resting")
     assert listed("--failing") == ["behind", "broken", "dies", "skips"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_jobs.lifecycle import renewing, scheduling, steering
+from django_jobs.lifecycle import renewing, setting_aside, steering
 from django_jobs.metrics import snapshot
 from django_jobs.metrics.health import problem
 from django_jobs.metrics.snapshot import SchedulesSnapshot, Snapshot, take_snapshot
@@ -50,7 +50,7 @@ def test_each_schedule_is_counted_once() -> None:
     make_schedule("off", enabled=False)
     steering.pause([make_schedule("paused").pk])
     steering.pause([make_schedule("paused and off", enabled=False).pk])
-    scheduling.put_aside(make_schedule("broken").pk, "why")
+    setting_aside.put_aside(make_schedule("broken").pk, "why")
     counted = told()
     assert (counted.on, counted.paused, counted.put_aside, counted.disabled) == (2, 2, 1, 1)
 

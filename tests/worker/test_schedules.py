@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from django_jobs.domain.schedules import MOST_TOLD
 from django_jobs.lifecycle import steering
 from django_jobs.maintenance.scheduling import Scheduling
 from django_jobs.models import Job, Schedule, Tick, Worker
@@ -150,7 +151,7 @@ def test_what_was_missed_in_an_outage_is_made_up_for_as_each_schedule_says(
         assert list(asked.values_list("scheduled_for")) == due
     ticks = Tick.objects.filter(schedule=busy)
     assert fired(busy) - fired(busy, after=down_until) <= 1
-    assert ticks.filter(outcome="skipped_late").count() <= 100
+    assert ticks.filter(outcome="skipped_late").count() <= MOST_TOLD
     assert ticks.filter(outcome="suppressed").count() == 1
 
 
