@@ -118,7 +118,8 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         field = self.fields["queue"]
         default = _("%(queue)s, as the job type declares") % {"queue": chosen.queue}
         known = [(name, name) for name in names.values_list("name", flat=True)]
-        field.choices = [("", default), *known]  # type: ignore[attr-defined]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [("", default), *known]
         self._keep_choosable("queue", self.instance.queue)
 
     def _keep_choosable(self, name: str, current: str) -> None:
@@ -161,6 +162,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         return cleaned
 
     def _post_clean(self) -> None:
+        # Django's hook for what needs the instance; the stubs leave it out.
         super()._post_clean()  # type: ignore[misc]
         if self.errors or self.chosen is None:
             return

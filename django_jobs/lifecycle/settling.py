@@ -20,9 +20,9 @@ from .database import fetch
 # take the small partial index on running jobs, which under churn is full of dead entries: that
 # alone took 37,000 jobs/s to 14,000. A cancel asked for since the decision was made stops the
 # write, so that it is decided again with that in mind; a success stands either way.
-# Plain successes come as arrays: as JSON they took twice the time of the whole. The arrays stand in
-# subqueries because a planner that knows how long they are would read a table of some ten thousand
-# rows from end to end. By id, as everybody locks them.
+# Plain successes come as arrays: with all of them as JSON one process reached 18,700 jobs/s instead
+# of 23,400. The arrays stand in subqueries because a planner that knows how long they are would
+# read a table of some ten thousand rows from end to end. By id, as everybody locks them.
 SETTLE = """
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -189,6 +189,8 @@ def give_back(worker: int, held: Iterable[tuple[int, int]]) -> list[int]:
 
 def _decide(ending: Ending, now: float | None) -> Decision:
     job = ending.job
+    # A due time of infinity, written by hand, must not pass into the ledger, where Python could not
+    # read it: JSON cannot carry it either, so it is refused and salvaged.
     if ending.outcome == NO_RESULT and not job.failures and isfinite(job.available_at):
         return PLAIN_SUCCESS
     facts = job.facts(cancel_requested=ending.cancel_requested)

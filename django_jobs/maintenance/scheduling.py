@@ -27,7 +27,7 @@ BATCH = 500
 
 MOST_TICKS = 2_000
 """Ticks at which a transaction takes no further schedule on: what was missed in an outage comes in
-steps, and what is due on time comes between them."""
+steps, and each begins with what is on time."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
 """Seconds, where what is due is in somebody else's hands: another worker's, or an editor's."""
@@ -54,7 +54,7 @@ class Scheduling:
         if not self._retried:
             setting_aside.retry_put_aside(names)
             self._retried = True
-        horizon = scheduling.horizon(names)
+        horizon = scheduling.horizon()
         done = 0
         if horizon.waiting:
             with transaction.atomic(using=conf().database):
@@ -116,9 +116,9 @@ def _fire(schedules: Sequence[Schedule]) -> None:
     batch = _Batch()
     live = scheduling.live_jobs([one.pk for one in schedules if _asks_for_live_jobs(one)])
     ends = scheduling.last_ends(schedules)
-    for schedule in schedules:
+    for schedule in sorted(schedules, key=_due, reverse=True):
         if len(batch.ticks) >= MOST_TICKS:
-            break  # they are due still, and the next look begins with them
+            break  # the others stay due
         try:
             if not _dies(schedule, ends.get(schedule.pk, []), batch):
                 _decide(schedule, live.get(schedule.pk, []), batch)
@@ -127,6 +127,11 @@ def _fire(schedules: Sequence[Schedule]) -> None:
         except Exception as error:
             batch.broken[schedule.pk] = ErrorReport.of(error).summary
     batch.write()
+
+
+def _due(schedule: Schedule) -> datetime:
+    assert schedule.next_due_at is not None
+    return schedule.next_due_at
 
 
 def _asks_for_live_jobs(schedule: Schedule) -> bool:
@@ -165,18 +170,17 @@ def _dies(schedule: Schedule, ends: Sequence[str], batch: _Batch) -> bool:
     limit = schedule.pause_after_dead
     if not limit or list(ends) != ["dead"] * limit:
         return False
-    assert schedule.next_due_at is not None
     reason = f"its last {limit} jobs are dead" if limit > 1 else "its last job is dead"
     batch.dying[schedule.pk] = reason
-    batch.ticks.append(_not_fired(schedule, schedule.next_due_at, TickState.SUPPRESSED, reason))
+    batch.ticks.append(_not_fired(schedule, _due(schedule), TickState.SUPPRESSED, reason))
     return True
 
 
 def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch) -> None:
-    assert schedule.next_due_at is not None
+    first = _due(schedule)
     due = plan(
         schedule.rule,
-        schedule.next_due_at,
+        first,
         schedule.now,
         schedule.catch_up,
         schedule.catch_up_limit,
@@ -184,7 +188,7 @@ def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch)
     ticks = []
     if due.untold:
         reason = "the first of many that were missed and are not listed one by one"
-        ticks.append(_not_fired(schedule, schedule.next_due_at, TickState.SUPPRESSED, reason))
+        ticks.append(_not_fired(schedule, first, TickState.SUPPRESSED, reason))
     for moment in due.late:
         late = timedelta(seconds=round((schedule.now - moment).total_seconds()))
         ticks.append(_not_fired(schedule, moment, TickState.SKIPPED_LATE, f"seen {late} late"))

@@ -18,8 +18,8 @@ from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import CatchUp, Overlap, Rule
 from .queue import QUEUE_NAME
 
-WAIT = 86_400.0
-"""Seconds; the longest jitter."""
+LONGEST_JITTER = 86_400.0
+"""Seconds."""
 
 ARMED = models.Q(enabled=True, paused_at__isnull=True, error="")
 
@@ -44,6 +44,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
             list(rows.select_for_update().values("pk"))
             return super().delete()
 
+    # Django's own delete bears these; to mypy a function has no attributes.
     delete.alters_data = True  # type: ignore[attr-defined]
     delete.queryset_only = True  # type: ignore[attr-defined]
 
@@ -122,7 +123,7 @@ class Schedule(models.Model):
     jitter_seconds = models.FloatField(
         _("jitter"),
         default=0.0,
-        validators=[MinValueValidator(0.0), MaxValueValidator(WAIT)],
+        validators=[MinValueValidator(0.0), MaxValueValidator(LONGEST_JITTER)],
         help_text=_("Each job starts up to so many seconds late, so that not all start at once."),
     )
     dst = models.CharField(_("when the clock changes"), max_length=5, choices=Dst, default=Dst.ONCE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from django.db import connection, connections
@@ -88,8 +89,12 @@ def until(condition: Callable[[], Any], timeout: float = 300) -> None:
 def until_all_done() -> None:
     """Wait until every job has ended."""
     sql = "SELECT EXISTS (SELECT 1 FROM django_jobs_job WHERE status = %s)"
+
+    def is_over(status: str) -> bool:
+        return not fetch(sql, [status])[0][0]
+
     for status in ("scheduled", "ready", "running"):
-        until(lambda status=status: not fetch(sql, [status])[0][0])  # type: ignore[misc]
+        until(partial(is_over, status))
 
 
 def drained_per_second(count: int) -> float:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 
@@ -43,7 +44,7 @@ def beside_many_rows(times: int, scale: float) -> list[Figure]:
     for name, (rows, status) in cases.items():
         values, alone = repeat(
             times,
-            lambda rows=rows, status=status: beside(rows, status),  # type: ignore[misc]
+            partial(beside, rows, status),
             lambda: beside(0, "succeeded"),
         )
         title = f"drain of {count:,} beside {name}"

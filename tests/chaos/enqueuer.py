@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import django
@@ -34,7 +35,7 @@ def main(jobs: int, seed: int, seconds: float, file: Path) -> None:
     class Dropped(Exception):
         """The caller's own transaction failed."""
 
-    def persistently(keys: list[str], work: object) -> None:
+    def persistently(keys: list[str], work: Callable[[], object]) -> None:
         """Until it is known to have happened: the answer to a commit may be lost."""
         while True:
             try:
@@ -45,7 +46,7 @@ def main(jobs: int, seed: int, seconds: float, file: Path) -> None:
                 )
                 if len(known) < len(keys):
                     assert not known, "part of a batch"
-                    work()  # type: ignore[operator]
+                    work()
                 return
             except (DatabaseError, InterfaceError):
                 connection.close()

@@ -30,19 +30,21 @@ def skipped(schedule: Schedule, due: dt.datetime = NOON, reason: str = "so") -> 
     return NewTick(schedule=schedule.pk, due=due, outcome=state, reason=reason)
 
 
-def test_the_horizon_tells_the_next_due_time_of_these_job_types() -> None:
-    assert scheduling.horizon(["app.noop"]).next_due_in is None
+def test_the_horizon_tells_the_next_due_time_and_the_first_that_is_to_come() -> None:
+    assert scheduling.horizon().next_due_in is None
     due_schedule(-100, name="later")
     due_schedule(-50, name="sooner", job_type="app.add")
-    due_schedule(60, name="elsewhere", job_type="elsewhere.only")
     off = due_schedule(90, name="off")
     run_sql("UPDATE django_jobs_schedule SET enabled = false WHERE id = %s", [off.pk])
-    assert scheduling.horizon(["app.noop"]).next_due_in == pytest.approx(100, abs=10)
-    seen = scheduling.horizon(["app.noop", "app.add"])
-    assert seen.next_due_in == pytest.approx(50, abs=10)
+    seen = scheduling.horizon()
+    assert (seen.next_due_in, seen.behind_in) == pytest.approx((50, 50), abs=10)
     assert (seen.stale, seen.waiting) == (False, False)
     run_sql("UPDATE django_jobs_schedule SET stale = true WHERE id = %s", [off.pk])
-    assert scheduling.horizon([]).stale
+    assert scheduling.horizon().stale
+    due_schedule(60, name="due", job_type="elsewhere.only")
+    seen = scheduling.horizon()
+    assert seen.next_due_in == pytest.approx(-60, abs=10)
+    assert seen.behind_in == pytest.approx(50, abs=10)
 
 
 def test_a_tick_of_a_due_time_that_fired_stands() -> None:

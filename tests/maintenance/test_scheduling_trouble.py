@@ -271,3 +271,17 @@ def test_what_was_missed_by_many_is_written_in_steps(monkeypatch: pytest.MonkeyP
     assert Job.objects.count() == 3 * 21
     assert scheduling.look() == 0.0
     assert Job.objects.count() == 6 * 21
+
+
+def test_what_is_on_time_does_not_stand_behind_what_others_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "BATCH", 2)
+    monkeypatch.setattr(maintenance, "MOST_TICKS", 10)
+    for number in range(4):
+        overdue(20.5, name=str(number), catch_up="window", catch_up_limit=86_400, overlap="allow")
+    due_schedule(name="on time")
+    scheduling = Scheduling()
+    assert scheduling.look() == 0.0
+    assert outcomes(Schedule.objects.get(name="on time")) == ["fired ready"]
+    assert Job.objects.count() == 1 + 21

@@ -2,7 +2,9 @@
 
 B15, the two days a year on which the clock changes, is a matter of pure rules: see
 ``tests/domain/test_cron.py``. Here are broken rows, outages, many schedulers and edits; deaths are
-in ``test_schedules_survive.py``.
+in ``test_schedules_survive.py``. A jump of the clock is not injected, which would take a server
+with a clock of its own: rules see a jump ahead as they see an outage, and a jump back as a due time
+that is far away; no due time is fired twice, whatever the clock says, because its tick is there.
 """
 
 from __future__ import annotations
