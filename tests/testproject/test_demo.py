@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
@@ -22,10 +23,10 @@ from psycopg import sql
 
 from testproject.demo.running import MANAGE, free_port
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -39,8 +40,10 @@ def database() -> Iterator[str]:
     name = sql.Identifier(f"demo_{uuid.uuid4().hex[:12]}")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
-        yield urlsplit(url)._replace(path=f"/{name._obj[0]}").geturl()
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+        try:
+            yield urlsplit(url)._replace(path=f"/{name._obj[0]}").geturl()
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 class Demo:
@@ -82,10 +85,32 @@ class Demo:
         """Its processes, theirs included."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
+    def end(self) -> None:
+        """Kill what is left of it, and wait for it."""
+        try:
+            if self.process.poll() is None:
+                for process in stopped_tree(psutil.Process(self.process.pid)):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+        finally:
+            self.process.kill()  # nothing where it is known to have ended
+            self.process.communicate()
+
+
+def stopped_tree(root: psutil.Process) -> list[psutil.Process]:
+    """A process and its offspring, each stopped before its children are asked for, so that none is
+    started meanwhile. One that ends meanwhile is left out: jobs that run alone come and go."""
+    try:
+        root.suspend()
+        children = root.children()
+    except psutil.NoSuchProcess:
+        return []
+    return [root, *(one for child in children for one in stopped_tree(child))]
+
 
 @pytest.fixture
 def demo(database: str, tree: Path) -> Iterator[Callable[..., Demo]]:
-    """Starts demos, and ends those that a failed test left."""
+    """Starts demos, and ends those that a test left running."""
     started: list[Demo] = []
 
     def start(*arguments: str) -> Demo:
@@ -93,12 +118,9 @@ def demo(database: str, tree: Path) -> Iterator[Callable[..., Demo]]:
         return started[-1]
 
     yield start
-    for one in started:
-        if one.process.poll() is None:
-            left = [*one.children(), psutil.Process(one.process.pid)]
-            for process in left:
-                process.kill()
-        one.process.communicate()
+    with contextlib.ExitStack() as ending:
+        for one in started:
+            ending.callback(one.end)  # each, also where one of them fails
 
 
 def address_of(demo: Demo) -> tuple[str, int]:
@@ -108,7 +130,7 @@ def address_of(demo: Demo) -> tuple[str, int]:
 
 
 def status_of(address: tuple[str, int], path: str) -> int:
-    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection = http.client.HTTPConnection(*address, timeout=60)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -117,8 +139,14 @@ def status_of(address: tuple[str, int], path: str) -> int:
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
+    wait_until(lambda: not any(is_alive(one) for one in processes))
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_once_does_all_the_work_and_finds_it_right_also_when_repeated(
@@ -164,7 +192,8 @@ def test_a_second_ctrl_c_does_not_leave_processes_behind(demo: Callable[..., Dem
     processes = run.children()
     os.killpg(run.process.pid, signal.SIGINT)
     run.read_until("Stopping")
-    os.killpg(run.process.pid, signal.SIGINT)
+    with contextlib.suppress(ProcessLookupError):  # it was faster than this process
+        os.killpg(run.process.pid, signal.SIGINT)
     run.rest()
     assert run.process.returncode == 0
     assert_gone(processes)
@@ -196,20 +225,19 @@ def test_the_login_that_is_printed_opens_the_admin(demo: Callable[..., Demo]) ->
     password = re.search(r"Password  (\S+)", run.output)
     assert password
     cookies = log_in(host, port, "demo", password[1])
-    connection = http.client.HTTPConnection(host, port, timeout=10)
     pages = re.findall(rf"http://{host}:{port}(/admin/\S+)", run.output)
     assert pages
-    for page in pages:
-        connection.request("GET", page, headers={"Cookie": cookies})
-        response = connection.getresponse()
-        response.read()
-        assert (page, response.status) == (page, 200)
-    connection.close()
+    with contextlib.closing(http.client.HTTPConnection(host, port, timeout=60)) as connection:
+        for page in pages:
+            connection.request("GET", page, headers={"Cookie": cookies})
+            response = connection.getresponse()
+            response.read()
+            assert (page, response.status) == (page, 200)
 
 
 def log_in(host: str, port: int, username: str, password: str) -> str:
     """Log in as a browser does; return the cookies."""
-    connection = http.client.HTTPConnection(host, port, timeout=10)
+    connection = http.client.HTTPConnection(host, port, timeout=60)
     try:
         connection.request("GET", "/admin/login/")
         response = connection.getresponse()
