@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         QueueFull,
         Retry,
         Snooze,
+        TimeLimitExceeded,
         UnknownJobType,
         UnknownQueue,
     )
@@ -48,6 +49,7 @@ __all__ = [
     "RunContext",
     "RunOutcome",
     "Snooze",
+    "TimeLimitExceeded",
     "UnknownJobType",
     "UnknownQueue",
     "cancel",

@@ -20,16 +20,26 @@ from .exceptions import PayloadError
 from .job_types import DEFAULT_MAX_CRASHES, Delivery, JobType
 from .lifecycle import operating
 from .models import Job
+from .upgrading import Upgrade
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
-    *("retry_on", "discard_on", "isolated", "delivery", "schedulable"),
+    *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
+    *("delivery", "schedulable", "version", "upgrades", "aliases"),
 )
 
-__all__ = ["JobType", "cancel", "enqueue", "enqueue_many", "job", "replay_problem"]
+__all__ = [
+    "JobType",
+    "cancel",
+    "enqueue",
+    "enqueue_many",
+    "job",
+    "payload_problem",
+    "replay_problem",
+]
 
 
 @overload
@@ -44,12 +54,18 @@ def job(
     max_crashes: int = DEFAULT_MAX_CRASHES,
     backoff: Backoff | None = None,
     timeout: float | None = None,
+    silence_timeout: float | None = None,
+    max_rss: int | None = None,
     max_age: float | timedelta | None = None,
     retry_on: Iterable[type[BaseException]] | type[BaseException] = (),
     discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    error_budgets: Mapping[type[BaseException], int] | None = None,
     isolated: bool = False,
     delivery: Delivery = "at_least_once",
     schedulable: bool = False,
+    version: int = 1,
+    upgrades: Mapping[int, Upgrade] | None = None,
+    aliases: Iterable[str] = (),
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
 def job(
     function: Callable[..., Any] | None = None,
@@ -59,6 +75,9 @@ def job(
     max_age: float | timedelta | None = None,
     retry_on: Iterable[type[BaseException]] | type[BaseException] = (),
     discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    error_budgets: Mapping[type[BaseException], int] | None = None,
+    upgrades: Mapping[int, Upgrade] | None = None,
+    aliases: Iterable[str] = (),
     **options: Any,
 ) -> Any:
     """Declare a function as the handler of a job type.
@@ -66,10 +85,16 @@ def job(
     ``name`` defaults to ``<app_label>.<function>``. ``retry_on``: if given, only these exceptions
     are retried. ``discard_on``: these go straight to the dead letters. ``max_age`` (seconds or a
     timedelta): an attempt that would begin later than that after the enqueue is not made.
-    ``timeout``: seconds an attempt may take before its process is killed. ``isolated``: each
-    attempt runs alone in a child process. ``delivery="exactly_once"``: the handler's writes to the
-    jobs' database and the job's success commit in one transaction. ``schedulable``: schedules that
-    are made in the admin may name it.
+    ``error_budgets``: how many failures a job may have by one with that class of error.
+    ``timeout``: seconds an attempt may take; then :class:`TimeLimitExceeded` is raised in it where
+    that can be done, and its process is killed a second later. ``silence_timeout``: seconds that it
+    may go on without a report of progress. ``isolated``: each attempt runs alone in a child
+    process. ``max_rss``: megabytes that this child may hold; implies ``isolated``.
+    ``delivery="at_most_once"``: an attempt that failed or was lost is never made again.
+    ``delivery="exactly_once"``: the handler's writes to the jobs' database and the job's success
+    commit in one transaction. ``schedulable``: schedules that are made in the admin may name it.
+    ``version``: of the payload; ``upgrades`` takes one of an older version to the next, by the
+    older's number. ``aliases``: names that it had before; their jobs are run by it.
 
     Raises ``TypeError`` or ``ValueError`` at import for a handler or option that cannot work.
     """
@@ -87,6 +112,9 @@ def job(
             max_age=max_age.total_seconds() if isinstance(max_age, timedelta) else max_age,
             retry_on=exception_classes(retry_on, "retry_on", where),
             discard_on=exception_classes(discard_on, "discard_on", where),
+            error_budgets=dict(error_budgets or {}),
+            upgrades=dict(upgrades or {}),
+            aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
             **options,
         )
         check_declaration(declared)
@@ -134,18 +162,27 @@ def cancel(job_id: int) -> bool:
 
 def replay_problem(job: Job) -> str | None:
     """Why ``job`` could not run with today's code, or None: what a replay is checked with."""
-    known = registry.find(job.job_type)
-    if known is None:
-        return f"no handler is registered for {job.job_type!r}"
     try:
         payload = job.payload
     except (ValueError, RecursionError) as error:  # a row that was not written by enqueue
         return f"its payload cannot be read ({type(error).__name__})"
+    return payload_problem(job.job_type, job.payload_version, payload)
+
+
+def payload_problem(job_type: str, version: int, payload: Any) -> str | None:
+    """Why today's code could not run a job with this stored payload, or None."""
+    known = registry.find(job_type)
+    if known is None:
+        return f"no handler is registered for {job_type!r}"
     if not isinstance(payload, dict):
         return "its payload is not a dict of arguments"
     try:
-        known.bind(**payload)
+        upgraded = known.upgraded(payload, version)
     except PayloadError as error:
+        return f"its payload cannot be read: {error}"
+    try:
+        known.bind(**upgraded)
+    except (PayloadError, TypeError) as error:  # TypeError: an upgrade may give keys of any kind
         return str(error)
     return None
 

@@ -18,7 +18,7 @@ class JobsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks, registry, schedule_checks  # noqa: F401 — imports register checks
+        from . import checks, delivery_checks, registry, schedule_checks  # noqa: F401 — register checks
 
         registry.autodiscover()
         post_migrate.connect(seed_queues, sender=self, dispatch_uid="django_jobs.seed_queues")

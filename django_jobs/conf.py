@@ -57,6 +57,10 @@ class Conf:
         default_factory=lambda: {"succeeded": "7d", "cancelled": "7d", "dead": None}
     )
     redact_keys: tuple[str, ...] = DEFAULT_REDACT_KEYS
+    cancel_grace_seconds: float = 5.0
+    quarantine: Mapping[str, float | None] = field(
+        default_factory=lambda: {"crashes": 10, "seconds": 600}
+    )
     code_version: str = ""
     schedules: bool = True
 
@@ -83,6 +87,8 @@ def conf() -> Conf:
     given = {key.lower(): value for key, value in raw().items() if key in KEYS}
     if "retention" in given:
         given["retention"] = {**Conf().retention, **given["retention"]}
+    if "quarantine" in given:
+        given["quarantine"] = {**Conf().quarantine, **given["quarantine"]}
     if "redact_keys" in given:
         given["redact_keys"] = tuple(given["redact_keys"])
     return Conf(**given)

@@ -92,9 +92,10 @@ def check_declaration(declared: JobType[..., Any]) -> None:
     """Raise ``TypeError``, ``ValueError`` or :class:`EnqueueError` for options of ``@job`` that
     cannot work."""
     where = f"@job {declared.name}"
-    if declared.delivery not in ("at_least_once", "exactly_once"):
+    if declared.delivery not in ("at_least_once", "at_most_once", "exactly_once"):
         raise ValueError(
-            f"{where}: delivery is 'at_least_once' or 'exactly_once', not {declared.delivery!r}"
+            f"{where}: delivery is 'at_least_once', 'at_most_once' or 'exactly_once', "
+            f"not {declared.delivery!r}"
         )
     if declared.delivery == "exactly_once" and declared.is_async:
         raise ValueError(
@@ -108,7 +109,11 @@ def check_declaration(declared: JobType[..., Any]) -> None:
         given = getattr(declared, option)
         if not isinstance(given, bool):
             raise TypeError(f"{where}: {option} is True or False, not {given!r}")
-    for option, longest in (("timeout", LONGEST_TIMEOUT), ("max_age", LONGEST_AGE)):
+    for option, longest in (
+        ("timeout", LONGEST_TIMEOUT),
+        ("silence_timeout", LONGEST_TIMEOUT),
+        ("max_age", LONGEST_AGE),
+    ):
         seconds = getattr(declared, option)
         if seconds is not None and not 0 < _number(seconds) <= longest:
             wrong = ValueError if isinstance(seconds, int | float | Decimal) else TypeError
@@ -116,7 +121,51 @@ def check_declaration(declared: JobType[..., Any]) -> None:
                 f"{where}: {option} is a positive number of seconds, at most {longest:,.0f} "
                 f"({longest / 86_400:,.0f} days), not {seconds!r}"
             )
+    if declared.max_rss is not None and not (_is_whole(declared.max_rss) and declared.max_rss > 0):
+        raise ValueError(
+            f"{where}: max_rss is a whole number of megabytes, not {declared.max_rss!r}"
+        )
+    _check_budgets(declared, where)
+    _check_versions(declared, where)
+    _check_aliases(declared, where)
     check_options(declared, where)
+
+
+def _check_budgets(declared: JobType[..., Any], where: str) -> None:
+    for kind, budget in declared.error_budgets.items():
+        exception_classes(kind, "error_budgets", where)
+        if not (_is_whole(budget) and budget >= 1):
+            raise ValueError(
+                f"{where}: the budget of {kind.__name__} is a whole number of failures and at "
+                f"least 1, not {budget!r}"
+            )
+
+
+def _check_aliases(declared: JobType[..., Any], where: str) -> None:
+    for alias in declared.aliases:
+        if not isinstance(alias, str):
+            raise TypeError(f"{where}: an alias is the text of a name, not {alias!r}")
+        if not 1 <= len(alias) <= LONGEST_NAME:
+            raise ValueError(
+                f"{where}: an alias is a name, and a name is text of 1 to {LONGEST_NAME} characters"
+            )
+        if alias == declared.name:
+            raise ValueError(f"{where}: an alias is a name that it had before, not {alias!r}")
+
+
+def _check_versions(declared: JobType[..., Any], where: str) -> None:
+    version, upgrades = declared.version, declared.upgrades
+    if not (_is_whole(version) and 1 <= version < 2**15):
+        raise ValueError(f"{where}: version is a whole number and at least 1, not {version!r}")
+    known = range(min(upgrades, default=version), version)
+    if list(known) != sorted(upgrades):
+        raise ValueError(
+            f"{where}: upgrades has a function for each version from the oldest that is read to "
+            f"{version - 1}, by its number, not {sorted(upgrades)}"
+        )
+    for old, upgrade in upgrades.items():
+        if not callable(upgrade):
+            raise TypeError(f"{where}: upgrades[{old}] is a function, not {upgrade!r}")
 
 
 def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:

@@ -8,6 +8,7 @@ JobsError
 │   └── QueueFull
 ├── OperationRefused        an operator's verb was not carried out
 ├── LeaseLost               the attempt is no longer this worker's
+├── TimeLimitExceeded       raised in a handler whose time is over
 └── Fate                    raised by a handler to choose what becomes of its job
     ├── Retry
     ├── Snooze
@@ -56,6 +57,11 @@ class OperationRefused(JobsError):
 class LeaseLost(JobsError):
     """The attempt no longer belongs to this worker: its lease ran out and the job was taken from
     it. Whatever was written in the same transaction is rolled back."""
+
+
+class TimeLimitExceeded(JobsError):
+    """The attempt's time-out is over. Raised in the handler, which has a second to clean up before
+    its process is killed; the attempt has timed out whatever it does then."""
 
 
 class Fate(JobsError):

@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 
+from . import upgrading
 from .conf import conf
 from .declarations import check_key, check_options, given_arguments
 from .domain.backoff import Backoff
@@ -19,11 +20,13 @@ from .exceptions import EnqueueError, PayloadError, QueueFull, UnknownQueue
 from .lifecycle import enqueueing
 from .models import Job, Queue
 from .signals import job_enqueued
+from .upgrading import Upgrade
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Delivery = Literal["at_least_once", "exactly_once"]
+Delivery = Literal["at_least_once", "at_most_once", "exactly_once"]
+
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_MAX_CRASHES = 3
 
@@ -32,7 +35,8 @@ DEFAULT_MAX_CRASHES = 3
 class JobType(Generic[P, R]):
     """A handler and how its jobs are run. Made by :func:`job`; calling it calls the handler.
 
-    Times are seconds. None means: what the queue says, else the default.
+    Times are seconds, ``max_rss`` is in megabytes. None means: what the queue says, else the
+    default.
     """
 
     name: str
@@ -44,12 +48,18 @@ class JobType(Generic[P, R]):
     max_crashes: int = DEFAULT_MAX_CRASHES
     backoff: Backoff | None = None
     timeout: float | None = None
+    silence_timeout: float | None = None
+    max_rss: int | None = None
     max_age: float | None = None
     retry_on: tuple[type[BaseException], ...] = ()
     discard_on: tuple[type[BaseException], ...] = ()
+    error_budgets: Mapping[type[BaseException], int] = field(default_factory=dict)
     isolated: bool = False
     delivery: Delivery = "at_least_once"
     schedulable: bool = False
+    version: int = 1
+    upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
     run_at: datetime | None = None
     delay: float = 0.0
     idempotency_key: str | None = None
@@ -170,6 +180,14 @@ class JobType(Generic[P, R]):
         if not (self._needs <= payload.keys() and payload.keys() <= self._takes):
             self.bind(**payload)
 
+    def upgraded(self, payload: Any, version: int) -> dict[str, Any]:
+        """A stored payload as today's handler takes it, step by step from the version it has.
+
+        ``payload`` stays as it is. Raises :class:`PayloadError` for one that is no dict, is newer
+        than the handler, or whose upgrade is missing, raises or gives no dict.
+        """
+        return upgrading.upgraded(payload, version, self.version, self.upgrades)
+
     def insert(self, payload: dict[str, Any]) -> Job:
         """Write one job with a payload that :meth:`bind` gave."""
         text = self.encoded(payload, "payload")
@@ -209,6 +227,8 @@ class JobType(Generic[P, R]):
             max_crashes=self.max_crashes,
             backoff=None if backoff is None else json.dumps(backoff),
             timeout=self.timeout or queue.timeout,
+            at_most_once=self.delivery == "at_most_once",
+            payload_version=self.version,
             max_age=self.max_age,
             headers=headers_text,
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any
+import select
+from typing import Any, TextIO
 
 from .domain.states import JobState, RunState
 from .signals import attempt_failed, job_dead, job_finished, worker_event
@@ -17,6 +18,34 @@ PLAIN = re.compile(r"[\w.,:;/@+*#()\[\]<>!?%&|~^$-]+")
 
 TROUBLE = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
 KEYWORDS = ("job_id", "queue", "attempt", "status", "outcome", "seconds", "error")
+
+
+class PatientHandler(logging.StreamHandler[TextIO]):
+    """Leaves lines out while nobody reads its pipe, and tells how many when somebody does: to wait
+    for a reader would stop the heartbeat, and with it the worker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left_out = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._has_room():
+            self._left_out += 1
+            return
+        if self._left_out:
+            told, self._left_out = f"event=log_lines_left_out lines={self._left_out}", 0
+            told_record = logging.LogRecord(record.name, logging.WARNING, "", 0, told, None, None)
+            super().emit(told_record)
+        super().emit(record)
+
+    def _has_room(self) -> bool:
+        """Whether a line can be written without waiting."""
+        try:
+            poll = select.poll()
+            poll.register(self.stream.fileno(), select.POLLOUT)
+            return bool(poll.poll(0))
+        except (AttributeError, OSError, ValueError):  # no descriptor, or closed
+            return True
 
 
 def connect(level: int | None = None) -> None:
@@ -35,7 +64,7 @@ def connect(level: int | None = None) -> None:
 def to_stderr(level: int) -> None:
     """Give the logger ``django_jobs`` a stream, where the project's LOGGING says nothing of it."""
     if not logger.hasHandlers():
-        handler = logging.StreamHandler()
+        handler = PatientHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(level)

@@ -13,34 +13,45 @@ if TYPE_CHECKING:
     from .job_types import JobType
 
 _job_types: dict[str, JobType[..., Any]] = {}
+_aliases: dict[str, JobType[..., Any]] = {}
 _clashes: list[tuple[str, str, str]] = []
 _schedules: dict[str, dict[str, Any]] = {}
 _schedule_clashes: set[str] = set()
 
 
 def register(job_type: JobType[..., Any]) -> None:
-    """Make a job type known. The first one of a name keeps it; a system check reports the clash."""
-    known = _job_types.get(job_type.name)
+    """Make a job type known, by its name and its aliases. The first one of a name keeps it; a
+    system check reports the clash."""
+    known = find(job_type.name)
     if known is not None and known.place != job_type.place:
         _clashes.append((job_type.name, known.place, job_type.place))
         return
+    _drop_aliases(job_type.name)  # of the same, imported before
     _job_types[job_type.name] = job_type
+    for alias in job_type.aliases:
+        known = find(alias)
+        if known is not None and known is not job_type:
+            _clashes.append((alias, known.place, job_type.place))
+        else:
+            _aliases[alias] = job_type
 
 
 def unregister(name: str) -> None:
     """Forget a job type, as a test does that registered one."""
-    _job_types.pop(name, None)
-    _clashes[:] = [clash for clash in _clashes if clash[0] != name]
+    _drop_aliases(name)
+    gone = _job_types.pop(name, None)
+    forgotten = {name, *(gone.aliases if gone is not None else ())}
+    _clashes[:] = [clash for clash in _clashes if clash[0] not in forgotten]
 
 
 def find(name: str) -> JobType[..., Any] | None:
-    """The job type of that name, or None."""
-    return _job_types.get(name)
+    """The job type that has that name, or had it before; or None."""
+    return _job_types.get(name) or _aliases.get(name)
 
 
 def get(name: str) -> JobType[..., Any]:
-    """The job type of that name. Raises :class:`UnknownJobType`, which lists the known ones."""
-    known = _job_types.get(name)
+    """As :func:`find`. Raises :class:`UnknownJobType`, which lists the known ones."""
+    known = find(name)
     if known is None:
         raise UnknownJobType(
             f"no job type is named {name!r}; known are: {', '.join(names()) or 'none'}"
@@ -49,12 +60,27 @@ def get(name: str) -> JobType[..., Any]:
 
 
 def names() -> list[str]:
-    """The names of all known job types, sorted."""
+    """The names of all known job types, sorted; without aliases."""
     return sorted(_job_types)
 
 
+def versions() -> dict[str, int]:
+    """Every name that a row may bear to be run here, aliases too, and the newest version of its
+    payload that is read here."""
+    known = {**_aliases, **_job_types}
+    return {name: known[name].version for name in sorted(known)}
+
+
+def family(name: str) -> list[str]:
+    """All names of the job type that has this one, its present name first; of an unknown one this
+    name alone."""
+    known = find(name)
+    return [name] if known is None else list(dict.fromkeys((known.name, *known.aliases)))
+
+
 def clashes() -> list[tuple[str, str, str]]:
-    """(name, place of the first, place of the second) for names that were declared twice."""
+    """(name, place of the first, place of the second) for names that were declared twice, as a
+    name or as an alias."""
     return list(_clashes)
 
 
@@ -84,6 +110,11 @@ def schedule_clashes() -> list[str]:
 def autodiscover() -> None:
     """Import ``jobs.py`` of every installed app."""
     autodiscover_modules("jobs")
+
+
+def _drop_aliases(name: str) -> None:
+    for alias in [alias for alias, job_type in _aliases.items() if job_type.name == name]:
+        del _aliases[alias]
 
 
 def default_name(module: str, function: str) -> str:

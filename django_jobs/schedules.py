@@ -135,8 +135,12 @@ class Requests:
         job_type = registry.get(schedule.job_type)
         if not isinstance(schedule.payload, dict):
             raise PayloadError(f"{schedule.job_type}: the payload is not a dict of arguments")
-        job_type.check_payload(schedule.payload)
-        payload = job_type.encoded(schedule.payload, "payload")
+        try:
+            arguments = job_type.upgraded(schedule.payload, schedule.payload_version)
+        except PayloadError as error:
+            raise PayloadError(f"{schedule.job_type}: the payload: {error}") from None
+        job_type.check_payload(arguments)
+        payload = job_type.encoded(arguments, "payload")
         options = schedule.job_type, schedule.queue, schedule.priority
         if options not in self._known:
             chosen = job_type.using(queue=schedule.queue or None, priority=schedule.priority)
@@ -163,10 +167,15 @@ def synchronise(alias: str) -> None:
     is disabled and keeps its history, if its job type is of an app of this project. Several may do
     it at once.
     """
-    if Schedule._meta.db_table not in connections[alias].introspection.table_names():
-        return  # migrated back to before there were any
+    if not _has_todays_columns(alias):
+        return  # migrated back to before there were any, or to before a column was added
     declared = registry.schedules()
     with transaction.atomic(using=alias):
+        for name, fields in declared.items():
+            # Of today, whatever the row says: who declares a schedule declares its handler.
+            job_type = registry.find(fields["job_type"])
+            version = 1 if job_type is None else job_type.version
+            declared[name] = {**fields, "payload_version": version}
         new = [
             Schedule(name=name, declared=True, **fields)
             for name, fields in sorted(declared.items())
@@ -176,6 +185,16 @@ def synchronise(alias: str) -> None:
         for row in rows.select_for_update(no_key=True).order_by("id"):
             _take_over(row, declared.get(row.name), alias)
         changed()
+
+
+def _has_todays_columns(alias: str) -> bool:
+    with connections[alias].cursor() as cursor:
+        introspection = connections[alias].introspection
+        table = Schedule._meta.db_table
+        if table not in introspection.table_names(cursor):
+            return False
+        there = {column.name for column in introspection.get_table_description(cursor, table)}
+    return there >= {field.column for field in Schedule._meta.concrete_fields}
 
 
 def _take_over(row: Schedule, fields: Mapping[str, Any] | None, alias: str) -> None:

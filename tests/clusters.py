@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -29,17 +30,26 @@ class Cluster:
         self._server: Any = None
 
     def __enter__(self) -> Self:
-        self.start()
-        subprocess.run(
-            [sys.executable, "-m", "django", "migrate", "-v0", "--run-syncdb", "--skip-checks"],
-            check=True,
-            env=self.environment,
-        )
+        with contextlib.ExitStack() as undo:
+            undo.push(self)  # or a cluster whose tables cannot be made would run on for ever
+            self.start()
+            # As in tests/settings.py: nothing here has to outlive a power failure, and the disk of
+            # a shared machine may stall for seconds. A server that is killed loses nothing by it.
+            self.execute("ALTER SYSTEM SET fsync = off")
+            self.execute("SELECT pg_reload_conf()")
+            subprocess.run(
+                [sys.executable, "-m", "django", "migrate", "-v0", "--run-syncdb", "--skip-checks"],
+                check=True,
+                env=self.environment,
+            )
+            undo.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        embedded.stop(self.directory)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        try:
+            embedded.stop(self.directory)
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -53,6 +63,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start it, also after a stop."""
+        embedded.PATIENCE = 60.0  # a machine that others use may stand still for seconds
         self._server = embedded.start(self.directory, cleanup_mode=None)
         self.url = self._server.get_uri()
 
@@ -60,7 +71,7 @@ class Cluster:
         """Stop it and wait until it is gone."""
         process = self._server.get_postmaster_info().process
         os.kill(process.pid, how)
-        process.wait(20)
+        process.wait(60)
 
     def execute(self, sql: str) -> None:
         """Run a statement that returns nothing."""

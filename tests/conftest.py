@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from hypothesis import HealthCheck, settings
 
 from django_jobs import registry
 from django_jobs.lifecycle import waking
 from django_jobs.models import Queue
+
+# How long an example takes is the machine's business, which may stand still for seconds.
+settings.register_profile(
+    "patient",
+    settings.get_profile(settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("patient")
+
+
+TESTS = Path(__file__).resolve().parent
+SLOW = (
+    *("faults/", "soak/", "test_soak.py", "test_migrations_under_load.py"),
+    *("worker/test_recovery.py", "worker/test_memory.py", "worker/test_time_limits.py"),
+    *("worker/test_limits.py", "test_benchmarks.py"),
+)
+"""What takes minutes, and depends on the version of Django less than all else."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.relative_to(TESTS).as_posix()
+        if path.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_configure() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +38,7 @@ def boot_worker(name: str = "test", *, lease: float = 30.0, threads: int = 1) ->
             pid=4711,
             queues=["default"],
             threads=threads,
-            job_types=registry.names(),
+            job_types=list(registry.versions()),
             lease=lease,
         )
     )
@@ -47,7 +48,7 @@ def claim_ready(
     worker: int, queue: str = "default", limit: int = 100, **options: Any
 ) -> list[HeldJob]:
     """Claim for ``worker`` what is ready in the queue."""
-    options.setdefault("job_types", registry.names())
+    options.setdefault("job_types", registry.versions())
     return claim(queue, worker=worker, limit=limit, **options)
 
 
@@ -146,7 +147,7 @@ def in_threads(count: int, function: Callable[[int], T]) -> list[T]:
     def body(number: int) -> None:
         try:
             connection.ensure_connection()
-            barrier.wait(30)
+            barrier.wait(60)
             results[number] = function(number)
         except BaseException as error:
             errors.append(error)
@@ -158,9 +159,10 @@ def in_threads(count: int, function: Callable[[int], T]) -> list[T]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(100)
     if errors:
         raise errors[0]
+    assert not any(thread.is_alive() for thread in threads), "a thread does not come to an end"
     return [results[number] for number in range(count)]
 
 
@@ -176,15 +178,30 @@ def another_connection() -> Iterator[Any]:
 
 @contextmanager
 def listening() -> Iterator[Callable[[], list[str]]]:
-    """Another session that listens; calling what it gives tells what came in a quarter second.
+    """Another session that listens; calling what it gives tells what came since the last call.
 
-    The throttle forgets what was sent before, which would swallow what is to be heard.
+    Notifications come in the order of their commits, so one of its own, sent last, says that there
+    are no more, however long the server takes. The throttle forgets what was sent before, which
+    would swallow what is to be heard.
     """
+    came: list[str] = []
+    numbers = itertools.count()
     with another_connection() as other:
         other.ensure_connection()
+        other.connection.add_notify_handler(lambda note: came.append(note.payload))
         other.connection.execute("LISTEN django_jobs")
         waking._last_sent.clear()
-        yield lambda: [note.payload for note in other.connection.notifies(timeout=0.25)]
+
+        def told() -> list[str]:
+            last = f":last:{next(numbers)}"
+            other.connection.execute("SELECT pg_notify('django_jobs', %s)", [last])
+            while last not in came:
+                other.connection.execute("SELECT 1")
+            found = came[: came.index(last)]
+            came.clear()
+            return found
+
+        yield told
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import psycopg
@@ -9,6 +10,7 @@ import psycopg
 if "DATABASE_URL" not in os.environ:
     from testproject import embedded
 
+    embedded.PATIENCE = 60.0  # a machine that others use may stand still for seconds
     # tox runs its environments side by side: a cluster for each.
     cluster = f"tests-{os.environ.get('TOX_ENV_NAME', 'local')}"
     os.environ["DATABASE_URL"] = embedded.start(embedded.data_directory(cluster)).get_uri()
@@ -47,3 +49,6 @@ DJANGO_JOBS = {
         "bulk": {"max_attempts": 2, "timeout": 60},
     },
 }
+
+# What the worker processes of one test are to do otherwise, as JSON.
+DJANGO_JOBS |= json.loads(os.environ.get("TEST_DJANGO_JOBS", "{}"))

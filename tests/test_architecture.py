@@ -25,6 +25,7 @@ FLOORS: dict[str, int] = {
     "declarations": 4,
     "job_types": 4,
     "schedules": 4,
+    "upgrading": 4,
     "workflows": 4,
     "worker": 5,
     "maintenance": 5,
@@ -34,6 +35,8 @@ FLOORS: dict[str, int] = {
     "backend": 6,
     "testing": 6,
     "checks": 6,
+    "delivery_checks": 6,
+    "setting_rules": 6,
     "schedule_checks": 6,
     "apps": 6,
     "logs": 6,
@@ -42,13 +45,19 @@ FLOORS: dict[str, int] = {
 Django's."""
 
 ROOMS = {"api": "desk", "declarations": "desk", "job_types": "desk", "schedules": "desk"} | {
+    "upgrading": "desk",
     "checks": "checks",
+    "delivery_checks": "checks",
     "schedule_checks": "checks",
+    "setting_rules": "checks",
 }
 """Modules that share a room without a folder: declaring a job type and asking for a job."""
 
 MAY_IMPORT_ITS_NEIGHBOUR = {("registry", "exceptions"): "an unknown name is one of its exceptions"}
 """Rooms of one floor do not know one another, but for these, and why."""
+
+
+MAY_READ_THE_ENVIRONMENT = {"management.commands.jobworker": "faults on purpose, for drills"}
 
 
 def modules() -> list[Path]:
@@ -165,7 +174,8 @@ def test_the_ground_floor_needs_the_standard_library_only(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_no_module_reads_the_environment_or_the_demos_packages(name: str) -> None:
     assert not imports(NAMES[name])[1] & {"environ", "testproject", "tests"}
-    assert "os.environ" not in NAMES[name].read_text()
+    if name not in MAY_READ_THE_ENVIRONMENT:
+        assert "os.environ" not in NAMES[name].read_text()
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

@@ -8,12 +8,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.timeout(300)
+
 NAME = (
     f"smoke_{os.environ.get('TOX_ENV_NAME', 'local')}_{os.environ.get('PYTEST_XDIST_WORKER', '')}"
 )
@@ -37,22 +40,32 @@ def benchmark(*arguments: object) -> subprocess.CompletedProcess[str]:
         text=True,
         start_new_session=True,
     )
-    try:
-        output, errors = process.communicate(timeout=100)
-        assert in_session(process.pid) == []
-    finally:
-        for left in in_session(process.pid):
-            os.kill(left, signal.SIGKILL)
+    with contextlib.ExitStack() as ending:
+        ending.callback(process.communicate)  # or its pipes are open still in another test
+        ending.callback(kill_session, process.pid)
+        output, errors = process.communicate(timeout=250)
+        deadline = time.monotonic() + 60  # what was told to end may need a moment
+        while left := in_session(process.pid):
+            assert time.monotonic() < deadline, f"it left {left}"
+            time.sleep(0.05)
+        ending.pop_all()
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 def in_session(session: int) -> list[int]:
+    """The processes of it that still run. What has ended and is not waited for yet does not."""
     found = []
     for pid in psutil.pids():
-        with contextlib.suppress(OSError):  # it has gone
-            if os.getsid(pid) == session:
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):  # it has gone
+            if os.getsid(pid) == session and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
                 found.append(pid)
     return found
+
+
+def kill_session(session: int) -> None:
+    for left in in_session(session):
+        with contextlib.suppress(ProcessLookupError):  # it has gone
+            os.kill(left, signal.SIGKILL)
 
 
 def test_every_figure_stands_beside_its_raw_partner_and_can_be_compared(tmp_path: Path) -> None:

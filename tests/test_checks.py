@@ -87,7 +87,7 @@ def test_an_unknown_key_is_told_with_the_one_that_was_meant(
 def test_a_key_like_no_other_is_told_with_all_that_are_known(settings: Settings) -> None:
     message = only(found(settings, BROKER_URL="redis://"))
     assert "Did you mean" not in str(message.hint)
-    assert "Known are: CODE_VERSION, DATABASE," in str(message.hint)
+    assert "Known are: CANCEL_GRACE_SECONDS, CODE_VERSION, DATABASE," in str(message.hint)
 
 
 def test_an_unknown_option_of_a_queue_is_told(settings: Settings) -> None:
@@ -120,6 +120,16 @@ def test_two_handlers_of_one_name_are_told_with_both_places(settings: Settings) 
     assert "one" in message.msg
     assert "other" in message.msg
     assert found(settings) == []
+
+
+def test_an_alias_that_another_handler_has_is_told(settings: Settings) -> None:
+    def handler() -> None: ...
+
+    with declared(handler, name="app.greedy", aliases=["app.noop"]):
+        message = only(found(settings))
+    assert ids([message]) == ["E005"]
+    assert "'app.noop' is declared twice" in message.msg
+    assert "or drop the alias" in str(message.hint)
 
 
 def test_a_queue_of_a_handler_that_is_not_configured_is_a_warning(settings: Settings) -> None:
@@ -186,6 +196,11 @@ BAD_VALUES: dict[str, list[Any]] = {
     "MAX_RESULT_BYTES": [0, None],
     "CODE_VERSION": [None, 12, "v" * 101],
     "RETENTION": [None, "7d", {"succeeded": "a week"}, {"ready": "7d"}, {"dead": -1}],
+    "CANCEL_GRACE_SECONDS": [-1, None, "5", True, float("nan"), float("inf")],
+    "QUARANTINE": [
+        *(None, 10, {"crash": 3}, {"crashes": 0}, {"crashes": True}, {"crashes": 2.5}),
+        *({"seconds": 0}, {"seconds": None}, {"seconds": "10m"}, {7: 7}),
+    ],
     "SCHEDULES": [None, 0, 1, "no"],
     "REDACT_KEYS": ["password", None, [1]],
 }
@@ -246,6 +261,8 @@ def test_values_that_work_are_not_told(settings: Settings) -> None:
     }
     chosen = queues(default=options, other={"backoff": Backoff.fixed(3).as_json(), "timeout": None})
     assert found(settings, QUEUES=chosen, RETENTION={"dead": 3600}, REDACT_KEYS={"pin"}) == []
+    assert found(settings, CANCEL_GRACE_SECONDS=0, QUARANTINE={"crashes": None}) == []
+    assert found(settings, QUARANTINE={"crashes": 3, "seconds": 0.5}) == []
 
 
 @pytest.mark.django_db

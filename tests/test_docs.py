@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import get_overloads
 
 import pytest
+from django.apps import apps
 from django.core.management import BaseCommand
 
 import django_jobs
@@ -164,7 +165,10 @@ def test_every_option_of_a_command_is_documented_and_nothing_else(command: str) 
     assert told == options - of_django
 
 
-@pytest.mark.parametrize("name", ["Job", "Run", "Worker", "Schedule", "Tick", "Backfill"])
+@pytest.mark.parametrize(
+    "name",
+    ["Job", "Run", "Worker", "Schedule", "Tick", "Backfill", "Progress", "Receipt", "Quarantine"],
+)
 def test_every_field_of_a_model_is_documented_and_nothing_else(name: str) -> None:
     model = getattr(models, name)
     fields = {field.name for field in model._meta.concrete_fields}
@@ -180,7 +184,7 @@ def test_every_field_of_a_model_is_documented_and_nothing_else(name: str) -> Non
 def test_every_permission_is_documented_and_nothing_else() -> None:
     own = {
         f"django_jobs.{codename}"
-        for model in (models.Job, models.Run, models.Queue, models.Worker, models.Schedule)
+        for model in apps.get_app_config("django_jobs").get_models()
         for codename, _ in model._meta.permissions
     }
     text = section(page("reference/models.md"), "## Permissions")

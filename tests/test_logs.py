@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import shlex
 from collections.abc import Callable, Iterator
 
@@ -127,3 +129,19 @@ def test_a_value_cannot_break_out_of_its_line_or_its_quotes(text: str) -> None:
 
 def test_long_values_are_cut() -> None:
     assert logs.line("e", {"error": "x" * 1000}) == f'event=e error="{"x" * 299}…"'
+
+
+def test_what_nobody_reads_is_left_out_and_told_later() -> None:
+    reading, writing = os.pipe()
+    handler = logs.PatientHandler()
+    with open(reading, "rb") as reader, open(writing, "w") as handler.stream:
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(writing, b"." * 4_096):
+                pass
+        os.set_blocking(writing, True)
+        for text in ("one", "two"):
+            handler.emit(logging.makeLogRecord({"msg": text}))
+        reader.read1(1_000_000)
+        handler.emit(logging.makeLogRecord({"msg": "three"}))
+        assert reader.read1() == b"event=log_lines_left_out lines=2\nthree\n"

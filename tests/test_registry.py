@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_jobs import UnknownJobType, job, registry
-from tests.app import jobs
+from tests.app import jobs, version_jobs
 from tests.factories import declared
 
 
@@ -51,6 +51,63 @@ def test_a_module_that_is_imported_again_is_no_clash() -> None:
         second = job(name="app.again")(handler)
         assert registry.find("app.again") is second
         assert registry.clashes() == []
+
+
+def test_an_alias_finds_its_job_type_and_is_no_name_of_its_own() -> None:
+    assert registry.find("app.old_name") is version_jobs.renamed
+    assert registry.get("app.older_name") is version_jobs.renamed
+    assert "app.old_name" not in registry.names()
+    assert "app.renamed" in registry.names()
+
+
+def test_every_name_that_a_row_may_bear_is_told_with_its_version() -> None:
+    versions = registry.versions()
+    assert list(versions) == sorted(versions)
+    assert versions["app.greet"] == 3
+    assert versions["app.renamed"] == versions["app.old_name"] == 1
+    assert set(registry.names()) < set(versions)
+
+
+def test_all_names_of_a_job_type_are_its_family() -> None:
+    family = ["app.renamed", "app.old_name", "app.older_name"]
+    assert [registry.family(name) for name in family] == [family] * 3
+    assert registry.family("app.nope") == ["app.nope"]
+
+
+@pytest.mark.parametrize("taken", ["app.noop", "app.old_name"])
+def test_an_alias_that_somebody_else_has_is_a_clash_and_stays_theirs(taken: str) -> None:
+    def handler() -> None: ...
+
+    theirs = registry.find(taken)
+    with declared(handler, name="app.greedy", aliases=[taken]) as greedy:
+        assert registry.find(taken) is theirs
+        assert registry.find("app.greedy") is greedy
+        ((name, _, refused),) = registry.clashes()
+        assert (name, refused) == (taken, greedy.place)
+    assert registry.clashes() == []
+    assert registry.find(taken) is theirs
+
+
+def test_a_name_that_is_an_alias_of_another_is_a_clash() -> None:
+    def handler() -> None: ...
+
+    job(name="app.old_name")(handler)
+    try:
+        assert registry.find("app.old_name") is version_jobs.renamed
+        assert [clash[0] for clash in registry.clashes()] == ["app.old_name"]
+    finally:
+        registry._clashes.clear()
+
+
+def test_the_aliases_of_a_module_that_is_imported_again_are_those_of_today() -> None:
+    def handler() -> None: ...
+
+    with declared(handler, name="app.again", aliases=["app.first", "app.second"]):
+        second = job(name="app.again", aliases=["app.second"])(handler)
+        assert registry.find("app.second") is second
+        assert registry.find("app.first") is None
+        assert registry.clashes() == []
+    assert registry.find("app.second") is None
 
 
 @pytest.mark.parametrize(

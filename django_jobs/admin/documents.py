@@ -39,15 +39,20 @@ def texts(row: Model, columns: Iterable[str]) -> dict[str, tuple[str | None, int
     found = type(row)._base_manager.using(row._state.db).filter(pk=row.pk)
     selected: dict[str, Any] = {}
     for column in asked:
-        text = Cast(F(column), TextField())
-        selected[f"{column}_length"] = Length(text)
-        selected[f"{column}_text"] = Case(
-            When(**{f"{column}_length__lte": LARGEST}, then=text),
-            default=Value(None),
-            output_field=TextField(),
-        )
+        selected |= as_text(column, LARGEST)
     read = found.annotate(**selected).values(*selected).first() or {}
     return {column: (read.get(f"{column}_text"), read.get(f"{column}_length")) for column in asked}
+
+
+def as_text(column: str, largest: int) -> dict[str, Any]:
+    """Annotations that read a JSON column as ``<column>_text``, None where it is NULL or longer
+    than that, and ``<column>_length``."""
+    text = Cast(F(column), TextField())
+    short = When(**{f"{column}_length__lte": largest}, then=text)
+    return {
+        f"{column}_length": Length(text),
+        f"{column}_text": Case(short, default=Value(None), output_field=TextField()),
+    }
 
 
 def document(label: str, text: str | None, length: int | None) -> Document:

@@ -17,8 +17,6 @@ from ..conf import conf
 from ..models import JobStatus, Queue, RunOutcome, WorkerStatus
 
 MOST_CHOICES = 200
-RESERVED = frozenset({JobStatus.BLOCKED})
-"""What no job enters in this version."""
 
 Choices = Iterable[tuple[Any, Any]]
 
@@ -40,7 +38,7 @@ class StatusFilter(EqualFilter):
     parameter_name = column = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return [(value, label) for value, label in JobStatus.choices if value not in RESERVED]
+        return JobStatus.choices
 
 
 class WorkerStatusFilter(EqualFilter):

@@ -15,6 +15,7 @@ from .base import ConsoleAdmin
 from .display import NOTHING, badge, link, moment_and_age, preformatted, shortened
 from .documents import Document, document, object_of, texts
 from .origins import origin
+from .progress import hidden, progress_of
 from .timeline import timeline
 
 PRIVATE = ("payload", "result", "headers")
@@ -98,18 +99,19 @@ class JobPage(ConsoleAdmin):
     ) -> HttpResponse:
         if obj is not None:
             columns = texts(obj, PRIVATE)
+            seen = request.user.has_perm("django_jobs.view_job_payload")
             context = {
                 **context,
                 "timeline": timeline(obj, self.admin_site, columns["headers"][0]),
-                "documents": self._documents(request, columns),
+                "documents": self._documents(seen, columns),
+                "progress": progress_of(obj, seen),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
 
-    def _documents(self, request: HttpRequest, columns: dict[str, Any]) -> list[Document]:
-        if request.user.has_perm("django_jobs.view_job_payload"):
+    def _documents(self, seen: bool, columns: dict[str, Any]) -> list[Document]:
+        if seen:
             return [document(str(self.titles[name]), *columns[name]) for name in PRIVATE]
-        note = str(_("Hidden: it takes the permission to see payloads and results in full."))
-        return [Document(label=str(self.titles[name]), note=note) for name in PRIVATE]
+        return [hidden(str(self.titles[name])) for name in PRIVATE]
 
     @admin.display(description=_("status"))
     def state(self, job: Any) -> str:

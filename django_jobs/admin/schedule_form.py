@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from ..conf import conf
 from ..domain.cron import UnknownTimezone, check_timezone
 from ..domain.schedules import Rule
-from ..exceptions import JobsError, QueueFull
+from ..exceptions import JobsError, PayloadError, QueueFull
 from ..job_types import JobType
 from ..models import Queue, Schedule
 from ..schedules import request_of
@@ -110,7 +110,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         self.arguments = arguments_of(self.chosen) if self.with_arguments else []
         self.stored: dict[str, Any] = {}
         if self.with_arguments and isinstance(self.instance.payload, dict):
-            self.stored = self.instance.payload
+            self.stored = of_today(self.chosen, self.instance)
         self._show_arguments(self.initial.get("payload") or self.stored)
 
     def _offer_queues(self, chosen: JobType[..., Any]) -> None:
@@ -150,7 +150,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
-        if self.with_arguments and not self.errors:
+        if self.with_arguments and self.chosen is not None and not self.errors:
             payload = payload_of(self.arguments, self.cleaned_data, self.stored)
             if MORE in self.fields:
                 try:
@@ -159,6 +159,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
                 except ValidationError as error:
                     self.add_error(MORE, error)
             self.instance.payload = payload
+            self.instance.payload_version = self.chosen.version
         return cleaned
 
     def _post_clean(self) -> None:
@@ -172,6 +173,14 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             pass  # now; it says nothing of when the schedule comes due
         except JobsError as error:
             self.add_error(None, str(error))
+
+
+def of_today(job_type: JobType[..., Any], schedule: Schedule) -> dict[str, Any]:
+    """Its payload as the fields of today's handler show it; as it is stored where it cannot be."""
+    try:
+        return job_type.upgraded(schedule.payload, schedule.payload_version)
+    except PayloadError:
+        return schedule.payload if isinstance(schedule.payload, dict) else {}
 
 
 def form_for(job_type: JobType[..., Any], *, with_arguments: bool) -> type[ScheduleForm]:

@@ -27,7 +27,7 @@ from .filters import JobTypeFilter
 from .schedule_columns import ScheduleColumns, why_fixed
 from .schedule_display import sees_schedules, why_not
 from .schedule_filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter
-from .schedule_form import ScheduleForm, form_for
+from .schedule_form import ScheduleForm, form_for, of_today
 from .schedule_pages import (
     choose_job_type,
     list_notes,
@@ -204,9 +204,10 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         initial = {field: getattr(found, field) for field in COPIED}
         initial["name"] = f"{found.name[: LONGEST_NAME - 5]} copy"
         may_read = request.user.has_perm("django_jobs.view_job_payload")
-        if may_read and found.job_type == request.GET.get("job_type"):
+        chosen = self._chosen(request)
+        if may_read and chosen is not None and found.job_type == request.GET.get("job_type"):
             with suppress(ValueError, RecursionError):  # it cannot be read
-                initial["payload"] = found.payload
+                initial["payload"] = of_today(chosen, found)
         return initial
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
@@ -222,7 +223,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             # an error is taken as mended.
             own = {field.name for field in Schedule._meta.concrete_fields}
             columns = {"error", *(name for name in form.changed_data if name in own)}
-            columns |= {"payload"} if form.with_arguments else set()
+            columns |= {"payload", "payload_version"} if form.with_arguments else set()
             obj.error = ""
         obj.save(using=conf().database, update_fields=columns)
         steering.changed()

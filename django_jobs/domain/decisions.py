@@ -17,6 +17,10 @@ LONGEST_RETRY_AFTER = 24 * 3600.0
 broken header cannot park a job for years. Snooze takes up to a year."""
 LONGEST_SNOOZE = 366 * 24 * 3600.0
 
+AT_MOST_ONCE = "it is delivered at most once"
+CRASHED = "Crashed"
+"""The error class of a run that killed a process of its own: a conviction and no suspicion."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -32,6 +36,7 @@ class Facts:
     backoff: dict[str, Any] | None = None
     expires_at: float | None = None
     cancel_requested: bool = False
+    at_most_once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,24 +78,26 @@ def decide(
                 crashes=0,
                 result=result,
             )
-        case Failed(error=error, retry_after=retry_after, final=final):
-            return _after_failure(
-                facts, RunState.FAILED, error, now, spread, retry_after=retry_after, final=final
-            )
-        case TimedOut(seconds=seconds):
+        case Failed():
+            return _after_failure(facts, RunState.FAILED, outcome, now, spread)
+        case TimedOut(seconds=seconds, silent=silent):
             # The supervisor knows the time-out as a difference of two clocks: 2.99995 s.
-            declared = round(seconds, 2 if seconds >= 1 else 4)
-            error = ErrorReport.plain("TimedOut", f"ran longer than its {declared:.10g} s")
-            return _after_failure(facts, RunState.TIMED_OUT, error, now, spread)
-        case Lost(reason=reason):
-            return _after_loss(facts, reason)
+            declared = f"{round(seconds, 2 if seconds >= 1 else 4):.10g} s"
+            what = "reported nothing for" if silent else "ran longer than its"
+            failed = Failed(error=ErrorReport.plain("TimedOut", f"{what} {declared}"))
+            return _after_failure(facts, RunState.TIMED_OUT, failed, now, spread)
+        case Lost():
+            return _after_loss(facts, outcome)
         case Snoozed(seconds=seconds, reason=reason):
             return _after_snooze(facts, seconds, reason, now)
         case Cancelled(reason=reason):
             return _ended(facts, JobState.CANCELLED, RunState.CANCELLED, reason or "cancelled")
-        case Released(reason=reason):
+        case Released(reason=reason, began=began):
             if facts.cancel_requested:
                 return _ended(facts, JobState.CANCELLED, RunState.RELEASED, "cancelled")
+            if facts.at_most_once and began:
+                why = f"{AT_MOST_ONCE} and was interrupted: {reason or 'its worker stopped'}"
+                return _ended(facts, JobState.DEAD, RunState.RELEASED, why)
             return Decision(
                 status=JobState.READY,
                 run=RunState.RELEASED,
@@ -115,13 +122,13 @@ def _ended(facts: Facts, status: JobState, run: RunState, reason: str) -> Decisi
 def _after_failure(
     facts: Facts,
     run: RunState,
-    error: ErrorReport,
+    failed: Failed,
     now: float,
     spread: Callable[[], float],
-    retry_after: float | None = None,
-    final: bool = False,
 ) -> Decision:
+    error = failed.error
     failures = facts.failures + 1
+    within_budget = failed.budget is None or failures < failed.budget
 
     def fate(status: JobState, reason: str = "", delay: float | None = None) -> Decision:
         return Decision(
@@ -136,12 +143,17 @@ def _after_failure(
 
     if facts.cancel_requested:
         return fate(JobState.CANCELLED, "cancelled while running")
-    if final:
+    if failed.final:
         return fate(JobState.DEAD, f"not to be retried: {error.summary}")
+    if facts.at_most_once:
+        return fate(JobState.DEAD, f"{AT_MOST_ONCE} and failed: {error.summary}")
     if failures >= facts.max_attempts:
         return fate(JobState.DEAD, f"failed {failures} of {facts.max_attempts} times")
-    if retry_after is not None:
-        delay = _bounded(retry_after, LONGEST_RETRY_AFTER)
+    if not within_budget:
+        budget = f"failed {failures} times, and {error.type} has a budget of {failed.budget}"
+        return fate(JobState.DEAD, budget)
+    if failed.retry_after is not None:
+        delay = _bounded(failed.retry_after, LONGEST_RETRY_AFTER)
     else:
         delay = Backoff.from_json(facts.backoff).delay(failures, spread)
     if facts.expires_at is not None and now + delay >= facts.expires_at:
@@ -149,9 +161,9 @@ def _after_failure(
     return fate(JobState.SCHEDULED, delay=delay)
 
 
-def _after_loss(facts: Facts, reason: str) -> Decision:
-    crashes = facts.crashes + 1
-    error = ErrorReport.plain("WorkerLost", reason)
+def _after_loss(facts: Facts, lost: Lost) -> Decision:
+    crashes, reason = facts.crashes + 1, lost.reason
+    error = ErrorReport.plain(CRASHED if lost.alone else "WorkerLost", reason)
 
     def fate(status: JobState, why: str = "") -> Decision:
         return Decision(
@@ -168,6 +180,8 @@ def _after_loss(facts: Facts, reason: str) -> Decision:
     if crashes >= facts.max_crashes:
         times = "once" if crashes == 1 else f"{crashes} times"
         return fate(JobState.DEAD, f"killed its worker {times}: {reason}")
+    if facts.at_most_once:
+        return fate(JobState.DEAD, f"{AT_MOST_ONCE} and nobody knows its end: {reason}")
     return fate(JobState.READY)
 
 

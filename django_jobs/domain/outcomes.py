@@ -17,25 +17,30 @@ class Succeeded:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The handler raised. ``retry_after`` (seconds) overrides the backoff; ``final`` forbids a
-    further attempt."""
+    further attempt; ``budget`` is how many failures a job may have by one with this error."""
 
     error: ErrorReport
     retry_after: float | None = None
     final: bool = False
+    budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut:
-    """The attempt ran longer than its time-out (seconds) and was stopped."""
+    """The attempt ran longer than its time-out (seconds) and was stopped; or was ``silent``: it
+    reported no progress for so long."""
 
     seconds: float
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The process that ran the attempt died, or its lease ran out."""
+    """The process that ran the attempt died, or its lease ran out. ``alone`` says that nothing
+    else ran in that process, so that nobody else can have killed it."""
 
     reason: str
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +60,11 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """The worker was told to stop and gives the job back. Nobody's fault, so nothing is counted."""
+    """The worker was told to stop and gives the job back. Nobody's fault, so nothing is counted.
+    ``began`` is False where the handler was never called."""
 
     reason: str = ""
+    began: bool = True
 
 
 Outcome = Succeeded | Failed | TimedOut | Lost | Snoozed | Cancelled | Released

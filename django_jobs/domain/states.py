@@ -45,5 +45,5 @@ AFTER_RUNNING: dict[RunState, frozenset[JobState]] = {
     RunState.LOST: frozenset({JobState.READY, JobState.DEAD, JobState.CANCELLED}),
     RunState.SNOOZED: frozenset({JobState.SCHEDULED, JobState.DEAD, JobState.CANCELLED}),
     RunState.CANCELLED: frozenset({JobState.CANCELLED}),
-    RunState.RELEASED: frozenset({JobState.READY, JobState.CANCELLED}),
+    RunState.RELEASED: frozenset({JobState.READY, JobState.DEAD, JobState.CANCELLED}),
 }

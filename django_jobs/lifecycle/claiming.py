@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -16,7 +16,9 @@ Place = tuple[float, int]
 
 START: Place = (float("-inf"), 0)
 
-# ``job_type = ANY`` leaves jobs that this process has no handler for to others. The row
+# ``job_type = ANY`` leaves jobs that this process has no handler for to others, and so are those
+# whose payload is newer than its handler. What is quarantined is read once, by NOT IN: of
+# ``<> ALL (ARRAY(...))`` the planner expects next to no rows, and sorts the whole backlog. The row
 # comparison continues behind the last claim: the entries before it are dead but, while somebody
 # holds an old snapshot, not yet gone, and reading them again made claims six times slower.
 # The picked are found again by an array and not by a join: of a table of some ten thousand rows
@@ -29,6 +31,9 @@ WITH picked AS MATERIALIZED (
     WHERE queue = %(queue)s AND status = 'ready'
       AND (rank, id) > (%(rank)s::float8, %(id)s::bigint)
       AND job_type = ANY(%(job_types)s::text[])
+      AND (payload_version = 1
+           OR payload_version <= (%(versions)s::jsonb -> job_type::text)::integer)
+      AND job_type NOT IN (SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL)
       AND EXISTS (SELECT 1 FROM django_jobs_queue WHERE name = %(queue)s
                   AND paused_at IS NULL AND (max_concurrency IS NULL OR %(within_limit)s))
       AND EXISTS (SELECT 1 FROM django_jobs_worker WHERE id = %(worker)s
@@ -46,7 +51,7 @@ RETURNING job.rank, job.id, job.attempt, job.queue, job.job_type, job.payload,
     job.failures, job.crashes, job.max_attempts, job.max_crashes, job.backoff, job.timeout,
     date_part('epoch', job.expires_at), job.idempotency_key, job.headers,
     job.cancel_requested_at IS NOT NULL, date_part('epoch', clock_timestamp()),
-    date_part('epoch', job.scheduled_for)
+    date_part('epoch', job.scheduled_for), job.at_most_once
 """
 
 HELD = """
@@ -55,7 +60,7 @@ SELECT job.rank, job.id, job.attempt, job.queue, job.job_type, job.payload,
     job.failures, job.crashes, job.max_attempts, job.max_crashes, job.backoff, job.timeout,
     date_part('epoch', job.expires_at), job.idempotency_key, job.headers,
     job.cancel_requested_at IS NOT NULL, date_part('epoch', clock_timestamp()),
-    date_part('epoch', job.scheduled_for), job.worker_id
+    date_part('epoch', job.scheduled_for), job.at_most_once, job.worker_id
 FROM django_jobs_job AS job
 WHERE job.worker_id = %(worker)s AND job.status = 'running'
   AND (%(ids)s::bigint[] IS NULL OR job.id = ANY(%(ids)s::bigint[]))
@@ -103,6 +108,7 @@ class HeldJob(NamedTuple):
     cancel_requested: bool
     claimed_at: float
     scheduled_for: float | None
+    at_most_once: bool
     worker: int
 
     @property
@@ -125,6 +131,7 @@ class HeldJob(NamedTuple):
             backoff=_object_of(self.backoff),
             expires_at=self.expires_at,
             cancel_requested=cancel_requested or self.cancel_requested,
+            at_most_once=self.at_most_once,
         )
 
 
@@ -132,22 +139,24 @@ def claim(
     queue: str,
     *,
     worker: int,
-    job_types: Sequence[str],
+    job_types: Mapping[str, int],
     limit: int,
     after: Place = START,
     limited: bool = False,
 ) -> list[HeldJob]:
     """Take up to ``limit`` ready jobs of one queue for ``worker``, best rank first.
 
-    ``after`` continues behind a place in the queue. ``limited`` says that the queue has a
-    ``max_concurrency``; it is then kept for the whole fleet, counted from the running rows. An
-    unlimited claim of a queue that has one meanwhile takes nothing.
+    ``job_types`` are the names that it has handlers for, each with the newest version of a payload
+    that its handler reads. ``after`` continues behind a place in the queue. ``limited`` says that
+    the queue has a ``max_concurrency``; it is then kept for the whole fleet, counted from the
+    running rows. An unlimited claim of a queue that has one meanwhile takes nothing.
     """
     parameters: dict[str, Any] = {
         "queue": queue,
         "rank": after[0],
         "id": after[1],
         "job_types": list(job_types),
+        "versions": json.dumps({name: one for name, one in job_types.items() if one > 1}),
         "worker": worker,
         "limit": limit,
         "within_limit": limited,

@@ -26,8 +26,8 @@ FROM due, ids
 COPY = """
 COPY django_jobs_job (
     id, payload, queue, job_type, payload_version, status, priority, rank, available_at,
-    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, expires_at,
-    last_error, reason, replays, headers, created_at) FROM STDIN
+    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, at_most_once,
+    expires_at, last_error, reason, replays, headers, created_at) FROM STDIN
 """
 
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -53,6 +53,7 @@ def copy_in(common: dict[str, Any], payloads: Sequence[str]) -> list[int]:
         common["max_crashes"],
         common["backoff"],
         common["timeout"],
+        common["at_most_once"],
         expires,
         *("", "", 0),
         common["headers"],
@@ -63,7 +64,9 @@ def copy_in(common: dict[str, Any], payloads: Sequence[str]) -> list[int]:
         f"{id_}\t{payload.replace(BACKSLASH, ESCAPED)}\t{rest}\n"
         for id_, payload in zip(ids, payloads, strict=True)
     ]
-    with jobs_connection().cursor() as cursor, cursor.copy(COPY) as copy:
+    connection = jobs_connection()
+    # Django wraps the errors of execute() and not those of copy().
+    with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(COPY) as copy:
         copy.write("".join(lines))
     return list(ids)
 

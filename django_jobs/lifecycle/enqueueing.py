@@ -20,8 +20,8 @@ from .waking import wake_after_commit
 ENQUEUE = """
 INSERT INTO django_jobs_job (
     queue, job_type, payload, payload_version, status, priority, rank, available_at,
-    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, expires_at,
-    last_error, reason, idempotency_key, replays, headers, created_at)
+    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, at_most_once,
+    expires_at, last_error, reason, idempotency_key, replays, headers, created_at)
 VALUES (
     %(queue)s, %(job_type)s, %(payload)s::jsonb, %(payload_version)s,
     CASE WHEN coalesce(%(run_at)s::timestamptz, statement_timestamp()
@@ -33,7 +33,7 @@ VALUES (
         - %(priority)s * %(weight)s::float8,
     coalesce(%(run_at)s::timestamptz, statement_timestamp()
              + make_interval(secs => %(delay)s::float8)),
-    0, 0, 0, %(max_attempts)s, %(max_crashes)s, %(backoff)s::jsonb, %(timeout)s,
+    0, 0, 0, %(max_attempts)s, %(max_crashes)s, %(backoff)s::jsonb, %(timeout)s, %(at_most_once)s,
     statement_timestamp() + make_interval(secs => %(max_age)s::float8),
     '', '', %(key)s, 0, %(headers)s::jsonb, statement_timestamp())
 ON CONFLICT (queue, idempotency_key)
@@ -48,13 +48,13 @@ RETURNING id, status, rank, available_at, expires_at, created_at
 ENQUEUE_PLAIN = """
 INSERT INTO django_jobs_job (
     queue, job_type, payload, payload_version, status, priority, rank, available_at,
-    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout,
+    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, at_most_once,
     last_error, reason, replays, headers, created_at)
 VALUES (
     %(queue)s, %(job_type)s, %(payload)s, %(payload_version)s, 'ready', %(priority)s,
     date_part('epoch', statement_timestamp()) - %(priority)s * %(weight)s::float8,
     statement_timestamp(),
-    0, 0, 0, %(max_attempts)s, %(max_crashes)s, %(backoff)s, %(timeout)s,
+    0, 0, 0, %(max_attempts)s, %(max_crashes)s, %(backoff)s, %(timeout)s, %(at_most_once)s,
     '', '', 0, %(headers)s, statement_timestamp())
 RETURNING id, status, rank, available_at, NULL, created_at
 """
@@ -68,13 +68,13 @@ WITH due AS MATERIALIZED (
 )
 INSERT INTO django_jobs_job (
     queue, job_type, payload, payload_version, status, priority, rank, available_at,
-    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, expires_at,
-    last_error, reason, idempotency_key, replays, headers, created_at)
+    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, at_most_once,
+    expires_at, last_error, reason, idempotency_key, replays, headers, created_at)
 SELECT
     %(queue)s, %(job_type)s, item.payload::jsonb, %(payload_version)s,
     CASE WHEN due.at > due.now THEN 'scheduled' ELSE 'ready' END,
     %(priority)s, date_part('epoch', due.at) - %(priority)s * %(weight)s::float8, due.at,
-    0, 0, 0, %(max_attempts)s, %(max_crashes)s, %(backoff)s::jsonb, %(timeout)s,
+    0, 0, 0, %(max_attempts)s, %(max_crashes)s, %(backoff)s::jsonb, %(timeout)s, %(at_most_once)s,
     due.now + make_interval(secs => %(max_age)s::float8),
     '', '', item.key, 0, %(headers)s::jsonb, due.now
 FROM due, unnest(%(payloads)s::text[], %(keys)s::text[])
@@ -115,6 +115,7 @@ class NewJobs:
     max_crashes: int = 3
     backoff: str | None = None
     timeout: float | None = None
+    at_most_once: bool = False
     max_age: float | None = None
     headers: str = "{}"
 
@@ -196,6 +197,7 @@ def _common(new: NewJobs) -> dict[str, Any]:
         "max_crashes": new.max_crashes,
         "backoff": new.backoff,
         "timeout": new.timeout,
+        "at_most_once": new.at_most_once,
         "max_age": new.max_age,
         "headers": new.headers,
     }
@@ -229,6 +231,7 @@ def _as_job(new: NewJobs, key: str | None, row: tuple[Any, ...], values: dict[st
         "max_attempts": new.max_attempts,
         "max_crashes": new.max_crashes,
         "timeout": new.timeout,
+        "at_most_once": new.at_most_once,
         "expires_at": expires_at,
         "idempotency_key": key,
         "created_at": created_at,

@@ -79,6 +79,9 @@ UPDATE django_jobs_queue SET paused_at = NULL, paused_reason = ''
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
 RETURNING name
 """
+NEEDED = "queue", "job_type", "idempotency_key", "payload_version"
+"""What a replay has to know of a job besides its payload, which is read one by one."""
+
 STOP_WORKER = """
 UPDATE django_jobs_worker SET drain_requested_at = clock_timestamp()
 WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('running', 'draining')
@@ -160,7 +163,7 @@ def replay(
     wanted = list(ids)
     # ``check`` reads the payload, so that one that cannot be read is refused alone.
     found = Job.objects.using(alias).dead().filter(pk__in=wanted)
-    dead = {job.pk: job for job in found.only("queue", "job_type", "idempotency_key")}
+    dead = {job.pk: job for job in found.only(*NEEDED)}
     kind = Func("headers", function="jsonb_typeof", output_field=CharField())
     headers = dict(found.values_list("pk", kind))
     others = _why_not({id_ for id_ in wanted if id_ not in dead})

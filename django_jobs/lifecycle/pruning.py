@@ -1,4 +1,5 @@
-"""finished -> gone: jobs past their retention, with their runs; workers long ended; old ticks."""
+"""finished -> gone: jobs past their retention, with all that hangs on them; workers long ended;
+old ticks."""
 
 from __future__ import annotations
 
@@ -41,6 +42,12 @@ WITH page AS MATERIALIZED (
 ), runs AS (
     DELETE FROM django_jobs_run AS run
     WHERE run.job_id = ANY(ARRAY(SELECT id FROM expired))
+), progress AS (
+    DELETE FROM django_jobs_progress AS progress
+    WHERE progress.job_id = ANY(ARRAY(SELECT id FROM expired))
+), receipts AS (
+    DELETE FROM django_jobs_receipt AS receipt
+    WHERE receipt.job_id = ANY(ARRAY(SELECT id FROM expired))
 ), jobs AS (
     DELETE FROM django_jobs_job AS job
     WHERE job.id = ANY(ARRAY(SELECT id FROM expired))

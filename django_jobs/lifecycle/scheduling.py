@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from ..conf import conf
@@ -92,20 +93,21 @@ WITH clock AS MATERIALIZED (
 )
 INSERT INTO django_jobs_job (
     id, queue, job_type, payload, payload_version, status, priority, rank, available_at,
-    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, expires_at,
-    last_error, reason, idempotency_key, replays, headers, created_at, schedule_id, scheduled_for)
+    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, at_most_once,
+    expires_at, last_error, reason, idempotency_key, replays, headers, created_at,
+    schedule_id, scheduled_for)
 SELECT told.id, told.queue, told.job_type, told.payload::jsonb, told.payload_version,
     CASE WHEN told.waits THEN 'waiting' WHEN start.at > clock.now THEN 'scheduled'
          ELSE 'ready' END,
     told.priority, date_part('epoch', start.at) - told.priority * told.weight, start.at,
     0, 0, 0, told.max_attempts, told.max_crashes, told.backoff::jsonb, told.timeout,
-    start.at + make_interval(secs => told.max_age),
+    told.at_most_once, start.at + make_interval(secs => told.max_age),
     '', '', told.key, 0, told.headers::jsonb, clock.now, told.schedule, told.due
 FROM clock, json_to_recordset(%(jobs)s::json) AS told (
     id bigint, queue text, job_type text, payload text, payload_version integer, waits boolean,
     priority integer, weight float8, delay float8, max_attempts integer, max_crashes integer,
-    backoff text, timeout float8, max_age float8, key text, headers text, schedule bigint,
-    due timestamptz),
+    backoff text, timeout float8, at_most_once boolean, max_age float8, key text, headers text,
+    schedule bigint, due timestamptz),
     LATERAL (SELECT greatest(told.due + make_interval(secs => told.delay), clock.now) AS at)
         AS start
 ORDER BY told.id
@@ -165,13 +167,17 @@ def horizon() -> Horizon:
     return Horizon(next_due_in=next_due_in, behind_in=behind_in, stale=stale, waiting=waiting)
 
 
-def take_due(job_types: Sequence[str], limit: int) -> list[int]:
+def take_due(job_types: Mapping[str, int], limit: int) -> list[int]:
     """Lock up to ``limit`` due schedules of these job types until the transaction ends. The newest
     due times first: what is on time does not stand behind what others missed in an outage. What
-    somebody else has locked is left to them, and a changed rule to whoever computes its next due
-    time."""
-    due = Schedule.objects.armed().filter(next_due_at__lte=Now(), job_type__in=job_types)
-    return _locked(due.filter(stale=False).order_by("-next_due_at"), limit)
+    somebody else has locked is left to them, a changed rule to whoever computes its next due time,
+    and a payload of a newer version than the job type's to those who read it."""
+    readable = Q(payload_version=1)
+    for name, version in job_types.items():
+        if version > 1:
+            readable |= Q(job_type=name, payload_version__lte=version)
+    due = Schedule.objects.armed().filter(next_due_at__lte=Now(), job_type__in=list(job_types))
+    return _locked(due.filter(readable, stale=False).order_by("-next_due_at"), limit)
 
 
 def take_stale(limit: int) -> list[int]:

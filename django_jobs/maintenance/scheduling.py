@@ -50,9 +50,9 @@ class Scheduling:
 
         Raises what the database raises.
         """
-        names = registry.names()
+        versions = registry.versions()
         if not self._retried:
-            setting_aside.retry_put_aside(names)
+            setting_aside.retry_put_aside(list(versions))
             self._retried = True
         horizon = scheduling.horizon()
         done = 0
@@ -64,7 +64,7 @@ class Scheduling:
         next_due_in = NEVER if horizon.next_due_in is None else horizon.next_due_in
         if next_due_in > 0:
             return 0.0 if done else next_due_in
-        done += _work_on(lambda: scheduling.take_due(names, BATCH), _fire)
+        done += _work_on(lambda: scheduling.take_due(versions, BATCH), _fire)
         self._pause = FIRST_PAUSE if done else min(2 * self._pause, LONGEST_PAUSE)
         if done:
             return 0.0

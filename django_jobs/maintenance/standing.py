@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from .duty import Duty
+from .quarantining import quarantining_duty
 from .reaping import reaping_duty
 from .retention import retention_duty
 
 
 def default_duties() -> list[Duty]:
     """All duties, made anew: each remembers for itself where it stopped."""
-    return [reaping_duty(), retention_duty()]
+    return [reaping_duty(), retention_duty(), quarantining_duty()]

@@ -57,6 +57,7 @@ def translate(
         name=task["name"],
         job_type=job_type.name,
         payload=_payload(task, job_type),
+        payload_version=job_type.version,
         queue=translation.queues.get(task.get("queue") or "", task.get("queue") or ""),
         priority=_priority(task.get("priority"), translation.redis),
         enabled=task["enabled"],

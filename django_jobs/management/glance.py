@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..metrics.health import MAX_LAG
-from ..metrics.snapshot import MOST_COUNTED, SchedulesSnapshot, Snapshot
+from ..metrics.snapshot import MOST_COUNTED, QuarantineSnapshot, SchedulesSnapshot, Snapshot
 from .base import counted, table
 
 QUEUE_HEADS = ("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD")
@@ -11,13 +11,13 @@ WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "HELD", "HEAR
 
 
 def glance(snapshot: Snapshot) -> str:
-    """Queues, then workers, then schedules, then what nobody can run."""
+    """Queues, then workers, then schedules, then what nobody can run or is held."""
     queues = [
         (
             queue.name,
             "paused" if queue.paused else "open",
             _count(queue.ready),
-            _age(queue.oldest_ready_seconds),
+            age(queue.oldest_ready_seconds),
             _count(queue.running),
             "-" if queue.max_concurrency is None else str(queue.max_concurrency),
             _count(queue.scheduled),
@@ -34,7 +34,7 @@ def glance(snapshot: Snapshot) -> str:
             str(worker.pid),
             str(worker.threads),
             str(worker.held),
-            f"{_age(worker.heartbeat_seconds)} ago",
+            f"{age(worker.heartbeat_seconds)} ago",
             ",".join(worker.queues),
         )
         for worker in snapshot.workers
@@ -51,7 +51,16 @@ def glance(snapshot: Snapshot) -> str:
     ]
     if unknown:
         parts.append("\n".join(unknown))
+    if snapshot.quarantines:
+        parts.append("\n".join(map(_quarantine, snapshot.quarantines)))
     return "\n\n".join(parts)
+
+
+def _quarantine(told: QuarantineSnapshot) -> str:
+    held = "no held job" if not told.held else f"{_count(told.held)} held"
+    why = f": {told.reason}" if told.reason else ""
+    by = f" by {told.by}" if told.by else ""
+    return f"Quarantined{by} {age(told.since_seconds)} ago, {held}: {told.job_type}{why}"
 
 
 def _schedules(told: SchedulesSnapshot) -> str:
@@ -81,7 +90,8 @@ def _count(count: int) -> str:
     return f"{count}+" if count >= MOST_COUNTED else str(count)
 
 
-def _age(seconds: float | None) -> str:
+def age(seconds: float | None) -> str:
+    """``90s``, ``2h``, ``3d``; a dash for None."""
     if seconds is None:
         return "-"
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):

@@ -101,6 +101,23 @@ FROM (
 """
 
 
+# What is held is read from the index of held jobs, up to the bound; each by its own subquery.
+QUARANTINES = """
+SELECT quarantine.job_type,
+    extract(epoch FROM clock_timestamp() - quarantine.since)::float8,
+    quarantine.reason, quarantine.by,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM django_jobs_job AS job
+        WHERE job.status = 'blocked' AND job.reason = 'quarantined'
+          AND job.job_type = quarantine.job_type
+        ORDER BY job.job_type, job.id LIMIT %(most)s) AS counted)
+FROM django_jobs_quarantine AS quarantine
+WHERE quarantine.released_at IS NULL
+ORDER BY quarantine.job_type
+LIMIT 1000
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
     """One queue. Counts stop at 100,000. ``oldest_ready_seconds`` is None where none is ready."""
@@ -144,6 +161,18 @@ class UnknownJobType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineSnapshot:
+    """A job type that is quarantined, since so many seconds. ``held`` counts its blocked jobs, and
+    stops at 100,000; ``by`` is empty where a worker did it."""
+
+    job_type: str
+    since_seconds: float
+    reason: str
+    by: str
+    held: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulesSnapshot:
     """All schedules. ``on`` come due; the others are ``paused``, ``put_aside`` for an error, or
     ``disabled``: each is counted once, and counted are the first 100,000.
@@ -164,17 +193,18 @@ class SchedulesSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All queues, all living workers, all schedules. ``unknown_job_types`` is empty while no
-    worker lives."""
+    """All queues, all living workers, all schedules, the first 1,000 quarantines.
+    ``unknown_job_types`` is empty while no worker lives."""
 
     queues: tuple[QueueSnapshot, ...] = field(default=())
     workers: tuple[WorkerSnapshot, ...] = field(default=())
     unknown_job_types: tuple[UnknownJobType, ...] = field(default=())
+    quarantines: tuple[QuarantineSnapshot, ...] = field(default=())
     schedules: SchedulesSnapshot = field(default=SchedulesSnapshot())
 
 
 def take_snapshot() -> Snapshot:
-    """Read the queues, workers and schedules as they are now, in five statements.
+    """Read the queues, workers, schedules and quarantines as they are now, in six statements.
 
     A queue that has jobs but no row, because somebody deleted it, is listed too.
     """
@@ -201,7 +231,16 @@ def take_snapshot() -> Snapshot:
         unknown_job_types=tuple(
             UnknownJobType(job_type=name, ready=ready) for name, ready in unknown
         ),
+        quarantines=take_quarantines(),
         schedules=_schedules(),
+    )
+
+
+def take_quarantines() -> tuple[QuarantineSnapshot, ...]:
+    """The job types that are quarantined now, by name."""
+    return tuple(
+        QuarantineSnapshot(job_type=name, since_seconds=since, reason=reason, by=by, held=held)
+        for name, since, reason, by, held in fetch(QUARANTINES, {"most": MOST_COUNTED})
     )
 
 

@@ -1,7 +1,10 @@
 """The tables."""
 
 from .job import DeadLetter, Job, JobStatus
+from .progress import Progress
+from .quarantine import Quarantine
 from .queue import Queue
+from .receipt import Receipt
 from .run import Run, RunOutcome
 from .schedule import Schedule
 from .tick import Backfill, Tick, TickOutcome
@@ -12,7 +15,10 @@ __all__ = [
     "DeadLetter",
     "Job",
     "JobStatus",
+    "Progress",
+    "Quarantine",
     "Queue",
+    "Receipt",
     "Run",
     "RunOutcome",
     "Schedule",

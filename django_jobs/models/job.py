@@ -13,6 +13,9 @@ from ..domain.states import FINAL, LIVE, JobState
 from .querysets import DeadLetterManager, JobQuerySet
 from .worker import Worker
 
+QUARANTINED = "quarantined"
+"""The reason of a blocked job whose type is quarantined."""
+
 
 class JobStatus(models.TextChoices):
     """Where a job stands; see docs/lifecycle.md for the diagram."""
@@ -48,6 +51,13 @@ class Job(models.Model):
     max_crashes = models.PositiveSmallIntegerField(_("maximum crashes"), default=3)
     backoff = models.JSONField(_("backoff"), null=True, blank=True)
     timeout = models.FloatField(_("time-out"), null=True, blank=True)
+    # The database has the default too: code of the release before writes rows without it.
+    at_most_once = models.BooleanField(
+        _("at most once"),
+        default=False,
+        db_default=False,
+        help_text=_("An attempt that failed or was lost is never made again."),
+    )
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
     worker = models.ForeignKey(
         Worker,
@@ -137,6 +147,12 @@ class Job(models.Model):
                 fields=("schedule", "id"),
                 condition=models.Q(schedule__isnull=False, status="waiting"),
                 name="django_jobs_waiting_turn",
+            ),
+            # What a quarantine holds. Nothing of it is written for any other job.
+            models.Index(
+                fields=("job_type", "id"),
+                condition=models.Q(status="blocked", reason=QUARANTINED),
+                name="django_jobs_quarantined",
             ),
         )
         constraints = (

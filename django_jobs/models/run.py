@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from ..domain.decisions import CRASHED
 from ..domain.states import RunState
 from .job import Job
 from .worker import Worker
@@ -61,6 +62,14 @@ class Run(models.Model):
     class Meta:
         verbose_name = _("run")
         verbose_name_plural = _("runs")
+        indexes = (
+            # What is asked every few seconds: which job types crash processes of their own.
+            models.Index(
+                fields=("finished_at",),
+                condition=models.Q(outcome="lost", error_type=CRASHED),
+                name="django_jobs_crashed",
+            ),
+        )
         constraints = (
             models.UniqueConstraint(fields=("job", "attempt"), name="django_jobs_run_attempt"),
             models.CheckConstraint(

@@ -88,6 +88,9 @@ class Schedule(models.Model):
     payload = models.JSONField(
         _("payload"), default=dict, blank=True, help_text=_("Arguments by name.")
     )
+    payload_version = models.PositiveSmallIntegerField(
+        _("payload version"), default=1, db_default=1, editable=False
+    )
     queue = models.CharField(
         _("queue"),
         max_length=100,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import os
 from collections.abc import Callable
 from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -14,17 +15,28 @@ from django.db import transaction
 from .. import registry
 from ..conf import conf
 from ..domain.errors import ErrorReport
-from ..domain.outcomes import Failed, Outcome, Succeeded, TimedOut
-from ..domain.payload import encode
+from ..domain.outcomes import Failed, Outcome, Succeeded
 from ..exceptions import LeaseLost
 from ..job_types import JobType
 from ..lifecycle.claiming import HeldJob
 from ..lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ..signals import job_started
+from .answers import answer_text
 from .context import RunContext, _current
 from .failures import outcome_of
+from .limits import Interrupted, Limit
+from .reporter import Reporter
 
 RunAsync = Callable[[Any, float | None], Any]
+
+
+def unheard() -> None:
+    """For attempts whose silence nobody minds."""
+
+
+def never() -> bool:
+    """For attempts whose worker does not drain."""
+    return False
 
 
 def make(
@@ -33,12 +45,17 @@ def make(
     should_stop: Callable[[], bool],
     run_async: RunAsync,
     started: float,
+    limit: Limit | None = None,
+    heard: Callable[[], None] = unheard,
+    draining: Callable[[], bool] = never,
+    reporter: Reporter | None = None,
 ) -> Outcome | Settled:
     """Run the handler of ``job`` in a context of its own and say how it ended.
 
     A handler whose delivery is ``exactly_once`` comes back settled already; :class:`LeaseLost` is
     raised, and its effect rolled back, where the attempt is no longer this worker's. ``started``
-    is of ``time.monotonic()``.
+    is of ``time.monotonic()``. ``limit`` bounds the time of a plain handler; ``heard`` is called at
+    every report of progress. Whoever gave the ``reporter`` tells it of the attempt's end.
     """
     job_type = registry.find(job.job_type)
     if job_type is None:
@@ -46,16 +63,16 @@ def make(
     if job.expires_at is not None and job.claimed_at >= job.expires_at:
         return _refused("Expired", "its maximum age was over before this attempt began")
     try:
-        payload = _object_in(job.payload)
+        payload = job_type.upgraded(_object_in(job.payload), job.payload_version)
         job_type.check_payload(payload)
     except Exception as error:
         return _refused("PayloadError", f"the payload does not fit today's handler: {error}")
     try:
-        context = _context(job, should_stop)
+        context = _context(job, should_stop, draining, heard, reporter or Reporter())
     except Exception as error:  # a row that was not written by enqueue
         return _refused("UnreadableJob", f"its headers or time-out cannot be used: {error}")
     # A copied context keeps what a handler sets (translation, time zone) from the next one.
-    return copy_context().run(_call, job, job_type, payload, context, run_async, started)
+    return copy_context().run(_call, job, job_type, payload, context, run_async, started, limit)
 
 
 def _call(
@@ -65,6 +82,7 @@ def _call(
     context: RunContext,
     run_async: RunAsync,
     started: float,
+    limit: Limit | None,
 ) -> Outcome | Settled:
     _current.set(context)
     try:
@@ -72,43 +90,60 @@ def _call(
             keywords = {"job_id": job.id, "queue": job.queue, "attempt": job.attempt}
             job_started.send_robust(job.job_type, **keywords)
         if job_type.delivery == "exactly_once":
-            return _call_in_transaction(job, job_type, payload, started)
+            return _call_in_transaction(job, job_type, payload, started, limit)
         if job_type.is_async:
+            if job.attempt > 1:
+                _ = context.saved_checkpoint  # on the event loop it could not be read
             result = run_async(job_type.handler(**payload), job.timeout)
         else:
-            result = job_type.handler(**payload)
+            result = _result_of(job_type, payload, limit)
         return _success(result)
     except LeaseLost:
         raise
-    except AttemptTimedOut:
-        return TimedOut(seconds=job.timeout or 0.0)
+    except Interrupted as interrupted:
+        return interrupted.outcome
     except BaseException as error:  # also SystemExit: a handler must not end its thread
         return outcome_of(error, job_type)
 
 
 def _call_in_transaction(
-    job: HeldJob, job_type: JobType[..., Any], payload: dict[str, Any], started: float
+    job: HeldJob,
+    job_type: JobType[..., Any],
+    payload: dict[str, Any],
+    started: float,
+    limit: Limit | None,
 ) -> Settled:
     """The handler's writes and the fenced settle, in one transaction. The job's row is locked at
     its end only: held for as long as a handler runs it would block whoever cancels."""
     with transaction.atomic(using=conf().database, durable=True):
-        outcome = _success(job_type.handler(**payload))
+        outcome = _success(_result_of(job_type, payload, limit))
         (settled,) = settle([Ending(job, outcome, started=started)])
         if settled.decision is None:
             raise LeaseLost(f"job {job.id} attempt {job.attempt} is no longer this worker's")
     return settled
 
 
+def _result_of(job_type: JobType[..., Any], payload: dict[str, Any], limit: Limit | None) -> Any:
+    if limit is None:
+        return _in_one_process(job_type.handler, **payload)
+    return limit.call(partial(_in_one_process, job_type.handler), payload)
+
+
+def _in_one_process(handler: Callable[..., Any], /, **payload: Any) -> Any:
+    """A handler that forks may return twice. The copy ends here: it has this process's jobs in its
+    memory and its connections in its hands."""
+    process = os.getpid()
+    try:
+        return handler(**payload)
+    finally:
+        if os.getpid() != process:
+            os._exit(0)
+
+
 def _success(result: Any) -> Succeeded:
-    """What can be stored of ``result``. The effect counts, not the answer: a result that cannot
-    be stored is replaced by a note rather than failing a handler that did its work."""
     if result is None:
         return NO_RESULT
-    limit = conf().max_result_bytes
-    try:
-        return Succeeded(result=encode(result, max_bytes=limit, name="result"))
-    except Exception as error:  # also what a dict of the handler's own class raises
-        return Succeeded(result=json.dumps({"not_stored": ErrorReport.of(error).message}))
+    return Succeeded(result=answer_text(result, "result"))
 
 
 def _refused(kind: str, message: str) -> Failed:
@@ -124,36 +159,25 @@ def _object_in(text: str) -> dict[str, Any]:
     return value
 
 
-def _context(job: HeldJob, should_stop: Callable[[], bool]) -> RunContext:
+def _context(
+    job: HeldJob,
+    should_stop: Callable[[], bool],
+    draining: Callable[[], bool],
+    heard: Callable[[], None],
+    reporter: Reporter,
+) -> RunContext:
     deadline = None
     if job.timeout is not None:
         deadline = datetime.now(UTC) + timedelta(seconds=job.timeout)
     return RunContext(
-        job_id=job.id,
-        job_type=job.job_type,
-        queue=job.queue,
-        attempt=job.attempt,
-        idempotency_key=job.idempotency_key,
         deadline=deadline,
         headers=_object_in(job.headers),
         scheduled_for=(
             None if job.scheduled_for is None else datetime.fromtimestamp(job.scheduled_for, UTC)
         ),
+        _job=job,
         _stop=should_stop,
+        _draining=draining,
+        _heard=heard,
+        _reporter=reporter,
     )
-
-
-class AttemptTimedOut(Exception):
-    """The attempt's own time-out ran out."""
-
-
-async def bounded(coroutine: Any, timeout: float | None) -> Any:
-    """Await ``coroutine``, at most ``timeout`` seconds; then raise :class:`AttemptTimedOut`."""
-    limit = asyncio.timeout(timeout)
-    try:
-        async with limit:
-            return await coroutine
-    except TimeoutError:
-        if limit.expired():
-            raise AttemptTimedOut from None
-        raise

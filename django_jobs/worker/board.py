@@ -12,11 +12,19 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-HEADER = struct.Struct("=qdii16x")  # worker id, lease valid until, lease lost, has deadlines
-ENTRY = struct.Struct("=qqddiBBBB")  # job, worker, started, deadline, attempt, 4 flags
+HEADER = struct.Struct("=qdii16x")  # worker id, lease valid until, lease lost, watched
+LEASE = struct.Struct("=qdi")
+WATCHED_AT = 20
+# job, worker, started, deadline, silence, heard, attempt; state, cancel, alone
+ENTRY = struct.Struct("=qqddddiBBBx")
+TIMES = struct.Struct("=dddd")
+TIMES_AT, HEARD_AT = 16, 40
+MOMENT = struct.Struct("=d")
+FLAG = struct.Struct("=i")
 FREE, STARTED, FINISHED = 0, 1, 2
-STATE_AT, CANCEL_AT = 36, 37
-"""Offsets in an entry. One writer each: the worker writes state, the heartbeat writes cancel."""
+STATE_AT, CANCEL_AT = 52, 53
+"""Offsets in an entry. One writer each: the heartbeat writes cancel, the worker the rest; or the
+child that runs the job alone, while the worker waits for it."""
 
 BEAT = struct.Struct("=d")
 SCHEDULES = struct.Struct("=d")
@@ -28,7 +36,9 @@ CAPACITY = 2_048
 
 @dataclass(frozen=True, slots=True)
 class InHand:
-    """A job that its process has started and not yet settled. Times of ``time.monotonic()``."""
+    """A job that its process has started and not yet settled. ``started``, ``deadline`` and
+    ``heard`` (when it last reported progress) are of ``time.monotonic()``; ``silence`` is how many
+    seconds it may go on without a report. 0 is no deadline, and any silence."""
 
     index: int
     job: int
@@ -36,7 +46,10 @@ class InHand:
     attempt: int
     started: float
     deadline: float
+    silence: float
+    heard: float
     finished: bool
+    cancel_asked: bool
     alone: bool
 
 
@@ -93,15 +106,13 @@ class Slot:
         return bool(HEADER.unpack_from(self._memory, self._offset)[2])
 
     @property
-    def has_deadlines(self) -> bool:
-        """Whether any job with a time-out was ever started here."""
+    def watched(self) -> bool:
+        """Whether the supervisor has to look here often: some job may have to be ended."""
         return bool(HEADER.unpack_from(self._memory, self._offset)[3])
 
     def register(self, worker: int, lease_until: float) -> None:
         """Begin with a new row; 0 for none."""
-        HEADER.pack_into(
-            self._memory, self._offset, worker, lease_until, 0, int(self.has_deadlines)
-        )
+        LEASE.pack_into(self._memory, self._offset, worker, lease_until, 0)
 
     def renewed(self, worker: int, lease_until: float) -> None:
         """Note a renewal, unless the process has got a new row meanwhile."""
@@ -119,26 +130,48 @@ class Slot:
         return bool(mine == worker and now < lease_until and not lost)
 
     def start(
-        self, job: int, attempt: int, worker: int, deadline: float = 0.0, alone: bool = False
+        self,
+        job: int,
+        attempt: int,
+        worker: int,
+        deadline: float = 0.0,
+        alone: bool = False,
+        silence: float = 0.0,
     ) -> int:
-        """Put a job in hand; returns its index. ``deadline`` 0 is none."""
+        """Put a job in hand; returns its index. ``deadline`` 0 is none, ``silence`` 0 is any."""
         index = self._free.popleft()
+        now = time.monotonic()
         ENTRY.pack_into(
             self._memory,
             index,
             job,
             worker,
-            time.monotonic(),
+            now,
             deadline,
+            silence,
+            now,
             attempt,
             STARTED,
             0,
             alone,
-            0,
         )
-        if deadline:
-            struct.pack_into("=i", self._memory, self._offset + 20, 1)
+        if deadline or alone or silence:  # after the entry: see look
+            self._set_watched(1)
         return index
+
+    def begin(self, index: int, deadline: float, silence: float) -> None:
+        """The job at ``index`` begins now, in the child that runs it alone: its times count from
+        here, and not from when the child was asked for."""
+        now = time.monotonic()
+        TIMES.pack_into(self._memory, index + TIMES_AT, now, deadline, silence, now)
+
+    def heard(self, index: int) -> None:
+        """The handler of the job at ``index`` has reported something."""
+        MOMENT.pack_into(self._memory, index + HEARD_AT, time.monotonic())
+
+    def heard_at(self, index: int) -> float:
+        """When the handler of the job at ``index`` last reported something, or began."""
+        return float(MOMENT.unpack_from(self._memory, index + HEARD_AT)[0])
 
     def finish(self, index: int) -> None:
         """Its handler has ended; only its settle is left."""
@@ -159,6 +192,16 @@ class Slot:
         """Whether somebody asked to cancel the job at ``index``."""
         return self._memory[index + CANCEL_AT] == 1
 
+    def look(self) -> list[InHand]:
+        """What is started and not settled; notes whether it has to be looked at again soon."""
+        # First the flag and then the entries, the other way round than the worker: what it starts
+        # meanwhile is found here or sets the flag again.
+        self._set_watched(0)
+        entries = self.in_hand()
+        if any(entry.deadline or entry.alone or entry.silence for entry in entries):
+            self._set_watched(1)
+        return entries
+
     def in_hand(self) -> list[InHand]:
         """What is started and not settled."""
         found: list[InHand] = []
@@ -166,19 +209,22 @@ class Slot:
         for place in range(STATE_AT, len(memory), ENTRY.size):
             if memory[place] != FREE:
                 at = place - STATE_AT
-                job, worker, started, deadline, attempt, state, _, alone, _ = ENTRY.unpack_from(
-                    memory, at
+                job, worker, started, deadline, silence, heard, attempt, state, cancel, alone = (
+                    ENTRY.unpack_from(memory, at)
                 )
                 found.append(
                     InHand(
-                        self._first + at,
-                        job,
-                        worker,
-                        attempt,
-                        started,
-                        deadline,
-                        state == FINISHED,
-                        bool(alone),
+                        index=self._first + at,
+                        job=job,
+                        worker=worker,
+                        attempt=attempt,
+                        started=started,
+                        deadline=deadline,
+                        silence=silence,
+                        heard=heard,
+                        finished=state == FINISHED,
+                        cancel_asked=bool(cancel),
+                        alone=bool(alone),
                     )
                 )
         return found
@@ -187,3 +233,6 @@ class Slot:
         """Empty the slot for the next process."""
         self._memory[self._offset : self._end] = bytes(self._end - self._offset)
         self._free = deque(range(self._first, self._end, ENTRY.size))
+
+    def _set_watched(self, flag: int) -> None:
+        FLAG.pack_into(self._memory, self._offset + WATCHED_AT, flag)

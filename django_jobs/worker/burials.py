@@ -7,11 +7,11 @@ import threading
 import time
 from queue import SimpleQueue
 
-from ..domain.outcomes import Lost, Outcome, Released, TimedOut
 from ..lifecycle import reaping
 from .connections import own_connection, persistent, say
 from .links import Link, Message
 from .settler import tell
+from .verdicts import outcome_of
 
 
 class Burials:
@@ -40,8 +40,8 @@ class Burials:
         """While the database is away, try for as long as the message says."""
         worker, reason = message["worker"], message["reason"]
         outcomes = {
-            int(job): _outcome(kind, reason, seconds)
-            for job, (kind, seconds) in message["outcomes"].items()
+            int(job): outcome_of(end, reason, seconds)
+            for job, (end, seconds) in message["outcomes"].items()
         }
         until = time.monotonic() + message["patience"]
         settled = persistent(
@@ -50,13 +50,3 @@ class Burials:
             give_up=lambda: time.monotonic() > until,
         )
         tell(settled or ())
-
-
-def _outcome(kind: str, reason: str, seconds: float) -> Outcome:
-    match kind:
-        case "lost":
-            return Lost(reason=reason)
-        case "timed_out":
-            return TimedOut(seconds=seconds)
-        case _:
-            return Released(reason=reason)

@@ -28,7 +28,8 @@ class Child:
     quick_deaths: int = 0
     start_at: float = 0.0
     wanted: bool = True
-    killed_for: dict[int, float] = field(default_factory=dict)
+    killed_for: dict[int, tuple[str, float]] = field(default_factory=dict)
+    """By job, the end of those for which the process was killed: its word and the seconds."""
     killed_because: str = ""
     fenced: bool = False
     seen_worker: int = 0
@@ -60,7 +61,7 @@ class Child:
 
     def _ending_of(self, entry: InHand) -> tuple[str, float]:
         if entry.job in self.killed_for:
-            return "timed_out", self.killed_for[entry.job]
+            return self.killed_for[entry.job]
         # What had finished did not crash it, what runs alone has its own process.
         if entry.finished or entry.alone or self.killed_because:
             return "released", 0.0
@@ -69,14 +70,18 @@ class Child:
 
 @dataclass(slots=True)
 class Isolated:
-    """A child that runs one job for a worker process."""
+    """A child that runs one job for a worker process. ``max_rss`` is in megabytes; ``end``,
+    ``reason`` and ``seconds`` say why it was killed."""
 
     child: Child
     link: Link
     index: int
     job: int
+    max_rss: int | None = None
+    cancel_seen: float = 0.0
     end: str = ""
     reason: str = ""
+    seconds: float = 0.0
 
     def said_settled(self) -> bool:
         """Whether the child said that its job is settled, before it ended."""
@@ -84,6 +89,12 @@ class Isolated:
             return self.link.receive(0) is not None
         except EOFError:
             return False
+
+
+def kill_alone(pid: int) -> None:
+    """SIGKILL to a child that runs one job, and to the programs that its handler started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def kill(pid: int) -> None:

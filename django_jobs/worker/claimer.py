@@ -197,7 +197,7 @@ class Claimer:
         jobs = claiming.claim(
             queue,
             worker=self._slot.worker,
-            job_types=registry.names(),
+            job_types=registry.versions(),
             limit=limit,
             after=self._places.get(queue, START),
             limited=limited,

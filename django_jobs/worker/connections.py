@@ -102,7 +102,7 @@ def persistent(
                 return work()
         except DATABASE_ERRORS as error:
             drop_connection()
-            if deadline is not None and deadline.passed:
+            if deadline is not None and (deadline.passed or _took_too_long(error)):
                 raise Blocked(what) from error
             if give_up():
                 return None
@@ -114,6 +114,12 @@ def persistent(
 
 class Blocked(Exception):
     """A statement took longer than it may: somebody holds a lock, or the server is deaf."""
+
+
+def _took_too_long(error: BaseException) -> bool:
+    """Whether the server itself ended the statement: ``lock_timeout`` and ``statement_timeout`` may
+    be set for a whole role."""
+    return getattr(error.__cause__ or error, "sqlstate", None) in ("55P03", "57014")
 
 
 class Deadline:

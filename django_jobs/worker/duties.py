@@ -51,7 +51,8 @@ def run(duties: Sequence[StandingDuty], options: Options) -> None:
                 ping()
                 connected = True
                 # Living workers first get two beats to renew: when the database was away for
-                # longer than a lease, all leases have run out and nobody is lost.
+                # longer than a lease, or the machine slept, all leases have run out and nobody is
+                # lost.
                 grace = time.monotonic() + max(2 * options.beat, SHORTEST_GRACE)
                 due = {duty.name: max(due.get(duty.name, 0.0), grace) for duty in duties}
             _do_what_is_due(duties, due)
@@ -61,7 +62,18 @@ def run(duties: Sequence[StandingDuty], options: Options) -> None:
             say_rarely("duty_failed", logging.WARNING, error=type(error).__name__)
             time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 — jitter
             continue
-        time.sleep(max(min(due.values(), default=time.monotonic() + 60) - time.monotonic(), 0.05))
+        until = min(due.values(), default=time.monotonic() + 60)
+        # Whoever slept with us has had no time to renew either.
+        connected = not _slept_too_long(until - time.monotonic(), options.beat)
+
+
+def _slept_too_long(seconds: float, patience: float) -> bool:
+    """Sleep; whether it took longer by more than ``patience`` seconds, because this process or its
+    whole machine stood still. The first shows on the monotonic clock, the second on the other."""
+    asked = max(seconds, 0.05)
+    steady, wall = time.monotonic(), time.time()
+    time.sleep(asked)
+    return max(time.monotonic() - steady, time.time() - wall) > asked + patience
 
 
 def _do_what_is_due(duties: Sequence[StandingDuty], due: dict[str, float]) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from .. import registry
 from ..domain.outcomes import Outcome
 from ..exceptions import LeaseLost
+from ..job_types import JobType
 from ..lifecycle.claiming import HeldJob
 from ..lifecycle.settling import Ending, Settled
 from . import attempt
+from .attempt import RunAsync, unheard
 from .board import Slot
 from .connections import HandlerConnections, say
+from .control import control
 from .failures import StopHandler
+from .limits import Limit
 from .loop import HandlerLoop
+from .reporter import Reporter
+from .timekeeper import Timekeeper, raise_in
 
 NOTHING_LEFT = None
 """In place of an outcome: the attempt was settled by its own child, or is not ours any more."""
@@ -58,6 +64,8 @@ class Executor:
         let_go: Callable[[HeldJob, int | None], None],
         hungry: Callable[[], None],
         isolate: Isolate,
+        draining: Callable[[], bool],
+        reporter: Reporter,
     ) -> None:
         self.jobs: SimpleQueue[HeldJob] = SimpleQueue()
         self.pace = Pace()
@@ -70,6 +78,9 @@ class Executor:
         self._let_go = let_go
         self._hungry = hungry
         self._isolate = isolate
+        self._draining = draining
+        self._reporter = reporter
+        self._timekeeper = Timekeeper()
         self._running: dict[int, tuple[HeldJob, float]] = {}
         self._threads = [
             threading.Thread(target=self._work, name=f"django_jobs-{number}", daemon=True)
@@ -104,9 +115,7 @@ class Executor:
         self.stopping = True
         self.loop.stop_all()
         for thread_id in list(self._running):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread_id), ctypes.py_object(StopHandler)
-            )
+            raise_in(thread_id, StopHandler)
 
     def _work(self) -> None:
         connections = HandlerConnections()
@@ -127,21 +136,25 @@ class Executor:
 
     def _make(self, job: HeldJob, started: float, connections: HandlerConnections) -> None:
         job_type = registry.find(job.job_type)
-        alone = job.is_suspect or (job_type is not None and job_type.isolated)
-        deadline = 0.0 if job.timeout is None else started + job.timeout
-        if job_type is not None and job_type.is_async and deadline and not alone:
-            deadline += 2.0  # the loop stops it in time; this is for one that will not stop
-        index = self._slot.start(job.id, job.attempt, job.worker, deadline, alone)
-        if alone:
+        if job.is_suspect or (
+            job_type is not None and (job_type.isolated or job_type.max_rss is not None)
+        ):
+            # Without times yet: they count from when its child begins.
+            index = self._slot.start(job.id, job.attempt, job.worker, alone=True)
             outcome: Outcome | Settled | None = self._isolate(job, index)
         else:
-            outcome = self._call(job, index, started, connections)
+            deadline = 0.0 if job.timeout is None else started + job.timeout
+            silence = 0.0 if job_type is None else job_type.silence_timeout or 0.0
+            index = self._slot.start(job.id, job.attempt, job.worker, deadline, False, silence)
+            outcome = self._call(job, job_type, index, started, connections)
         if outcome is NOTHING_LEFT:
+            self._reporter.end(job, None)
             self._let_go(job, index)
             return
         finished = time.monotonic()
         self._slot.finish(index)
         self.pace.saw(finished - started)
+        self._reporter.end(job, outcome)
         if isinstance(outcome, Settled):
             self._settled_itself(outcome, index)
             return
@@ -152,9 +165,23 @@ class Executor:
         )
 
     def _call(
-        self, job: HeldJob, index: int, started: float, connections: HandlerConnections
+        self,
+        job: HeldJob,
+        job_type: JobType[..., Any] | None,
+        index: int,
+        started: float,
+        connections: HandlerConnections,
     ) -> Outcome | Settled | None:
         slot = self._slot
+        limit: Limit | None = None
+        heard: Callable[[], None] = unheard
+        run_async: RunAsync = self.loop.run
+        if job_type is not None and (
+            job.timeout is not None or job_type.silence_timeout is not None or job_type.is_async
+        ):
+            limit, heard, run_async = control(
+                job, job_type, slot, index, started, clock=self._timekeeper, loop=self.loop
+            )
 
         def should_stop() -> bool:
             return self.stopping or slot.cancel_asked(index) or slot.worker != job.worker
@@ -162,7 +189,14 @@ class Executor:
         try:
             connections.prepare()
             return attempt.make(
-                job, should_stop=should_stop, run_async=self.loop.run, started=started
+                job,
+                should_stop=should_stop,
+                run_async=run_async,
+                started=started,
+                limit=limit,
+                heard=heard,
+                draining=self._draining,
+                reporter=self._reporter,
             )
         except LeaseLost as lost:
             say("lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost))

@@ -62,7 +62,13 @@ def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
         raise
     except BaseException:  # of a property, or of a client's own headers
         retry_after = None
-    return Failed(error=ErrorReport.of(error), retry_after=retry_after, final=final)
+    budgets = [most for kind, most in job_type.error_budgets.items() if isinstance(error, kind)]
+    return Failed(
+        error=ErrorReport.of(error),
+        retry_after=retry_after,
+        final=final,
+        budget=min(budgets, default=None),
+    )
 
 
 def _delay_asked(error: BaseException) -> float | None:

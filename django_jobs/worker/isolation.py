@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 
+from .. import registry
 from ..exceptions import LeaseLost
 from ..lifecycle.claiming import held_by
 from ..lifecycle.settling import Ending, Settled
 from . import attempt
+from .attempt import unheard
 from .board import Slot
 from .connections import HandlerConnections, persistent
+from .control import Control, control
+from .limits import Alarm
 from .links import Link
 from .loop import HandlerLoop
+from .reporter import Reporter
 from .settler import settle_readably, tell
 
 
@@ -32,22 +37,38 @@ def _run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> None:
         return
     job = held[0]
     loop = HandlerLoop()
-    started = time.monotonic()
 
-    told_to_stop = False
+    orders = Orders(link)
+    reporter = Reporter()
 
     def should_stop() -> bool:
-        nonlocal told_to_stop
-        told_to_stop = told_to_stop or _hears_anything(link)
-        return told_to_stop or slot.cancel_asked(index) or slot.worker != worker
+        return orders.stopping() or slot.cancel_asked(index) or slot.worker != worker
 
     connections.prepare()
+    job_type = registry.find(job.job_type)
+    started = time.monotonic()
+    bounds = Control(None, unheard, loop.run)
+    if job_type is not None:
+        deadline = 0.0 if job.timeout is None else started + job.timeout
+        slot.begin(index, deadline, job_type.silence_timeout or 0.0)
+        bounds = control(job, job_type, slot, index, started, clock=Alarm(), loop=loop)
     try:
-        outcome = attempt.make(job, should_stop=should_stop, run_async=loop.run, started=started)
+        outcome = attempt.make(
+            job,
+            should_stop=should_stop,
+            run_async=bounds.run_async,
+            started=started,
+            limit=bounds.limit,
+            heard=bounds.heard,
+            draining=orders.draining,
+            reporter=reporter,
+        )
     except LeaseLost:
         return
     finally:
+        slot.finish(index)  # it has its result: what is left is not bounded by its times
         connections.clean()
+    reporter.end(job, outcome)
     if isinstance(outcome, Settled):
         tell([outcome])
         return
@@ -62,8 +83,29 @@ def _run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> None:
     tell(settled or ())
 
 
-def _hears_anything(link: Link) -> bool:
-    try:
-        return link.receive(0) is not None
-    except EOFError:
-        return True
+class Orders:
+    """What the supervisor told this child: first to drain, then to stop. One that is gone says
+    both."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._heard: set[str] = set()
+
+    def draining(self) -> bool:
+        """Whether the handler should end where it loses nothing."""
+        self._listen()
+        return bool(self._heard)
+
+    def stopping(self) -> bool:
+        """Whether the handler should end as soon as it can."""
+        self._listen()
+        return "stop" in self._heard
+
+    def _listen(self) -> None:
+        if "stop" in self._heard:
+            return
+        try:
+            while (message := self._link.receive(0)) is not None:
+                self._heard.add(message["verb"])
+        except EOFError:
+            self._heard.add("stop")

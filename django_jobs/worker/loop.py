@@ -5,15 +5,26 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
-from .attempt import bounded
+from ..domain.outcomes import Outcome, TimedOut
 from .failures import StopHandler
+from .limits import Interrupted
+
+TICK = 0.25
+"""Seconds between two times that the loop asks whether a handler may go on."""
+
+Asked = Callable[[], Outcome | None]
+"""How a handler has to end now; None if it may go on."""
+
+
+def _nothing_asked() -> None:
+    return None
 
 
 class HandlerLoop:
@@ -24,12 +35,23 @@ class HandlerLoop:
         self._lock = threading.Lock()
         self._stopping = False
 
-    def run(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
-        """Wait for ``coroutine``, at most ``timeout`` seconds, from any thread."""
+    def run(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        timeout: float | None,
+        asked: Asked = _nothing_asked,
+    ) -> Any:
+        """Wait for ``coroutine``, at most ``timeout`` seconds, from any thread.
+
+        Raises :class:`Interrupted` where it was stopped for its time-out, or because ``asked`` said
+        so. To the coroutine either is a ``CancelledError``.
+        """
         if self._stopping:
             coroutine.close()
             raise StopHandler
-        future = asyncio.run_coroutine_threadsafe(_alone(coroutine, timeout), self._started())
+        future = asyncio.run_coroutine_threadsafe(
+            _alone(coroutine, timeout, asked), self._started()
+        )
         try:
             result = future.result()
         except (asyncio.CancelledError, concurrent.futures.CancelledError):  # no relatives
@@ -77,14 +99,44 @@ def _run_on(loop: asyncio.AbstractEventLoop) -> None:
             continue
 
 
-async def _alone(coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
+async def _alone(coroutine: Coroutine[Any, Any, Any], timeout: float | None, asked: Asked) -> Any:
     """As a request of ASGI: the ORM's calls of this handler share a thread with no other's, and
     their connections are closed with it."""
     async with ThreadSensitiveContext() as context:
         try:
-            return await bounded(coroutine, timeout)
+            return await _bounded(coroutine, timeout, asked)
         except (SystemExit, KeyboardInterrupt) as error:
             return _Exit(error)
         finally:
             if context in SyncToAsync.context_to_thread_executor:
                 await sync_to_async(connections.close_all)()
+
+
+async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout: float | None, asked: Asked) -> Any:
+    loop = asyncio.get_running_loop()
+    limit = asyncio.timeout(timeout)
+    outcome: Outcome = TimedOut(seconds=timeout or 0.0)
+    asking: asyncio.TimerHandle
+
+    def ask() -> None:
+        nonlocal outcome, asking
+        end = asked()
+        if end is None:
+            asking = loop.call_later(TICK, ask)
+        elif not limit.expired():
+            outcome = end
+            limit.reschedule(loop.time())  # now
+
+    asking = loop.call_later(TICK, ask)
+    try:
+        async with limit:
+            result = await coroutine
+    except BaseException:
+        if limit.expired():
+            raise Interrupted(outcome) from None
+        raise
+    finally:
+        asking.cancel()
+    if limit.expired() and isinstance(outcome, TimedOut):
+        raise Interrupted(outcome)  # it caught the cancellation; of a cancel, its success stands
+    return result

@@ -9,7 +9,8 @@ import time
 import traceback
 from typing import Any
 
-from ..domain.outcomes import Lost, Outcome, Released, TimedOut
+from .. import registry
+from ..domain.outcomes import Outcome
 from ..lifecycle import renewing
 from ..lifecycle.claiming import HeldJob
 from .board import Slot
@@ -19,8 +20,11 @@ from .executor import NOTHING_LEFT, Executor
 from .failures import StopHandler
 from .holding import Holding
 from .links import CRASHED, Link, Message
+from .memory import resident_megabytes
 from .options import RECYCLE, Options
+from .reporter import Reporter
 from .settler import Settler
+from .verdicts import outcome_of
 from .wakeup import Wakeup
 
 CHECK_SECONDS = 1.0
@@ -44,6 +48,7 @@ class WorkerProcess:
             give_up=self._gave_up,
             more_waits=self._more_waits,
         )
+        self._reporter = Reporter()
         self._executor = Executor(
             options.threads,
             slot,
@@ -52,6 +57,8 @@ class WorkerProcess:
             let_go=self._settler.let_go,
             hungry=self._hungry,
             isolate=self._isolate,
+            draining=lambda: self._claimer.draining,
+            reporter=self._reporter,
         )
         self._claimer = Claimer(options, slot, self._executor, self._holding)
         self._wakeup = Wakeup([share.name for share in options.queues], self._claimer.wake)
@@ -75,6 +82,7 @@ class WorkerProcess:
                 self._obey(message)
             self._claimer.deadline.enforce()
             self._settler.deadline.enforce()
+            self._reporter.errands.deadline.enforce()
             if time.monotonic() - checked > CHECK_SECONDS:
                 checked = time.monotonic()
                 self._recycle_if_due()
@@ -103,17 +111,18 @@ class WorkerProcess:
         ended = threading.Event()
         answer: Message = {}
         self._waiting[index] = ended, answer
-        self._link.send(verb="isolate", job=job.id, worker=job.worker, index=index)
+        job_type = registry.find(job.job_type)
+        self._link.send(
+            verb="isolate",
+            job=job.id,
+            worker=job.worker,
+            index=index,
+            max_rss=None if job_type is None else job_type.max_rss,
+        )
         ended.wait()
-        match answer["end"]:
-            case "settled":
-                return NOTHING_LEFT
-            case "timed_out":
-                return TimedOut(seconds=job.timeout or 0.0)
-            case "released":
-                return Released(reason=answer["reason"])
-            case _:
-                return Lost(reason=f"its process ended with {answer['reason']}")
+        if answer["end"] == "settled":
+            return NOTHING_LEFT
+        return outcome_of(answer["end"], answer["reason"], answer["seconds"])
 
     def _settled(self) -> None:
         # Room is counted from what is held, so it is made here, when all that was claimed has run.
@@ -163,16 +172,6 @@ class WorkerProcess:
 def run(link: Link, slot: Slot, options: Options) -> int:
     """Be a worker process."""
     return WorkerProcess(link, slot, options).run()
-
-
-def resident_megabytes() -> int:
-    """Memory of this process, in MB; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm") as statm:
-            pages = int(statm.read().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") // 1_048_576
 
 
 def _die_of_our_own_fault(args: Any) -> None:

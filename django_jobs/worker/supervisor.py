@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from .board import InHand
-from .children import Child, Isolated, kill
+from .children import Child, Isolated, kill, kill_alone
 from .connections import say
 from .duties import StandingDuty
 from .links import Link, Message, describe_exit
@@ -76,7 +76,7 @@ class Supervisor:
 
     def _wait(self, now: float) -> None:
         children = self._tree.children
-        urgent = any(child.slot.has_deadlines for child in children)
+        urgent = any(child.slot.watched for child in children)
         until = min(
             [now + (TICK if urgent else 1.0), self._stop_at, self._kill_at]
             + [child.start_at for child in children if child.wanted and not child.pid]
@@ -107,8 +107,7 @@ class Supervisor:
         self._stop_at = time.monotonic() + self._options.drain_timeout
         for child in self._tree.children:
             child.wanted = False
-            if child.link is not None:
-                child.link.send(verb="drain")
+            self._tell_to_drain(child)
 
     def _hear(self, link: Link) -> None:
         try:
@@ -125,12 +124,21 @@ class Supervisor:
                 self._drain_child(self._tree.children[message["slot"]])
             case "isolate":
                 self._tree.isolate(link, message)
+                for child in self._tree.children:
+                    if child.link is link and not child.wanted:
+                        self._tell_to_drain(child)  # asked for a moment before the drain
 
     def _drain_child(self, child: Child) -> None:
         if child.wanted and child.link is not None:
             say("draining", logging.INFO, worker=child.slot.worker, asked="by an operator")
             child.wanted = False
-            child.link.send(verb="drain")
+            self._tell_to_drain(child)
+
+    def _tell_to_drain(self, child: Child) -> None:
+        links = [one.link for one in self._tree.isolated.values() if one.child is child]
+        for link in (child.link, *links):
+            if link is not None:
+                link.send(verb="drain")
 
     def _bury_the_dead(self) -> None:
         while True:
@@ -150,13 +158,15 @@ class Supervisor:
                         self._child_died(child, status)
 
     def _isolated_ended(self, one: Isolated, status: int) -> None:
-        end = "settled" if one.said_settled() else one.end or "lost"
+        end = "settled" if one.said_settled() else one.end or "crashed"
         one.link.close()
-        reason = one.reason or describe_exit(status)
-        if end == "lost":
+        reason = one.reason or f"its process ended with {describe_exit(status)}"
+        if end == "crashed":
             say("isolated_job_died", logging.WARNING, job_id=one.job, reason=reason)
         if one.child.link is not None and end != ORPHANED:
-            one.child.link.send(verb="isolated", index=one.index, end=end, reason=reason)
+            one.child.link.send(
+                verb="isolated", index=one.index, end=end, reason=reason, seconds=one.seconds
+            )
 
     def _heart_died(self, status: int) -> None:
         say("heartbeat_died", logging.ERROR, reason=describe_exit(status))
@@ -179,7 +189,7 @@ class Supervisor:
         for isolated_pid, one in list(self._tree.isolated.items()):
             if one.child is child:
                 one.end = ORPHANED
-                kill(isolated_pid)
+                kill_alone(isolated_pid)
         code = os.waitstatus_to_exitcode(status)
         if worker:
             self._bury(child, worker, in_hand, status)
@@ -227,7 +237,9 @@ class Supervisor:
             if child.link is not None:
                 child.link.send(verb="stop")
             for one in self._tree.isolated.values():
-                self._watch.end_isolated(child, one.job, "released", "the worker was told to stop")
+                self._watch.end_isolated(
+                    child, one.job, "released", reason="the worker was told to stop"
+                )
 
     def _kill_all(self, reason: str) -> None:
         self._forced = True
@@ -260,6 +272,6 @@ class Supervisor:
             kill(self._tree.heart)
             os.waitpid(self._tree.heart, 0)
         for pid in list(self._tree.isolated):
-            kill(pid)
+            kill_alone(pid)
             os.waitpid(pid, 0)
         self._tree.close_all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import selectors
 import signal
 import socket
@@ -71,19 +73,35 @@ class Tree:
         self.selector.register(child.link, selectors.EVENT_READ)
 
     def isolate(self, asked_by: Link, message: Message) -> None:
-        """Fork a child that runs one job of the process that asked."""
+        """Fork a child that runs one job of the process that asked, in a process group of its own:
+        what its handler starts can be killed with it."""
         child = next(child for child in self.children if child.link is asked_by)
         job, worker, index = message["job"], message["worker"], message["index"]
 
         def run(link: Link) -> int:
+            os.setpgid(0, 0)
             return isolation.run(link, child.slot, worker, job, index)
 
         try:
             pid, link = fork(run, self._ends())
         except OSError as error:  # no memory or no process ids: later, or on another machine
-            asked_by.send(verb="isolated", index=index, end="released", reason=str(error))
+            asked_by.send(
+                verb="isolated", index=index, end="never_began", reason=str(error), seconds=0.0
+            )
             return
-        self.isolated[pid] = Isolated(child=child, link=link, index=index, job=job)
+        with contextlib.suppress(OSError):  # the child may have been faster
+            os.setpgid(pid, pid)
+        self.isolated[pid] = Isolated(
+            child=child, link=link, index=index, job=job, max_rss=message["max_rss"]
+        )
+
+    def alone(self, child: Child, job: int) -> tuple[int, Isolated] | None:
+        """The process that runs ``job`` alone for ``child``, with its id; None if it is gone or
+        was killed."""
+        for pid, one in self.isolated.items():
+            if one.child is child and one.job == job and not one.end:
+                return pid, one
+        return None
 
     def close(self, link: Link | None) -> None:
         """Let go of the pipe to a child that is gone."""

@@ -19,6 +19,8 @@ from .connections import DATABASE_ERRORS, drop_connection, own_connection, say
 SELF_TEST_SECONDS = 2.0
 ALIVE_SECONDS = 30.0
 LONGEST_PAUSE = 10.0
+RETEST_SECONDS, LONGEST_RETEST = 30.0, 600.0
+"""How soon a connection that heard nothing is tried again: the machine may have stood still."""
 
 
 class Wakeup:
@@ -26,19 +28,21 @@ class Wakeup:
 
     def __init__(self, queues: Collection[str], wake: Callable[[str | None], None]) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-wakeup", daemon=True)
-        self._worked = False
+        self._worked = self._said = False
         self._queues = frozenset(queues)
         self._wake = wake
         self._test = f":test:{os.getpid()}:{random.getrandbits(64)}"
 
     def _run(self) -> None:
         own_connection()
-        pause = 0.1
+        pause, retest = 0.1, RETEST_SECONDS
         while True:
             try:
                 raw = self._listen()
                 if raw is None:
-                    return
+                    time.sleep(retest)
+                    retest = min(retest * 2, LONGEST_RETEST)
+                    continue
                 pause = 0.1
                 self._wake(None)  # whatever was notified while nobody listened
                 self._hear(raw)
@@ -48,11 +52,11 @@ class Wakeup:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
     def _listen(self) -> Any | None:
-        """A connection that hears what is notified; None if this one never will."""
+        """A connection that hears what is notified; None if this one does not."""
         connection = connections[conf().database]
         with connection.cursor() as cursor:
             cursor.execute(f"LISTEN {CHANNEL}")
-            cursor.execute(NOTIFY, [CHANNEL, self._test])
+        self._notify_ourselves()
         raw = connection.connection
         until = time.monotonic() + SELF_TEST_SECONDS
         while (left := until - time.monotonic()) > 0:
@@ -62,15 +66,27 @@ class Wakeup:
                     return raw
         if self._worked:
             raise OperationalError("a notification to ourselves did not arrive")
-        # A pooler in transaction mode takes LISTEN without an error and never delivers.
-        say(
-            "listen_fails",
-            logging.WARNING,
-            reason="a notification to ourselves did not arrive; is there a pooler in transaction "
-            "mode between? Polling goes on, at its slower pace",
-        )
+        if not self._said:
+            self._said = True
+            # A pooler in transaction mode takes LISTEN without an error and never delivers.
+            say(
+                "listen_fails",
+                logging.WARNING,
+                reason="a notification to ourselves did not arrive; is there a pooler in "
+                "transaction mode between? Polling goes on, at its slower pace",
+            )
         drop_connection()
         return None
+
+    def _notify_ourselves(self) -> None:
+        """From another connection: an idle pooler gives one client the same session twice, and what
+        it is notified of itself comes with the answer."""
+        other = connections[conf().database].copy()
+        try:
+            with other.cursor() as cursor:
+                cursor.execute(NOTIFY, [CHANNEL, self._test])
+        finally:
+            other.close()
 
     def _hear(self, raw: Any) -> None:
         while True:

@@ -1,16 +1,23 @@
-"""The supervisor's eye on time: time-outs of attempts, leases, and handlers that outlive theirs."""
+"""The supervisor's eye on what must not run any longer: time-outs, silence, memory, cancelled jobs
+that run alone, leases, and handlers that outlive theirs."""
 
 from __future__ import annotations
 
 import logging
 import time
 
-from .children import Child, kill
+from ..conf import conf
+from .board import InHand
+from .children import Child, Isolated, kill, kill_alone
 from .connections import say
+from .memory import resident_megabytes
 from .tree import Tree
 
 TICK = 0.25
 """Seconds between two looks where something is due soon."""
+
+SOFT_GRACE = 1.0
+"""Seconds from the exception raised in a handler whose time is over to the kill."""
 
 LOST_GRACE = 2.0
 """Seconds that handlers get whose lease was lost, to see it and end. Others run their jobs."""
@@ -23,17 +30,18 @@ class Watch:
         self._tree = tree
         self._lease = lease
         self._looked = time.monotonic()
-        self._fence_after = 0.0
+        self._lenient_until = 0.0
 
     def look(self, now: float) -> None:
         """Look at the heartbeat and at every worker process."""
-        # After a long sleep of ours (SIGSTOP) the heartbeat slept as well and gets the time of a
-        # try to renew before anybody is fenced.
+        # After a long sleep of ours (SIGSTOP, a machine that stands still) the others slept as
+        # well. The heartbeat gets the time of a try to renew before anybody is fenced, and handlers
+        # get theirs to see that their time is over.
         if now - self._looked > 4 * TICK + 1.0:
-            self._fence_after = now + 2.0
+            self._lenient_until = now + 2.0
         self._looked = now
         hung = now - self._tree.board.beat_at > max(0.75 * self._lease, 3.0)
-        if self._tree.heart and hung and now > self._fence_after:
+        if self._tree.heart and hung and now > self._lenient_until:
             say("heartbeat_hangs", logging.ERROR, pid=self._tree.heart)
             kill(self._tree.heart)
         for child in self._tree.children:
@@ -44,22 +52,44 @@ class Watch:
         slot = child.slot
         self._stop_stale(child, now)
         lease_over = bool(slot.worker) and now >= self._fence_at(child) and not slot.lease_lost
-        if not (slot.has_deadlines or lease_over):
+        if not (slot.watched or lease_over):
             child.fenced = False
             return
-        running = [entry for entry in slot.in_hand() if not entry.finished]
-        overdue = [entry for entry in running if entry.deadline and now > entry.deadline]
-        for entry in overdue:
+        running = [entry for entry in slot.look() if not entry.finished]
+        if now > self._lenient_until:
+            self._end_overdue(child, running, now)
+            if lease_over and running and not child.fenced:
+                child.fenced = True
+                self._fence(child)
+        for entry in running:
+            if entry.alone and (found := self._tree.alone(child, entry.job)):
+                self._look_at_isolated(*found, entry, now)
+
+    def _end_overdue(self, child: Child, running: list[InHand], now: float) -> None:
+        together: dict[int, tuple[str, float]] = {}
+        for entry in running:
+            ending = _overdue(entry, now)
+            if ending is None:
+                continue
             if entry.alone:
-                self.end_isolated(child, entry.job, "timed_out", "its time-out")
-        together = [entry for entry in overdue if not entry.alone]
+                self.end_isolated(child, entry.job, *ending)
+            else:
+                together[entry.job] = ending
         if together and not child.killed_for:
-            child.killed_for = {entry.job: entry.deadline - entry.started for entry in together}
+            child.killed_for = together
             child.killed_because = "its process was killed for another job's time-out"
             kill(child.pid)
-        if lease_over and running and not child.fenced and now > self._fence_after:
-            child.fenced = True
-            self._fence(child)
+
+    def _look_at_isolated(self, pid: int, one: Isolated, entry: InHand, now: float) -> None:
+        if one.max_rss is not None and (size := resident_megabytes(pid)) > one.max_rss:
+            one.end = "crashed"
+            one.reason = f"held {size} MB, more than its max_rss of {one.max_rss} MB"
+            kill_alone(pid)
+        elif entry.cancel_asked:
+            one.cancel_seen = one.cancel_seen or now
+            if now - one.cancel_seen >= conf().cancel_grace_seconds:
+                one.end = "cancelled"
+                kill_alone(pid)
 
     def _stop_stale(self, child: Child, now: float) -> None:
         """Kill a process whose handlers go on with jobs that were taken from it."""
@@ -80,7 +110,7 @@ class Watch:
             child.stale_since = now
         elif now - child.stale_since > LOST_GRACE:
             for entry in stale:
-                self.end_isolated(child, entry.job, "released", "its lease was lost")
+                self.end_isolated(child, entry.job, "released", reason="its lease was lost")
             if not all(entry.alone for entry in stale):
                 say("stale_handlers", logging.ERROR, worker=worker, jobs=len(stale))
                 child.killed_because = "its process was killed for jobs that it had lost"
@@ -98,14 +128,26 @@ class Watch:
         child.killed_because = "its worker could not renew its lease and stopped it"
         kill(child.pid)
 
-    def end_isolated(self, child: Child, job: int, end: str, reason: str) -> None:
+    def end_isolated(
+        self, child: Child, job: int, end: str, seconds: float = 0.0, *, reason: str = ""
+    ) -> None:
         """Kill the child that runs ``job`` alone for this process; tell it how the job ended."""
-        for pid, one in self._tree.isolated.items():
-            if one.child is child and one.job == job and not one.end:
-                one.end, one.reason = end, reason
-                kill(pid)
+        if found := self._tree.alone(child, job):
+            pid, one = found
+            one.end, one.seconds, one.reason = end, seconds, reason
+            kill_alone(pid)
 
     def next_look(self, child: Child, now: float) -> float:
         """When this child has to be looked at again, at the latest."""
         fence_at = self._fence_at(child)
         return fence_at if fence_at > now and not child.stale_since else now + TICK
+
+
+def _overdue(entry: InHand, now: float) -> tuple[str, float] | None:
+    """How an attempt ends that did not heed the exception raised in it, and after how many seconds;
+    None for one that has time left."""
+    if entry.deadline and now > entry.deadline + SOFT_GRACE:
+        return "timed_out", entry.deadline - entry.started
+    if entry.silence and now > entry.heard + entry.silence + SOFT_GRACE:
+        return "silent", entry.silence
+    return None

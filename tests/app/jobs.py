@@ -14,6 +14,13 @@ from django.db import connection, transaction
 
 from django_jobs import Backoff, Cancel, Discard, Retry, Snooze, current_run, job
 
+from . import database_jobs as database_jobs
+from . import fault_jobs as fault_jobs
+from . import limit_jobs as limit_jobs
+from . import long_jobs as long_jobs
+from . import once_jobs as once_jobs
+from . import version_jobs as version_jobs
+from .marks import mark as mark
 from .models import Effect
 
 
@@ -157,12 +164,6 @@ def ask_for(fate: str, seconds: float = 0) -> str:
             raise Discard("hopeless")
         case _:
             raise Cancel("not needed any more")
-
-
-def mark(path: str) -> None:
-    """Append a line with this process's id: one for each time a handler began."""
-    with open(path, "a") as file:
-        file.write(f"{os.getpid()} {time.monotonic()}\n")
 
 
 def current_job() -> int | None:

@@ -51,6 +51,7 @@ def drain(count: int) -> float:
                     "rank": place[0],
                     "id": place[1],
                     "job_types": [NOOP],
+                    "versions": "{}",
                     "worker": worker,
                     "limit": min(BATCH, count - done),  # another may share the queue
                     "within_limit": False,

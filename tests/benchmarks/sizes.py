@@ -104,7 +104,7 @@ def _drain_in_claims_of(size: int) -> None:
         now = time.monotonic()
         if now - restarted > RESTART_SECONDS:
             place, restarted = START, now
-        jobs = claim("default", worker=worker, job_types=[NOOP], limit=size, after=place)
+        jobs = claim("default", worker=worker, job_types={NOOP: 1}, limit=size, after=place)
         if not jobs and place == START:
             return
         place = jobs[-1].place if jobs else START

@@ -1,105 +1,154 @@
-"""``python -m tests.chaos.enqueuer JOBS SEED SECONDS FILE``: enqueue, through all outages.
+"""``python -m tests.chaos.enqueuer``: enqueue, through all outages.
 
 Writes the keys that it knows to be committed, and those that it knows to be rolled back.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import random
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import django
 
-KINDS = {"outside": 60, "inside": 25, "stumble": 13, "hold_the_gil": 1.0, "poison": 0.2}
+from . import requests
+from .requests import Request
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.chaos.settings")
+django.setup()
+
+from django.db import DatabaseError, InterfaceError, connection, transaction  # noqa: E402
+from django.db.models.functions import Now  # noqa: E402
+
+from django_jobs import enqueue, enqueue_many  # noqa: E402
+from django_jobs.models import Job, Schedule  # noqa: E402
+
+AWAY = (DatabaseError, InterfaceError)
 
 
-def main(jobs: int, seed: int, seconds: float, file: Path) -> None:
-    """Spread ``jobs`` enqueues over about ``seconds``."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.chaos.settings")
-    django.setup()
-    from django.db import DatabaseError, InterfaceError, connection, transaction
+class Dropped(Exception):
+    """The caller's own transaction failed."""
 
-    from django_jobs import enqueue, enqueue_many
-    from django_jobs.models import Job
 
-    choice = random.Random(seed)
-    kept: list[str] = []
-    dropped: list[str] = []
-    begun = time.monotonic()
+class Enqueuer:
+    """Asks for jobs. Each key begins with ``prefix``."""
 
-    class Dropped(Exception):
-        """The caller's own transaction failed."""
+    def __init__(self, prefix: str) -> None:
+        self.kept: list[str] = []
+        self.dropped: list[str] = []
+        self._prefix = prefix
+        self._number = 0
 
-    def persistently(keys: list[str], work: Callable[[], object]) -> None:
+    def ask(self, request: Request) -> None:
         """Until it is known to have happened: the answer to a commit may be lost."""
+        keys = [f"{self._prefix}-{self._number + place}" for place in range(request.count)]
+        self._number += request.count
+        name, payloads = f"chaos.{request.kind}", [{"seconds": request.seconds}] * request.count
+
+        def one() -> Any:
+            return enqueue(name, payloads[0], queue=request.queue, idempotency_key=keys[0])
+
+        def many() -> list[int]:
+            return enqueue_many(name, payloads, idempotency_keys=keys, queue=request.queue)
+
+        match request.manner:
+            case "batch":
+                self._persistently(keys, lambda: in_one_transaction(many))
+            case "twice":
+                self._persistently(keys, lambda: in_one_transaction(lambda: twice(one)))
+            case "rolled back":
+                self._drop(keys[0], one)
+            case _:
+                self._persistently(keys, one)
+
+    def _persistently(self, keys: list[str], work: Callable[[], object]) -> None:
         while True:
             try:
-                known = set(
-                    Job.objects.filter(idempotency_key__in=keys).values_list(
-                        "idempotency_key", flat=True
-                    )
-                )
-                if len(known) < len(keys):
-                    assert not known, "part of a batch"
+                # A key is free again when its job has ended, so the retry has to look.
+                there = Job.objects.filter(idempotency_key__in=keys).count()
+                assert there in (0, len(keys)), "a part of a batch"
+                if not there:
                     work()
+                self.kept += keys
                 return
-            except (DatabaseError, InterfaceError):
+            except AWAY:
                 connection.close()
                 time.sleep(0.1)
 
-    number = 0
-    while number < jobs:
-        (kind,) = choice.choices(list(KINDS), list(KINDS.values()))
-        duration = choice.uniform(0.005, 0.02)
-        if choice.random() < 0.25:
-            duration = choice.uniform(0.04, 4.0 if choice.random() < 0.15 else 0.3)
-        queue = choice.choice(("default", "default", "second"))
-        name, payload = f"chaos.{kind}", {"seconds": round(duration, 4)}
-        if choice.random() < 0.05:
-            keys = [f"key-{number}-{place}" for place in range(choice.randint(2, 20))]
+    def _drop(self, key: str, work: Callable[[], object]) -> None:
+        self.dropped.append(key)
+        try:
+            with transaction.atomic():
+                work()
+                raise Dropped
+        except Dropped:
+            return
+        except AWAY:  # then it was never committed either
+            connection.close()
 
-            def batch(
-                name: str = name, payload: dict = payload, queue: str = queue, keys: list = keys
-            ) -> None:
-                with transaction.atomic():
-                    enqueue_many(name, [payload] * len(keys), idempotency_keys=keys, queue=queue)
 
-            if kind == "poison" or kind == "hold_the_gil":
-                continue
-            persistently(keys, batch)
-            kept += keys
-            number += len(keys)
-        elif choice.random() < 0.03:
-            key = f"dropped-{number}"
-            try:
-                with transaction.atomic():
-                    enqueue(name, payload, queue=queue, idempotency_key=key)
-                    raise Dropped
-            except Dropped:
-                dropped.append(key)
-            except (DatabaseError, InterfaceError):
-                connection.close()
-            number += 1
-        else:
-            key = f"key-{number}"
-            persistently(
-                [key],
-                lambda name=name, payload=payload, queue=queue, key=key: enqueue(
-                    name, payload, queue=queue, idempotency_key=key
-                ),
-            )
-            kept.append(key)
-            number += 1
-        ahead = begun + seconds * number / jobs - time.monotonic()
+def in_one_transaction(work: Callable[[], object]) -> None:
+    """All of it, or nothing."""
+    with transaction.atomic():
+        work()
+
+
+def twice(work: Callable[[], Any]) -> None:
+    """The second request finds the job of the first."""
+    first, second = work(), work()
+    assert (second.pk, second.deduplicated) == (first.pk, True), "a second job of one key"
+
+
+def ask_every_second() -> float:
+    """The schedule of the test, in place of those that the demo declares. Returns its first due
+    time, which no worker has a say in."""
+    Schedule.objects.all().delete()
+    row = Schedule.objects.create(
+        name="every second",
+        job_type="chaos.every_second",
+        every=1.0,
+        overlap=Schedule.Overlaps.ALLOW,
+        catch_up=Schedule.CatchUps.WINDOW,
+        catch_up_limit=86_400.0,
+    )
+    mine = Schedule.objects.filter(pk=row.pk)
+    now = mine.values_list(Now(), flat=True)[0]
+    first = now.replace(microsecond=0).timestamp() + 1.0
+    first_due = now.fromtimestamp(first, now.tzinfo)
+    mine.update(next_due_at=first_due, stale=False)
+    return float(first)
+
+
+def main() -> None:
+    """Spread the jobs over about so many seconds."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("errand")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--jobs", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    asked = parser.parse_args()
+    found: dict[str, Any] = {}
+    if asked.errand == "storm":
+        with transaction.atomic():
+            found["first_due"] = ask_every_second()
+    enqueuer = Enqueuer(asked.errand)
+    errand = requests.errand(asked.errand, asked.seed, asked.jobs)
+    total = sum(request.count for request in errand)
+    begun, done = time.monotonic(), 0
+    for request in errand:
+        enqueuer.ask(request)
+        done += request.count
+        ahead = begun + asked.seconds * done / total - time.monotonic()
         if ahead > 0:
             time.sleep(ahead)
-    file.write_text(json.dumps({"kept": kept, "dropped": dropped}))
+    found |= {"kept": enqueuer.kept, "dropped": enqueuer.dropped}
+    asked.file.write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4]))
+    main()

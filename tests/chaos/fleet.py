@@ -4,75 +4,87 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 
 from tests.clusters import PROJECT
 
+from .history import Exit
+from .timing import DRAIN
+
 
 class Tree:
     """One ``jobworker``, started again whenever it is gone."""
 
     def __init__(self, number: int, directory: Path, environment: dict[str, str]) -> None:
+        self.name = f"tree-{number}"
         self.log = directory / f"worker-{number}.log"
-        self._name = f"tree-{number}"
-        self._environment = {**environment, "CHAOS_TREE": self._name}
-        self._start()
+        self._environment = {**environment, "CHAOS_TREE": self.name}
+        self.roots: list[int] = []
+        self.process = self._start()
 
-    def _start(self) -> None:
-        command = [sys.executable, "-m", "django", "jobworker", "--skip-checks"]
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "django", "jobworker", "--skip-checks", "--threads", "2"]
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [*command, "--threads", "2", "--drain-timeout", "2", "--name", self._name],
+            process = subprocess.Popen(
+                [*command, "--drain-timeout", str(DRAIN), "--name", self.name],
                 cwd=PROJECT,
                 env=self._environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self.roots.append(process.pid)
+        return process
 
-    def keep(self) -> None:
-        """Start it again if it is gone."""
-        if self.process.poll() is not None:
-            self._start()
+    def keep(self) -> Exit | None:
+        """Start it again if it is gone, and say so."""
+        code = self.process.poll()
+        if code is None:
+            return None
+        self.process = self._start()
+        return Exit(tree=self.name, at=time.time(), code=code)
 
-    def children(self) -> list[psutil.Process]:
-        """All of its processes but the supervisor."""
+    def processes(self) -> list[psutil.Process]:
+        """The supervisor, then all below it, as they are now."""
         try:
-            return psutil.Process(self.process.pid).children(recursive=True)
+            root = psutil.Process(self.process.pid)
+            return [root, *root.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
 
     def signal_all(self, number: int) -> None:
         """Signal every process of the tree."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
+        signal_group(self.process.pid, number)
 
-    def signal_root(self, number: int) -> None:
-        """Signal the supervisor."""
+    def signal_root(self, number: int) -> int:
+        """Signal the supervisor. Returns its process id."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
+        return self.process.pid
 
-    def signal_one(self, number: int, choice: random.Random) -> None:
-        """Signal one child."""
-        children = self.children()
-        if children:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                choice.choice(children).send_signal(number)
+    def signal_one(self, number: int, share: float) -> int:
+        """Signal the child that stands at ``share`` of them. Returns its process id, or 0."""
+        children = self.processes()[1:]
+        if not children:
+            return 0
+        chosen = children[int(share * len(children))]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            chosen.send_signal(number)
+        return int(chosen.pid)
 
-    def end(self, timeout: float) -> bool:
-        """Drain it; False if it had to be killed."""
-        self.signal_all(signal.SIGCONT)
-        self.signal_root(signal.SIGTERM)
-        try:
-            self.process.wait(timeout)
-            return True
-        except subprocess.TimeoutExpired:
-            self.signal_all(signal.SIGKILL)
-            self.process.wait()
-            return False
+    def kill(self) -> None:
+        """At once, whatever state it is in."""
+        self.signal_all(signal.SIGKILL)
+        self.process.wait()
+
+
+def signal_group(root: int, number: int) -> None:
+    """Signal what is left of the tree that ``root`` was the supervisor of."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(root, number)

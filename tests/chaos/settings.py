@@ -1,16 +1,17 @@
 """Settings of the chaos test: short leases, so that many run out in a minute."""
 
+from typing import Any
+
 from tests.settings import *  # noqa: F403
 from tests.settings import INSTALLED_APPS
 
-LEASE = 3.0
-SWEEP = 0.5
-POLL = 0.3
+from .timing import LEASE, POLL, SWEEP
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.chaos"]
-DJANGO_JOBS = {
-    "QUEUES": {"default": {}, "second": {"max_concurrency": 3}},
-    "LEASE_SECONDS": LEASE,
-    "SWEEP_SECONDS": SWEEP,
-    "POLL_SECONDS": POLL,
-}
+DJANGO_JOBS = dict[str, Any](
+    QUEUES={"default": {}, "second": {"max_concurrency": 4}},
+    LEASE_SECONDS=LEASE,
+    SWEEP_SECONDS=SWEEP,
+    POLL_SECONDS=POLL,
+    QUARANTINE={"crashes": None},  # the pills' type is to crash as often as they are swallowed
+)

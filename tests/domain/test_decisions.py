@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -52,15 +53,22 @@ facts = st.builds(
     backoff=junk | st.just(Backoff.fixed(10).as_json()),
     expires_at=st.none() | st.floats(NOW - 1e6, NOW + 1e6),
     cancel_requested=st.booleans(),
+    at_most_once=st.booleans(),
 )
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Succeeded, result=st.none() | st.just("1")),
-    st.builds(Failed, error=st.just(ERROR), retry_after=st.none() | any_float, final=st.booleans()),
-    st.builds(TimedOut, seconds=any_float),
-    st.builds(Lost, reason=st.text(max_size=20)),
+    st.builds(
+        Failed,
+        error=st.just(ERROR),
+        retry_after=st.none() | any_float,
+        final=st.booleans(),
+        budget=st.none() | st.integers(1, 50),
+    ),
+    st.builds(TimedOut, seconds=any_float, silent=st.booleans()),
+    st.builds(Lost, reason=st.text(max_size=20), alone=st.booleans()),
     st.builds(Snoozed, seconds=any_float, reason=st.text(max_size=20)),
     st.builds(Cancelled, reason=st.text(max_size=20)),
-    st.builds(Released, reason=st.text(max_size=20)),
+    st.builds(Released, reason=st.text(max_size=20), began=st.booleans()),
 )
 
 
@@ -127,16 +135,17 @@ def test_whoever_ends_dead_or_cancelled_is_told_why(facts: Facts, outcome: Outco
     assert bool(decision.reason) == (decision.status in FINAL - {JobState.SUCCEEDED})
 
 
-@given(facts, st.booleans(), st.none() | any_float)
+@given(facts, st.booleans(), st.none() | any_float, st.none() | st.integers(1, 50))
 def test_a_failure_is_dead_exactly_when_a_rule_says_so(
-    facts: Facts, final: bool, retry_after: float | None
+    facts: Facts, final: bool, retry_after: float | None, budget: int | None
 ) -> None:
-    outcome = Failed(error=ERROR, retry_after=retry_after, final=final)
+    outcome = Failed(error=ERROR, retry_after=retry_after, final=final, budget=budget)
     decision = decide(facts, outcome, NOW, spread=lambda: 0.0)
     if facts.cancel_requested:
         return
-    spent = facts.failures + 1 >= facts.max_attempts
-    if final or spent:
+    failures = facts.failures + 1
+    spent = failures >= facts.max_attempts or (budget is not None and failures >= budget)
+    if final or spent or facts.at_most_once:
         assert decision.status == JobState.DEAD
     elif facts.expires_at is None:
         assert decision.status == JobState.SCHEDULED
@@ -153,7 +162,18 @@ def test_release_and_snooze_burn_nothing(facts: Facts, outcome: Outcome) -> None
         assert decision.failures == facts.failures
         assert decision.crashes <= facts.crashes
     if isinstance(outcome, Released) and not facts.cancel_requested:
-        assert decision.status == JobState.READY
+        never_again = facts.at_most_once and outcome.began
+        assert decision.status == (JobState.DEAD if never_again else JobState.READY)
+
+
+@given(facts, outcomes)
+def test_what_is_delivered_at_most_once_is_never_begun_again_but_by_its_own_wish(
+    facts: Facts, outcome: Outcome
+) -> None:
+    decision = decide(replace(facts, at_most_once=True), outcome, NOW)
+    if isinstance(outcome, Snoozed) or (isinstance(outcome, Released) and not outcome.began):
+        return
+    assert decision.status in FINAL
 
 
 @pytest.mark.parametrize(
@@ -201,6 +221,42 @@ def test_a_poison_pill_is_dead_at_its_third_crash_and_not_before() -> None:
     assert after(2).status == JobState.DEAD
     assert after(2).reason == "killed its worker 3 times: SIGSEGV"
     assert after(2).failures == 0
+
+
+def test_a_job_that_is_delivered_at_most_once_says_why_it_is_dead() -> None:
+    once = some_facts(at_most_once=True)
+    assert decide(once, Failed(error=ERROR), NOW).reason == (
+        "it is delivered at most once and failed: ValueError: boom"
+    )
+    assert decide(once, Lost(reason="SIGKILL"), NOW).reason == (
+        "it is delivered at most once and nobody knows its end: SIGKILL"
+    )
+    assert decide(once, Released(), NOW).reason == (
+        "it is delivered at most once and was interrupted: its worker stopped"
+    )
+
+
+def test_a_class_of_errors_may_have_a_budget_smaller_than_all_attempts() -> None:
+    outcome = Failed(error=ERROR, budget=2)
+    assert decide(some_facts(failures=0), outcome, NOW).status == JobState.SCHEDULED
+    spent = decide(some_facts(failures=1), outcome, NOW)
+    assert spent.status == JobState.DEAD
+    assert spent.reason == "failed 2 times, and ValueError has a budget of 2"
+
+
+def test_a_process_that_ran_nothing_else_is_told_from_one_that_ran_several() -> None:
+    kinds = [
+        error.type
+        for alone in (True, False)
+        if (error := decide(some_facts(), Lost(reason="SIGSEGV", alone=alone), NOW).error)
+    ]
+    assert kinds == ["Crashed", "WorkerLost"]
+
+
+def test_a_silent_attempt_is_told_from_a_long_one() -> None:
+    error = decide(some_facts(), TimedOut(seconds=30, silent=True), NOW).error
+    assert error is not None
+    assert error.message == "reported nothing for 30 s"
 
 
 def test_a_time_out_counts_as_a_failure_and_says_how_long_it_had() -> None:

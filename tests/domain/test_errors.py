@@ -63,9 +63,9 @@ def test_chains_that_bite_their_tail_and_groups_are_reported() -> None:
 
 
 def test_a_huge_message_is_cut_to_its_head_and_tail_in_good_time() -> None:
-    started = time.monotonic()
+    started = time.thread_time()  # of this thread: the machine may have other things to do
     report = ErrorReport.of(caught(ValueError("head" + "x" * 20_000_000 + "tail")))
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5
     assert len(report.message) <= MAX_MESSAGE
     assert len(report.traceback) <= MAX_TRACEBACK
     assert report.message.startswith("head")

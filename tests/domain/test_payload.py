@@ -147,7 +147,7 @@ def test_tuples_become_lists() -> None:
 
 def test_a_value_that_is_far_too_large_is_refused_before_all_of_it_is_read() -> None:
     huge = ["x" * 1_000_000] * 300
-    started = time.monotonic()
+    started = time.thread_time()  # of this thread: the machine may have other things to do
     with pytest.raises(NotStorable, match="pass its key"):
         encode(huge, max_bytes=MEBIBYTE)
-    assert time.monotonic() - started < 0.1
+    assert time.thread_time() - started < 0.1

@@ -81,9 +81,9 @@ def test_jobs_of_types_that_the_worker_does_not_know_are_left_for_others() -> No
     noop.enqueue()
     known = add.enqueue(1)
     worker = boot_worker()
-    assert ids_of(claim_ready(worker, job_types=["app.add"])) == [known.pk]
+    assert ids_of(claim_ready(worker, job_types={"app.add": 1})) == [known.pk]
     assert Job.objects.get(job_type="app.noop").status == "ready"
-    assert claim_ready(worker, job_types=[]) == []
+    assert claim_ready(worker, job_types={}) == []
 
 
 @pytest.mark.django_db

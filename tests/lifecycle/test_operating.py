@@ -46,7 +46,8 @@ def cancel_elsewhere(id_: int) -> operating.Report:
 
 def wait_for_a_blocked_session() -> None:
     """Until another session waits for a lock that this one holds."""
-    for _ in range(500):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         run_sql(
             "SELECT pg_stat_clear_snapshot()"
         )  # or a transaction sees the first answer for ever
@@ -140,7 +141,7 @@ def test_a_job_that_is_put_off_while_it_is_being_cancelled_does_not_slip_through
             settle_one(held, Snoozed(seconds=100))  # not yet committed: the cancel has to wait
             report = pool.submit(cancel_elsewhere, held.id)
             wait_for_a_blocked_session()
-        assert report.result(10).done == [held.id]
+        assert report.result(60).done == [held.id]
     assert Job.objects.get().status == "cancelled"
 
 
@@ -183,7 +184,7 @@ def test_a_scheduled_job_that_is_run_now_is_ready_with_its_priority_and_wakes_a_
         assert notes() == ["default"]
     now = Job.objects.get()
     assert now.status == "ready"
-    assert (job.available_at - now.available_at).total_seconds() == pytest.approx(3600, abs=5)
+    assert (job.available_at - now.available_at).total_seconds() == pytest.approx(3600, abs=60)
     assert now.rank == pytest.approx(now.available_at.timestamp() - 120, abs=1e-3)
 
 

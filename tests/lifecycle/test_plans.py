@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from django_jobs.lifecycle import (
     claiming,
     promoting,
     pruning,
+    quarantining,
     reaping,
     renewing,
     settling,
@@ -88,14 +90,21 @@ def most_rows(plan: list[dict[str, Any]]) -> float:
     )
 
 
-def claim_plan(worker: int, after: claiming.Place, queue: str = "default") -> list[dict[str, Any]]:
+def claim_plan(
+    worker: int,
+    after: claiming.Place,
+    queue: str = "default",
+    rows: int = 20,
+    versions: dict[str, int] | None = None,
+) -> list[dict[str, Any]]:
     parameters = {
         "queue": queue,
         "rank": after[0],
         "id": after[1],
         "job_types": ["app.add", "app.noop"],
+        "versions": json.dumps(versions or {}),
         "worker": worker,
-        "limit": 20,
+        "limit": rows,
         "within_limit": False,
     }
     return explain(claiming.CLAIM, parameters)
@@ -119,6 +128,78 @@ def test_a_claim_reads_the_ready_index_in_order_and_sorts_nothing(
     assert not whole_tables(plan)
     assert not [node for node in plan if "Sort" in node["Node Type"]]
     assert most_rows(plan) <= 20
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("rows", [20, 300])
+@pytest.mark.parametrize("version", [1, 2])
+def test_versions_and_quarantines_cost_a_claim_nothing_that_grows_with_the_backlog(
+    worker: int, rows: int, version: int
+) -> None:
+    """Also where all rows are of a newer version, so that statistics say that none is of the
+    first, and something is quarantined."""
+    run_sql("UPDATE django_jobs_job SET payload_version = %s WHERE status = 'ready'", [version])
+    for name in ("app.other", "app.third"):
+        quarantining.quarantine(name)
+    run_sql("ANALYZE django_jobs_job")
+    plan = claim_plan(worker, START, rows=rows, versions={"app.noop": 2})
+    assert "django_jobs_ready" in indexes(plan)
+    assert not whole_tables(plan)
+    assert not [node for node in plan if "Sort" in node["Node Type"]]
+    assert most_rows(plan) <= rows
+
+
+@pytest.mark.django_db
+def test_holding_reads_one_page_of_the_ready_index() -> None:
+    quarantining.quarantine("app.other")
+    run_sql(
+        "UPDATE django_jobs_job SET job_type = 'app.other' WHERE id IN (SELECT id FROM"
+        " django_jobs_job WHERE status = 'ready' AND queue = 'default' ORDER BY rank, id LIMIT 300)"
+    )
+    parameters = {"queue": "default", "rank": START[0], "id": START[1], "page": 2_000}
+    plan = explain(quarantining.HOLD, parameters)
+    assert indexes(plan) >= {"django_jobs_ready", "django_jobs_job_pkey"}
+    assert not whole_tables(plan)
+    # The head's old versions are passed over once more: nothing has vacuumed them here.
+    assert most_rows(plan) <= 2_300
+
+
+@pytest.mark.django_db
+def test_what_a_quarantine_holds_is_found_by_its_own_index() -> None:
+    run_sql(
+        "UPDATE django_jobs_job SET reason = 'quarantined', job_type = 'app.held' || id % 3"
+        " WHERE id IN (SELECT id FROM django_jobs_job WHERE status = 'blocked' LIMIT 50000)"
+    )
+    run_sql("ANALYZE django_jobs_job")
+    quarantining.quarantine("app.held1")
+    for sql, parameters, most in (
+        (quarantining.HELD_TYPES, {}, 4),
+        (quarantining.LET_GO, {"job_type": "app.held2", "page": 1_000}, 1_000),
+        (snapshot.QUARANTINES, {"most": 1_000}, 1_000),
+    ):
+        plan = explain(sql, parameters)
+        assert "django_jobs_quarantined" in indexes(plan), sql
+        assert not whole_tables(plan), sql
+        assert most_rows(plan) <= most, sql
+
+
+@pytest.mark.django_db
+def test_where_nothing_is_held_the_duty_reads_no_job() -> None:
+    plan = explain(quarantining.HELD_TYPES, {})
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 1
+
+
+@pytest.mark.django_db
+def test_crashes_are_found_by_their_own_index() -> None:
+    run_sql(
+        "UPDATE django_jobs_run SET outcome = 'lost', error_type = 'Crashed' WHERE id IN"
+        " (SELECT id FROM django_jobs_run ORDER BY id LIMIT 500)"
+    )
+    plan = explain(quarantining.CRASHES, {"seconds": 600, "most": 200})
+    assert "django_jobs_crashed" in indexes(plan)
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 200
 
 
 @pytest.mark.django_db

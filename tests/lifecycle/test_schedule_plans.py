@@ -118,7 +118,7 @@ def test_a_look_reads_no_more_where_nothing_waits_among_many_live_jobs() -> None
 
 
 def test_what_is_due_is_taken_from_the_head_of_its_index() -> None:
-    plan = plan_of(lambda: scheduling.take_due(["app.add", "app.noop"], 50))
+    plan = plan_of(lambda: scheduling.take_due({"app.add": 1, "app.noop": 1}, 50))
     assert "django_jobs_due" in indexes(plan)
     assert not whole_tables(plan)
     assert not [node for node in plan if "Sort" in node["Node Type"]]
@@ -126,7 +126,7 @@ def test_what_is_due_is_taken_from_the_head_of_its_index() -> None:
 
 
 def test_a_process_that_knows_none_of_the_job_types_reads_what_is_due_and_no_more() -> None:
-    plan = plan_of(lambda: scheduling.take_due(["elsewhere.only"], 50))
+    plan = plan_of(lambda: scheduling.take_due({"elsewhere.only": 1}, 50))
     assert "django_jobs_due" in indexes(plan)
     due_by_now = Schedule.objects.armed().filter(next_due_at__lte=Now()).count()
     assert rows_read(plan) <= due_by_now  # a hundred, and one more each second

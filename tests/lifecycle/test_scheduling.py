@@ -132,7 +132,7 @@ def test_two_who_take_what_is_due_take_different_ones() -> None:
 
     def take(number: int) -> list[int]:
         with transaction.atomic():
-            taken = scheduling.take_due(["app.noop"], 20)
+            taken = scheduling.take_due({"app.noop": 1}, 20)
             scheduling.advance(dict.fromkeys(taken, (None, None)))
             return taken
 

@@ -157,14 +157,16 @@ def test_jitter_puts_each_job_off_by_a_share_that_is_always_the_same() -> None:
 
 
 def test_a_look_takes_a_batch_and_says_that_there_is_more() -> None:
+    ((half_an_hour_ago,),) = run_sql("SELECT now() - interval '30 minutes'")  # not on the hour
     rows = [
-        Schedule(name=f"many {n}", job_type="app.noop", every=3600.0) for n in range(BATCH + 20)
+        Schedule(name=f"many {n}", job_type="app.noop", every=3600.0, starts_at=half_an_hour_ago)
+        for n in range(BATCH + 20)
     ]
     Schedule.objects.bulk_create(rows)
     assert Scheduling().look() == 0.0
     assert Schedule.objects.filter(stale=True).count() == 20
     look()
-    run_sql("UPDATE django_jobs_schedule SET next_due_at = date_trunc('hour', now())")
+    run_sql("UPDATE django_jobs_schedule SET next_due_at = starts_at")
     assert Scheduling().look() == 0.0
     assert Job.objects.count() == BATCH
     look()
@@ -250,7 +252,7 @@ def test_a_rule_that_is_changed_between_two_statements_of_a_look_is_not_fired() 
     overdue(3.1)
     run_sql("UPDATE django_jobs_schedule SET stale = true")
     with transaction.atomic():
-        assert scheduling.take_due(["app.noop"], 10) == []
+        assert scheduling.take_due({"app.noop": 1}, 10) == []
 
 
 def test_a_payload_that_is_changed_during_an_outage_loses_nothing() -> None:

@@ -56,7 +56,9 @@ def test_it_shows_each_queue_on_a_line() -> None:
         "SCHEDULED",
         "DEAD",
     ]
-    assert row_of("default", shown) == ["default", "open", "1", "0s", "0", "-", "1", "1"]
+    default = row_of("default", shown)
+    assert re.fullmatch(r"1?\ds", default.pop(3))
+    assert default == ["default", "open", "1", "0", "-", "1", "1"]
     assert row_of("bulk", shown)[1] == "paused"
     assert row_of("emails", shown)[5] == "2"
 
@@ -64,12 +66,12 @@ def test_it_shows_each_queue_on_a_line() -> None:
 @pytest.mark.django_db
 def test_ages_are_told_in_the_unit_that_fits() -> None:
     noop.enqueue()
-    for seconds, told in ((90, "90s"), (600, "10m"), (10_800, "3h"), (345_600, "4d")):
+    for seconds, told in ((90, "(9|10)[0-9]s"), (600, "10m"), (10_800, "3h"), (345_600, "4d")):
         run_sql(
             "UPDATE django_jobs_job SET available_at = now() - make_interval(secs => %s)",
             [seconds],
         )
-        assert row_of("default", status())[3] == told
+        assert re.fullmatch(told, row_of("default", status())[3])
 
 
 @pytest.mark.django_db
@@ -145,13 +147,13 @@ def test_schedules_are_told_in_a_line_where_there_are_any() -> None:
     steering.pause([make_schedule("other").pk])
     Schedule.objects.create(name="off", job_type="app.noop", every=60, enabled=False)
     assert re.search(
-        r"^Schedules: 1 on, 1 paused, 0 put aside, 1 disabled; looked at 0\.\d s ago; "
+        r"^Schedules: 1 on, 1 paused, 0 put aside, 1 disabled; looked at 1?\d\.\d s ago; "
         "most overdue by 0 s$",
         status(),
         re.MULTILINE,
     )
     run_sql("UPDATE django_jobs_worker SET schedules_seen_at = now() - interval '95 s'")
-    assert status().endswith("0 s. No worker has looked at schedules for 95 s.\n")
+    assert re.search(r" 0 s\. No worker has looked at schedules for (9[5-9]|10\d) s\.\n$", status())
 
 
 @pytest.mark.usefixtures("_no_schedules")
@@ -180,10 +182,10 @@ def test_a_check_ends_well_or_with_the_problem_in_one_line() -> None:
         status("--check")
     renewing.renew([worker], 30, looked_ago=10)
     assert status("--check") == "OK\n"
-    with pytest.raises(CommandError, match=r"^no worker has looked at schedules for 1[0-2] s$"):
+    with pytest.raises(CommandError, match=r"^no worker has looked at schedules for [12]\d s$"):
         status("--check", "--max-lag", "5")
     run_sql("UPDATE django_jobs_schedule SET next_due_at = now() - interval '70 s'")
-    with pytest.raises(CommandError, match=r"^the schedule 'nightly' is overdue by 7[0-2] s$"):
+    with pytest.raises(CommandError, match=r"^the schedule 'nightly' is overdue by [78]\d s$"):
         status("--check")
 
 

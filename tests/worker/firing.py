@@ -12,8 +12,8 @@ from tests.factories import run_sql
 
 from .processes import JobWorker, until
 
-LONG_POLL = ("--poll-seconds", "20")
-"""What is obeyed within a few seconds was not found by the poll."""
+LONG_POLL = ("--poll-seconds", "600")
+"""What is obeyed within ``PATIENCE`` was not found by the poll."""
 
 
 def database_time() -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,18 @@ from django.db import connection
 from django_jobs.models import Job
 
 PROJECT = Path(__file__).resolve().parents[2]
+
+PATIENCE = 60.0
+"""Seconds to wait for what is to happen soon. A machine that others use may stand still for ten of
+them, and be slow for the rest; how soon it is, is asserted apart from it, where it matters."""
+
+BEATS_OFTEN = json.dumps({"HEARTBEAT_SECONDS": 0.5})
+"""As ``TEST_DJANGO_JOBS``: a heartbeat is soon, and yet the lease outlasts a machine that stands
+still, which a short lease does not."""
+
+REAPS_NEVER = json.dumps({"SWEEP_SECONDS": 86_400})
+"""As ``TEST_DJANGO_JOBS``: a short lease may run out while the machine stands still, and is renewed
+when it goes on, since nobody declares its worker lost meanwhile."""
 
 
 class JobWorker:
@@ -58,7 +71,7 @@ class JobWorker:
         """Signal the supervisor and all of its children."""
         os.killpg(self.pid, number)
 
-    def wait(self, timeout: float = 15) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """Its exit code."""
         try:
             return self.process.wait(timeout)
@@ -71,14 +84,14 @@ class JobWorker:
         """Kill whatever is left."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        self.process.wait(5)
+        self.process.wait(PATIENCE)
 
     def children(self) -> list[psutil.Process]:
         """The processes of the tree, without the supervisor."""
         return psutil.Process(self.pid).children(recursive=True)
 
 
-def until(condition: Callable[[], Any], timeout: float = 15, what: str = "") -> Any:
+def until(condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "") -> Any:
     """Wait for ``condition`` to be true; returns its value."""
     deadline = time.monotonic() + timeout
     while True:
@@ -95,13 +108,13 @@ def lines(path: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def until_marked(path: Path, times: int = 1, timeout: float = 15) -> int:
+def until_marked(path: Path, times: int = 1, timeout: float = PATIENCE) -> int:
     """Wait until the handler began ``times`` times; the process id of the last one."""
     until(lambda: len(lines(path)) >= times, timeout, f"{path.name} marked {times} times")
     return int(lines(path)[-1][0])
 
 
-def until_status(job: Job | int, status: str, timeout: float = 15) -> Job:
+def until_status(job: Job | int, status: str, timeout: float = PATIENCE) -> Job:
     """Wait until the job has that status."""
     pk = job if isinstance(job, int) else job.pk
     until(
@@ -113,3 +126,36 @@ def until_status(job: Job | int, status: str, timeout: float = 15) -> Job:
 def let_go(path: Path) -> None:
     """Let the handler that waits on ``path`` go on."""
     Path(f"{path}.go").touch()
+
+
+def quickest(once: Callable[[], float], within: float, tries: int = 4) -> float:
+    """The seconds that the quickest of a few tries took, which are over once one was in time: on a
+    machine that others use any single one may be held up, and says nothing."""
+    best = once()
+    for _ in range(tries - 1):
+        if best < within:
+            break
+        best = min(best, once())
+    return best
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs, whoever has to wait for its end."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def end_other_sessions() -> None:
+    """End all other sessions of this database, and wait until they are gone.
+
+    The backend of a process that was killed finishes its statement first: it would still write,
+    and hold locks, for a moment. An autovacuum is let go on.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE datname = "
+            "current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
+            [int(PATIENCE * 1000)],
+        )

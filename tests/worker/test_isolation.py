@@ -54,7 +54,7 @@ def test_a_job_is_settled_also_when_the_database_fails_and_no_beat_has_come_for_
     with declared(terminate_own_connection) as job_type:
         job = job_type.enqueue()
         worker = boot_worker()
-        claim_ready(worker, job_types=[job_type.name])
+        claim_ready(worker, job_types={job_type.name: 1})
         slot = Board(1).slots[0]
         slot.register(worker, time.monotonic() - 1.0)
         index = slot.start(job.pk, 1, worker, 0.0, True)

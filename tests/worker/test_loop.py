@@ -58,10 +58,10 @@ def test_a_handler_that_exits_ends_itself_only(loop: HandlerLoop) -> None:
     with pytest.raises(SystemExit, match="4"):
         loop.run(leave_in_a_task(), None)
     with pytest.raises(KeyboardInterrupt):
-        loop.run(interrupted(), 5)
+        loop.run(interrupted(), 60)
     loop.run(leave_behind(), None)
     loop.run(stop_the_loop(), None)
-    assert loop.run(answer(), 5) == 42
+    assert loop.run(answer(), 60) == 42
 
 
 def test_a_handler_that_cancels_itself_has_failed(loop: HandlerLoop) -> None:
@@ -74,13 +74,13 @@ def test_a_handler_that_is_cancelled_at_the_stop_was_stopped(loop: HandlerLoop) 
 
     async def sleep() -> None:
         begun.set()
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
 
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(loop.run, sleep(), 30)
-        assert begun.wait(5)
+        running = pool.submit(loop.run, sleep(), 300)
+        assert begun.wait(60)
         loop.stop_all()
         with pytest.raises(StopHandler):
-            running.result(5)
+            running.result(60)
     with pytest.raises(StopHandler):
         loop.run(answer(), None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -27,9 +28,17 @@ from .firing import (
     until_fired,
     until_fires_on,
 )
-from .processes import PROJECT, JobWorker, until, until_status
+from .processes import (
+    BEATS_OFTEN,
+    PATIENCE,
+    PROJECT,
+    JobWorker,
+    end_other_sessions,
+    until,
+    until_status,
+)
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Start = Callable[..., JobWorker]
 
 
@@ -49,10 +58,7 @@ def test_terminated_connections_do_not_end_the_firing(start_worker: Start) -> No
     start_worker()
     until_fired(schedule)
     for _ in range(3):
-        run_sql(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
+        end_other_sessions()
         until_fires_on(schedule)
 
 
@@ -91,7 +97,7 @@ def test_no_exception_ends_the_thread_that_fires() -> None:
         },
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
     )
     assert done.returncode == 75, done.stderr
     assert "event=schedules_failed" in done.stderr
@@ -110,7 +116,7 @@ def test_a_restart_of_the_database_does_not_end_the_firing(tmp_path: Path) -> No
         def fires() -> bool:
             recent = "SELECT count(*) FROM django_jobs_tick WHERE due_at > %s AND late_seconds < 1"
             ((now,),) = cluster.fetch("SELECT clock_timestamp()")
-            until(lambda: cluster.fetch(recent, [now])[0][0] >= 2, timeout=10)
+            until(lambda: cluster.fetch(recent, [now])[0][0] >= 2)
             return True
 
         worker = JobWorker(
@@ -118,11 +124,14 @@ def test_a_restart_of_the_database_does_not_end_the_firing(tmp_path: Path) -> No
         )
         try:
             assert fires()
+            away_since = time.monotonic()
             cluster.stop(FAST)
             until(lambda: "event=schedules_failed" in worker.text())
             cluster.start()
             assert fires()
-            assert worker.text().count("event=schedules_failed") <= 2
+            # Once in five seconds, however long it takes to start.
+            most = 2 + (time.monotonic() - away_since) // 5
+            assert worker.text().count("event=schedules_failed") <= most
             assert "Traceback" not in worker.text(), worker.text()
         finally:
             worker.end()
@@ -138,9 +147,8 @@ def test_workers_that_are_not_to_fire_schedules_do_not(start_worker: Start, tmp_
     )
     begun = database_time()
     start_worker(
-        "--lease-seconds",
-        "2",
         DJANGO_SETTINGS_MODULE="quiet_settings",
+        TEST_DJANGO_JOBS=BEATS_OFTEN,
         PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
     )
     until_status(jobs.noop.enqueue(), "succeeded")
@@ -163,7 +171,7 @@ def test_a_burst_fires_nothing(start_worker: Start) -> None:
 
 
 def test_a_worker_says_when_it_last_looked_at_the_schedules(start_worker: Start) -> None:
-    start_worker("--lease-seconds", "1", "--poll-seconds", "0.2", "--processes", "2")
+    start_worker("--poll-seconds", "0.2", "--processes", "2", TEST_DJANGO_JOBS=BEATS_OFTEN)
     seen = Worker.objects.filter(schedules_seen_at__isnull=False)
     until(lambda: seen.count() == 2)
     first = database_time()

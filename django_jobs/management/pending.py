@@ -1,0 +1,140 @@
+"""Which stored payloads today's code cannot read, of jobs that have not ended and of schedules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connections
+
+from .. import registry
+from ..api import payload_problem
+from ..conf import conf
+
+MOST_TOLD = 1_000
+"""Problems that are told one by one, and as many schedules."""
+
+# Payloads with the same names in them are of one form: one is tried for all. By COPY, row by row:
+# each brings a payload of up to a megabyte along, and what a cursor reads, as what a subquery finds
+# the names with, PostgreSQL does in one process, which takes twice as long.
+JOBS = """
+COPY (
+SELECT job_type, payload_version, jobs, lowest,
+    (SELECT payload::text FROM django_jobs_job WHERE id = lowest)
+FROM (
+    SELECT job_type, payload_version, count(*) AS jobs, min(id) AS lowest
+    FROM (
+        SELECT id, job_type, payload_version, CASE WHEN jsonb_typeof(payload) = 'object'
+            THEN jsonb_path_query_array(payload, 'strict $.keyvalue().key') END AS names
+        FROM django_jobs_job
+        WHERE status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+    ) AS live
+    GROUP BY job_type, payload_version, names
+) AS form
+) TO STDOUT
+"""
+# What the code declares is written anew by migrate, or disabled.
+SCHEDULES = """
+COPY (
+SELECT name, job_type, payload_version, payload::text FROM django_jobs_schedule
+WHERE enabled AND NOT declared
+ORDER BY id
+) TO STDOUT
+"""
+
+
+@dataclass(slots=True, kw_only=True)
+class UnreadableJobs:
+    """Live jobs of one type and version with one problem; ``lowest_id`` is the first of them."""
+
+    job_type: str
+    version: int
+    jobs: int
+    lowest_id: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableSchedule:
+    """A schedule that today's code cannot fire."""
+
+    name: str
+    job_type: str
+    version: int
+    problem: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and what of it cannot be read: counted to the end, told one by one up to
+    1,000 of each."""
+
+    jobs: int = 0
+    schedules: int = 0
+    unreadable_jobs: int = 0
+    unreadable_schedules: int = 0
+    told_jobs: list[UnreadableJobs] = field(default_factory=list)
+    told_schedules: list[UnreadableSchedule] = field(default_factory=list)
+
+
+def check_pending() -> Report:
+    """Try one payload of each form, in two statements that change nothing.
+
+    Of each job type and version, payloads with the same names in them are one form. A value that
+    only some of them have is not seen here.
+    """
+    report = Report()
+    known: dict[tuple[str, int, str], UnreadableJobs] = {}
+    types = ("text", "int2", "int8", "int8", "text")
+    for job_type, version, jobs, lowest, payload in _stream(JOBS, types):
+        report.jobs += jobs
+        problem = _problem(job_type, version, payload)
+        if problem is None:
+            continue
+        report.unreadable_jobs += jobs
+        key = job_type, version, problem
+        if key in known:
+            known[key].jobs += jobs
+            known[key].lowest_id = min(known[key].lowest_id, lowest)
+        elif len(known) < MOST_TOLD:
+            known[key] = UnreadableJobs(
+                job_type=job_type, version=version, jobs=jobs, lowest_id=lowest, problem=problem
+            )
+    _check_schedules(report)
+    report.told_jobs = sorted(known.values(), key=lambda one: (one.job_type, one.lowest_id))
+    return report
+
+
+def _check_schedules(report: Report) -> None:
+    declared = registry.schedules()
+    types = ("text", "text", "int2", "text")
+    for name, job_type, version, payload in _stream(SCHEDULES, types):
+        if name in declared:
+            continue
+        report.schedules += 1
+        problem = _problem(job_type, version, payload)
+        if problem is None:
+            continue
+        report.unreadable_schedules += 1
+        if len(report.told_schedules) < MOST_TOLD:
+            report.told_schedules.append(
+                UnreadableSchedule(name=name, job_type=job_type, version=version, problem=problem)
+            )
+
+
+def _stream(sql: str, types: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    with connections[conf().database].cursor() as cursor, cursor.copy(sql) as copy:
+        copy.set_types(types)
+        yield from copy.rows()
+
+
+def _problem(job_type: str, version: int, text: str | None) -> str | None:
+    if text is None:  # it has ended meanwhile, and was deleted
+        return None
+    try:
+        payload = json.loads(text)
+    except (ValueError, RecursionError) as error:  # a row that was not written by enqueue
+        return f"its payload cannot be read ({type(error).__name__})"
+    return payload_problem(job_type, version, payload)

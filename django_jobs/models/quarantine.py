@@ -1,0 +1,38 @@
+"""A job type that is held back until an operator releases it."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Quarantine(models.Model):
+    """Jobs of this type are held, and not failed. Made by an operator or after many crashes.
+
+    The row stays when it is released: crashes from before do not count again.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    job_type = models.CharField(_("job type"), max_length=200, unique=True)
+    since = models.DateTimeField(_("since"))
+    released_at = models.DateTimeField(
+        _("released at"), null=True, blank=True, help_text=_("Empty: its jobs are held.")
+    )
+    reason = models.CharField(_("reason"), max_length=300, blank=True, default="")
+    by = models.CharField(
+        _("by"), max_length=150, blank=True, default="", help_text=_("Empty: a worker.")
+    )
+
+    class Meta:
+        verbose_name = _("quarantine")
+        verbose_name_plural = _("quarantines")
+        default_permissions = ("view",)
+        permissions = (("quarantine_job_type", "Can quarantine job types and release them"),)
+
+    def __str__(self) -> str:
+        return self.job_type
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the jobs of this type are held."""
+        return self.released_at is None

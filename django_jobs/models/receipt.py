@@ -1,0 +1,41 @@
+"""The answer of an outside call that a job makes once, whatever becomes of its attempts."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from .job import Job
+
+
+class Receipt(models.Model):
+    """What ``run.once(key, ...)`` of a job came to. Later attempts are given the answer."""
+
+    id = models.BigAutoField(primary_key=True)
+    # No constraint in the database, as with runs. The unique pair below is the index.
+    job = models.ForeignKey(
+        Job,
+        verbose_name=_("job"),
+        on_delete=models.CASCADE,
+        related_name="receipts",
+        db_constraint=False,
+        db_index=False,
+    )
+    key = models.CharField(_("key"), max_length=200)
+    attempt = models.PositiveIntegerField(_("attempt"))
+    answer = models.JSONField(_("answer"), null=True)
+    made_at = models.DateTimeField(_("made at"))
+    prevented = models.PositiveIntegerField(
+        _("duplicates prevented"), default=0, db_default=0, help_text=_("Calls answered from here.")
+    )
+
+    class Meta:
+        verbose_name = _("receipt")
+        verbose_name_plural = _("receipts")
+        default_permissions = ("view",)
+        constraints = (
+            models.UniqueConstraint(fields=("job", "key"), name="django_jobs_receipt_key"),
+        )
+
+    def __str__(self) -> str:
+        return f"#{self.job_id} {self.key}"

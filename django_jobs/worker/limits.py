@@ -1,0 +1,175 @@
+"""The time a handler may take: raised in it when it is over, while it can still clean up."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any, Protocol
+
+from ..domain.outcomes import Outcome, TimedOut
+from ..exceptions import TimeLimitExceeded
+from .board import Slot
+
+LONGEST_WAIT = 3600.0
+"""Seconds until a clock is asked again; timers do not take all that a time-out may be."""
+
+TOUCHY = frozenset({"logging", "logging.handlers", "threading", "queue"}) | {
+    *("importlib._bootstrap", "importlib._bootstrap_external"),
+    *("concurrent.futures._base", "concurrent.futures.thread"),
+}
+"""Modules that take locks of the whole process in steps of Python. An exception between two of them
+would leave one taken, and all other threads waiting for ever."""
+
+WAITS = frozenset({"wait", "join", "_wait_for_tstate_lock"})
+"""Functions of ``threading`` that wait for others, and may be interrupted at it."""
+
+TOUCHY_WAIT = 0.002
+"""Seconds until a handler that was found in such code is tried again. Short, because a thread that
+writes logs is found in them nearly always: there it lets the others run."""
+
+RESULT = "result"
+NEVER = float("inf")
+PACKAGE = __name__.partition(".")[0]
+
+
+class Interrupted(Exception):
+    """The handler was stopped from outside. Its attempt ends with ``outcome``, whatever the handler
+    did then."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(str(outcome))
+        self.outcome = outcome
+
+
+class Clock(Protocol):
+    """What rings when the time of a limit is over."""
+
+    def arm(self, limit: Limit) -> None:
+        """From now on an exception may be raised in the calling thread."""
+
+    def disarm(self, limit: Limit) -> None:
+        """From now on none can arrive. May be called twice."""
+
+
+class Limit:
+    """The time that one call of a handler may take, and be silent.
+
+    ``ended`` says how the attempt ends once the time is over. It is set before anything is raised
+    in the handler and never changed; so exactly one exception is raised, and wherever it arrives,
+    nothing that comes after can be hit.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        slot: Slot,
+        index: int,
+        *,
+        started: float,
+        timeout: float | None,
+        silence: float | None = None,
+    ) -> None:
+        self.ended: TimedOut | None = None
+        self._clock = clock
+        self._slot = slot
+        self._index = index
+        self._timeout = timeout
+        self._silence = silence
+        self._deadline = NEVER if timeout is None else started + timeout
+        self._kept: dict[str, Any] = {}
+
+    def call(self, handler: Callable[..., Any], payload: dict[str, Any]) -> Any:
+        """What the handler returns. Raises :class:`Interrupted` where its time was over first."""
+        # A defaultdict calls the handler and keeps the result in one step of C. No exception can
+        # arrive between the two, so what is kept had returned in time.
+        kept: dict[str, Any] = defaultdict(partial(handler, **payload))
+        self._kept = kept
+        try:
+            try:
+                self._clock.arm(self)
+                result = kept[RESULT]
+            finally:
+                self._clock.disarm(self)
+        except BaseException:
+            self._clock.disarm(self)  # it may have arrived in the first one; there is no other
+            if self.ended is not None:
+                raise Interrupted(self.ended) from None
+            raise
+        finally:
+            self._slot.finish(self._index)  # whatever is left is not bounded by its times
+        if self.ended is not None:  # the handler caught it
+            raise Interrupted(self.ended)
+        return result
+
+    def due(self) -> float:
+        """When the time is over, if nothing is reported until then; never, where it does not
+        matter any more."""
+        if self._kept or self.ended is not None:
+            return NEVER
+        if self._silence is None:
+            return self._deadline
+        return min(self._deadline, self._slot.heard_at(self._index) + self._silence)
+
+    def expire(self, now: float) -> bool:
+        """Whether an exception is to be raised in the handler now."""
+        if now < self.due():
+            return False
+        if now >= self._deadline:
+            self.ended = TimedOut(seconds=self._timeout or 0.0)
+        else:
+            self.ended = TimedOut(seconds=self._silence or 0.0, silent=True)
+        return True
+
+
+class Alarm:
+    """Rings on the main thread of a process that runs one handler: a signal also ends its sleep,
+    and its wait for a socket or a lock."""
+
+    def __init__(self) -> None:
+        self._limit: Limit | None = None
+        self._before: Any = signal.SIG_DFL
+
+    def arm(self, limit: Limit) -> None:
+        """Interrupt the calling thread when the time of ``limit`` is over."""
+        self._limit = limit
+        self._before = signal.signal(signal.SIGALRM, self._rang) or signal.SIG_DFL
+        self._set_timer(limit)
+
+    def disarm(self, limit: Limit) -> None:
+        """Interrupt it no more, and give the signal back."""
+        self._limit = None
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, self._before)
+
+    def _rang(self, number: int, frame: FrameType | None) -> None:
+        limit = self._limit
+        if limit is None:
+            return
+        if not is_touchy(frame) and limit.expire(time.monotonic()):
+            raise TimeLimitExceeded
+        self._set_timer(limit)
+
+    def _set_timer(self, limit: Limit) -> None:
+        due = limit.due()
+        if due < NEVER:
+            signal.setitimer(signal.ITIMER_REAL, wait_for(due, time.monotonic()))
+
+
+def wait_for(due: float, now: float) -> float:
+    """Seconds for a clock to wait; where it is overdue, until the handler may be elsewhere."""
+    return min(due - now, LONGEST_WAIT) if due > now else TOUCHY_WAIT
+
+
+def is_touchy(frame: FrameType | None) -> bool:
+    """Whether an exception raised here might harm more than the handler: in code that takes locks
+    of the whole process, this package's among it."""
+    if frame is None:
+        return True
+    module = frame.f_globals.get("__name__", "")
+    if module == "threading" and frame.f_code.co_name in WAITS:
+        return False
+    return module in TOUCHY or module.partition(".")[0] == PACKAGE

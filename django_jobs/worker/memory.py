@@ -1,0 +1,15 @@
+"""How much memory a process holds."""
+
+from __future__ import annotations
+
+import os
+
+
+def resident_megabytes(pid: int | str = "self") -> int:
+    """Resident memory of a process, in MB; 0 where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/statm") as statm:
+            pages = int(statm.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1_048_576

@@ -1,0 +1,83 @@
+"""Makes an outside call once, whatever becomes of the attempts: later ones get the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from django.db import OperationalError
+
+from ..domain.payload import NotStorable, encode
+from ..lifecycle.claiming import HeldJob
+from ..lifecycle.receipting import Answer, look_up, store
+from .answers import answer_text
+from .connections import persistent, say
+from .errands import Errands
+
+LONGEST_KEY = 200
+
+PATIENCE = 10.0
+"""Seconds to wait for a database that is away before the call is made. After the call it is waited
+for without an end."""
+
+
+def once(job: HeldJob, errands: Errands, key: str, call: Callable[[], Any]) -> Any:
+    """What is stored under ``key``; ``call`` is made where nothing is, and its answer stored."""
+    check_key(key)
+    kept = errands.ask(lambda: _look_up(job, key)).result()
+    if kept is not None:
+        return _instead(job, key, kept)
+    text = answer_text(call(), "answer")
+    return json.loads(errands.ask(lambda: _store(job, key, text)).result())
+
+
+async def aonce(
+    job: HeldJob, errands: Errands, key: str, call: Callable[[], Awaitable[Any]]
+) -> Any:
+    """:func:`once` for a call that is awaited."""
+    check_key(key)
+    kept = await asyncio.wrap_future(errands.ask(lambda: _look_up(job, key)))
+    if kept is not None:
+        return _instead(job, key, kept)
+    text = answer_text(await call(), "answer")
+    # Shielded: a time-out that comes now must not take the errand back.
+    stored = asyncio.wrap_future(errands.ask(lambda: _store(job, key, text)))
+    return json.loads(await asyncio.shield(stored))
+
+
+def check_key(key: str) -> None:
+    """Raise ``ValueError`` for what cannot be the key of a receipt."""
+    if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
+        raise ValueError(f"the key of once() is text of 1 to {LONGEST_KEY} characters")
+    try:
+        encode(key, max_bytes=4 * LONGEST_KEY + 2, name="key")
+    except NotStorable as error:
+        raise ValueError(f"once(): {error}") from None
+
+
+def _instead(job: HeldJob, key: str, kept: Answer) -> Any:
+    fields = {"job_id": job.id, "job_type": job.job_type, "attempt": job.attempt, "key": key}
+    say("duplicate_prevented", logging.INFO, **fields, made_by=kept.attempt)
+    return json.loads(kept.text)
+
+
+def _look_up(job: HeldJob, key: str) -> Answer | None:
+    until = time.monotonic() + PATIENCE
+    found = persistent(
+        lambda: (look_up(job, key),),
+        what="look up a receipt",
+        give_up=lambda: time.monotonic() >= until,
+    )
+    if found is None:
+        raise OperationalError(f"the receipt {key!r} could not be looked up; the call was not made")
+    return found[0]
+
+
+def _store(job: HeldJob, key: str, text: str) -> str:
+    stored = persistent(lambda: store(job, key, text), what="store a receipt")
+    assert stored is not None  # it never gives up
+    return stored

@@ -1,0 +1,69 @@
+"""The thread that raises :class:`TimeLimitExceeded` in the other threads of a worker process."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+
+from ..exceptions import TimeLimitExceeded
+from .limits import NEVER, Limit, is_touchy, wait_for
+
+
+class Timekeeper:
+    """The clock of handlers on threads. A call in C sees what was raised when it is back in Python
+    code. Its own thread is started with the first limit."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._earlier = threading.Condition(self._lock)
+        self._armed: dict[int, Limit] = {}
+        self._wakes_at = 0.0
+        self._thread: threading.Thread | None = None
+
+    def arm(self, limit: Limit) -> None:
+        """Raise in the calling thread when the time of ``limit`` is over."""
+        due = limit.due()
+        # The lock itself and not the condition: that is entered through Python code, where an
+        # exception may arrive with the lock taken.
+        with self._lock:
+            self._armed[threading.get_ident()] = limit
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="django_jobs-timekeeper", daemon=True
+                )
+                self._thread.start()
+            elif due < self._wakes_at:
+                self._earlier.notify()
+
+    def disarm(self, limit: Limit) -> None:
+        """Raise nothing in the calling thread any more, and take back what has not arrived yet."""
+        thread = threading.get_ident()
+        with self._lock:
+            self._armed.pop(thread, None)
+            if limit.ended is not None:
+                raise_in(thread, None)
+
+    def _run(self) -> None:
+        with self._earlier:
+            while True:
+                now = time.monotonic()
+                for thread, limit in self._armed.items():
+                    # No other thread runs between the look at its frame and the raise: one that
+                    # has just begun to run is let go on for 5 ms.
+                    if now < limit.due() or is_touchy(sys._current_frames().get(thread)):
+                        continue
+                    if limit.expire(now):
+                        raise_in(thread, TimeLimitExceeded)
+                due = min((limit.due() for limit in self._armed.values()), default=NEVER)
+                wait = wait_for(due, now)
+                self._wakes_at = now + wait
+                self._earlier.wait(wait)
+
+
+def raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Raise ``error`` in a thread at its next step of Python code; None takes back one that has not
+    arrived."""
+    raised = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)

@@ -1,0 +1,166 @@
+"""The page of quarantines: look, quarantine, release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from django_jobs.lifecycle import quarantining
+from django_jobs.models import Job, Quarantine
+from tests.app.jobs import noop
+from tests.factories import run_sql
+
+from .walking import Live, Page, change_url, list_url, told
+
+pytestmark = pytest.mark.django_db
+
+ADD = reverse("admin:django_jobs_quarantine_add")
+
+
+def held_type(reason: str = "eats memory") -> Quarantine:
+    noop.enqueue_many({} for _ in range(3))
+    quarantining.quarantine("app.noop", reason=reason, by="ada")
+    quarantining.hold("default")
+    return Quarantine.objects.get()
+
+
+def test_the_list_shows_why_who_and_how_many_are_held(page: Page) -> None:
+    held_type()
+    text = page.read(list_url(Quarantine))
+    for shown in ("app.noop", "quarantined", "eats memory", "ada", " ago"):
+        assert shown in text
+    assert '<a href="/admin/django_jobs/job/?job_type=app.noop&status=blocked">3</a>' in text
+
+
+def test_what_is_in_force_comes_first_and_what_was_released_stays(page: Page) -> None:
+    quarantining.quarantine("app.add")
+    quarantining.release("app.add")
+    quarantining.quarantine("app.noop")
+    text = page.read(list_url(Quarantine))
+    assert text.index(">app.noop<") < text.index(">app.add<")
+    assert "released" in text
+    assert "a worker" in text
+
+
+def test_a_type_is_quarantined_by_the_form_and_that_is_written_down(page: Page) -> None:
+    text = page.read(ADD)
+    assert '<option value="app.noop">' in text
+    assert "app.old_name" not in text
+    answered = page.client.post(ADD, {"job_type": "app.noop", "reason": "eats memory"})
+    assert answered.status_code == 302
+    row = Quarantine.objects.get()
+    assert (row.job_type, row.reason, row.by, row.in_force) == (
+        *("app.noop", "eats memory", "ada", True),
+    )
+    entry = LogEntry.objects.get()
+    assert (entry.action_flag, entry.object_id) == (ADDITION, str(row.pk))
+
+
+def test_a_type_that_was_released_can_be_quarantined_again(page: Page) -> None:
+    quarantining.quarantine("app.noop")
+    quarantining.release("app.noop")
+    assert page.client.post(ADD, {"job_type": "app.noop"}).status_code == 302
+    assert Quarantine.objects.get().in_force
+
+
+def test_one_that_is_quarantined_already_and_one_that_is_unknown_are_refused(page: Page) -> None:
+    quarantining.quarantine("app.noop")
+    assert (
+        "It is quarantined already."
+        in page.client.post(ADD, {"job_type": "app.noop"}).content.decode()
+    )
+    assert page.client.post(ADD, {"job_type": "app.gone"}).status_code == 200
+    assert Quarantine.objects.count() == 1
+
+
+def test_a_release_asks_acts_and_is_written_down(page: Page) -> None:
+    row = held_type()
+    assert page.act(Quarantine, "release_job_types", row.pk) == "1 job type was released."
+    assert set(Job.objects.values_list("status", flat=True)) == {"ready"}
+    row.refresh_from_db()
+    assert not row.in_force
+    entry = LogEntry.objects.get()
+    assert (entry.action_flag, entry.change_message) == (CHANGE, "released")
+    again = page.act(Quarantine, "release_job_types", row.pk)
+    assert "it is not quarantined" in again
+
+
+def test_the_row_has_a_page_with_a_button_while_it_is_in_force(page: Page) -> None:
+    row = held_type()
+    assert 'value="release_job_types"' in page.read(change_url(Quarantine, row.pk))
+    done = page.confirm(Quarantine, "release_job_types", row.pk, from_page=1)
+    assert done.url == change_url(Quarantine, row.pk)
+    assert 'value="release_job_types"' not in page.read(done.url)
+
+
+def test_nothing_is_done_by_looking(page: Page) -> None:
+    row = held_type()
+    page.client.get(list_url(Quarantine), {"action": "release_job_types", "confirmed": 1})
+    page.client.get(ADD, {"job_type": "app.add"})
+    page.client.get(change_url(Quarantine, row.pk))
+    row.refresh_from_db()
+    assert row.in_force
+    assert Quarantine.objects.count() == 1
+
+
+def test_rows_are_neither_edited_nor_deleted(page: Page) -> None:
+    row = held_type()
+    page.client.post(change_url(Quarantine, row.pk), {"reason": "other"})
+    page.client.post(f"/admin/django_jobs/quarantine/{row.pk}/delete/", {"post": "yes"})
+    row.refresh_from_db()
+    assert row.reason == "eats memory"
+
+
+def test_who_may_only_look_does_nothing(page_of: Callable[..., Page]) -> None:
+    row = held_type()
+    looking = page_of("view_quarantine")
+    assert "app.noop" in looking.read(list_url(Quarantine))
+    assert 'value="release_job_types"' not in looking.read(change_url(Quarantine, row.pk))
+    looking.confirm(Quarantine, "release_job_types", row.pk)
+    looking.text(ADD, status=403)
+    assert looking.client.post(ADD, {"job_type": "app.add"}).status_code == 403
+    row.refresh_from_db()
+    assert row.in_force
+    assert Quarantine.objects.count() == 1
+
+
+def test_the_permission_to_quarantine_is_enough(page_of: Callable[..., Page]) -> None:
+    operator = page_of("quarantine_job_type")
+    assert operator.client.post(ADD, {"job_type": "app.noop"}).status_code == 302
+    row = Quarantine.objects.get()
+    assert row.by == "olga"
+    assert operator.act(Quarantine, "release_job_types", row.pk) == "1 job type was released."
+
+
+def test_without_any_permission_there_is_no_page(page_of: Callable[..., Page]) -> None:
+    page_of("view_job").text(list_url(Quarantine), status=403)
+
+
+def test_markup_in_rows_is_shown_and_not_run(page: Page) -> None:
+    row = held_type(reason="<img src=x onerror=alert(1)>")
+    run_sql("UPDATE django_jobs_quarantine SET job_type = '<script>alert(1)</script>'")
+    for url in (list_url(Quarantine), change_url(Quarantine, row.pk)):
+        assert Live(page.text(url)).alarms == Live(page.text(ADD)).alarms
+    asked = page.ask(Quarantine, "release_job_types", row.pk)
+    assert "<script>alert" not in asked.content.decode()
+
+
+def test_the_statements_of_the_list_do_not_grow_with_its_rows(page: Page) -> None:
+    held_type()
+    with CaptureQueriesContext(connection) as few:
+        page.text(list_url(Quarantine))
+    for n in range(20):
+        quarantining.quarantine(f"app.gone_{n}")
+    with CaptureQueriesContext(connection) as many:
+        page.text(list_url(Quarantine))
+    assert len(many) == len(few)
+
+
+def test_a_message_names_what_was_quarantined(page: Page) -> None:
+    answered = page.client.post(ADD, {"job_type": "app.noop"})
+    assert "app.noop" in told(answered)

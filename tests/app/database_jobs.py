@@ -1,0 +1,161 @@
+"""Handlers for the faults of the database."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextvars import ContextVar
+from pathlib import Path
+
+from django.db import connection, transaction
+from django.utils import timezone, translation
+
+from django_jobs import Backoff, current_run, job
+
+from .models import Effect
+
+
+@job(delivery="exactly_once", backoff=Backoff.fixed(0.05), max_attempts=50)
+def write_once() -> None:
+    """A row in the transaction that settles the job."""
+    Effect.objects.create(note="once")
+
+
+@job
+def hold_without_a_database(path: str) -> str:
+    """Say on disk that it started, and wait there until it is let go."""
+    with open(path, "a") as file:
+        file.write(f"{os.getpid()} {time.monotonic()}\n")
+    while not Path(f"{path}.go").exists():
+        time.sleep(0.01)
+    return "went on"
+
+
+@job
+def look_for_others(path: str) -> list[int]:
+    """The processes that began this job before and are alive. The first to begin never ends."""
+    with open(path, "a+") as file:
+        file.seek(0)
+        before = [int(line.split()[0]) for line in file]
+        alive = [pid for pid in before if Path(f"/proc/{pid}").exists()]
+        file.write(f"{os.getpid()} {time.monotonic()}\n")
+    while not before:
+        time.sleep(0.01)
+    return alive
+
+
+@job(max_attempts=5)
+def lock_crosswise(first: int, second: int, mine: str, other: str) -> None:
+    """Lock one row, wait until the other has locked the other one, and lock that as well."""
+    with transaction.atomic():
+        Effect.objects.select_for_update().get(pk=first)
+        Path(mine).touch()
+        run = current_run()
+        while not Path(other).exists() and run is not None and run.attempt == 1:
+            time.sleep(0.01)
+        Effect.objects.select_for_update().get(pk=second)
+
+
+@job
+def tell_isolation() -> str:
+    """The isolation level of a handler's own transactions."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SHOW transaction_isolation")
+        return str(cursor.fetchone()[0])
+
+
+class Unspeakable(Exception):
+    """Its text cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@job(max_attempts=1)
+def raise_strangely(kind: str) -> None:
+    """Raises what is hard to write down."""
+    match kind:
+        case "nul":
+            raise ValueError("a\x00b")
+        case "surrogate":
+            raise ValueError("a\udcffb")
+        case "huge":
+            raise ValueError("x" * 50_000_000)
+        case "unspeakable":
+            raise Unspeakable
+        case "group":
+            raise ExceptionGroup("outer", [KeyError("inner")])
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+SESSION = "current_setting('search_path'), current_setting('role'), current_setting('TimeZone')"
+
+
+@job
+def leave_behind(what: str) -> None:
+    """Leaves its thread, or its connection, as no handler should."""
+
+    with connection.cursor() as cursor:
+        match what:
+            case "search_path":
+                cursor.execute("SET search_path TO pg_catalog")
+            case "role":
+                cursor.execute("SET ROLE pg_monitor")
+            case "function":
+                cursor.execute("SELECT set_config('TimeZone', 'Asia/Tokyo', false)")
+            case "temporary":
+                cursor.execute("CREATE TEMP TABLE app_effect (LIKE app_effect)")
+            case "advisory":
+                cursor.execute("SELECT pg_advisory_lock(4711)")
+            case "prepared":
+                cursor.execute("PREPARE left_behind AS SELECT 1")
+            case "closed":
+                connection.connection.close()
+            case "translation":
+                translation.activate("de")
+            case "time zone":
+                timezone.activate("Asia/Tokyo")
+            case "context":
+                LEFT.set("something")
+
+
+LEFT: ContextVar[str] = ContextVar("LEFT", default="nothing")
+
+
+@job
+def tell_what_is_left() -> list[str]:
+    """What a handler finds: settings of its session, its context, temporary tables, locks."""
+
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {SESSION}")
+        found = list(cursor.fetchone())
+        cursor.execute(
+            "SELECT count(*) FROM pg_class WHERE relpersistence = 't' AND relname = 'app_effect'"
+        )
+        found += [str(cursor.fetchone()[0])]
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711")
+        found += [str(cursor.fetchone()[0])]
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements")
+        found += [str(cursor.fetchone()[0])]
+    return [
+        *found,
+        translation.get_language() or "",
+        timezone.get_current_timezone_name(),
+        LEFT.get(),
+    ]
+
+
+@job(backoff=Backoff.fixed(600, jitter=0.5))
+def depend() -> None:
+    """On something that is down."""
+    raise ConnectionError("down")
+
+
+@job
+def answer(kind: str) -> object:
+    """Does its work, and returns what cannot be stored."""
+    Effect.objects.create(note=kind)
+    answers = {"huge": "x" * 50_000_000, "object": object(), "nan": float("nan"), "nul": "a\x00b"}
+    return answers[kind]

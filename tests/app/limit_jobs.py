@@ -1,0 +1,219 @@
+"""Handlers that run for too long, hold too much, say nothing, crash, or are to be cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from django_jobs import Backoff, current_run, job
+from django_jobs.exceptions import TimeLimitExceeded
+
+from .marks import mark
+from .models import Effect
+
+SOON = Backoff.fixed(0.05)
+
+
+def touch(path: str, what: str) -> None:
+    """Say on disk that the handler came so far."""
+    Path(f"{path}.{what}").touch()
+
+
+@job(timeout=0.5, max_attempts=1)
+def run_for_ever(path: str) -> None:
+    """Python code without an end; cleans up."""
+    mark(path)
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        touch(path, "cleaned")
+
+
+@job(timeout=0.5, max_attempts=1, isolated=True)
+def sleep_alone(path: str) -> None:
+    """A blocking call without an end, in a process of its own; cleans up."""
+    mark(path)
+    try:
+        time.sleep(600)
+    except TimeLimitExceeded:
+        touch(path, "cleaned")
+        raise
+
+
+@job(timeout=0.5, max_attempts=1, isolated=True)
+def compute_alone(path: str) -> None:
+    """As :func:`compute`, in a process of its own."""
+    mark(path)
+    sum(range(10**12))
+
+
+@job(timeout=0.5, max_attempts=1)
+def compute(path: str) -> None:
+    """One call in C that keeps the interpreter for hours."""
+    mark(path)
+    sum(range(10**12))
+
+
+@job(timeout=0.3, max_attempts=1)
+def react(how: str) -> str:
+    """Does not give up when its time is over."""
+    try:
+        while True:
+            time.sleep(0.01)
+    except TimeLimitExceeded:
+        if how == "raise":
+            raise ValueError("something else") from None
+        return "went on all the same"
+
+
+@job(timeout=0.3, max_attempts=1)
+async def react_async() -> str:
+    """Does not give up when it is cancelled for its time."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(600)
+    return "went on all the same"
+
+
+@job(timeout=0.3, max_attempts=1, delivery="exactly_once")
+def write_too_slowly() -> str:
+    """A row, and then no end; catches what tells it so."""
+    Effect.objects.create(note="too slow")
+    try:
+        while True:
+            time.sleep(0.01)
+    except TimeLimitExceeded:
+        return "went on all the same"
+
+
+@job(timeout=0.05, max_attempts=1)
+def nap_within(seconds: float) -> float:
+    """Takes so long, in steps of Python code; returns how long it took."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < seconds:
+        time.sleep(0.001)
+    return time.monotonic() - begun
+
+
+@job(silence_timeout=1.0, max_attempts=1)
+def say_nothing(path: str) -> None:
+    """No report, no end."""
+    mark(path)
+    while True:
+        time.sleep(0.01)
+
+
+@job(silence_timeout=1.0, max_attempts=1)
+async def say_nothing_async(path: str) -> None:
+    """No report, no end, on the loop."""
+    mark(path)
+    await asyncio.sleep(600)
+
+
+@job(silence_timeout=1.0, max_attempts=1, isolated=True)
+def say_nothing_alone(path: str) -> None:
+    """No report, no end, in a process of its own."""
+    mark(path)
+    time.sleep(600)
+
+
+@job(silence_timeout=1.0, max_attempts=1)
+def compute_silently(path: str) -> None:
+    """One call in C that keeps the interpreter for hours."""
+    mark(path)
+    sum(range(10**12))
+
+
+# A machine that stands still makes anybody silent, so these are tried again.
+@job(silence_timeout=1.0, max_attempts=20, backoff=SOON)
+def keep_reporting(seconds: float) -> None:
+    """Longer than its silence, with reports."""
+    _report(seconds)
+
+
+@job(silence_timeout=1.0, max_attempts=20, backoff=SOON, isolated=True)
+def keep_reporting_alone(seconds: float) -> None:
+    """The same in a process of its own."""
+    _report(seconds)
+
+
+@job(silence_timeout=1.0, max_attempts=20, backoff=SOON)
+async def keep_reporting_async(seconds: float) -> None:
+    """The same on the loop."""
+    run = current_run()
+    assert run is not None
+    begun = time.monotonic()
+    while (gone := time.monotonic() - begun) < seconds:
+        run.progress(gone / seconds, "at it")
+        await asyncio.sleep(0.01)
+
+
+def _report(seconds: float) -> None:
+    run = current_run()
+    assert run is not None
+    begun = time.monotonic()
+    while (gone := time.monotonic() - begun) < seconds:
+        run.progress(gone / seconds, "at it")
+        time.sleep(0.01)
+
+
+@job(max_rss=250)
+def hold_memory(path: str, megabytes: int) -> int:
+    """Takes so much memory, and waits while it is more than it may."""
+    mark(path)
+    held = [os.urandom(1) * 1_048_576 for _ in range(megabytes)]
+    if megabytes > 250:
+        time.sleep(600)
+    return os.getpid() if held else 0
+
+
+@job(isolated=True)
+def crash(how: str) -> None:
+    """Ends its process."""
+    if how == "exit":
+        os._exit(0)
+    os.kill(os.getpid(), signal.Signals[how])
+
+
+@job
+async def await_cancel(path: str) -> None:
+    """Waits on the loop; says that it was cancelled."""
+    mark(path)
+    try:
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        touch(path, "cancelled")
+        raise
+
+
+@job(isolated=True)
+async def await_cancel_alone(path: str) -> None:
+    """The same in a process of its own."""
+    mark(path)
+    try:
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        touch(path, "cancelled")
+        raise
+
+
+@job(isolated=True)
+def sleep_deaf_alone(path: str) -> None:
+    """Does not look whether it was cancelled; would leave a row."""
+    mark(path)
+    while not Path(f"{path}.go").exists():
+        time.sleep(0.01)
+    Effect.objects.create(note="after all")
+
+
+@job
+def fail_when_let_go(path: str) -> None:
+    """Fails, which would be tried again."""
+    mark(path)
+    while not Path(f"{path}.go").exists():
+        time.sleep(0.01)
+    raise ValueError("as asked")

@@ -1,0 +1,131 @@
+"""Handlers that report, go on where they were, and call outside once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from django.db import transaction
+
+from django_jobs import Backoff, RunContext, current_run, job
+
+from .marks import mark
+from .models import Effect
+
+
+def this_run() -> RunContext:
+    """The run of the calling handler."""
+    run = current_run()
+    assert run is not None
+    return run
+
+
+def pause(path: str) -> None:
+    """In the first attempt, say on disk that it is here, and wait to be let go or cancelled."""
+    run = this_run()
+    if run.attempt == 1:
+        mark(path)
+        while not Path(f"{path}.go").exists() and not run.should_stop():
+            time.sleep(0.01)
+
+
+@job(backoff=Backoff.fixed(0.05))
+def import_numbers(path: str, count: int, pause_at: int, inside: bool) -> int:
+    """One row for each number, the checkpoint inside its transaction or after it; returns where
+    this attempt began."""
+    run = this_run()
+    first: int = run.saved_checkpoint or 0
+    for number in range(first, count):
+        with transaction.atomic():
+            Effect.objects.create(job_id=run.job_id, note=str(number))
+            if inside:
+                run.checkpoint(number + 1)
+        if not inside:
+            run.checkpoint(number + 1)
+        run.progress((number + 1) / count, f"number {number}")
+        if number + 1 == pause_at:
+            pause(path)
+    return first
+
+
+@job(backoff=Backoff.fixed(0.05))
+def walk(path: str, pause_at: int, inside: bool) -> int:
+    """One row for each source, read with ``iterate``; returns how many this attempt made."""
+    run = this_run()
+    made = 0
+    rows = run.iterate(Effect.objects.filter(note="source"), chunk=100)
+    for source in rows:
+        with transaction.atomic():
+            Effect.objects.create(job_id=run.job_id, note=f"of {source.pk}")
+            if inside:
+                rows.done()
+        made += 1
+        if made == pause_at:
+            pause(path)
+    return made
+
+
+@job(isolated=True)
+def walk_alone(path: str, pause_at: int) -> int:
+    """The same in a process of its own."""
+    return walk(path, pause_at, True)
+
+
+@job
+async def walk_async(path: str, pause_at: int) -> int:
+    """The same on the loop."""
+    run = this_run()
+    made = 0
+    async for source in run.iterate(Effect.objects.filter(note="source"), chunk=100):
+        await Effect.objects.acreate(job_id=run.job_id, note=f"of {source.pk}")
+        made += 1
+        if made == pause_at and run.attempt == 1:
+            mark(path)
+            while not Path(f"{path}.go").exists():
+                await asyncio.sleep(0.01)
+    return made
+
+
+@job(backoff=Backoff.fixed(0.05))
+async def report_async() -> object:
+    """Reports from the loop and fails; the second attempt returns what the first one saved."""
+    run = this_run()
+    if run.attempt > 1:
+        return run.saved_checkpoint
+    for number in range(1000):
+        run.progress(number / 1000, "on the loop")
+        run.checkpoint({"number": number})
+    raise ConnectionError("half way")
+
+
+@job(backoff=Backoff.fixed(0.05))
+def charge(path: str) -> object:
+    """Calls outside, once, and fails after it in the first attempt."""
+    run = this_run()
+
+    def call() -> dict[str, int]:
+        mark(path)
+        return {"charge": run.attempt}
+
+    with transaction.atomic():
+        Effect.objects.create(job_id=run.job_id, note="rolled back")
+        answer = run.once("charge", call)
+        if run.attempt == 1:
+            raise ConnectionError("after the call")
+    return answer
+
+
+@job(backoff=Backoff.fixed(0.05))
+async def charge_async(path: str) -> object:
+    """The same on the loop."""
+    run = this_run()
+
+    async def call() -> dict[str, int]:
+        mark(path)
+        return {"charge": run.attempt}
+
+    answer = await run.aonce("charge", call)
+    if run.attempt == 1:
+        raise ConnectionError("after the call")
+    return answer

@@ -1,0 +1,132 @@
+"""After the storm: all ends, the fleet rests, and what has a promise is tried once in peace."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+
+from . import plan, resources
+from .accounts import Problem
+from .ground import Ground
+from .history import Exit, Fault
+from .timing import HOLD, LEASE, SWEEP
+
+LONGEST_JOB = HOLD + 1.5
+IN_TIME = LEASE + SWEEP + LONGEST_JOB + 10.0
+"""Seconds in which all must have ended, from when nothing waits for a free thread any more: how
+long a backlog takes is the machine's business."""
+
+STOP_SCHEDULE = """
+UPDATE django_jobs_schedule SET enabled = false
+WHERE next_due_at > clock_timestamp() RETURNING next_due_at
+"""
+
+LAST_JOB = "SELECT coalesce(max(id), 0) FROM django_jobs_job"
+
+CAME_TO_NOTHING = """
+SELECT run.job_id, job.job_type, run.outcome FROM django_jobs_run AS run
+JOIN django_jobs_job AS job ON job.id = run.job_id
+WHERE job.id > %s AND run.outcome <> 'succeeded'
+  AND NOT (job.job_type = 'chaos.stumble' AND run.outcome = 'failed' AND run.attempt = 1)
+"""
+
+BUSY = """
+SELECT DISTINCT worker.name FROM django_jobs_job AS job
+JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
+WHERE job.status = 'running'
+"""
+
+
+def come_to_rest(ground: Ground) -> Iterator[Problem]:
+    """All is asked for and all ends."""
+    ground.all_asked()
+    begun, in_time = time.monotonic(), float("inf")
+    while True:
+        now = time.monotonic()
+        ground.keep_trees()
+        live, ready = ground.live()
+        if not live:
+            break
+        if not ready and in_time == float("inf"):
+            in_time = now + IN_TIME
+        if now > min(in_time, begun + ground.patience):
+            yield 2, f"{live} jobs had not ended {now - begun:.0f} s after the storm"
+            break
+        time.sleep(0.1)
+    ground.say(f"all had ended after {time.monotonic() - begun:.1f} s of peace")
+
+
+def stop_schedule(ground: Ground) -> object:
+    """At a due time that is known: the one that would be next. None if it never caught up."""
+    patience = time.monotonic() + ground.patience
+    while time.monotonic() < patience:
+        if rows := ground.cluster.fetch(STOP_SCHEDULE):
+            return rows[0][0]
+        ground.keep_trees()
+        time.sleep(0.05)
+    return None
+
+
+def rest(ground: Ground) -> Iterator[Problem]:
+    """Mild work, twice: nothing that it needs may be more after the second time. And in peace no
+    attempt comes to nothing, also where a handler holds the GIL for longer than the lease."""
+    ((last,),) = ground.cluster.fetch(LAST_JOB)
+    looks = []
+    for errand in ("mild", "milder"):
+        ground.ask(errand)
+        ground.all_asked()
+        ground.wait_for_all()
+        time.sleep(1.5)  # what was isolated is collected
+        looks.append(resources.look(ground.cluster, ground.trees, ground.directory))
+    yield from resources.growth(*looks)
+    lost = ground.cluster.fetch(CAME_TO_NOTHING, [last])
+    if lost:
+        yield 4, f"attempts that came to nothing in peace: {len(lost)}, such as {lost[:3]}"
+    ground.say(f"rested: {looks[-1].backends} connections, {looks[-1].shape}")
+
+
+def drill(ground: Ground) -> None:
+    """In the storm hardly a recovery is left in peace. Here a machine is lost, one or both of
+    those that run a job, and then handlers kill their processes: nothing else disturbs it, and
+    threads are free for whatever is lost."""
+    ground.ask("slow")
+    # Looked for at once: until the enqueuer has left, its jobs may have ended.
+    until = time.monotonic() + ground.patience
+    while not (busy := ground.cluster.fetch(BUSY)) and time.monotonic() < until:
+        time.sleep(0.05)
+    for tree in ground.trees:
+        if (tree.name,) in busy:
+            fault = Fault(kind=plan.KILL_TREE, at=time.time(), tree=tree.name)
+            tree.signal_all(signal.SIGKILL)
+            ground.history.faults.append(fault)
+            ground.say(f"{fault.kind} {fault.tree}")
+    ground.all_asked()
+    ground.wait_for_all()
+    ground.ask("pills", seconds=2.0)
+    ground.all_asked()
+    ground.wait_for_all()
+    ground.say("drilled")
+
+
+def end(ground: Ground) -> Iterator[Problem]:
+    """Drain all at once, and look for what is left of them."""
+    begun = time.time()
+    for tree in ground.trees:
+        fault = Fault(kind=plan.DRAIN, at=time.time(), tree=tree.name)
+        ground.history.faults.append(fault)
+        tree.signal_all(signal.SIGCONT)
+        tree.signal_root(signal.SIGTERM)
+    left = set(ground.trees)
+    while left and time.time() < begun + 20:
+        for tree in list(left):
+            if (code := tree.process.poll()) is not None:
+                ground.history.exits.append(Exit(tree=tree.name, at=time.time(), code=code))
+                left.remove(tree)
+        time.sleep(0.02)
+    if left:
+        yield 9, f"trees that did not drain: {sorted(tree.name for tree in left)}"
+    time.sleep(0.2)
+    roots = {root for tree in ground.trees for root in tree.roots}
+    for text in (*resources.ours(ground.directory).values(), *resources.zombies(roots)):
+        yield 9, f"a process that was left behind: {text}"

@@ -1,0 +1,86 @@
+"""The lines that handlers left: one for each execution, written by nobody else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.clusters import Cluster
+
+EXECUTED = """
+SELECT job.id, job.status, job.job_type, job.attempt, run.attempt, run.outcome, worker.name,
+    run.error_type
+FROM django_jobs_job AS job
+LEFT JOIN django_jobs_run AS run ON run.job_id = job.id
+LEFT JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
+ORDER BY job.id, run.attempt
+"""
+
+REPEATED = {"lost", "released"}
+"""Outcomes after which a job may have had its effect, and has it again."""
+
+LOST_CONNECTION = {"OperationalError", "InterfaceError", "django.db.utils.OperationalError"}
+LOST_CONNECTION |= {"django.db.utils.InterfaceError"}
+"""What a handler that uses the database may fail with here, and no other may."""
+
+
+class Line(NamedTuple):
+    """One execution."""
+
+    job: int
+    attempt: int
+    tree: str
+    pid: int
+    at: float
+
+
+def read(file: Path) -> list[Line]:
+    """All of them, in order of time."""
+    words = (line.split() for line in file.read_text().splitlines())
+    return [Line(int(job), int(n), tree, int(pid), float(at)) for job, n, tree, pid, at in words]
+
+
+def problems(cluster: Cluster, lines: list[Line]) -> Iterator[tuple[int, str]]:
+    """Each execution has one run that tells of it, and each repetition its reason."""
+    executed: dict[tuple[int, int], list[Line]] = defaultdict(list)
+    for line in lines:
+        executed[line.job, line.attempt].append(line)
+    twice = [attempt for attempt, found in executed.items() if len(found) > 1]
+    if twice:
+        yield 4, f"an attempt that ran twice: {twice[:3]}"
+    repeated = explained = 0
+    left = dict(executed)
+    for job, status, kind, last, attempt, outcome, tree, error in cluster.fetch(EXECUTED):
+        if outcome is None:
+            continue  # it has no run at all: another account's
+        here = left.pop((job, attempt), [])
+        what = f"job {job} ({kind}) attempt {attempt} of {last} on {tree}"
+        if here and here[0].tree != tree:
+            yield 6, f"{what}: {outcome}, written by another than {here[0].tree}, who ran it"
+        if outcome == "succeeded" and not here:
+            yield 4, f"{what}: succeeded and never ran"
+        if not _is_possible(kind, attempt, outcome, error):
+            yield 4, f"{what}: {outcome} ({error}), which nothing here does"
+        if status == "succeeded" and here and attempt != last:
+            repeated += 1
+            explained += outcome in REPEATED or outcome == "failed"
+    if left:
+        yield 4, f"executions that no run tells of: {len(left)}, such as {list(left)[:3]}"
+    if repeated != explained:
+        yield 4, f"{repeated} repeated executions, of which {explained} have a reason"
+
+
+def _is_possible(kind: str, attempt: int, outcome: str, error: str) -> bool:
+    if outcome in {"succeeded", *REPEATED}:
+        return True
+    if outcome != "failed":
+        return False
+    planned = kind == "chaos.stumble" and attempt == 1 and error.endswith("RuntimeError")
+    return planned or (kind == "chaos.inside" and error in LOST_CONNECTION)
+
+
+def count_repeated(lines: list[Line]) -> int:
+    """Executions beyond the first of their job."""
+    return len(lines) - len({line.job for line in lines})

@@ -1,0 +1,114 @@
+"""Where a run takes place: a cluster, a directory, a fleet, and somebody who asks for jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.clusters import PROJECT, Cluster
+
+from . import resources
+from .fleet import Tree
+from .history import History
+
+LIVE = """
+SELECT count(*), count(*) FILTER (WHERE status = 'ready') FROM django_jobs_job
+WHERE status NOT IN ('succeeded', 'dead', 'cancelled')
+"""
+
+BEGUN = """
+SELECT (SELECT count(*) FROM django_jobs_worker) >= %s
+   AND EXISTS (SELECT 1 FROM django_jobs_schedule WHERE name = 'every second')
+"""
+
+
+class Ground:
+    """Held by a run from its begin to its end. ``patience`` is in seconds, for what has no bound of
+    its own."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        directory: Path,
+        *,
+        without_fence: bool,
+        patience: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self.cluster = cluster
+        self.directory = directory
+        self.effects = directory / "effects"
+        self.effects.touch()
+        self.patience = patience
+        self.say = say
+        self.trees: list[Tree] = []
+        self.history = History()
+        self._enqueuer: subprocess.Popen[bytes] | None = None
+        self._environment = {
+            **cluster.environment,
+            "TEST_DATABASE_NAME": "postgres",
+            "CHAOS_EFFECTS": str(self.effects),
+        }
+        if without_fence:
+            self._environment["CHAOS_WITHOUT_FENCE"] = "1"
+
+    def start_trees(self, count: int) -> None:
+        """The fleet."""
+        for number in range(count):
+            self.trees.append(Tree(number, self.directory, self._environment))
+
+    def wait_for_begin(self) -> None:
+        """Until all work and are asked: twenty seconds on a crowded machine."""
+        until = time.monotonic() + self.patience
+        while not self.cluster.fetch(BEGUN, [len(self.trees)])[0][0] and time.monotonic() < until:
+            time.sleep(0.1)
+
+    def keep_trees(self) -> None:
+        """Start again what is gone."""
+        self.history.exits += [gone for tree in self.trees if (gone := tree.keep()) is not None]
+
+    def ask(self, errand: str, **numbers: float) -> None:
+        """Start an enqueuer on ``errand``."""
+        words = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
+        file = str(self.directory / f"keys-{errand}.json")
+        self._enqueuer = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.enqueuer", errand, file, *words],
+            cwd=PROJECT,
+            env=self._environment,
+            start_new_session=True,
+        )
+
+    def all_asked(self) -> None:
+        """Wait for the enqueuer."""
+        assert self._enqueuer is not None
+        if code := self._enqueuer.wait(self.patience):
+            raise RuntimeError(f"the enqueuer ended with {code}")
+
+    def live(self) -> tuple[int, int]:
+        """How many jobs have not ended, and how many of them wait for a free thread."""
+        ((live, ready),) = self.cluster.fetch(LIVE)
+        return live, ready
+
+    def wait_for_all(self) -> None:
+        """Until nothing is live. What never ends is found by the accounts."""
+        until = time.monotonic() + self.patience
+        while self.live()[0] and time.monotonic() < until:
+            self.keep_trees()
+            time.sleep(0.1)
+
+    def clear(self) -> None:
+        """End whatever is left, at once."""
+        for tree in self.trees:
+            tree.kill()
+        for pid in resources.ours(self.directory):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self._enqueuer is not None:
+            self._enqueuer.kill()
+            self._enqueuer.wait()

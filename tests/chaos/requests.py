@@ -1,0 +1,76 @@
+"""What is asked for: drawn from a seed, and from nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+KINDS = {"outside": 56, "inside": 28, "stumble": 12, "alone": 4}
+PILLS = 3
+MANNERS = {"one": 89, "batch": 5, "twice": 3, "rolled back": 3}
+"""``twice`` asks a second time, with the same key, before the first has committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """``count`` jobs of one kind that are asked for together."""
+
+    kind: str
+    manner: str
+    count: int
+    queue: str
+    seconds: float
+
+
+def requests(seed: int, jobs: int) -> Iterator[Request]:
+    """The storm's, ``jobs`` in all: three of four take 5 to 20 ms, the fourth 40 to 1500. Among
+    them are three poison pills, and at least three that hold the GIL for longer than the lease."""
+    choice = random.Random(f"{seed}-enqueuer")
+    holders = max(jobs // 1_000, 3)
+    special = choice.sample(range(jobs), min(PILLS + holders, jobs))
+    pills, holding = set(special[:PILLS]), set(special[PILLS:])
+    number = 0
+    while number < jobs:
+        (kind,) = choice.choices(list(KINDS), list(KINDS.values()))
+        (manner,) = choice.choices(list(MANNERS), list(MANNERS.values()))
+        count = choice.randint(2, 20)
+        queue = choice.choice(("default", "default", "default", "second"))
+        slow = choice.random() < 0.25
+        # Most of the slow are of a few hundred milliseconds, as many as there are of each octave.
+        seconds = 0.04 * 37.5 ** choice.random() if slow else choice.uniform(0.005, 0.02)
+        if number in pills or number in holding:
+            kind, manner = "poison" if number in pills else "hold_the_gil", "one"
+            seconds = min(seconds, 0.3)
+        count = min(count, jobs - number) if manner == "batch" else 1
+        if any(place in pills or place in holding for place in range(number + 1, number + count)):
+            count = 1  # a special one among them would be passed over
+        yield Request(kind=kind, manner=manner, count=count, queue=queue, seconds=round(seconds, 4))
+        number += count
+
+
+def _mild(jobs: int) -> Iterator[Request]:
+    """Some of every kind that harms nobody."""
+    for kind in KINDS:
+        yield Request(kind=kind, manner="batch", count=jobs, queue="default", seconds=0.01)
+
+
+def errand(name: str, seed: int, jobs: int) -> list[Request]:
+    """What ``name`` asks for: the storm, or what is done in peace after it."""
+    match name:
+        case "storm":
+            return list(requests(seed, jobs))
+        case "mild":  # one that holds the GIL for longer than the lease must cost nobody his
+            return [
+                Request(kind="hold_the_gil", manner="one", count=1, queue="second", seconds=0.0),
+                *_mild(60),
+            ]
+        case "milder":
+            return list(_mild(60))
+        case "slow":
+            return [Request(kind="outside", manner="batch", count=2, queue="default", seconds=1.5)]
+        case "pills":
+            pill = Request(kind="poison", manner="one", count=1, queue="default", seconds=0.01)
+            return [pill] * 4
+        case _:
+            raise ValueError(f"no errand is named {name!r}")

@@ -1,0 +1,124 @@
+"""One run: a cluster and a fleet, a storm, peace, the end, the accounts."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.clusters import Cluster
+
+from . import accounts, afterwards, effects, recovery, worker_logs
+from .accounts import Problem
+from .faults import Faults
+from .ground import Ground
+from .history import History
+from .recovery import Recoveries
+
+TOTALS = """
+SELECT (SELECT count(*) FROM django_jobs_job), (SELECT count(*) FROM django_jobs_run),
+    (SELECT count(*) FROM django_jobs_worker), (SELECT count(*) FROM django_jobs_tick)
+"""
+OUTCOMES = "SELECT outcome, count(*) FROM django_jobs_run GROUP BY outcome ORDER BY 2 DESC"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What to run."""
+
+    seconds: float = 60.0
+    jobs: int = 1_500
+    workers: int = 4
+    seed: int = 1
+    without_fence: bool = False
+    patience: float = 120.0
+    keep: Path | None = None
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What came of it."""
+
+    asked: Asked
+    seconds: float = 0.0
+    found: list[Problem] = field(default_factory=list)
+    history: History = field(default_factory=History)
+    totals: dict[str, int] = field(default_factory=dict)
+    outcomes: dict[str, int] = field(default_factory=dict)
+    repeated: int = 0
+    recoveries: Recoveries = field(default_factory=Recoveries)
+    server: str = ""
+
+    @property
+    def failed(self) -> set[int]:
+        """The numbers of the accounts that do not balance."""
+        return {number for number, _ in self.found}
+
+
+def run(asked: Asked, say: Callable[[str], None]) -> Result:
+    """Storm, peace, accounts. Leaves nothing behind, also where it is interrupted."""
+    begun = time.monotonic()
+    result = Result(asked=asked)
+    with contextlib.ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, number, signal.getsignal(number))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
+        cluster = Cluster("tests.chaos.settings")
+        stack.push(cluster)  # before it is entered: an interrupt may come while it starts
+        cluster.__enter__()
+        ground = Ground(
+            cluster,
+            directory,
+            without_fence=asked.without_fence,
+            patience=asked.patience,
+            say=say,
+        )
+        stack.callback(ground.clear)
+        if asked.keep is not None:
+            target = asked.keep / f"seed-{asked.seed}"
+            stack.callback(shutil.copytree, directory, target, dirs_exist_ok=True)
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second one must not stop the cleaning
+            stack.callback(signal.signal, number, signal.SIG_IGN)
+        _go(ground, asked, result)
+    result.found.sort()
+    result.seconds = time.monotonic() - begun
+    return result
+
+
+def _go(ground: Ground, asked: Asked, result: Result) -> None:
+    # The server is killed, the machine is not; and the disk of a shared one may stall.
+    ground.cluster.execute("ALTER SYSTEM SET fsync = off")
+    ground.cluster.execute("SELECT pg_reload_conf()")
+    ground.ask("storm", jobs=asked.jobs, seed=asked.seed, seconds=asked.seconds)
+    ground.start_trees(asked.workers)
+    ground.wait_for_begin()
+    result.history = ground.history
+    Faults(ground, asked.seed).go_on_for(asked.seconds)
+    ground.say("peace")
+    next_due = afterwards.stop_schedule(ground)
+    result.found += afterwards.come_to_rest(ground)
+    if not asked.without_fence:  # the control is about the storm
+        result.found += afterwards.rest(ground)
+        afterwards.drill(ground)
+    result.found += afterwards.end(ground)
+    _account(ground, result, next_due)
+
+
+def _account(ground: Ground, result: Result, next_due: object) -> None:
+    cluster, directory = ground.cluster, ground.directory
+    lines = effects.read(ground.effects)
+    result.found += accounts.problems(cluster, directory, next_due)
+    result.found += effects.problems(cluster, lines)
+    result.found += worker_logs.problems(directory.glob("worker-*.log"))
+    result.recoveries = recovery.measure(cluster, result.history, lines)
+    result.found += result.recoveries.problems()
+    names = ("jobs", "runs", "boots of workers", "due times")
+    result.totals = dict(zip(names, cluster.fetch(TOTALS)[0], strict=True))
+    result.outcomes = dict(cluster.fetch(OUTCOMES))
+    result.repeated = effects.count_repeated(lines)
+    result.server = cluster.fetch("SHOW server_version")[0][0]

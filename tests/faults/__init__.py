@@ -1,0 +1,1 @@
+"""Every fault of the catalogue, made on purpose."""

@@ -1,0 +1,177 @@
+"""Faults of workers (W) and of signals and shutdown (S)."""
+
+from __future__ import annotations
+
+from .entries import Fault, shown
+
+SUPERVISOR = "tests/worker/test_supervisor.py"
+RESILIENCE = "tests/worker/test_resilience.py"
+PROCESS = "tests/worker/test_process.py"
+OUTAGE = "tests/worker/test_database_outage.py"
+DEATH = "tests/faults/test_worker_death.py"
+STALLS = "tests/faults/test_stalls.py"
+POINTS = "tests/faults/test_crash_points.py"
+SIGNALLED = "tests/faults/test_signals.py"
+
+WORKERS: dict[str, Fault] = {
+    "W1": shown(
+        "the supervisor is killed while a job runs",
+        f"{DEATH}::test_a_job_of_a_killed_supervisor_runs_elsewhere_and_its_run_says_whose_it_was",
+        f"{SUPERVISOR}::test_jobs_of_a_killed_group_run_elsewhere_once_the_lease_is_over",
+        f"{SUPERVISOR}::test_the_children_leave_when_the_supervisor_is_killed",
+    ),
+    "W2": shown(
+        "a worker process is killed",
+        f"{DEATH}::test_a_killed_process_is_replaced_and_the_jobs_of_its_neighbour_run_on",
+        f"{SUPERVISOR}::"
+        "test_jobs_of_a_killed_process_run_again_within_a_second_and_each_has_one_lost_run",
+        f"{SUPERVISOR}::"
+        "test_what_was_only_prefetched_is_given_back_without_a_trace_when_its_process_dies",
+    ),
+    "W3": shown(
+        "a handler segfaults",
+        f"{DEATH}::test_a_handler_that_segfaults_is_told_of_by_name_and_ends_dead",
+    ),
+    "W4": shown(
+        "a handler is out of memory",
+        f"{DEATH}::test_a_handler_out_of_memory_fails_like_any_other",
+        f"{DEATH}::test_a_killed_process_is_replaced_and_the_jobs_of_its_neighbour_run_on",
+        cannot="The kernel's own OOM kill is stood for by SIGKILL, which is what it sends: a test "
+        "cannot give its processes a control group with a limit of memory.",
+    ),
+    "W5": shown(
+        "a handler ends its process with os._exit(0)",
+        f"{SUPERVISOR}::test_an_exit_of_the_process_is_no_success",
+    ),
+    "W6": shown(
+        "a handler raises what is no Exception",
+        f"{PROCESS}::test_no_exception_ends_a_thread",
+        f"{DEATH}::test_a_base_exception_of_the_handlers_own_is_a_failure_of_that_class",
+    ),
+    "W7": shown(
+        "a poison pill: the handler kills its process each time",
+        f"{SUPERVISOR}::test_a_poison_pill_convicts_itself_and_not_its_neighbours",
+        f"{DEATH}::test_a_handler_that_segfaults_is_told_of_by_name_and_ends_dead",
+    ),
+    "W8": shown(
+        "a whole worker is stopped past its lease, and wakes",
+        f"{SUPERVISOR}::"
+        "test_a_stopped_worker_that_wakes_after_its_lease_is_refused_and_goes_on_as_a_new_one",
+        f"{RESILIENCE}::test_handlers_that_run_on_with_lost_jobs_are_stopped",
+    ),
+    "W9": shown(
+        "only the supervisor is stopped past the lease",
+        f"{STALLS}::test_jobs_run_on_while_their_supervisor_is_stopped_for_longer_than_the_lease",
+    ),
+    "W10": shown(
+        "only one worker process is stopped",
+        f"{STALLS}::test_a_stopped_process_is_killed_when_the_time_of_its_job_is_over",
+        f"{STALLS}::"
+        "test_a_job_without_a_limit_stays_with_its_stopped_process_and_ends_when_that_wakes",
+    ),
+    "W11": shown(
+        "a handler holds the GIL for three leases",
+        f"{SUPERVISOR}::test_a_handler_that_holds_the_gil_for_three_leases_runs_once",
+    ),
+    "W12": shown(
+        "a handler hangs past its time limit, also while it holds the GIL",
+        f"{STALLS}::test_a_handler_that_holds_the_gil_is_killed_when_its_time_is_over",
+        f"{STALLS}::test_a_stopped_process_is_killed_when_the_time_of_its_job_is_over",
+    ),
+    "W13": shown(
+        "a handler leaves threads and programs behind",
+        f"{DEATH}::test_a_thread_that_a_handler_left_does_not_touch_the_next_job",
+        f"{DEATH}::test_what_a_handler_started_dies_with_the_child_that_is_killed",
+    ),
+    "W14": shown(
+        "a handler forks, and both processes return from it",
+        f"{DEATH}::test_a_fork_that_returns_from_its_handler_takes_no_job_and_settles_none",
+    ),
+    "W15": shown(
+        "a fork after a connection was opened",
+        f"{DEATH}::test_no_process_of_the_tree_inherits_a_socket_of_another",
+        f"{RESILIENCE}::test_no_backend_is_shared_between_processes_that_use_a_pool",
+    ),
+    "W16": shown(
+        "the machine sleeps for longer than the lease, and all wake together",
+        f"{STALLS}::"
+        "test_workers_that_slept_together_for_longer_than_the_lease_go_on_with_what_they_ran",
+        cannot="The server's clock goes on while its workers are stopped, so it is not stopped "
+        "with them; that it is away for longer than the lease is fault D9.",
+    ),
+    "W17": shown(
+        "a crash between two steps: claim, handler, effect, settle",
+        f"{POINTS}::test_a_crash_at_any_step_loses_no_job_and_tells_how_each_attempt_ended",
+        f"{POINTS}::test_an_error_of_the_database_at_any_statement_costs_no_attempt",
+        f"{POINTS}::test_a_process_that_is_stopped_before_its_settle_writes_it_when_it_wakes",
+        f"{POINTS}::test_the_passage_is_counted_over_the_whole_tree",
+    ),
+    "W18": shown(
+        "the heartbeat dies, hangs, or fails",
+        f"{SUPERVISOR}::test_the_heartbeat_is_replaced_when_it_dies",
+        f"{RESILIENCE}::test_a_heartbeat_process_that_hangs_is_replaced",
+        f"{POINTS}::test_a_crash_of_the_heartbeat_at_any_step_leaves_what_runs_alone",
+        f"{POINTS}::test_a_heartbeat_that_dies_while_it_settles_what_the_dead_held_is_told_again",
+    ),
+    "W19": shown(
+        "a worker has the name, the host and the process id of a dead one",
+        f"{DEATH}::test_a_worker_of_the_same_name_does_not_keep_the_jobs_of_the_dead_one",
+    ),
+    "W20": shown(
+        "a worker's row is deleted by hand",
+        f"{DEATH}::test_a_job_whose_workers_row_was_deleted_is_found_and_runs_again",
+    ),
+}
+
+SIGNALS: dict[str, Fault] = {
+    "S1": shown(
+        "SIGTERM while idle, and while busy",
+        f"{SUPERVISOR}::test_an_idle_worker_exits_at_once",
+        f"{SUPERVISOR}::test_sigterm_lets_a_running_job_finish_and_exits_zero",
+    ),
+    "S2": shown(
+        "a job runs for longer than the drain",
+        f"{SUPERVISOR}::"
+        "test_a_job_longer_than_the_drain_is_released_without_a_failure_and_run_by_the_next_worker",
+    ),
+    "S3": shown(
+        "a second signal: SIGTERM or SIGINT after either",
+        f"{SUPERVISOR}::test_a_second_signal_releases_and_exits_at_once",
+        f"{SIGNALLED}::test_any_two_signals_release_and_exit_without_waiting_for_the_job",
+    ),
+    "S4": shown(
+        "SIGTERM while the worker starts",
+        f"{SIGNALLED}::"
+        "test_sigterm_at_any_moment_of_the_start_ends_the_worker_and_nothing_is_left_claimed",
+        f"{SIGNALLED}::test_sigterm_at_the_first_sign_of_life_drains",
+    ),
+    "S5": shown(
+        "the worker is process 1 of a container, or a shell is",
+        f"{SIGNALLED}::test_as_process_1_of_a_container_it_drains",
+        f"{SIGNALLED}::test_a_shell_as_process_1_keeps_the_signal_to_itself",
+    ),
+    "S6": shown(
+        "Ctrl-C goes to the whole group",
+        f"{SIGNALLED}::test_ctrl_c_reaches_the_whole_group_and_every_handler_may_finish",
+    ),
+    "S7": shown(
+        "a drain is longer than the lease",
+        f"{SIGNALLED}::test_the_lease_is_renewed_through_a_drain_that_is_longer",
+    ),
+    "S8": shown(
+        "SIGTERM while the database is away",
+        f"{OUTAGE}::test_sigterm_while_the_database_is_away_exits_within_the_grace",
+    ),
+    "S9": shown(
+        "SIGHUP; nobody reads the log: it is closed, its reader is gone, or its pipe is full",
+        f"{SIGNALLED}::test_sighup_drains",
+        f"{RESILIENCE}::test_a_worker_runs_with_its_output_closed",
+        f"{SIGNALLED}::test_a_worker_goes_on_when_nobody_reads_its_log_any_more",
+        f"{SIGNALLED}::test_a_worker_goes_on_when_its_log_is_full_and_nobody_reads_it",
+    ),
+    "S10": shown(
+        "old and new code run side by side",
+        f"{SIGNALLED}::test_old_code_leaves_the_jobs_of_new_code_to_workers_that_know_them",
+        f"{PROCESS}::test_a_job_of_an_unknown_type_is_left_for_others",
+    ),
+}

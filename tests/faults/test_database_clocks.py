@@ -1,0 +1,104 @@
+"""Clocks that are wrong, numbers that grow large (D22, D25)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import reaping, renewing
+from django_jobs.models import Job, Run, Worker
+from tests.app import jobs
+from tests.clusters import FAST, Cluster
+from tests.factories import boot_worker, enqueue_and_claim, run_sql, settle_one
+from tests.worker.firing import database_time, each_second, until_fired
+from tests.worker.processes import until, until_status
+
+from .stage import Stage
+
+TABLES = "django_jobs_job", "django_jobs_run", "django_jobs_worker"
+
+
+@pytest.fixture
+def stage(tmp_path: Path, django_db_blocker: Any) -> Iterator[Stage]:
+    before = set(Path("/dev/shm").glob("*faketime_*"))
+    with Cluster() as own, Stage(own, tmp_path, django_db_blocker) as stage:
+        yield stage
+    for left in set(Path("/dev/shm").glob("*faketime_*")) - before:
+        left.unlink(missing_ok=True)
+
+
+def faketime() -> Path | None:
+    """What the command of that name has its child load."""
+    return next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+
+
+def set_clock(stage: Stage, off: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restart the server with its clock so far off, and no other process's."""
+    stage.cluster.stop(FAST)
+    with monkeypatch.context() as environment:
+        environment.setenv("LD_PRELOAD", str(faketime()))
+        environment.setenv("FAKETIME", off)
+        environment.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        stage.come_back()
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(faketime() is None, reason="there is no faketime (Debian: apt-get install)")
+def test_a_worker_whose_clock_is_two_hours_off_does_nothing_early_and_nothing_late(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database's clock is moved; libfaketime breaks what Python sleeps with."""
+    lease = 4
+    for off, hours in (("+2h", 2), ("-2h", -2)):
+        set_clock(stage, off, monkeypatch)
+        difference = database_time() - datetime.now(UTC)
+        assert abs(difference - timedelta(hours=hours)) < timedelta(minutes=5)
+        worker = stage.start_worker("--poll-seconds", "0.2", "--lease-seconds", str(lease))
+        schedule = each_second(f"off by {off}")
+        early, soon = (jobs.noop.using(delay=delay).enqueue() for delay in (3600, 1))
+        run = Run.objects.get(job=until_status(soon, "succeeded"))
+        assert run.started_at is not None
+        assert soon.available_at <= run.claimed_at <= run.finished_at <= database_time()
+        until_fired(schedule, times=2)
+        boot = Worker.objects.latest("pk")
+        beyond = boot.heartbeat_at + timedelta(seconds=lease)
+        until(Worker.objects.filter(pk=boot.pk, heartbeat_at__gt=beyond).exists, 30, "it beats")
+        assert Job.objects.get(pk=early.pk).status == "scheduled"
+        assert "event=fenced" not in worker.text()
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+        schedule.delete()
+
+
+@pytest.mark.django_db
+def test_a_clock_of_the_database_that_goes_back_revives_no_lease() -> None:
+    """As seen from the rows: what was over an hour ago lies two hours ahead."""
+    late = boot_worker(lease=-3600.0)
+    held = enqueue_and_claim(worker=late)
+    reaping.reap()
+    run_sql(
+        "UPDATE django_jobs_worker SET lease_expires_at = lease_expires_at + interval '3 hours'"
+    )
+    assert renewing.renew([late], 30.0) == {}
+    assert settle_one(held, Succeeded()).decision is None
+    assert Job.objects.get(pk=held.id).status == "ready"
+
+
+@pytest.mark.django_db
+def test_ids_above_what_an_integer_holds_are_ids_like_any_other() -> None:
+    beyond = 2**31 + 5
+    for table in TABLES:
+        run_sql(f"ALTER TABLE {table} ALTER COLUMN id RESTART WITH {beyond}")
+    held = enqueue_and_claim(jobs.add, 1)
+    settle_one(held, Succeeded(result="2"))
+    run = Run.objects.get()
+    assert min(held.id, held.worker, run.pk) >= beyond
+    assert (run.job_id, run.worker_id) == (held.id, held.worker)
+    assert Job.objects.get(pk=held.id).result == 2

@@ -1,0 +1,63 @@
+"""Hints that do not come: the poll finds the job, and the listening begins again (D20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from django_jobs.lifecycle import waking
+from django_jobs.models import Job, Worker
+from tests.app import jobs
+from tests.factories import run_sql
+from tests.worker.processes import JobWorker, until, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+LISTENERS = """
+FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+  AND (query LIKE 'LISTEN%' OR query LIKE 'SELECT pg_notify%' OR query = 'SELECT 1')
+"""
+
+
+def listeners() -> set[int]:
+    return {pid for (pid,) in run_sql(f"SELECT pid {LISTENERS}")}
+
+
+def new_listeners(before: set[int]) -> set[int]:
+    return listeners() - before
+
+
+def test_a_listening_connection_that_died_is_opened_again_and_what_came_meanwhile_is_found(
+    start_worker: Start,
+) -> None:
+    """The poll is long, so what is found soon was not found by it."""
+    start_worker("--poll-seconds", "60")
+    until(lambda: Worker.objects.filter(status="running").exists())
+    for _ in range(3):
+        until(listeners)
+        before = listeners()
+        run_sql(f"SELECT pg_terminate_backend(pid) {LISTENERS}")
+        lost = jobs.noop.enqueue()
+        until_status(lost, "succeeded", 40)
+        until(partial(new_listeners, before), what="it listens again")
+        until_status(jobs.noop.enqueue(), "succeeded", 40)
+
+
+def test_a_job_that_nobody_told_of_waits_for_no_more_than_the_poll(
+    start_worker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_worker("--poll-seconds", "1")
+    until_status(jobs.noop.enqueue(), "succeeded")
+    monkeypatch.setattr(waking, "wake", lambda queue: None)
+    waits = []
+    for _ in range(3):
+        job = until_status(jobs.noop.enqueue(), "succeeded")
+        assert job.claimed_at is not None
+        waits.append(job.claimed_at - job.created_at)
+    assert min(waits) < timedelta(seconds=1.5)
+    assert Job.objects.filter(attempt=1).count() == 4

@@ -1,0 +1,88 @@
+"""Locks and isolation levels of others (D10, D11, D17)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from django_jobs.models import Job, Run, Worker
+from tests.app import database_jobs, jobs
+from tests.app.models import Effect
+from tests.factories import another_connection
+from tests.worker.processes import JobWorker, until, until_status
+
+from .stage import settings_module
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+
+def test_of_two_handlers_that_deadlock_one_tries_again_soon_and_both_succeed(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    a, b = (Effect.objects.create(note=note).pk for note in "ab")
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    crossed = [
+        database_jobs.lock_crosswise.enqueue(a, b, one, other),
+        database_jobs.lock_crosswise.enqueue(b, a, other, one),
+    ]
+    start_worker("--threads", "2")
+    ended = [until_status(job, "succeeded", 40) for job in crossed]
+    assert sorted(job.failures for job in ended) == [0, 1]
+    (error,) = Run.objects.filter(outcome="failed").values_list("error_message", flat=True)
+    assert "deadlock detected" in error
+    until_status(jobs.noop.enqueue(), "succeeded")
+    assert Worker.objects.count() == 1
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE_READ", "SERIALIZABLE"])
+def test_every_job_runs_once_whatever_isolation_level_the_project_uses(
+    start_worker: Start, tmp_path: Path, level: str
+) -> None:
+    environment = settings_module(
+        tmp_path,
+        "isolated_settings",
+        "from psycopg import IsolationLevel\n"
+        "DATABASES['default'] |= {'OPTIONS': {**DATABASES['default'].get('OPTIONS', {}),"
+        f" 'isolation_level': IsolationLevel.{level}}}}}",
+    )
+    told = jobs_with_effects()
+    workers = [start_worker("--threads", "4", **environment) for _ in range(2)]
+    until(lambda: Job.objects.filter(status="succeeded").count() == told, 60, "all succeeded")
+    isolation = until_status(database_jobs.tell_isolation.enqueue(), "succeeded").result
+    assert isolation == level.replace("_", " ").lower()
+    assert Effect.objects.filter(note="plain").count() == 300
+    assert Effect.objects.filter(note="once").count() == 50
+    assert Run.objects.filter(outcome="succeeded").count() == told + 1
+    assert not any("database_error" in worker.text() for worker in workers)
+
+
+def jobs_with_effects() -> int:
+    jobs.write_effect.enqueue_many({"note": "plain"} for _ in range(300))
+    database_jobs.write_once.enqueue_many({} for _ in range(50))
+    jobs.write_effect.using(queue="emails").enqueue_many({"note": "limited"} for _ in range(20))
+    return 370
+
+
+def test_a_job_that_somebody_holds_in_an_open_transaction_is_passed_by_and_runs_when_it_is_let_go(
+    start_worker: Start,
+) -> None:
+    start_worker("--poll-seconds", "0.2")
+    until_status(jobs.noop.enqueue(), "succeeded")
+    with another_connection() as human:
+        human.ensure_connection()
+        human.set_autocommit(False)
+        later = jobs.noop.using(delay=1).enqueue()
+        with human.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [later.pk])
+        others = [jobs.add.enqueue(number) for number in range(20)]
+        for job in others:
+            until_status(job, "succeeded")
+        due = Job.objects.extra(where=["available_at < clock_timestamp()"])
+        until(lambda: due.filter(pk=later.pk).exists())
+        until_status(jobs.noop.enqueue(), "succeeded")
+        assert Job.objects.get(pk=later.pk).status == "scheduled"
+        human.rollback()
+    until_status(later, "succeeded")

@@ -1,0 +1,157 @@
+"""The server stops, is killed, or cannot write its log, under load (D1, D2, D3, D9, D14)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import DatabaseError, connection
+from django.db.models import Count, Sum
+
+from django_jobs.models import Job, Run, Worker
+from tests.app import database_jobs, jobs
+from tests.app.models import Effect
+from tests.clusters import FAST, IMMEDIATE, Cluster
+from tests.factories import run_sql
+from tests.worker.firing import database_time
+from tests.worker.processes import let_go, lines, until, until_marked, until_status
+
+from .stage import Stage
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+POLL = ("--poll-seconds", "0.2")
+LEASE = 8
+
+THE_WORKER_S = """
+SELECT pid FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as own:
+        yield own
+
+
+@pytest.fixture
+def stage(cluster: Cluster, tmp_path: Path, django_db_blocker: Any) -> Iterator[Stage]:
+    with Stage(cluster, tmp_path, django_db_blocker) as own:
+        yield own
+
+
+def load(count: int = 400) -> None:
+    jobs.nap.enqueue_many({"seconds": 0.005} for _ in range(count))
+    database_jobs.write_once.enqueue_many({} for _ in range(count // 4))
+
+
+def each_job_ran_once(count: int = 400) -> None:
+    """Apart from attempts that the handler's own lost connection made fail."""
+    until(lambda: not Job.objects.exclude(status="succeeded").exists(), 60, "all succeeded")
+    assert Job.objects.count() >= count + count // 4
+    assert Effect.objects.filter(note="once").count() == count // 4
+    twice = Run.objects.filter(outcome="succeeded").values("job").annotate(n=Count("id"))
+    assert not twice.filter(n__gt=1).exists()
+    assert Job.objects.aggregate(n=Sum("attempt"))["n"] == Run.objects.count()
+
+
+@pytest.mark.parametrize("how", [FAST, IMMEDIATE], ids=["fast", "immediate"])
+def test_a_restart_in_the_midst_of_claims_and_settles_loses_and_doubles_nothing(
+    stage: Stage, how: int
+) -> None:
+    load()
+    workers = [stage.start_worker(*POLL, "--lease-seconds", "60") for _ in range(2)]
+    until(lambda: Run.objects.count() > 50)
+    stage.restart(how)
+    each_job_ran_once()
+    assert all(worker.text().count("event=database_error") < 8 for worker in workers)
+    assert set(Worker.objects.values_list("status", flat=True)) == {"running"}
+
+
+def test_a_server_that_cannot_write_its_log_recovers_and_so_do_the_workers(stage: Stage) -> None:
+    """It panics, ends every session and replays what it had written."""
+    load()
+    stage.start_worker(*POLL, "--lease-seconds", "60")
+    until(lambda: Run.objects.count() > 50)
+    log = stage.cluster.directory / "log"
+
+    def panicked() -> bool:
+        ((pid,),) = run_sql("SELECT pg_backend_pid()")
+        forbid_writing(pid, stage.cluster.directory.owner())
+        with contextlib.suppress(DatabaseError):
+            run_sql("SELECT pg_logical_emit_message(true, 'fault', repeat('x', 100000))")
+        connection.close()
+        until(answers, 60, "it has recovered")
+        return "was terminated by signal 6" in log.read_text()
+
+    until(panicked, 60, "it panics and recovers")
+    each_job_ran_once()
+
+
+def forbid_writing(pid: int, owner: str) -> None:
+    """Files of any size to one process of the server, as its owner."""
+    user = owner if os.geteuid() == 0 else None
+    subprocess.run(["prlimit", "--pid", str(pid), "--fsize=0"], user=user, check=True)
+
+
+def answers() -> bool:
+    try:
+        return bool(run_sql("SELECT 1"))
+    except (DatabaseError, psycopg.Error):
+        connection.close()
+        return False
+
+
+def test_terminated_sessions_cost_no_beat_and_no_attempt(stage: Stage, tmp_path: Path) -> None:
+    path, lease = tmp_path / "job", 4
+    stage.start_worker(*POLL, "--lease-seconds", str(lease))
+    held = jobs.hold.enqueue(str(path))
+    until_marked(path)
+    boot = Worker.objects.get()
+
+    def terminated_for_two_leases() -> bool:
+        run_sql(THE_WORKER_S.replace("SELECT pid", "SELECT count(pg_terminate_backend(pid))"))
+        until_status(jobs.noop.enqueue(), "succeeded", 30)
+        return Worker.objects.filter(heartbeat_at__gt=later).exists()
+
+    later = boot.heartbeat_at + timedelta(seconds=2 * lease)
+    until(terminated_for_two_leases, 60)
+    let_go(path)
+    assert until_status(held, "succeeded").attempt == 1
+    assert Worker.objects.get() == boot
+
+
+def test_when_all_leases_ran_out_in_an_outage_the_living_renew_and_nobody_takes_over(
+    stage: Stage, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"job-{number}" for number in range(4)]
+    held = [jobs.sleep_deaf.enqueue(str(path), 0.5) for path in paths]
+    workers = [
+        stage.start_worker(*POLL, "--lease-seconds", str(LEASE), "--threads", "2") for _ in range(2)
+    ]
+    until(lambda: Worker.objects.count() == 2)
+    for path in paths:
+        until_marked(path)
+    boots = set(Worker.objects.values_list("pk", flat=True))
+    stage.cluster.stop(FAST)
+    down_since = time.monotonic()
+    until(lambda: time.monotonic() - down_since > LEASE + 1)  # the time itself is the condition
+    stage.come_back()
+    for job in held:
+        assert until_status(job, "succeeded", 30).attempt == 1
+    renewed = Worker.objects.filter(status="running", lease_expires_at__gt=database_time())
+    until(lambda: renewed.count() == 2, 30, "both have renewed")
+    assert set(Worker.objects.values_list("pk", flat=True)) == boots
+    assert [len(lines(path)) for path in paths] == [1] * 4
+    for worker in workers:
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(30) == 0

@@ -1,0 +1,181 @@
+"""The database is there and refuses: no connection left, read-only, short of time (D12, D15, D21).
+
+One cluster for all, because each test changes its configuration.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import DatabaseError, connection
+
+from django_jobs.models import Job, Run, Worker
+from tests.app import database_jobs, jobs
+from tests.app.models import Effect
+from tests.clusters import FAST, Cluster
+from tests.factories import another_connection, run_sql
+from tests.worker.processes import let_go, until, until_marked, until_status
+
+from .stage import Stage
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+POLL = ("--poll-seconds", "0.2")
+
+OTHERS = "SELECT pid, query FROM pg_stat_activity WHERE backend_type = 'client backend'"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as own:
+        yield own
+
+
+@pytest.fixture
+def stage(cluster: Cluster, tmp_path: Path, django_db_blocker: Any) -> Iterator[Stage]:
+    with Stage(cluster, tmp_path, django_db_blocker) as own:
+        yield own
+
+
+def terminate_others() -> None:
+    run_sql(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    )
+
+
+def test_a_server_without_a_connection_left_costs_no_lease_and_no_job(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.cluster.execute("ALTER SYSTEM SET max_connections = 25")
+    stage.restart(FAST)
+    path, lease = tmp_path / "job", 4
+    worker = stage.start_worker(*POLL, "--lease-seconds", str(lease), "--threads", "2")
+    held = jobs.hold.enqueue(str(path))
+    until_marked(path)
+    boot = Worker.objects.get()
+    until(Worker.objects.filter(heartbeat_at__gt=boot.heartbeat_at).exists, 40, "it beats")
+    with ExitStack() as taken:
+        take_all_but_the_heartbeat_s(stage.cluster.url, taken)
+        until(lambda: "too many clients" in worker.text(), what="the worker is refused")
+        later = boot.heartbeat_at + timedelta(seconds=2 * lease)
+        until(Worker.objects.filter(heartbeat_at__gt=later).exists, 40, "leases are renewed")
+        waiting = jobs.write_effect.enqueue("waited")
+        assert Job.objects.get(pk=held.pk).status == "running"
+    until_status(waiting, "succeeded", 40)
+    let_go(path)
+    assert until_status(held, "succeeded", 40).attempt == 1
+    assert Worker.objects.get() == boot
+    assert worker.text().count("event=database_error") <= 10  # and not one for each try
+    stage.cluster.execute("ALTER SYSTEM RESET max_connections")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    stage.restart(FAST)
+
+
+def take_all_but_the_heartbeat_s(url: str, taken: ExitStack) -> None:
+    """Take every connection that is left, and those of the worker but the one that beats."""
+    ours = {connection.connection.info.backend_pid}
+
+    def take() -> bool:
+        while True:
+            try:
+                one = taken.enter_context(psycopg.connect(url, autocommit=True))
+            except psycopg.OperationalError:
+                break
+            ours.add(one.info.backend_pid)
+        rest = [
+            pid
+            for pid, query in run_sql(OTHERS)
+            if pid not in ours
+            and "SELECT worker_id, id FROM django_jobs_job" not in query
+            and "SET heartbeat_at" not in query
+        ]
+        for pid in rest:
+            run_sql("SELECT pg_terminate_backend(%s)", [pid])
+        return not rest
+
+    until(take, 30, "all connections are taken")
+
+
+def test_a_server_that_became_read_only_is_waited_for_and_nothing_is_called_done(
+    stage: Stage, tmp_path: Path
+) -> None:
+    worker = stage.start_worker(*POLL, "--lease-seconds", "60")
+    path = tmp_path / "job"
+    held = database_jobs.hold_without_a_database.enqueue(str(path))
+    until_marked(path)
+    boot = Worker.objects.get()
+    try:
+        run_sql("ALTER SYSTEM SET default_transaction_read_only = on")
+        run_sql("SELECT pg_reload_conf()")
+        until(lambda: run_sql("SHOW default_transaction_read_only") == [("on",)])
+        terminate_others()
+        with pytest.raises(DatabaseError, match="read-only"):
+            jobs.noop.enqueue()
+        let_go(path)
+        until(lambda: "what=settle" in worker.text(), 30, "its success cannot be written")
+        assert "read-only" in worker.text()
+        assert Job.objects.get(pk=held.pk).status == "running"
+    finally:
+        run_sql("ALTER SYSTEM RESET default_transaction_read_only")
+        run_sql("SELECT pg_reload_conf()")
+    until(lambda: run_sql("SHOW default_transaction_read_only") == [("off",)])
+    assert until_status(held, "succeeded", 30).attempt == 1
+    until_status(jobs.noop.enqueue(), "succeeded", 30)
+    assert Worker.objects.get() == boot
+    assert Run.objects.filter(job=held).count() == 1
+
+
+@pytest.fixture
+def short_of_time(stage: Stage) -> Iterator[Stage]:
+    """The role that all connect as waits for no lock longer than 0.2 seconds."""
+    run_sql("ALTER ROLE postgres SET lock_timeout = '200ms'")
+    run_sql("ALTER ROLE postgres SET statement_timeout = '5s'")
+    yield stage
+    run_sql("ALTER ROLE postgres RESET ALL")
+
+
+def test_a_lock_time_out_of_the_role_at_a_settle_keeps_no_other_from_being_settled(
+    short_of_time: Stage, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    short_of_time.start_worker(*POLL)
+    held = jobs.hold.enqueue(str(path))
+    until_marked(path)
+    with another_connection() as human:
+        human.ensure_connection()
+        human.set_autocommit(False)
+        with human.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held.pk])
+        let_go(path)
+        until(Effect.objects.exists)
+        others = [jobs.add.enqueue(number) for number in range(50)]
+        settled = Job.objects.filter(pk__in=[job.pk for job in others], status="succeeded")
+        until(lambda: settled.count() == 50, 15, "the others are settled")
+        human.rollback()
+    assert until_status(held, "succeeded").attempt == 1
+
+
+def test_a_lock_time_out_of_the_role_at_a_claim_keeps_no_other_queue_waiting(
+    short_of_time: Stage,
+) -> None:
+    short_of_time.start_worker(*POLL)
+    until_status(jobs.noop.enqueue(), "succeeded")
+    with another_connection() as human:
+        human.ensure_connection()
+        human.set_autocommit(False)
+        with human.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM django_jobs_queue WHERE name = 'emails' FOR UPDATE")
+        limited = jobs.noop.using(queue="emails").enqueue()
+        for number in range(3):
+            until_status(jobs.add.enqueue(number), "succeeded", 20)
+        assert Job.objects.get(pk=limited.pk).status == "ready"
+        human.rollback()
+    assert until_status(limited, "succeeded").attempt == 1

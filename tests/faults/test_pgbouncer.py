@@ -1,0 +1,131 @@
+"""A whole worker behind PgBouncer in transaction mode (D19)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import connection, transaction
+
+from django_jobs.models import Job, Run, Worker
+from django_jobs.worker.wakeup import Wakeup
+from tests.app import database_jobs, jobs
+from tests.app.models import Effect
+from tests.worker.firing import each_second, until_fired
+from tests.worker.processes import JobWorker, until, until_marked, until_status
+
+from .pooler import Pooler, missing
+from .stage import queries_on
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+]
+Start = Callable[..., JobWorker]
+
+
+@pytest.fixture
+def pooler(transactional_db: None) -> Iterator[Pooler]:
+    with Pooler(connection.settings_dict) as own:
+        yield own
+
+
+def test_hundreds_of_jobs_run_once_each_and_the_worker_drains(
+    pooler: Pooler, start_worker: Start
+) -> None:
+    jobs.write_effect.enqueue_many({"note": f"{number}"} for number in range(300))
+    database_jobs.write_once.enqueue_many({} for _ in range(50))
+    jobs.add.using(queue="emails").enqueue_many({"first": number} for number in range(30))
+    options = ("--threads", "4", "--poll-seconds", "0.2")
+    workers = [start_worker(*options, DATABASE_URL=pooler.url) for _ in range(2)]
+    until(lambda: Job.objects.filter(status="succeeded").count() == 380, 60)
+    notes = Effect.objects.exclude(note="once").values_list("note", flat=True)
+    assert sorted(map(int, notes)) == list(range(300))
+    assert Effect.objects.filter(note="once").count() == 50
+    assert set(Run.objects.values_list("attempt", "outcome")) == {(1, "succeeded")}
+    for worker in workers:
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+        assert "database_error" not in worker.text()
+        assert "lease_lost" not in worker.text()
+    assert set(Worker.objects.values_list("status", flat=True)) == {"stopped"}
+
+
+def test_leases_are_renewed_and_a_failure_is_tried_again(
+    pooler: Pooler, start_worker: Start, tmp_path: Path
+) -> None:
+    lease, path = 4, tmp_path / "job"
+    start_worker("--lease-seconds", str(lease), "--poll-seconds", "0.2", DATABASE_URL=pooler.url)
+    held = jobs.hold.enqueue(str(path))
+    until_marked(path)
+    boot = Worker.objects.get()
+    failing = jobs.fail.enqueue()
+    renewed = Worker.objects.filter(heartbeat_at__gt=boot.heartbeat_at + timedelta(seconds=lease))
+    until(renewed.exists, 40, "beats go on for longer than a lease")
+    assert until_status(failing, "dead").failures == 3
+    Path(f"{path}.go").touch()
+    assert until_status(held, "succeeded").attempt == 1
+    assert Worker.objects.get() == boot
+
+
+def test_jobs_start_within_the_poll_where_no_notification_passes(
+    pooler: Pooler, start_worker: Start
+) -> None:
+    """What is said of it is said once by each process that listens: worker and heartbeat."""
+    worker = start_worker("--poll-seconds", "0.5", "--threads", "4", DATABASE_URL=pooler.url)
+    waits = []
+    for _ in range(10):
+        job = until_status(jobs.noop.enqueue(), "succeeded")
+        assert job.claimed_at is not None
+        waits.append(job.claimed_at - job.created_at)
+    assert sorted(waits)[3] < timedelta(seconds=1.5)
+    assert worker.text().count("event=listen_fails") <= 2
+    assert worker.text().count("pooler in transaction mode") <= 2
+
+
+def test_that_no_notification_passes_is_found_out_also_where_the_pooler_is_idle(
+    pooler: Pooler,
+) -> None:
+    with queries_on(pooler.url):
+        assert Wakeup(["default"], lambda queue: None)._listen() is None
+
+
+def test_jobs_are_enqueued_and_read_through_it_again_and_again(pooler: Pooler) -> None:
+    """A prepared statement would be another session's at the tenth time at the latest."""
+    with queries_on(pooler.url):
+        for number in range(20):
+            jobs.add.enqueue(number)
+            with transaction.atomic():
+                keyed = jobs.add.using(idempotency_key="k", delay=60).enqueue(number)
+            assert keyed.deduplicated == (number > 0)
+        jobs.add.enqueue_many({"first": number} for number in range(200))
+        assert Job.objects.count() == 221
+    assert Job.objects.count() == 221
+
+
+def test_schedules_fire_through_it(pooler: Pooler, start_worker: Start) -> None:
+    schedule = each_second()
+    start_worker("--poll-seconds", "0.5", DATABASE_URL=pooler.url)
+    until_fired(schedule, times=3)
+    until(lambda: Job.objects.filter(status="succeeded").count() >= 3)
+    until(lambda: Job.objects.exclude(scheduled_for=None).filter(status="succeeded").exists())
+
+
+def test_no_setting_of_a_worker_is_left_on_a_connection_that_others_get(
+    pooler: Pooler, start_worker: Start
+) -> None:
+    start_worker("--poll-seconds", "0.2", DATABASE_URL=pooler.url)
+    until_status(jobs.noop.enqueue(), "succeeded")
+    settings = "statement_timeout", "lock_timeout", "search_path", "default_transaction_isolation"
+    asked = ", ".join(f"current_setting('{name}')" for name in settings)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {asked}")
+        usual = cursor.fetchone()
+    with queries_on(pooler.url):
+        for _ in range(20):
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT {asked}")
+                assert cursor.fetchone() == usual

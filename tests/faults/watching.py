@@ -1,0 +1,72 @@
+"""What the tests of dying and stopped workers wait for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import psutil
+
+from django_jobs.models import Job, Run, Worker
+from tests.app.models import Effect
+from tests.factories import run_sql
+from tests.worker import processes
+from tests.worker.processes import JobWorker
+
+Start = Callable[..., JobWorker]
+
+HEIR = json.dumps({"HEARTBEAT_SECONDS": 0.5, "SWEEP_SECONDS": 1})
+"""As ``TEST_DJANGO_JOBS``: a worker with a long lease that soon takes what others lost."""
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """Wait for ``condition``; returns its value."""
+    return processes.until(condition, what=what)
+
+
+def settled(job: Job, status: str = "succeeded") -> Job:
+    """Wait until the job has come to that."""
+    return processes.until_status(job, status)
+
+
+def said(worker: JobWorker, text: str) -> None:
+    """Wait until the worker has logged that."""
+    until(lambda: text in worker.text(), f"the worker says {text!r}")
+
+
+def running_workers(number: int) -> list[Worker]:
+    """Wait until so many workers run."""
+
+    def found() -> list[Worker] | None:
+        workers = list(Worker.objects.filter(status="running").order_by("pk"))
+        return workers if len(workers) == number else None
+
+    workers: list[Worker] = until(found, f"{number} workers run")
+    return workers
+
+
+def outcomes(job: Job) -> list[str]:
+    """How its attempts ended, in their order."""
+    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
+
+
+def effects(job: Job) -> int:
+    """Rows that its handler left."""
+    return Effect.objects.filter(job_id=job.pk).count()
+
+
+def gone(pid: int) -> bool:
+    """Whether that process is no more."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def database_time() -> datetime:
+    """What the database's clock says."""
+    ((now,),) = run_sql("SELECT clock_timestamp()")
+    assert isinstance(now, datetime)
+    return now

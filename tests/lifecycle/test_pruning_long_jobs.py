@@ -1,0 +1,79 @@
+"""What a job has reported, and its receipts, go with it and not before."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import operating, pruning
+from django_jobs.lifecycle.pruning import Rules, prune
+from django_jobs.lifecycle.receipting import look_up, store
+from django_jobs.lifecycle.reporting import Report, report, take_over
+from django_jobs.models import Job, Progress, Receipt
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    enqueue_and_claim,
+    explain,
+    failure,
+    run_sql,
+    settle_one,
+)
+
+DAY = 86_400.0
+RULES: Rules = {"*": {"succeeded": 7 * DAY, "dead": 30 * DAY}}
+
+
+@pytest.mark.django_db
+def test_progress_and_receipts_go_with_their_job_and_those_of_others_stay() -> None:
+    worker = boot_worker()
+    held = [enqueue_and_claim(worker=worker) for _ in range(2)]
+    for one in held:
+        report([Report(job=one, fraction=0.5, checkpoint="1")])
+        for key in ("first", "second"):
+            store(one, key, "1")
+        settle_one(one, Succeeded())
+    old, young = (one.id for one in held)
+    run_sql(
+        "UPDATE django_jobs_job SET finished_at = finished_at - interval '8 days' WHERE id = %s",
+        [old],
+    )
+    assert prune(RULES, dry_run=True).deleted == 1
+    assert Progress.objects.count() == 2
+    assert prune(RULES).deleted == 1
+    assert list(Job.objects.values_list("pk", flat=True)) == [young]
+    assert list(Progress.objects.values_list("pk", flat=True)) == [young]
+    assert list(Receipt.objects.values_list("job_id", flat=True)) == [young, young]
+
+
+@pytest.mark.django_db
+def test_a_replay_keeps_both() -> None:
+    worker = boot_worker()
+    held = enqueue_and_claim(worker=worker)
+    report([Report(job=held, checkpoint="52")])
+    store(held, "charge", "1")
+    settle_one(held, failure(final=True))
+    operating.replay([held.id], check=lambda job: None)
+    (again,) = claim_ready(worker)
+    assert take_over(again) == (True, "52")
+    assert look_up(again, "charge") is not None
+
+
+@pytest.mark.django_db
+def test_they_are_found_by_the_job() -> None:
+    run_sql(
+        "INSERT INTO django_jobs_progress (job_id, attempt, note, reported_at)"
+        " SELECT n, 1, '', now() FROM generate_series(1, 20000) AS n"
+    )
+    run_sql(
+        "INSERT INTO django_jobs_receipt (job_id, key, attempt, made_at)"
+        " SELECT n, 'charge', 1, now() FROM generate_series(1, 20000) AS n"
+    )
+    settle_one(enqueue_and_claim(), Succeeded())
+    run_sql("UPDATE django_jobs_job SET finished_at = now() - interval '8 days'")
+    run_sql("ANALYZE django_jobs_progress, django_jobs_receipt, django_jobs_job")
+    rules = '{"*": {"succeeded": 604800}}'
+    parameters = {"after": 0, "page": pruning.PAGE, "rules": rules, "shortest": 604800}
+    plan = explain(pruning.PRUNE, parameters)
+    used = {node.get("Index Name") for node in plan}
+    assert used >= {"django_jobs_progress_pkey", "django_jobs_receipt_key"}

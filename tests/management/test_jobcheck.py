@@ -1,0 +1,211 @@
+"""``jobcheck``: what is stored, tried with the code of today."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from django_jobs import schedule
+from django_jobs.management import pending
+from django_jobs.models import Job, Schedule
+from tests.app.jobs import add, noop
+from tests.app.version_jobs import greet
+from tests.factories import declared, enqueue_and_claim, make_dead, run_sql
+
+pytestmark = pytest.mark.django_db
+
+
+def check(*arguments: str) -> str:
+    out = StringIO()
+    call_command("jobcheck", "--pending", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def fails(*arguments: str) -> str:
+    out = StringIO()
+    with pytest.raises(CommandError) as failure:
+        call_command("jobcheck", "--pending", *arguments, stdout=out)
+    assert failure.value.returncode == 1
+    return out.getvalue()
+
+
+def stored(job_type: str = "app.noop", version: int = 1, payload: Any = None) -> int:
+    """A ready job as some other code wrote it."""
+    job = noop.enqueue()
+    run_sql(
+        "UPDATE django_jobs_job SET job_type = %s, payload_version = %s, payload = %s::jsonb"
+        " WHERE id = %s",
+        [job_type, version, json.dumps({} if payload is None else payload), job.pk],
+    )
+    return job.pk
+
+
+def test_where_nothing_is_stored_there_is_nothing_to_say() -> None:
+    assert check() == "Looked at 0 live jobs and 0 schedules.\n"
+
+
+def test_what_can_be_read_passes_older_versions_and_old_names_too() -> None:
+    add.enqueue(1)
+    add.enqueue(1, second=2)
+    greet.enqueue("Ada", "Lovelace")
+    stored("app.greet", 1, {"name": "Ada Lovelace"})
+    stored("app.old_name", 1, {"note": "x"})
+    Schedule.objects.create(name="tick", job_type="app.old_name", every=60)
+    assert check() == "Looked at 5 live jobs and 1 schedule.\n"
+
+
+@pytest.mark.parametrize(
+    "job_type, version, payload, why",
+    [
+        ("app.gone", 1, {}, "no handler is registered for 'app.gone'"),
+        ("app.greet", 4, {}, "version 4 is newer than the handler's, 3"),
+        ("app.break_upgrade", 1, {}, "there is no upgrade from version 1"),
+        ("app.break_upgrade", 3, {}, "the upgrade from version 3 gave a NoneType, not a dict"),
+        ("app.greet", 1, {"who": "Ada"}, "the upgrade from version 1 raised KeyError"),
+        ("app.add", 1, {"first": 1, "third": 3}, "cannot be called so"),
+        ("app.add", 1, {}, "cannot be called so"),
+        ("app.add", 1, [1], "its payload is not a dict of arguments"),
+        ("app.add", 1, "text", "its payload is not a dict of arguments"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_how_many_and_which_is_the_first(
+    job_type: str, version: int, payload: Any, why: str
+) -> None:
+    noop.enqueue()
+    first = stored(job_type, version, payload)
+    stored(job_type, version, payload)
+    shown = fails()
+    (line,) = [line for line in shown.splitlines() if line.startswith(job_type)]
+    assert line.split()[:4] == [job_type, str(version), "2", str(first)]
+    assert why in line
+    assert shown.endswith("Looked at 3 live jobs and 0 schedules.\n")
+
+
+def test_jobs_that_differ_in_their_arguments_only_and_have_one_problem_are_one_line() -> None:
+    first = stored("app.gone", 1, {"a": 1})
+    stored("app.gone", 1, {"b": 1})
+    (told,) = json.loads(fails("--json"))["told_jobs"]
+    assert (told["jobs"], told["lowest_id"]) == (2, first)
+
+
+@pytest.mark.parametrize("status", ["scheduled", "waiting", "blocked", "ready"])
+def test_whatever_has_not_ended_is_looked_at(status: str) -> None:
+    run_sql("UPDATE django_jobs_job SET status = %s WHERE id = %s", [status, stored("app.gone")])
+    assert "app.gone" in fails()
+
+
+def test_what_runs_is_looked_at_and_what_has_ended_is_not() -> None:
+    make_dead()
+    enqueue_and_claim()
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.gone'")
+    (told,) = json.loads(fails("--json"))["told_jobs"]
+    assert told["jobs"] == 1
+
+
+def test_a_payload_that_python_cannot_read_is_told() -> None:
+    id_ = stored()
+    run_sql(
+        "UPDATE django_jobs_job SET payload = ('{\"n\": ' || repeat('9', 5000) || '}')::jsonb"
+        " WHERE id = %s",
+        [id_],
+    )
+    assert "its payload cannot be read (ValueError)" in fails()
+
+
+def test_schedules_are_tried_too_unless_they_are_disabled() -> None:
+    Schedule.objects.create(name="fits", job_type="app.noop", every=60)
+    Schedule.objects.create(name="off", job_type="app.gone", every=60, enabled=False)
+    assert "2" not in check()
+    Schedule.objects.create(name="gone", job_type="app.gone", every=60)
+    Schedule.objects.create(name="newer", job_type="app.greet", every=60, payload_version=4)
+    shown = fails()
+    assert "gone      app.gone   1        no handler is registered for 'app.gone'" in shown
+    assert "version 4 is newer" in shown
+    assert shown.endswith("Looked at 0 live jobs and 3 schedules.\n")
+
+
+def test_declared_schedules_are_what_migrate_will_make_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("django_jobs.registry._schedules", {})
+    schedule("nightly", "app.noop", every=60)
+    Schedule.objects.create(name="nightly", job_type="app.gone", every=60)
+    Schedule.objects.create(name="of_before", job_type="app.gone", every=60, declared=True)
+    assert check() == "Looked at 0 live jobs and 0 schedules.\n"
+
+
+def test_json_is_one_object() -> None:
+    assert json.loads(check("--json")) == {
+        "jobs": 0,
+        "schedules": 0,
+        "unreadable_jobs": 0,
+        "unreadable_schedules": 0,
+        "told_jobs": [],
+        "told_schedules": [],
+    }
+    first = stored("app.gone")
+    told = json.loads(fails("--json"))
+    assert told["unreadable_jobs"] == 1
+    assert told["told_jobs"] == [
+        {
+            "job_type": "app.gone",
+            "version": 1,
+            "jobs": 1,
+            "lowest_id": first,
+            "problem": "no handler is registered for 'app.gone'",
+        }
+    ]
+
+
+def test_many_forms_are_counted_to_the_end_and_told_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pending, "MOST_TOLD", 3)
+
+    def handler(**given: Any) -> None: ...
+
+    with declared(handler, name="app.anything") as anything:
+        anything.enqueue_many({f"key_{n}": n} for n in range(20))
+        assert check().startswith("Looked at 20 live jobs")
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.gone_' || id")
+    for n in range(5):
+        Schedule.objects.create(name=f"s{n}", job_type="app.gone", every=60)
+    told = json.loads(fails("--json"))
+    assert (told["unreadable_jobs"], len(told["told_jobs"])) == (20, 3)
+    assert (told["unreadable_schedules"], len(told["told_schedules"])) == (5, 3)
+
+
+def test_nothing_is_changed() -> None:
+    stored("app.greet", 1, {"name": "Ada Lovelace"})
+    before = list(Job.objects.values())
+    check()
+    assert list(Job.objects.values()) == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_command_line_exits_with_0_1_or_2() -> None:
+    def exit_code(*arguments: str) -> int:
+        return subprocess.run(
+            [sys.executable, "-m", "django", "jobcheck", "--skip-checks", *arguments],
+            env={
+                **os.environ,
+                "DJANGO_SETTINGS_MODULE": "tests.settings",
+                "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
+            },
+            capture_output=True,
+            check=False,
+        ).returncode
+
+    assert exit_code("--pending") == 0
+    stored("app.gone")
+    assert exit_code("--pending") == 1
+    assert exit_code() == 2
+    assert exit_code("--pendign") == 2

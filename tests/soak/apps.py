@@ -1,0 +1,12 @@
+"""The soak's own app."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class SoakConfig(AppConfig):
+    """Handlers only."""
+
+    name = "tests.soak"
+    label = "soak"

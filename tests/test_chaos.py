@@ -1,0 +1,108 @@
+"""What the chaos test reckons with is right: its plan, its measures, its eye on a log.
+
+The test itself takes minutes: ``python -m tests.chaos --ci``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import plan, requests, worker_logs
+from tests.chaos.history import Fault, History
+from tests.chaos.recovery import CRASH, Recoveries
+from tests.chaos.timing import LEASE, STALL
+
+
+def first_steps(seed: int) -> list[plan.Step]:
+    return list(itertools.islice(plan.steps(seed, trees=4), 500))
+
+
+def test_a_seed_gives_the_same_storm_again():
+    assert first_steps(7) == first_steps(7)
+    assert first_steps(7) != first_steps(8)
+    assert plan.outages(7, 60) == plan.outages(7, 60)
+    assert requests.errand("storm", 7, 300) == requests.errand("storm", 7, 300)
+
+
+def test_a_storm_has_every_fault_on_every_tree():
+    found = {(step.kind, step.tree) for step in first_steps(7)}
+    assert found == set(itertools.product(plan.WEIGHTS, range(4)))
+    assert all(1 <= step.backends <= 3 and 0.3 <= step.pause <= 0.9 for step in first_steps(7))
+
+
+@pytest.mark.parametrize("seconds, count", [(20, 1), (60, 4), (1_200, 20)])
+def test_one_of_four_outages_is_longer_than_the_lease(seconds, count):
+    outages = plan.outages(3, seconds)
+    assert len(outages) == count
+    assert sum(outage.seconds > LEASE for outage in outages) == max(count // 4, 1)
+    assert all(0 < outage.at < seconds for outage in outages)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_storm_asks_for_so_many_jobs_of_all_kinds(seed):
+    storm = requests.errand("storm", seed, 1_500)
+    assert sum(request.count for request in storm) == 1_500
+    kinds = [request.kind for request in storm]
+    assert (kinds.count("poison"), kinds.count("hold_the_gil")) == (3, 3)
+    assert set(kinds) == {*requests.KINDS, "poison", "hold_the_gil"}
+    assert {request.manner for request in storm} == set(requests.MANNERS)
+    slow = [request for request in storm if request.seconds >= 0.04]
+    assert 0.2 < len(slow) / len(storm) < 0.3
+    assert max(request.seconds for request in storm) <= 1.5
+
+
+def test_a_fault_disturbs_its_tree_and_an_outage_all():
+    history = History(
+        faults=[Fault(kind=plan.STOP_TREE, at=10, tree="tree-1", until=14)],
+        outages=[Fault(kind=plan.OUTAGE, at=30, until=33, gone=30.5)],
+    )
+    assert history.disturbed({"tree-1"}, 13, 20)
+    assert not history.disturbed({"tree-1"}, 14.1, 20)
+    assert not history.disturbed({"tree-0"}, 10, 20)
+    assert history.disturbed({"tree-0"}, 34, 40), "the others may still be connecting"
+    assert not history.disturbed({"tree-1"}, 10, 12, but=history.faults[0])
+    assert history.downtime() == 3
+    assert history.downtime(32, 60) == 1
+
+
+def test_a_late_recovery_and_a_late_median_do_not_balance():
+    recoveries = Recoveries()
+    for _ in range(5):
+        recoveries.add(CRASH, 0.2, "in time")
+    recoveries.add(CRASH, 60.0, "disturbed", able=0.0)
+    assert list(recoveries.problems()) == []
+    recoveries.add(CRASH, 1.1 + STALL, "a job")
+    ((number, text),) = recoveries.problems()
+    assert number == 7
+    assert "a job" in text
+    slow = Recoveries()
+    for _ in range(5):
+        slow.add(CRASH, 1.5, "each in its bound")
+    ((_, text),) = slow.problems()
+    assert "median" in text
+
+
+def test_only_what_faults_explain_may_stand_in_a_log(tmp_path: Path):
+    def line(level: str, event: str) -> str:
+        return f"2026-11-21 12:17:36,870 {level} event={event}\n"
+
+    log = tmp_path / "worker-0.log"
+    log.write_text(
+        line("WARNING", "lease_lost worker=3 held=2")
+        + line("ERROR", "process_died pid=1 reason=SIGKILL")
+        + line("ERROR", "job_dead job_id=1 job_type=chaos.poison")
+        + "CommandError: the database does not answer: connection is bad: no such file\n"
+        + "\tIs the server running locally and accepting connections on that socket?\n"
+    )
+    assert list(worker_logs.problems([log])) == []
+    for wrong in (
+        line("ERROR", "job_dead job_id=1 job_type=chaos.outside"),
+        line("ERROR", "burial_failed worker=3"),
+        "Traceback (most recent call last):\n",
+    ):
+        log.write_text(wrong)
+        ((number, _),) = worker_logs.problems([log])
+        assert number == 10

@@ -1,0 +1,293 @@
+"""The tables are migrated while they are in use, and nobody notices.
+
+``MIGRATION_ROWS`` says how many finished jobs there are, a million if it is not set: they take
+about six seconds to write.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from django_jobs.models import Job, Schedule
+from tests.clusters import Cluster
+from tests.release_0004 import FILL_JOBS, FILL_RUNS, Traffic
+from tests.worker.processes import until
+
+ROWS = int(os.environ.get("MIGRATION_ROWS", "1000000"))
+BEFORE = "0004_live_schedule_index"
+
+TABLES = ("job", "run", "schedule", "queue")
+COLUMNS = """
+SELECT count(*) FROM information_schema.columns
+WHERE table_name IN ('django_jobs_job', 'django_jobs_schedule')
+"""
+BUILDS_AN_INDEX = """
+SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INDEX CONCURRENTLY%'
+AND clock_timestamp() - query_start > '0.3 s'
+"""
+
+# Not the command: after it the code writes its schedules, and that is code of the newest schema.
+GO_TO = """
+import sys, django
+django.setup()
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django_jobs.migrations import _patience
+_patience.PATIENCE = float(sys.argv[2])
+MigrationExecutor(connection).migrate([("django_jobs", sys.argv[1])])
+"""
+
+
+class Migrating:
+    """A migration under way."""
+
+    def __init__(self, cluster: Cluster, *command: str) -> None:
+        self._output = cluster.directory / "migrating"  # gone with the cluster
+        with self._output.open("w") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *command], env=cluster.environment, stderr=output
+            )
+
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def said(self) -> str:
+        return self._output.read_text()
+
+    def end(self) -> int:
+        """Its exit code."""
+        try:
+            return self._process.wait(100)
+        finally:
+            self._process.kill()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as own:
+        # The exact measure: the server says who waited for a lock for longer than that.
+        own.execute("ALTER SYSTEM SET log_lock_waits = on")
+        own.execute("ALTER SYSTEM SET deadlock_timeout = '200ms'")
+        own.execute("ALTER SYSTEM SET log_line_prefix = '%a|'")
+        own.execute("ALTER SYSTEM SET fsync = off")
+        own.execute("SELECT pg_reload_conf()")
+        yield own
+
+
+@pytest.fixture
+def old_schema(cluster: Cluster) -> Cluster:
+    assert go_to(cluster, BEFORE).end() == 0
+    return cluster
+
+
+def go_to(cluster: Cluster, migration: str, patience: float = 60) -> Migrating:
+    """Migrate there, in a process of its own."""
+    return Migrating(cluster, "-c", GO_TO, migration, str(patience))
+
+
+def migrate(cluster: Cluster) -> Migrating:
+    """What a deployment does."""
+    return Migrating(cluster, "-m", "django", "migrate", "-v0", "--skip-checks")
+
+
+def applied(cluster: Cluster) -> set[str]:
+    sql = "SELECT name FROM django_migrations WHERE app = 'django_jobs'"
+    return {name for (name,) in cluster.fetch(sql)}
+
+
+@contextmanager
+def open_transaction(
+    cluster: Cluster, *tables: str, lock: str = "ACCESS SHARE"
+) -> Iterator[psycopg.Connection]:
+    """A report that has read these tables and is not over; or somebody who has written there."""
+    with psycopg.connect(cluster.url) as holder:
+        for table in tables:
+            holder.execute(f"LOCK TABLE django_jobs_{table} IN {lock} MODE")
+        yield holder
+        holder.rollback()
+
+
+def waited(cluster: Cluster, since: int = 0) -> list[str]:
+    """The lines of the log about statements of the traffic that waited for over 200 ms."""
+    lines = (cluster.directory / "log").read_text(errors="replace")[since:].splitlines()
+    return [line for line in lines if line.startswith(Traffic.NAME) and "still waiting" in line]
+
+
+def behind_others(cluster: Cluster, step: Migrating) -> None:
+    """One transaction after the other holds the tables, each until ``step`` was seen to wait for
+    it: three times for a moment, or beside the claims to build or drop an index."""
+
+    def columns() -> int:
+        return int(cluster.fetch(COLUMNS)[0][0])
+
+    pids: list[int] = []
+    beside = 0
+    while not step.is_over():
+        before, tried = columns(), step.said().count("trying again")
+        with open_transaction(cluster, *TABLES, lock="ROW EXCLUSIVE") as holder:
+            pids.append(holder.info.backend_pid)
+            while not step.is_over() and step.said().count("trying again") < tried + 3:
+                if cluster.fetch(BUILDS_AN_INDEX):
+                    beside += 1
+                    break
+                time.sleep(0.05)
+            else:
+                holder.rollback()
+                until(lambda: columns() != before or step.is_over(), what="the column")  # noqa: B023
+    said = step.said()
+    assert step.end() == 0, said
+    assert beside > 0
+    assert re.search(
+        rf"django_jobs_(job|schedule) is in use \(process ({'|'.join(map(str, pids))}), for", said
+    )
+
+
+def fill(cluster: Cluster) -> None:
+    """The finished jobs with their runs, and some that are ready."""
+
+    def insert(sql: str, count: int, status: str = "succeeded") -> None:
+        with psycopg.connect(cluster.url, autocommit=True) as own:
+            own.execute(sql, {"count": count, "status": status})
+
+    with ThreadPoolExecutor(2) as two:
+        for done in [two.submit(insert, sql, ROWS) for sql in (FILL_JOBS, FILL_RUNS)]:
+            done.result()
+    insert(FILL_JOBS, 50_000, "ready")
+    cluster.execute(
+        "INSERT INTO django_jobs_queue (name, paused_reason, priority_weight,"
+        " created_at) VALUES ('web', '', 60, now())"
+    )
+    cluster.execute("VACUUM (ANALYZE) django_jobs_job")
+    cluster.execute("VACUUM (ANALYZE) django_jobs_run")
+
+
+@pytest.mark.timeout(300)
+def test_claims_go_on_while_a_million_rows_are_migrated(old_schema: Cluster) -> None:
+    cluster = old_schema
+    fill(cluster)
+    log = cluster.directory / "log"
+    stalls: list[list[str]] = []
+    # A machine that stands still for a moment makes a line of its own: the best of three counts. A
+    # statement that waits for the reader makes lines in each.
+    for _ in range(3):
+        begun = log.stat().st_size
+        with Traffic(cluster.url) as traffic:
+            traffic.goes_on()
+            behind_others(cluster, migrate(cluster))
+            assert len(applied(cluster)) >= 6
+            traffic.goes_on()
+            behind_others(cluster, go_to(cluster, BEFORE))
+            assert max(applied(cluster)) == BEFORE
+        stalls.append(waited(cluster, begun))
+        print(
+            f"{ROWS:,} rows: claimed {traffic.claimed}, enqueued {traffic.enqueued}, slowest"
+            f" {traffic.slowest * 1000:.0f} ms, {len(stalls[-1])} waited for a lock over 200 ms"
+        )
+        if not stalls[-1]:
+            break
+    assert not stalls[-1], stalls
+    # The measure measures: a plain ALTER TABLE behind the same reader is seen at once.
+    begun = log.stat().st_size
+    with Traffic(cluster.url):
+        with open_transaction(cluster, "job"):
+            plain = threading.Thread(
+                target=cluster.execute, args=("ALTER TABLE django_jobs_job ADD plain integer",)
+            )
+            plain.start()
+            until(lambda: waited(cluster, begun), what="the claims wait")
+        plain.join(10)
+    cluster.execute("ALTER TABLE django_jobs_job DROP plain")
+
+
+def test_what_was_cut_short_is_done_by_migrating_again(old_schema: Cluster) -> None:
+    cluster = old_schema
+    cluster.execute("ALTER TABLE django_jobs_job ADD at_most_once boolean DEFAULT false NOT NULL")
+    with (
+        open_transaction(cluster, "run", lock="ROW EXCLUSIVE"),
+        psycopg.connect(cluster.url, autocommit=True) as hasty,
+    ):
+        hasty.execute("SET statement_timeout = '200ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            hasty.execute(
+                "CREATE INDEX CONCURRENTLY django_jobs_crashed ON django_jobs_run (finished_at)"
+            )
+    valid = (
+        "SELECT indisvalid, pg_get_indexdef(indexrelid) LIKE '%%Crashed%%' FROM pg_index"
+        " WHERE indexrelid = 'django_jobs_crashed'::regclass"
+    )
+    assert cluster.fetch(valid)[0][0] is False
+    done = migrate(cluster)
+    assert done.end() == 0, done.said()
+    assert cluster.fetch(valid) == [(True, True)]
+
+
+def test_an_autovacuum_under_way_gives_way_to_a_migration(old_schema: Cluster) -> None:
+    cluster = old_schema
+    with psycopg.connect(cluster.url, autocommit=True) as own:
+        own.execute(FILL_JOBS, {"count": 20_000, "status": "succeeded"})
+    own_options = cluster.fetch(
+        "SELECT array_to_string(reloptions, ',') FROM pg_class WHERE relname = 'django_jobs_job'"
+    )[0][0]
+    cluster.execute(  # it would take minutes
+        "ALTER TABLE django_jobs_job SET (autovacuum_vacuum_cost_delay = 100,"
+        " autovacuum_vacuum_cost_limit = 1, autovacuum_vacuum_scale_factor = 0,"
+        " autovacuum_vacuum_threshold = 0)"
+    )
+    cluster.execute("UPDATE django_jobs_job SET replays = 1 WHERE id % 50 = 0")
+    cluster.execute("ALTER SYSTEM SET autovacuum_naptime = 1")
+    cluster.execute("SELECT pg_reload_conf()")
+    try:
+        vacuums = "SELECT 1 FROM pg_stat_progress_vacuum AS vacuum JOIN pg_class ON oid = relid"
+        vacuums += " WHERE relname = 'django_jobs_job'"
+        until(lambda: cluster.fetch(vacuums), 60, "the vacuum")
+        done = go_to(cluster, "0005_reliability")
+        assert done.end() == 0, done.said()
+        assert "canceling autovacuum task" in (cluster.directory / "log").read_text()
+    finally:
+        cluster.execute("ALTER SYSTEM RESET autovacuum_naptime")
+        cluster.execute("SELECT pg_reload_conf()")
+        cluster.execute("ALTER TABLE django_jobs_job RESET (autovacuum_vacuum_cost_limit)")
+        cluster.execute(f"ALTER TABLE django_jobs_job SET ({own_options})")
+
+
+def test_patience_ends_with_the_name_of_the_process_that_is_in_the_way(old_schema: Cluster) -> None:
+    cluster = old_schema
+    with open_transaction(cluster, "job") as reader:
+        done = go_to(cluster, "0005_reliability", patience=0.5)
+        assert done.end() != 0
+        (*_, last) = done.said().splitlines()
+        assert f"(process {reader.info.backend_pid}, for" in last
+        assert "migrate again" in last
+    assert migrate(cluster).end() == 0
+
+
+@pytest.mark.django_db
+def test_code_of_the_release_before_writes_rows_into_the_newest_schema() -> None:
+    before = MigrationExecutor(connection).loader.project_state([("django_jobs", BEFORE)]).apps
+    now = timezone.now()
+    old_job, old_schedule = (before.get_model("django_jobs", name) for name in ("Job", "Schedule"))
+    job = old_job.objects.create(
+        queue="default",
+        job_type="app.noop",
+        status="ready",
+        rank=now.timestamp(),
+        available_at=now,
+        created_at=now,
+    )
+    schedule = old_schedule.objects.create(name="old", job_type="app.noop", every=60)
+    assert Job.objects.get(pk=job.pk).at_most_once is False
+    assert Schedule.objects.get(pk=schedule.pk).payload_version == 1

@@ -1,0 +1,64 @@
+"""Make attempts in the test's own process, with what a worker process gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django_jobs.domain.outcomes import Outcome
+from django_jobs.lifecycle.claiming import HeldJob
+from django_jobs.lifecycle.settling import Settled
+from django_jobs.worker import attempt
+from django_jobs.worker.loop import HandlerLoop
+from django_jobs.worker.reporter import Reporter
+from tests.factories import declared, enqueue_and_claim, run_sql
+
+
+class Desk:
+    """A reporter and the attempts that report to it."""
+
+    def __init__(self) -> None:
+        self.reporter = Reporter()
+        self.draining = False
+        self.stopping = False
+        self.heard = 0
+
+    def make(self, held: HeldJob) -> Outcome | Settled:
+        """One attempt, as a worker makes it, up to its settle."""
+        outcome: Outcome | Settled | None = None
+        try:
+            outcome = attempt.make(
+                held,
+                should_stop=lambda: self.stopping,
+                run_async=HandlerLoop().run,
+                started=0.0,
+                heard=self.hear,
+                draining=lambda: self.draining,
+                reporter=self.reporter,
+            )
+            return outcome
+        finally:
+            self.reporter.end(held, outcome)
+
+    def hear(self) -> None:
+        """What the handler reported was heard of."""
+        self.heard += 1
+
+    def run(self, *handlers: Callable[..., Any], **options: Any) -> list[Outcome | Settled]:
+        """A new job, of which each attempt has its own handler."""
+        outcomes = []
+        held: HeldJob | None = None
+        for handler in handlers:
+            with declared(handler, name="app.handler", **options) as job_type:
+                held = enqueue_and_claim(job_type) if held is None else next_attempt(held)
+                outcomes.append(self.make(held))
+        return outcomes
+
+
+def next_attempt(held: HeldJob) -> HeldJob:
+    """The job as a later attempt of the same worker holds it, whatever became of this one."""
+    run_sql(
+        "UPDATE django_jobs_job SET attempt = attempt + 1 WHERE id = %s AND attempt = %s",
+        [held.id, held.attempt],
+    )
+    return held._replace(attempt=held.attempt + 1)

@@ -1,0 +1,102 @@
+"""A job that is delivered at most once: whatever becomes of its attempt, there is no second."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from django_jobs.api import replay_problem
+from django_jobs.lifecycle import operating
+from django_jobs.models import Job, Run
+from tests.app import once_jobs
+
+from .processes import JobWorker, let_go, lines, until, until_marked, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+
+def outcomes(job: Job) -> list[str]:
+    return list(Run.objects.filter(job=job).values_list("outcome", flat=True))
+
+
+@pytest.mark.parametrize("how, ended", [("raise", "failed"), ("kill", "lost")])
+def test_an_attempt_that_failed_or_killed_its_process_is_never_made_again(
+    start_worker: Start, tmp_path: Path, how: str, ended: str
+) -> None:
+    path = tmp_path / "job"
+    start_worker()
+    job = once_jobs.pay.enqueue(str(path), how)
+    until_marked(path)
+    let_go(path)
+    dead = until_status(job, "dead")
+    assert dead.reason.startswith("it is delivered at most once and ")
+    assert outcomes(job) == [ended]
+    assert len(lines(path)) == 1
+
+
+def test_what_a_lost_machine_held_is_dead_and_not_run_by_another(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    first = start_worker("--lease-seconds", "2")
+    job = once_jobs.pay.enqueue(str(path))
+    until_marked(path)
+    first.signal_group(signal.SIGKILL)
+    first.wait()
+    start_worker("--lease-seconds", "2")
+    dead = until_status(job, "dead", timeout=40)
+    assert "nobody knows its end" in dead.reason
+    assert outcomes(job) == ["lost"]
+    assert len(lines(path)) == 1
+
+
+def test_what_a_drain_cut_short_is_dead_but_what_had_not_begun_is_run_by_another(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path, later = tmp_path / "job", tmp_path / "later"
+    first = start_worker("--threads", "1", "--drain-timeout", "0.5")
+    job = once_jobs.pay.enqueue(str(path))
+    until_marked(path)
+    waiting = once_jobs.pay.enqueue(str(later))
+    first.signal(signal.SIGTERM)
+    first.wait(40)
+    dead = Job.objects.get(pk=job.pk)
+    assert (dead.status, outcomes(job)) == ("dead", ["released"])
+    assert "was interrupted" in dead.reason
+    let_go(later)
+    start_worker()
+    assert until_status(waiting, "succeeded").attempt == 1
+    assert len(lines(later)) == 1
+
+
+def test_an_operator_may_replay_it(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    let_go(path)
+    start_worker()
+    job = once_jobs.pay.enqueue(str(path), "raise")
+    until_status(job, "dead")
+    assert operating.replay([job.pk], check=replay_problem).done == [job.pk]
+    until(lambda: outcomes(job) == ["failed", "failed"])
+    assert len(lines(path)) == 2
+
+
+@pytest.mark.parametrize(
+    "kinds, failures, because",
+    [
+        (["ConnectionError"] * 6, 2, "failed 2 times, and ConnectionError has a budget of 2"),
+        (["OSError"] * 6, 4, "failed 4 times, and OSError has a budget of 4"),
+        (["KeyError"] * 6, 6, "failed 6 of 6 times"),
+        (["KeyError", "KeyError", "ConnectionError"], 3, "failed 3 times, and ConnectionError"),
+    ],
+)
+def test_an_error_has_the_smallest_budget_of_its_classes(
+    start_worker: Start, kinds: list[str], failures: int, because: str
+) -> None:
+    start_worker("--poll-seconds", "0.1")
+    dead = until_status(once_jobs.call_out.enqueue(kinds), "dead", timeout=40)
+    assert dead.failures == failures
+    assert dead.reason.startswith(because)

@@ -1,0 +1,108 @@
+"""Cancelling a job that runs, with real processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from django_jobs import cancel
+from django_jobs.models import Job, Run, Worker
+from tests.app import jobs, limit_jobs
+from tests.app.models import Effect
+
+from .processes import (
+    BEATS_OFTEN,
+    JobWorker,
+    is_alive,
+    let_go,
+    lines,
+    until,
+    until_marked,
+    until_status,
+)
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+NO_GRACE = json.dumps({"HEARTBEAT_SECONDS": 0.5, "CANCEL_GRACE_SECONDS": 0.3})
+LONG_GRACE = json.dumps({"HEARTBEAT_SECONDS": 0.5, "CANCEL_GRACE_SECONDS": 600})
+
+
+def outcomes(job: Job) -> list[str]:
+    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
+
+
+@pytest.mark.parametrize("name", ["await_cancel", "await_cancel_alone"])
+def test_an_async_handler_is_cancelled_where_it_waits(
+    start_worker: Start, tmp_path: Path, name: str
+) -> None:
+    path, other = tmp_path / "job", tmp_path / "other"
+    job = getattr(limit_jobs, name).enqueue(str(path))
+    neighbour = limit_jobs.await_cancel.enqueue(str(other))
+    start_worker(TEST_DJANGO_JOBS=LONG_GRACE)
+    until_marked(path)
+    until_marked(other)
+    assert cancel(job.pk)
+    assert until_status(job, "cancelled").reason == "cancelled while running"
+    assert outcomes(job) == ["cancelled"]
+    assert Path(f"{path}.cancelled").exists()
+    assert Job.objects.get(pk=neighbour.pk).status == "running"
+    assert not Path(f"{other}.cancelled").exists()
+    assert Worker.objects.count() == 1
+
+
+def test_an_isolated_handler_that_does_not_look_is_killed_after_the_grace(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "job", tmp_path / "other"
+    neighbour = jobs.hold.enqueue(str(other))
+    job = limit_jobs.sleep_deaf_alone.enqueue(str(path))
+    start_worker(TEST_DJANGO_JOBS=NO_GRACE)
+    child = psutil.Process(until_marked(path))
+    until_marked(other)
+    assert cancel(job.pk)
+    assert until_status(job, "cancelled").reason == "cancelled while running"
+    assert not is_alive(child)
+    let_go(path)  # nobody is there any more
+    let_go(other)
+    until_status(neighbour, "succeeded")
+    assert outcomes(job) == ["cancelled"]
+    assert outcomes(neighbour) == ["succeeded"]
+    assert len(lines(path)) == 1
+    assert not Effect.objects.filter(note="after all").exists()
+
+
+def test_a_plain_handler_is_asked_and_not_forced(start_worker: Start, tmp_path: Path) -> None:
+    heeding, deaf = tmp_path / "heeding", tmp_path / "deaf"
+    first = jobs.hold.enqueue(str(heeding))
+    second = jobs.hold_in_transaction.enqueue(str(deaf))
+    start_worker(TEST_DJANGO_JOBS=NO_GRACE)
+    until_marked(heeding)
+    until_marked(deaf)
+    assert cancel(second.pk)
+    assert cancel(first.pk)
+    assert until_status(first, "succeeded").result == "stopped"
+    until(lambda: Job.objects.get(pk=second.pk).cancel_requested_at is not None)
+    assert Job.objects.get(pk=second.pk).status == "running"
+    # What it has done is done: its success stands, and with it what it wrote.
+    let_go(deaf)
+    until_status(second, "succeeded")
+    assert outcomes(second) == ["succeeded"]
+    assert Effect.objects.filter(job_id=second.pk).count() == 1
+
+
+def test_a_job_that_fails_after_a_cancel_is_not_tried_again(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    job = limit_jobs.fail_when_let_go.enqueue(str(path))
+    start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    until_marked(path)
+    assert cancel(job.pk)
+    let_go(path)
+    assert until_status(job, "cancelled").reason == "cancelled while running"
+    assert outcomes(job) == ["failed"]

@@ -1,0 +1,115 @@
+"""What a job that runs alone may do to itself, and to nobody else: memory and crashes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_jobs.domain.outcomes import Released
+from django_jobs.models import Job, Run, Worker
+from django_jobs.worker import tree
+from django_jobs.worker.memory import resident_megabytes
+from django_jobs.worker.options import Options
+from django_jobs.worker.tree import Tree
+from django_jobs.worker.verdicts import outcome_of
+from tests.app import jobs, limit_jobs
+
+from .processes import JobWorker, let_go, until_marked, until_status
+
+processes = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+
+def outcomes(job: Job) -> list[str]:
+    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
+
+
+def test_the_memory_of_a_process_is_known_as_long_as_there_is_one() -> None:
+    assert 0 < resident_megabytes() == pytest.approx(resident_megabytes(os.getpid()), abs=50)
+    assert resident_megabytes(2**30) == 0
+
+
+@processes
+def test_a_job_that_holds_too_much_is_killed_until_it_is_dead_and_its_neighbours_go_on(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path, hog = tmp_path / "job", tmp_path / "hog"
+    neighbour = jobs.hold.enqueue(str(path))
+    start_worker()
+    until_marked(path)
+    job = limit_jobs.hold_memory.enqueue(str(hog), 300)
+    dead = until_status(job, "dead")
+    assert outcomes(job) == ["lost"] * 3
+    assert dead.reason.startswith("killed its worker 3 times: held ")
+    assert dead.reason.endswith(" MB, more than its max_rss of 250 MB")
+    assert set(Run.objects.filter(job=job).values_list("error_type", flat=True)) == {"Crashed"}
+    let_go(path)
+    until_status(neighbour, "succeeded")
+    assert outcomes(neighbour) == ["succeeded"]
+    assert Worker.objects.count() == 1
+
+
+@processes
+def test_a_job_with_a_limit_of_memory_runs_alone_and_may_stay_below_it(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    job = limit_jobs.hold_memory.enqueue(str(tmp_path / "job"), 20)
+    start_worker()
+    pid = until_status(job, "succeeded").result
+    assert pid not in Worker.objects.values_list("pid", flat=True)
+
+
+@processes
+@pytest.mark.parametrize("how", ["SIGSEGV", "SIGKILL", "exit"])
+def test_a_job_that_crashes_alone_harms_nobody_and_is_dead_after_the_third_time(
+    start_worker: Start, tmp_path: Path, how: str
+) -> None:
+    path = tmp_path / "job"
+    neighbour = jobs.hold.enqueue(str(path))
+    start_worker()
+    until_marked(path)
+    dead = until_status(limit_jobs.crash.enqueue(how), "dead")
+    assert outcomes(dead) == ["lost"] * 3
+    end = "exit code 0" if how == "exit" else how
+    assert dead.reason == f"killed its worker 3 times: its process ended with {end}"
+    assert set(Run.objects.filter(job=dead).values_list("error_type", flat=True)) == {"Crashed"}
+    let_go(path)
+    until_status(neighbour, "succeeded")
+    assert outcomes(neighbour) == ["succeeded"]
+    assert Worker.objects.count() == 1
+
+
+class Told:
+    """The supervisor's end of a link."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def send(self, **message: Any) -> bool:
+        """Keep what was sent."""
+        self.messages.append(message)
+        return True
+
+
+def test_a_job_whose_child_could_not_be_made_has_never_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_fork(*_: Any) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(tree, "fork", no_fork)
+    link: Any = Told()
+    made = Tree(Options(queues=()), ())
+    made.children[0].link = link
+    made.isolate(link, {"job": 1, "worker": 2, "index": 3, "max_rss": None})
+    made.children[0].link = None
+    made.close_all()
+    (message,) = link.messages
+    assert message["verb"] == "isolated"
+    outcome = outcome_of(message["end"], message["reason"], message["seconds"])
+    assert outcome == Released(reason="no more processes", began=False)
+    assert not made.isolated

@@ -1,0 +1,216 @@
+"""A call outside that is made once, whatever becomes of the attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_jobs import LeaseLost
+from django_jobs.domain.outcomes import Failed, Succeeded
+from django_jobs.lifecycle import receipting
+from django_jobs.models import Receipt
+from django_jobs.signals import worker_event
+from django_jobs.worker import receipts
+from tests.app.long_jobs import this_run
+from tests.app.models import Effect
+from tests.factories import declared, enqueue_and_claim, heard, run_sql
+
+from .attempts import Desk
+
+
+class Remote:
+    """The other side, which counts its calls."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.calls = 0
+        self.answer = answer
+
+    def call(self) -> Any:
+        """One call."""
+        self.calls += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_a_later_attempt_is_given_the_answer_and_makes_no_call(desk: Desk) -> None:
+    remote, given = Remote({"id": (7, 2.5)}), []
+
+    def handler() -> None:
+        given.append(this_run().once("charge", remote.call))
+        if this_run().attempt == 1:
+            raise ConnectionError("after the call")
+
+    with heard(worker_event) as events:
+        outcomes = desk.run(handler, handler, handler)
+    assert [type(one) for one in outcomes] == [Failed, Succeeded, Succeeded]
+    assert remote.calls == 1
+    assert given == [{"id": [7, 2.5]}] * 3  # the first too as JSON gives it back
+    receipt = Receipt.objects.get()
+    assert (receipt.key, receipt.attempt, receipt.prevented) == ("charge", 1, 2)
+    told = [one["fields"] for one in events if one["sender"] == "duplicate_prevented"]
+    assert [(one["attempt"], one["made_by"], one["key"]) for one in told] == [
+        (2, 1, "charge"),
+        (3, 1, "charge"),
+    ]
+    assert desk.heard == 3
+
+
+def test_each_key_has_a_call_of_its_own(desk: Desk) -> None:
+    remote = Remote()
+
+    def handler() -> None:
+        for key in ("first", "second", "first"):
+            assert this_run().once(key, remote.call) is None
+
+    assert desk.run(handler) == [Succeeded()]
+    assert remote.calls == 2
+    assert list(Receipt.objects.order_by("pk").values_list("key", "prevented")) == [
+        ("first", 1),
+        ("second", 0),
+    ]
+
+
+def test_the_receipt_stands_when_the_handlers_transaction_is_rolled_back(desk: Desk) -> None:
+    remote = Remote("done")
+
+    def handler() -> None:
+        with transaction.atomic():
+            Effect.objects.create(note="rolled back")
+            this_run().once("charge", remote.call)
+            raise ConnectionError
+
+    with CaptureQueriesContext(connection) as ours:
+        desk.run(handler, handler)
+    assert remote.calls == 1
+    assert not Effect.objects.exists()
+    assert not [query for query in ours if "receipt" in query["sql"]]
+
+
+def test_a_call_that_raises_leaves_no_receipt_and_is_made_again(desk: Desk) -> None:
+    remote = Remote(ConnectionError("no answer"))
+
+    def handler() -> None:
+        this_run().once("charge", remote.call)
+
+    failed, again = desk.run(handler, handler)
+    assert isinstance(failed, Failed)
+    assert isinstance(again, Failed)
+    assert failed.error.message == "no answer"
+    assert remote.calls == 2
+    assert not Receipt.objects.exists()
+
+
+def test_an_answer_that_cannot_be_stored_is_a_note_for_all_attempts(desk: Desk) -> None:
+    remote, given = Remote({1, 2}), []
+
+    def handler() -> None:
+        given.append(this_run().once("charge", remote.call))
+
+    desk.run(handler, handler)
+    assert given == [{"not_stored": "answer: a set is not JSON; pass sorted(value)"}] * 2
+    assert remote.calls == 1
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "nul \x00", "surrogate \ud800", 7, None])
+def test_a_key_that_cannot_be_one_is_refused_before_the_call(desk: Desk, key: Any) -> None:
+    remote = Remote()
+
+    def handler() -> None:
+        with pytest.raises(ValueError, match=r"once\(\)"):
+            this_run().once(key, remote.call)
+
+    assert desk.run(handler) == [Succeeded()]
+    assert remote.calls == 0
+
+
+def test_a_handler_that_lost_its_job_calls_nobody(desk: Desk) -> None:
+    remote = Remote()
+
+    def handler() -> None:
+        run_sql("UPDATE django_jobs_job SET attempt = 2")
+        this_run().once("charge", remote.call)
+
+    with pytest.raises(LeaseLost):
+        desk.run(handler)
+    assert remote.calls == 0
+
+
+def test_a_call_that_was_made_is_written_down_although_the_job_was_lost_meanwhile(
+    desk: Desk,
+) -> None:
+    remote = Remote("late")
+
+    def call() -> Any:
+        run_sql("UPDATE django_jobs_job SET attempt = 2")
+        return remote.call()
+
+    def handler() -> Any:
+        return this_run().once("charge", call)
+
+    def next_one() -> Any:
+        return this_run().once("charge", remote.call)
+
+    with declared(handler, name="app.handler") as job_type:
+        held = enqueue_and_claim(job_type)
+        desk.make(held)
+    with declared(next_one, name="app.handler"):
+        assert desk.make(held._replace(attempt=2)) == Succeeded(result='"late"')
+    assert remote.calls == 1
+
+
+def test_of_two_that_called_at_once_the_first_receipt_is_everybodys_answer(desk: Desk) -> None:
+    def call() -> str:
+        run_sql(
+            "INSERT INTO django_jobs_receipt (job_id, key, attempt, answer, made_at)"
+            " SELECT id, 'charge', 9, '\"theirs\"', now() FROM django_jobs_job"
+        )
+        return "ours"
+
+    def handler() -> Any:
+        return this_run().once("charge", call)
+
+    assert desk.run(handler) == [Succeeded(result='"theirs"')]
+
+
+def test_a_database_that_is_away_is_asked_before_the_call_and_waited_for_after_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, tries = Remote("stored in the end"), []
+    monkeypatch.setattr(receipts, "PATIENCE", 0.0)
+
+    def away(*arguments: Any) -> Any:
+        tries.append(1)
+        if len(tries) in (1, 2, 3):
+            raise OperationalError("away")
+        return receipting.store(*arguments)
+
+    def handler() -> Any:
+        return this_run().once("charge", remote.call)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(receipts, "look_up", away)
+        (failed,) = desk.run(handler)
+    assert isinstance(failed, Failed)
+    assert "the call was not made" in failed.error.message
+    assert remote.calls == 0
+    monkeypatch.setattr(receipts, "store", away)
+    assert desk.run(handler) == [Succeeded(result='"stored in the end"')]
+    assert (remote.calls, len(tries)) == (1, 4)
+
+
+def test_async_handlers_call_once_too(desk: Desk) -> None:
+    remote = Remote([1])
+
+    async def call() -> Any:
+        return remote.call()
+
+    async def handler() -> Any:
+        return await this_run().aonce("charge", call)
+
+    assert desk.run(handler, handler) == [Succeeded(result="[1]")] * 2
+    assert remote.calls == 1
+    assert Receipt.objects.get().prevented == 1

@@ -1,0 +1,194 @@
+"""Time-outs and silence, with real processes: first an exception in the handler, then the end of
+its process."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from django_jobs.models import Job, Run, Worker
+from tests.app import jobs, limit_jobs
+from tests.app.models import Effect
+
+from .processes import JobWorker, let_go, until, until_marked, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+HARD = 1.0
+"""Seconds from the exception to the kill."""
+
+
+def outcomes(job: Job) -> list[str]:
+    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
+
+
+def seconds_of(run: Run) -> float:
+    assert run.started_at is not None
+    return (run.finished_at - run.started_at).total_seconds()
+
+
+def the_run_of(job: Job) -> Run:
+    return Run.objects.get(job=job)
+
+
+def nobody_was_killed(worker: JobWorker) -> bool:
+    return Worker.objects.count() == 1 and "event=process_" not in worker.text()
+
+
+def test_a_handler_is_told_when_its_time_is_over_and_cleans_up(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    worker = start_worker()
+    job = limit_jobs.run_for_ever.enqueue(str(path))
+    assert "ran longer than its 0.5 s" in until_status(job, "dead").last_error
+    assert Path(f"{path}.cleaned").exists()
+    run = the_run_of(job)
+    assert (run.outcome, run.error_type) == ("timed_out", "TimedOut")
+    assert seconds_of(run) >= 0.5
+    assert nobody_was_killed(worker)
+
+
+def test_an_isolated_handler_is_woken_from_its_sleep_and_cleans_up(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    worker = start_worker()
+    job = limit_jobs.sleep_alone.enqueue(str(path))
+    until_status(job, "dead")
+    assert Path(f"{path}.cleaned").exists()
+    assert the_run_of(job).outcome == "timed_out"
+    assert seconds_of(the_run_of(job)) >= 0.5
+    assert nobody_was_killed(worker)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        ("react", "raise"),
+        ("react", "return"),
+        ("react_async",),
+        ("write_too_slowly",),
+    ],
+)
+def test_whatever_a_late_handler_does_then_it_has_timed_out(
+    start_worker: Start, late: tuple[str, ...]
+) -> None:
+    name, *arguments = late
+    job = getattr(limit_jobs, name).enqueue(*arguments)
+    worker = start_worker()
+    assert "ran longer than its 0.3 s" in until_status(job, "dead").last_error
+    assert outcomes(job) == ["timed_out"]
+    assert Effect.objects.count() == 0
+    assert nobody_was_killed(worker)
+
+
+def test_a_tree_that_stood_still_gives_its_handlers_the_time_to_clean_up(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    worker = start_worker()
+    job = limit_jobs.run_for_ever.enqueue(str(path))
+    until_marked(path)
+    worker.signal_group(signal.SIGSTOP)
+    time.sleep(0.5 + HARD + 2.0)  # longer than it may run, and than the supervisor ever waits
+    worker.signal_group(signal.SIGCONT)
+    until_status(job, "dead")
+    assert Path(f"{path}.cleaned").exists()
+    assert nobody_was_killed(worker)
+
+
+@pytest.mark.parametrize("name", ["compute", "compute_silently"])
+def test_a_call_that_keeps_the_interpreter_is_killed_and_its_neighbours_run_again(
+    start_worker: Start, tmp_path: Path, name: str
+) -> None:
+    path, endless = tmp_path / "job", tmp_path / "endless"
+    neighbour = jobs.hold.enqueue(str(path))
+    start_worker()
+    until_marked(path)
+    late = getattr(limit_jobs, name).enqueue(str(endless))
+    dead = until_status(late, "dead")
+    said = "reported nothing for 1 s" if name == "compute_silently" else "longer than its 0.5 s"
+    assert said in dead.last_error
+    assert outcomes(late) == ["timed_out"]
+    until_marked(path, times=2)
+    let_go(path)
+    job = until_status(neighbour, "succeeded")
+    assert (job.failures, job.crashes) == (0, 0)
+    assert outcomes(neighbour) == ["released", "succeeded"]
+
+
+def test_an_isolated_call_that_keeps_the_interpreter_is_killed_alone(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path, endless = tmp_path / "job", tmp_path / "endless"
+    neighbour = jobs.hold.enqueue(str(path))
+    worker = start_worker()
+    until_marked(path)
+    late = limit_jobs.compute_alone.enqueue(str(endless))
+    until_status(late, "dead")
+    assert outcomes(late) == ["timed_out"]
+    assert seconds_of(the_run_of(late)) >= 0.5 + HARD
+    let_go(path)
+    until_status(neighbour, "succeeded")
+    assert outcomes(neighbour) == ["succeeded"]
+    assert nobody_was_killed(worker)
+
+
+def test_a_storm_of_short_jobs_around_their_time_out_hits_the_right_ones_and_loses_no_thread(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    count, threads, timeout = 2_000, 12, 0.05
+    limit_jobs.nap_within.enqueue_many(
+        {"seconds": 0.1 * (number * 7_919 % count) / count} for number in range(count)
+    )
+    worker = start_worker("--threads", str(threads))
+    until(lambda: Run.objects.count() >= count, timeout=180, what="all have run")
+    ended = {"succeeded": 0, "timed_out": 0}
+    for run in Run.objects.select_related("job"):
+        if run.outcome == "released":  # its process was killed for another: a machine at a stand
+            continue
+        ended[run.outcome] += 1
+        if run.outcome == "timed_out":
+            assert seconds_of(run) >= timeout - 0.001
+            assert run.job.result is None
+        else:
+            assert run.job.result >= run.job.payload["seconds"]
+    assert sum(ended.values()) == count
+    assert min(ended.values()) > count / 10
+    # Every thread is there and takes a job.
+    held = [tmp_path / f"held-{number}" for number in range(threads)]
+    for path in held:
+        jobs.hold.enqueue(str(path))
+    for path in held:
+        until_marked(path)
+    for path in held:
+        let_go(path)
+    until(lambda: Job.objects.filter(job_type="app.hold", status="succeeded").count() == threads)
+    assert "Traceback" not in worker.text()
+
+
+@pytest.mark.parametrize("name", ["say_nothing", "say_nothing_async", "say_nothing_alone"])
+def test_a_handler_that_reports_nothing_is_ended(
+    start_worker: Start, tmp_path: Path, name: str
+) -> None:
+    worker = start_worker()
+    job = getattr(limit_jobs, name).enqueue(str(tmp_path / "job"))
+    assert "reported nothing for 1 s" in until_status(job, "dead").last_error
+    assert the_run_of(job).outcome == "timed_out"
+    assert seconds_of(the_run_of(job)) >= 0.999
+    assert nobody_was_killed(worker)
+
+
+@pytest.mark.parametrize("name", ["keep_reporting", "keep_reporting_async", "keep_reporting_alone"])
+def test_a_handler_that_reports_goes_on(start_worker: Start, name: str) -> None:
+    job = getattr(limit_jobs, name).enqueue(3.0)
+    start_worker()
+    until_status(job, "succeeded", timeout=180)
+    run = Run.objects.filter(job=job).latest("attempt")
+    assert seconds_of(run) >= 3.0

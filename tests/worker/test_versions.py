@@ -1,0 +1,110 @@
+"""Payloads of other versions, old names and quarantines, with real workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from django_jobs.api import replay_problem
+from django_jobs.lifecycle import operating, quarantining
+from django_jobs.models import Job, Run, Worker
+from tests.app.jobs import kill_itself, noop, write_effect
+from tests.app.version_jobs import greet
+from tests.factories import run_sql
+
+from .processes import JobWorker, until, until_status
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+Start = Callable[..., JobWorker]
+SWEEPS_OFTEN = json.dumps({"SWEEP_SECONDS": 0.2, "QUARANTINE": {"crashes": 2, "seconds": 600}})
+
+
+def stored(job_type: str, version: int, payload: object) -> Job:
+    """A ready job as some other code wrote it."""
+    job = noop.using(delay=3600).enqueue()
+    run_sql(
+        "UPDATE django_jobs_job SET job_type = %s, payload_version = %s, payload = %s::jsonb,"
+        " status = 'ready', available_at = now() WHERE id = %s",
+        [job_type, version, json.dumps(payload), job.pk],
+    )
+    return job
+
+
+def test_old_payloads_and_old_names_are_run_and_newer_payloads_are_left(
+    start_worker: Start,
+) -> None:
+    first = stored("app.greet", 1, {"name": "Ada Lovelace"})
+    second = stored("app.greet", 2, {"first": "Ada", "last": "L"})
+    today = greet.enqueue("Ada", "L")
+    old_name = stored("app.old_name", 1, {"note": "x"})
+    newer = stored("app.greet", 4, {"of": "tomorrow"})
+    worker = start_worker("--burst")
+    assert worker.wait() == 0
+    results = dict(Job.objects.values_list("pk", "result"))
+    assert results == {
+        first.pk: "Dear Ada Lovelace",
+        second.pk: "Dear Ada L",
+        today.pk: "Hello Ada L",
+        old_name.pk: "renamed x",
+        newer.pk: None,
+    }
+    assert Job.objects.get(pk=newer.pk).status == "ready"
+    assert Worker.objects.get().job_types.count("app.old_name") == 1
+
+
+def test_a_payload_that_cannot_be_upgraded_is_dead_readably_and_replayable_once_it_can(
+    start_worker: Start,
+) -> None:
+    job = stored("app.greet", 1, {"who": "Ada"})
+    start_worker()
+    dead = until_status(job, "dead")
+    run = Run.objects.get(job=job)
+    assert run.error_type == "PayloadError"
+    assert "the upgrade from version 1 raised KeyError: 'name'" in run.error_message
+    assert "the upgrade from version 1" in str(replay_problem(dead))
+    Job.objects.filter(pk=job.pk).update(payload={"name": "Ada L"})
+    assert operating.replay([job.pk], check=replay_problem).done == [job.pk]
+    assert until_status(job, "succeeded").result == "Dear Ada L"
+
+
+def test_a_burst_ends_although_jobs_are_held(start_worker: Start) -> None:
+    held, runs = noop.enqueue(), write_effect.enqueue("runs")
+    quarantining.quarantine("app.noop")
+    assert start_worker("--burst").wait() == 0
+    assert Job.objects.get(pk=held.pk).status in ("ready", "blocked")
+    assert Job.objects.get(pk=runs.pk).status == "succeeded"
+
+
+def test_a_worker_holds_what_is_quarantined_and_runs_it_after_the_release(
+    start_worker: Start,
+) -> None:
+    ids = noop.enqueue_many({} for _ in range(50))
+    quarantining.quarantine("app.noop")
+    start_worker(TEST_DJANGO_JOBS=SWEEPS_OFTEN)
+    until(lambda: Job.objects.filter(status="blocked", reason="quarantined").count() == 50)
+    other = write_effect.enqueue("runs")
+    until_status(other, "succeeded")
+    later = noop.enqueue()
+    until_status(later, "blocked")
+    quarantining.release("app.noop")
+    until(lambda: Job.objects.filter(status="succeeded", pk__in=[*ids, later.pk]).count() == 51)
+
+
+def test_a_type_that_keeps_crashing_is_quarantined_by_the_workers(start_worker: Start) -> None:
+    jobs = [kill_itself.using(max_attempts=1).enqueue() for _ in range(6)]
+    run_sql("UPDATE django_jobs_job SET crashes = 1, max_crashes = 2")  # they are suspects
+    other = write_effect.enqueue("an innocent neighbour")
+    worker = start_worker("--threads", "1", TEST_DJANGO_JOBS=SWEEPS_OFTEN)
+    until(lambda: quarantining.in_force() == ["app.kill_itself"])
+    until(
+        lambda: (
+            not Job.objects.filter(
+                pk__in=[job.pk for job in jobs], status__in=("ready", "running")
+            ).exists()
+        )
+    )
+    until_status(other, "succeeded")
+    until(lambda: "event=job_type_quarantined job_type=app.kill_itself" in worker.text())
+    assert Run.objects.filter(error_type="Crashed").count() >= 2
