@@ -21,8 +21,8 @@ KEYWORDS = ("job_id", "queue", "attempt", "status", "outcome", "seconds", "error
 
 
 class PatientHandler(logging.StreamHandler[TextIO]):
-    """Leaves lines out while nobody reads its pipe, and tells how many when somebody does: to wait
-    for a reader would stop the heartbeat, and with it the worker."""
+    """Leaves lines out while its pipe is full or has no reader, and tells how many when it has: to
+    wait for a reader would stop the heartbeat, and with it the worker."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,10 @@ class PatientHandler(logging.StreamHandler[TextIO]):
         try:
             poll = select.poll()
             poll.register(self.stream.fileno(), select.POLLOUT)
-            return bool(poll.poll(0))
+            events = poll.poll(0)
+            # Without a reader there is an error as well. What cannot be written would stay in the
+            # stream, and make the exit of the process a failure.
+            return bool(events) and not events[0][1] & select.POLLERR
         except (AttributeError, OSError, ValueError):  # no descriptor, or closed
             return True
 

@@ -122,8 +122,8 @@ class Proxy:
                 if not lost.is_set():
                     client.sendall(data)
                 elif data[-6:-1] == READY:
-                    self.was_cut.set()
                     (self.at_cut or partial(_shut, server))()
+                    self.was_cut.set()
         _shut(client)
         client.close()
         server.close()
