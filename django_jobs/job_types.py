@@ -53,12 +53,12 @@ class JobType(Generic[P, R]):
     max_age: float | None = None
     retry_on: tuple[type[BaseException], ...] = ()
     discard_on: tuple[type[BaseException], ...] = ()
-    error_budgets: Mapping[type[BaseException], int] = field(default_factory=dict)
+    error_budgets: Mapping[type[BaseException], int] = field(default_factory=dict, hash=False)
     isolated: bool = False
     delivery: Delivery = "at_least_once"
     schedulable: bool = False
     version: int = 1
-    upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
+    upgrades: Mapping[int, Upgrade] = field(default_factory=dict, hash=False)
     aliases: tuple[str, ...] = ()
     run_at: datetime | None = None
     delay: float = 0.0

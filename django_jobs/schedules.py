@@ -139,7 +139,10 @@ class Requests:
             arguments = job_type.upgraded(schedule.payload, schedule.payload_version)
         except PayloadError as error:
             raise PayloadError(f"{schedule.job_type}: the payload: {error}") from None
-        job_type.check_payload(arguments)
+        try:
+            job_type.check_payload(arguments)
+        except TypeError as error:  # an upgrade gave a name that is no text
+            raise PayloadError(f"{schedule.job_type}: the payload: {error}") from None
         payload = job_type.encoded(arguments, "payload")
         options = schedule.job_type, schedule.queue, schedule.priority
         if options not in self._known:

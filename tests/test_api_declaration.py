@@ -159,3 +159,7 @@ def test_a_decorated_function_keeps_its_signature() -> None:
     with declared(double, name="app.double") as job_type:
         assert job_type.bind(4) == {"number": 4}
         assert job_type(4) == 8
+
+
+def test_a_job_type_can_be_the_key_of_a_dict() -> None:
+    assert {noop: "nothing"}[noop] == "nothing"

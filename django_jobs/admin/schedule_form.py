@@ -105,6 +105,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             return
         if self.instance.pk is None:
             self.instance.job_type = self.chosen.name
+            self.instance.payload_version = self.chosen.version
         self._offer_queues(self.chosen)
         self._keep_choosable("timezone", self.instance.timezone)
         self.arguments = arguments_of(self.chosen) if self.with_arguments else []

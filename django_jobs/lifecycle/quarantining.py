@@ -35,6 +35,16 @@ ON CONFLICT (job_type) DO UPDATE
     WHERE known.released_at < coalesce(%(crashed_at)s::timestamptz, 'infinity')
 RETURNING job_type
 """
+# A job type that got a new name while it was quarantined is quarantined under that too.
+SPREAD = """
+INSERT INTO django_jobs_quarantine (job_type, since, reason, by)
+SELECT told.name, known.since, known.reason, known.by
+FROM django_jobs_quarantine AS known, unnest(%(names)s::text[]) AS told (name)
+WHERE known.job_type = %(name)s AND known.released_at IS NULL
+ORDER BY told.name
+ON CONFLICT (job_type) DO NOTHING
+RETURNING job_type
+"""
 RELEASE = """
 UPDATE django_jobs_quarantine SET released_at = clock_timestamp()
 WHERE job_type = ANY(%(names)s::text[]) AND released_at IS NULL
@@ -171,6 +181,17 @@ def release(job_type: str, *, actor: Actor = None, seconds: float = RELEASE_SECO
         while let_go(name) >= PAGE and time.monotonic() < deadline:
             pass
     return released
+
+
+def spread() -> list[str]:
+    """Quarantine what is quarantined under names that it has got since; returns these."""
+    names = in_force()
+    new: list[str] = []
+    for name in names:
+        others = sorted(set(family(name)) - set(names))
+        if others:
+            new += [one for (one,) in fetch(SPREAD, {"name": name, "names": others})]
+    return new
 
 
 def in_force() -> list[str]:

@@ -27,7 +27,7 @@ class Quarantining:
     def run_once(self) -> int:
         """Quarantine what crashed too often; move a batch of what is to be held and of what is not
         any more. Returns how many rows it changed."""
-        changed = quarantine_what_crashes()
+        changed = quarantine_what_crashes() + len(quarantining.spread())
         changed += sum(
             quarantining.let_go(name, self.page) for name in quarantining.held_for_nothing()
         )

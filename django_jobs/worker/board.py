@@ -19,6 +19,8 @@ WATCHED_AT = 20
 ENTRY = struct.Struct("=qqddddiBBBx")
 TIMES = struct.Struct("=dddd")
 TIMES_AT, HEARD_AT = 16, 40
+BOUNDS = struct.Struct("=dd")  # deadline, silence
+BOUNDS_AT = 24
 MOMENT = struct.Struct("=d")
 FLAG = struct.Struct("=i")
 FREE, STARTED, FINISHED = 0, 1, 2
@@ -164,6 +166,11 @@ class Slot:
         here, and not from when the child was asked for."""
         now = time.monotonic()
         TIMES.pack_into(self._memory, index + TIMES_AT, now, deadline, silence, now)
+
+    def end_times(self, index: int) -> None:
+        """The job at ``index`` has no times any more, though it is still in hand: what it returned
+        may yet crash its process."""
+        BOUNDS.pack_into(self._memory, index + BOUNDS_AT, 0.0, 0.0)
 
     def heard(self, index: int) -> None:
         """The handler of the job at ``index`` has reported something."""

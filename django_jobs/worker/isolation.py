@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from .. import registry
@@ -90,6 +91,7 @@ class Orders:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._heard: set[str] = set()
+        self._reading = threading.Lock()
 
     def draining(self) -> bool:
         """Whether the handler should end where it loses nothing."""
@@ -102,10 +104,13 @@ class Orders:
         return "stop" in self._heard
 
     def _listen(self) -> None:
-        if "stop" in self._heard:
+        # Of two threads that ask, one would wait for what the other has read.
+        if "stop" in self._heard or not self._reading.acquire(blocking=False):
             return
         try:
             while (message := self._link.receive(0)) is not None:
                 self._heard.add(message["verb"])
         except EOFError:
             self._heard.add("stop")
+        finally:
+            self._reading.release()

@@ -100,7 +100,7 @@ class Limit:
                 raise Interrupted(self.ended) from None
             raise
         finally:
-            self._slot.finish(self._index)  # whatever is left is not bounded by its times
+            self._slot.end_times(self._index)  # whatever is left is not bounded by them
         if self.ended is not None:  # the handler caught it
             raise Interrupted(self.ended)
         return result

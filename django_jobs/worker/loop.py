@@ -76,10 +76,11 @@ class HandlerLoop:
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                loop = asyncio.new_event_loop()
                 threading.Thread(
-                    target=_run_on, args=(self._loop,), name="django_jobs-loop", daemon=True
-                ).start()
+                    target=_run_on, args=(loop,), name="django_jobs-loop", daemon=True
+                ).start()  # which may fail; the next one tries again
+                self._loop = loop
             return self._loop
 
 

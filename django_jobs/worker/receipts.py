@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import OperationalError
 
@@ -17,6 +17,8 @@ from ..lifecycle.receipting import Answer, look_up, store
 from .answers import answer_text
 from .connections import persistent, say
 from .errands import Errands
+
+R = TypeVar("R")
 
 LONGEST_KEY = 200
 
@@ -28,11 +30,12 @@ for without an end."""
 def once(job: HeldJob, errands: Errands, key: str, call: Callable[[], Any]) -> Any:
     """What is stored under ``key``; ``call`` is made where nothing is, and its answer stored."""
     check_key(key)
-    kept = errands.ask(lambda: _look_up(job, key)).result()
+    kept = _answer_to(errands, lambda: _look_up(job, key))
     if kept is not None:
         return _instead(job, key, kept)
-    text = answer_text(call(), "answer")
-    return json.loads(errands.ask(lambda: _store(job, key, text)).result())
+    answer = call()
+    # Encoded on that thread as well: a time-out that is raised here cannot spoil what is stored.
+    return json.loads(_answer_to(errands, lambda: _store(job, key, answer_text(answer, "answer"))))
 
 
 async def aonce(
@@ -43,9 +46,11 @@ async def aonce(
     kept = await asyncio.wrap_future(errands.ask(lambda: _look_up(job, key)))
     if kept is not None:
         return _instead(job, key, kept)
-    text = answer_text(await call(), "answer")
+    answer = await call()
     # Shielded: a time-out that comes now must not take the errand back.
-    stored = asyncio.wrap_future(errands.ask(lambda: _store(job, key, text)))
+    stored = asyncio.wrap_future(
+        errands.ask(lambda: _store(job, key, answer_text(answer, "answer")))
+    )
     return json.loads(await asyncio.shield(stored))
 
 
@@ -57,6 +62,19 @@ def check_key(key: str) -> None:
         encode(key, max_bytes=4 * LONGEST_KEY + 2, name="key")
     except NotStorable as error:
         raise ValueError(f"once(): {error}") from None
+
+
+def _answer_to(errands: Errands, errand: Callable[[], R]) -> R:
+    """Wait for an errand. In a child that runs one job nobody else sees to it that no statement
+    takes too long: one may wait for a lock that this very thread holds."""
+    asked = errands.ask(errand)
+    while True:
+        try:
+            return asked.result(1.0)
+        except TimeoutError:
+            if asked.done():
+                raise
+            errands.deadline.enforce()
 
 
 def _instead(job: HeldJob, key: str, kept: Answer) -> Any:

@@ -197,6 +197,9 @@ class Reporter:
                 deadline=self.errands.deadline,
             )
         except Exception as error:  # Blocked; whatever it is, no handler is harmed by it
+            if len(those) > 1:  # one of them, whose row somebody holds, is not to stop the others
+                alone = [self._write([one], until) for one in those]
+                return all(alone)
             say_rarely("report_failed", logging.WARNING, jobs=len(batch), error=repr(error))
             return False
         if written is None:

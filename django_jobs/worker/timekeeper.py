@@ -30,10 +30,11 @@ class Timekeeper:
         with self._lock:
             self._armed[threading.get_ident()] = limit
             if self._thread is None:
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, name="django_jobs-timekeeper", daemon=True
                 )
-                self._thread.start()
+                thread.start()  # which may fail; the next one tries again
+                self._thread = thread
             elif due < self._wakes_at:
                 self._earlier.notify()
 

@@ -145,9 +145,11 @@ class Watch:
 
 def _overdue(entry: InHand, now: float) -> tuple[str, float] | None:
     """How an attempt ends that did not heed the exception raised in it, and after how many seconds;
-    None for one that has time left."""
-    if entry.deadline and now > entry.deadline + SOFT_GRACE:
+    None for one that has time left. A time from before the start was read while it was written:
+    nobody takes turns on the board. The next look has it whole."""
+    if entry.deadline > entry.started and now > entry.deadline + SOFT_GRACE:
         return "timed_out", entry.deadline - entry.started
-    if entry.silence and now > entry.heard + entry.silence + SOFT_GRACE:
+    heard = entry.heard >= entry.started
+    if entry.silence and heard and now > entry.heard + entry.silence + SOFT_GRACE:
         return "silent", entry.silence
     return None

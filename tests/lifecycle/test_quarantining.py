@@ -86,6 +86,18 @@ def test_a_job_type_is_quarantined_and_released_under_all_of_its_names() -> None
     assert quarantining.in_force() == []
 
 
+def test_a_name_that_a_type_got_while_it_was_quarantined_is_quarantined_too() -> None:
+    run_sql(
+        "INSERT INTO django_jobs_quarantine (job_type, since, reason, by) "
+        "VALUES ('app.old_name', now(), 'leaks', 'olga')"
+    )
+    assert quarantining.spread() == ["app.older_name", "app.renamed"]
+    assert quarantining.spread() == []
+    assert set(Quarantine.objects.values_list("reason", "by")) == {("leaks", "olga")}
+    run_sql("UPDATE django_jobs_quarantine SET released_at = now() WHERE job_type = 'app.renamed'")
+    assert quarantining.spread() == []  # a release stands
+
+
 def test_a_name_that_nobody_knows_here_can_be_quarantined_too() -> None:
     assert quarantining.quarantine("other.service") == ["other.service"]
 

@@ -209,3 +209,15 @@ def test_the_command_line_exits_with_0_1_or_2() -> None:
     assert exit_code("--pending") == 1
     assert exit_code() == 2
     assert exit_code("--pendign") == 2
+
+
+def test_an_upgrade_may_ask_the_database() -> None:
+    def look_up(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"count": Job.objects.count()}
+
+    def handler(count: int) -> None:
+        """Takes what was counted."""
+
+    with declared(handler, version=2, upgrades={1: look_up}) as counting:
+        stored(counting.name)
+        assert check() == "Looked at 1 live job and 0 schedules.\n"

@@ -89,12 +89,14 @@ def test_a_handler_that_is_late_is_interrupted_and_cleans_up(clock: Clock, slot:
             cleaned.append(type(error))
             raise
 
-    limit, index = limit_of(clock, slot, 0.05)
+    limit, _ = limit_of(clock, slot, 0.05)
     with pytest.raises(Interrupted) as raised:
         limit.call(handler, {})
     assert raised.value.outcome == TimedOut(seconds=0.05)
     assert cleaned == [TimeLimitExceeded]
-    assert [entry.finished for entry in slot.in_hand() if entry.index == index] == [True]
+    (entry,) = slot.in_hand()
+    assert (entry.deadline, entry.silence) == (0, 0)  # nor is it killed while it is settled
+    assert not entry.finished  # and if that crashes its process, it is to blame
 
 
 @pytest.mark.parametrize("error", [None, ValueError("instead"), SystemExit(1)])
