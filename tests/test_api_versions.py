@@ -119,6 +119,6 @@ def test_a_dead_job_of_an_older_version_can_be_replayed_where_it_can_be_upgraded
 
 @pytest.mark.django_db
 def test_what_is_enqueued_by_an_old_name_bears_the_new_one() -> None:
-    assert enqueue("app.old_name", {"note": "x"}).job_type == "app.renamed"
+    assert enqueue("app.old_name", {"note": "x"}).job_type == "app.present_name"
     enqueue_many("app.older_name", [{"note": "y"}])
-    assert set(Job.objects.values_list("job_type", flat=True)) == {"app.renamed"}
+    assert set(Job.objects.values_list("job_type", flat=True)) == {"app.present_name"}

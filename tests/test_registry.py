@@ -57,19 +57,19 @@ def test_an_alias_finds_its_job_type_and_is_no_name_of_its_own() -> None:
     assert registry.find("app.old_name") is version_jobs.renamed
     assert registry.get("app.older_name") is version_jobs.renamed
     assert "app.old_name" not in registry.names()
-    assert "app.renamed" in registry.names()
+    assert "app.present_name" in registry.names()
 
 
 def test_every_name_that_a_row_may_bear_is_told_with_its_version() -> None:
     versions = registry.versions()
     assert list(versions) == sorted(versions)
     assert versions["app.greet"] == 3
-    assert versions["app.renamed"] == versions["app.old_name"] == 1
+    assert versions["app.present_name"] == versions["app.old_name"] == 1
     assert set(registry.names()) < set(versions)
 
 
 def test_all_names_of_a_job_type_are_its_family() -> None:
-    family = ["app.renamed", "app.old_name", "app.older_name"]
+    family = ["app.present_name", "app.old_name", "app.older_name"]
     assert [registry.family(name) for name in family] == [family] * 3
     assert registry.family("app.nope") == ["app.nope"]
 

@@ -33,7 +33,7 @@ def test_the_jobs_of_an_old_schedule_bear_the_payload_and_the_version_of_today()
 def test_a_schedule_of_an_old_name_is_fired_by_those_who_have_the_alias() -> None:
     row = due_schedule(job_type="app.old_name")
     look()
-    assert Job.objects.get(schedule=row).job_type == "app.renamed"
+    assert Job.objects.get(schedule=row).job_type == "app.present_name"
 
 
 def test_a_payload_of_a_newer_version_is_left_due_for_those_who_read_it() -> None:

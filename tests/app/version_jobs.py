@@ -29,7 +29,7 @@ def break_upgrade() -> None:
     """Reads versions 3 and 4, and its upgrade gives nothing."""
 
 
-@job(name="app.renamed", aliases=["app.old_name", "app.older_name"], schedulable=True)
+@job(name="app.present_name", aliases=["app.old_name", "app.older_name"], schedulable=True)
 def renamed(note: str = "") -> str:
     """Had two names before."""
     return f"renamed {note}"

@@ -51,7 +51,7 @@ def test_a_worker_of_the_old_code_leaves_newer_payloads_and_takes_what_stands_be
 
 def test_jobs_of_an_old_name_are_taken_by_those_who_have_the_alias() -> None:
     old = of_version(1, "app.old_name")
-    assert claim_ready(boot_worker(), job_types={"app.renamed": 1}) == []
+    assert claim_ready(boot_worker(), job_types={"app.present_name": 1}) == []
     (held,) = claim_ready(boot_worker(), job_types=registry.versions())
     assert (held.id, held.job_type) == (old, "app.old_name")
 

@@ -80,9 +80,9 @@ def test_the_permission_is_demanded_of_an_actor() -> None:
 
 
 def test_a_job_type_is_quarantined_and_released_under_all_of_its_names() -> None:
-    family = ["app.old_name", "app.older_name", "app.renamed"]
+    family = ["app.old_name", "app.older_name", "app.present_name"]
     assert quarantining.quarantine("app.old_name") == family
-    assert quarantining.release("app.renamed") == family
+    assert quarantining.release("app.present_name") == family
     assert quarantining.in_force() == []
 
 
@@ -91,10 +91,12 @@ def test_a_name_that_a_type_got_while_it_was_quarantined_is_quarantined_too() ->
         "INSERT INTO django_jobs_quarantine (job_type, since, reason, by) "
         "VALUES ('app.old_name', now(), 'leaks', 'olga')"
     )
-    assert quarantining.spread() == ["app.older_name", "app.renamed"]
+    assert quarantining.spread() == ["app.older_name", "app.present_name"]
     assert quarantining.spread() == []
     assert set(Quarantine.objects.values_list("reason", "by")) == {("leaks", "olga")}
-    run_sql("UPDATE django_jobs_quarantine SET released_at = now() WHERE job_type = 'app.renamed'")
+    run_sql(
+        "UPDATE django_jobs_quarantine SET released_at = now() WHERE job_type = 'app.present_name'"
+    )
     assert quarantining.spread() == []  # a release stands
 
 
@@ -238,9 +240,9 @@ def test_those_of_an_old_name_count_for_the_present_one() -> None:
     crash()
     run_sql(
         "UPDATE django_jobs_job SET job_type = CASE WHEN id = (SELECT min(id) FROM"
-        " django_jobs_job) THEN 'app.old_name' ELSE 'app.renamed' END"
+        " django_jobs_job) THEN 'app.old_name' ELSE 'app.present_name' END"
     )
-    assert quarantining.crashes(600)["app.renamed"].count == 2
+    assert quarantining.crashes(600)["app.present_name"].count == 2
 
 
 def test_crashes_of_long_ago_and_of_before_a_release_do_not_count() -> None:

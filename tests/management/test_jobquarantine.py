@@ -44,7 +44,7 @@ def test_a_release_lets_its_jobs_go() -> None:
 
 def test_all_names_of_a_type_are_told() -> None:
     assert run("add", "app.old_name").count("quarantined.") == 3
-    assert run("release", "app.renamed").count("released.") == 3
+    assert run("release", "app.present_name").count("released.") == 3
 
 
 def test_the_list_shows_what_is_in_force_and_how_much_it_holds() -> None:
