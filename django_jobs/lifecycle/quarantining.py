@@ -7,6 +7,7 @@ its ready jobs become blocked is a matter of tidiness: claims would pass over th
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -183,9 +184,9 @@ def release(job_type: str, *, actor: Actor = None, seconds: float = RELEASE_SECO
     return released
 
 
-def spread() -> list[str]:
-    """Quarantine what is quarantined under names that it has got since; returns these."""
-    names = in_force()
+def spread(names: Sequence[str]) -> list[str]:
+    """Quarantine what is quarantined under ``names`` under those that it has got since; returns
+    these."""
     new: list[str] = []
     for name in names:
         others = sorted(set(family(name)) - set(names))

@@ -27,11 +27,13 @@ class Quarantining:
     def run_once(self) -> int:
         """Quarantine what crashed too often; move a batch of what is to be held and of what is not
         any more. Returns how many rows it changed."""
-        changed = quarantine_what_crashes() + len(quarantining.spread())
+        changed = quarantine_what_crashes()
+        names = quarantining.in_force()
+        changed += len(quarantining.spread(names))
         changed += sum(
             quarantining.let_go(name, self.page) for name in quarantining.held_for_nothing()
         )
-        if quarantining.in_force():
+        if names:
             changed += sum(map(self._walk, quarantining.queues()))
         else:
             self.places.clear()

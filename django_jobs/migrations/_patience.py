@@ -66,8 +66,8 @@ def in_short_turns(
             f"\ndjango_jobs: {table} is in use{_holder(schema_editor, table)}; trying again"
         )
         sys.stderr.flush()
-        # Jitter: whatever holds it may come as regularly as we do.
-        time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+        # Whatever holds it may come as regularly as we do.
+        time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 — jitter
         pause = min(pause * 1.5, LONGEST_PAUSE)
 
 

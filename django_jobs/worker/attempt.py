@@ -19,6 +19,7 @@ from ..domain.outcomes import Failed, Outcome, Succeeded
 from ..exceptions import LeaseLost
 from ..job_types import JobType
 from ..lifecycle.claiming import HeldJob
+from ..lifecycle.fencing import lease_lost
 from ..lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ..signals import job_started
 from .answers import answer_text
@@ -28,6 +29,20 @@ from .limits import Interrupted, Limit
 from .reporter import Reporter
 
 RunAsync = Callable[[Any, float | None], Any]
+
+
+class _Forked:
+    """How often this process's line was forked. Counted in the child, and not asked of the system
+    by its process id: that is two calls of the kernel for every job."""
+
+    depth = 0
+
+    def count(self) -> None:
+        self.depth += 1
+
+
+_forked = _Forked()
+os.register_at_fork(after_in_child=_forked.count)
 
 
 def unheard() -> None:
@@ -119,7 +134,7 @@ def _call_in_transaction(
         outcome = _success(_result_of(job_type, payload, limit))
         (settled,) = settle([Ending(job, outcome, started=started)])
         if settled.decision is None:
-            raise LeaseLost(f"job {job.id} attempt {job.attempt} is no longer this worker's")
+            raise lease_lost(job)
     return settled
 
 
@@ -132,11 +147,11 @@ def _result_of(job_type: JobType[..., Any], payload: dict[str, Any], limit: Limi
 def _in_one_process(handler: Callable[..., Any], /, **payload: Any) -> Any:
     """A handler that forks may return twice. The copy ends here: it has this process's jobs in its
     memory and its connections in its hands."""
-    process = os.getpid()
+    before = _forked.depth
     try:
         return handler(**payload)
     finally:
-        if os.getpid() != process:
+        if _forked.depth != before:
             os._exit(0)
 
 

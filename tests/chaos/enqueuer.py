@@ -21,11 +21,11 @@ from .requests import Request
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.chaos.settings")
 django.setup()
 
-from django.db import DatabaseError, InterfaceError, connection, transaction  # noqa: E402
-from django.db.models.functions import Now  # noqa: E402
+from django.db import DatabaseError, InterfaceError, connection, transaction  # noqa: E402 — models come after setup
+from django.db.models.functions import Now  # noqa: E402 — models come after setup
 
-from django_jobs import enqueue, enqueue_many  # noqa: E402
-from django_jobs.models import Job, Schedule  # noqa: E402
+from django_jobs import enqueue, enqueue_many  # noqa: E402 — models come after setup
+from django_jobs.models import Job, Schedule  # noqa: E402 — models come after setup
 
 AWAY = (DatabaseError, InterfaceError)
 

@@ -91,13 +91,13 @@ def test_a_name_that_a_type_got_while_it_was_quarantined_is_quarantined_too() ->
         "INSERT INTO django_jobs_quarantine (job_type, since, reason, by) "
         "VALUES ('app.old_name', now(), 'leaks', 'olga')"
     )
-    assert quarantining.spread() == ["app.older_name", "app.present_name"]
-    assert quarantining.spread() == []
+    assert quarantining.spread(quarantining.in_force()) == ["app.older_name", "app.present_name"]
+    assert quarantining.spread(quarantining.in_force()) == []
     assert set(Quarantine.objects.values_list("reason", "by")) == {("leaks", "olga")}
     run_sql(
         "UPDATE django_jobs_quarantine SET released_at = now() WHERE job_type = 'app.present_name'"
     )
-    assert quarantining.spread() == []  # a release stands
+    assert quarantining.spread(quarantining.in_force()) == []  # a release stands
 
 
 def test_a_name_that_nobody_knows_here_can_be_quarantined_too() -> None:
