@@ -13,7 +13,7 @@ from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 from tests.worker.processes import JobWorker, until, until_marked, until_status
 
-from .network import Network, missing, no_netem
+from .network import BadLine, Network, missing, no_tunnel
 from .proxy import Proxy
 
 pytestmark = [
@@ -66,17 +66,21 @@ def test_a_worker_cut_off_in_silence_stops_its_handler_before_another_begins_and
     assert Run.objects.filter(job=job).count() == 2
 
 
-@pytest.mark.skipif(bool(no_netem()), reason=no_netem())
+@pytest.mark.skipif(bool(no_tunnel()), reason=no_tunnel())
 def test_on_a_line_that_loses_a_fifth_every_job_is_done_once(
-    network: Network, proxy: Proxy, start_worker: Start
+    transactional_db: None, start_worker: Start
 ) -> None:
-    with network.inside():
-        start_worker("--poll-seconds", "0.2", DATABASE_URL=proxy.url)
-    until_status(jobs.noop.enqueue(), "succeeded")
-    network.lose("20%", "150ms")
-    done = [database_jobs.write_once.enqueue() for _ in range(20)]
-    for one in done:
-        until_status(one, "succeeded", 120)
+    with BadLine() as line, Proxy(connection.settings_dict, line.near_address) as proxy:
+        with line.inside():
+            worker = start_worker("--poll-seconds", "0.2", DATABASE_URL=proxy.url)
+        until_status(jobs.noop.enqueue(), "succeeded")
+        line.lose(0.2, 0.15)
+        done = [database_jobs.write_once.enqueue() for _ in range(20)]
+        for one in done:
+            until_status(one, "succeeded", 120)
+        assert line.lost > 10
+        line.lose(0.0, 0.0)
+        worker.end()
     assert Effect.objects.count() == 20
     assert not Job.objects.exclude(status="succeeded").exists()
 
