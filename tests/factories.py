@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -29,8 +29,15 @@ from .app.jobs import noop
 T = TypeVar("T")
 
 
-def boot_worker(name: str = "test", *, lease: float = 30.0, threads: int = 1) -> int:
-    """Register a worker that knows all job types; return its id. A negative lease has run out."""
+def boot_worker(
+    name: str = "test",
+    *,
+    lease: float = 30.0,
+    threads: int = 1,
+    job_types: Mapping[str, int] | None = None,
+) -> int:
+    """Register a worker that knows all job types, or those; return its id. A negative lease has
+    run out."""
     return renewing.register(
         renewing.Boot(
             name=name,
@@ -38,7 +45,7 @@ def boot_worker(name: str = "test", *, lease: float = 30.0, threads: int = 1) ->
             pid=4711,
             queues=["default"],
             threads=threads,
-            job_types=list(registry.versions()),
+            job_types=registry.versions() if job_types is None else job_types,
             lease=lease,
         )
     )

@@ -146,9 +146,21 @@ def _hints(job: Job, alias: str) -> list[str]:
     elif queue.paused:
         hints.append(_("Queue %(name)s is paused.") % {"name": job.queue})
     alive = Worker.objects.using(alias).filter(status__in=ALIVE)
-    if not alive.filter(job_types__contains=[job.job_type]).exists():
+    knowing = alive.filter(job_types__contains=[job.job_type])
+    if not knowing.exists():
         hints.append(_("No live worker knows this job type."))
+    elif not any(_reads(worker, job) for worker in knowing.only("versions")):
+        hints.append(
+            _("No live worker reads version %(version)s of its payload.")
+            % {"version": job.payload_version}
+        )
     return hints
+
+
+def _reads(worker: Worker, job: Job) -> bool:
+    """Whether a worker that knows the job's type takes a payload of its version; one of older code
+    takes any."""
+    return worker.versions is None or job.payload_version <= worker.versions.get(job.job_type, 1)
 
 
 def _replays(headers: str | None) -> list[tuple[int, str]]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .database import execute, fetch
 
 REGISTER = """
 INSERT INTO django_jobs_worker (name, host, pid, queues, threads, code_version, job_types,
-    status, started_at, heartbeat_at, lease_expires_at, stop_reason)
+    versions, status, started_at, heartbeat_at, lease_expires_at, stop_reason)
 SELECT %(name)s, %(host)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(code_version)s,
-    %(job_types)s::jsonb, 'running', now, now, now + make_interval(secs => %(lease)s::float8), ''
+    %(job_types)s::jsonb, %(versions)s::jsonb, 'running', now, now,
+    now + make_interval(secs => %(lease)s::float8), ''
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 RETURNING id
 """
@@ -49,14 +50,15 @@ WHERE id = %(worker)s AND status IN ('running', 'draining')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """What one boot of a worker process says of itself. ``lease`` is in seconds."""
+    """What one boot of a worker process says of itself. ``job_types`` are those it has handlers
+    for, with the newest version of a payload that each reads; ``lease`` is in seconds."""
 
     name: str
     host: str
     pid: int
     queues: Sequence[str]
     threads: int
-    job_types: Sequence[str]
+    job_types: Mapping[str, int]
     code_version: str = ""
     lease: float
 
@@ -73,6 +75,7 @@ def register(boot: Boot) -> int:
             "threads": boot.threads,
             "code_version": boot.code_version[:100],
             "job_types": json.dumps(sorted(boot.job_types)),
+            "versions": json.dumps({name: v for name, v in boot.job_types.items() if v > 1}),
             "lease": boot.lease,
         },
     )

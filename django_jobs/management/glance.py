@@ -49,6 +49,11 @@ def glance(snapshot: Snapshot) -> str:
         f"{counted(one.ready, 'ready job')} of a type no live worker knows: {one.job_type}"
         for one in snapshot.unknown_job_types
     ]
+    unknown += [
+        f"{counted(one.ready, 'ready job')} of a newer version than any live worker reads: "
+        f"{one.job_type}, version {one.version}"
+        for one in snapshot.unread_versions
+    ]
     if unknown:
         parts.append("\n".join(unknown))
     if snapshot.quarantines:

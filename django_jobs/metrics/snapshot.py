@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..lifecycle.database import fetch
+from .unclaimable import UnknownJobType, UnreadVersion, take_unclaimable
 
 MOST_COUNTED = 100_000
 """Jobs counted per number; a number that says so many means "at least"."""
@@ -56,27 +57,6 @@ FROM django_jobs_worker AS worker
 WHERE worker.status IN ('running', 'draining')
 ORDER BY worker.name, worker.id
 """
-
-# Claims pass over what their worker does not know, so such jobs come to stand at the head.
-UNKNOWN = """
-SELECT seen.job_type, seen.ready FROM (
-    SELECT head.job_type, count(*) AS ready
-    FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
-        SELECT job.job_type FROM django_jobs_job AS job
-        WHERE job.status = 'ready' AND job.queue = queue.name
-        ORDER BY job.rank, job.id LIMIT %(most)s) AS head
-    GROUP BY head.job_type) AS seen
-WHERE EXISTS (
-    SELECT 1 FROM django_jobs_worker AS worker WHERE worker.status IN ('running', 'draining'))
-  AND NOT EXISTS (
-    SELECT 1 FROM django_jobs_worker AS worker
-    WHERE worker.status IN ('running', 'draining')
-      AND worker.job_types @> to_jsonb(seen.job_type))
-ORDER BY seen.ready DESC, seen.job_type
-LIMIT 100
-"""
-MOST_LOOKED_AT = 5_000
-"""Jobs per queue that are looked at for their type."""
 
 # The counts are of the first so many by id. The most overdue is the head of its index among any
 # number, and behind it come those without a next due time.
@@ -152,15 +132,6 @@ class WorkerSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownJobType:
-    """Ready jobs of a type that no living worker knows. ``ready`` counts them among the first
-    5,000 of each queue."""
-
-    job_type: str
-    ready: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineSnapshot:
     """A job type that is quarantined, since so many seconds. ``held`` counts its blocked jobs, and
     stops at 100,000; ``by`` is empty where a worker did it."""
@@ -194,11 +165,12 @@ class SchedulesSnapshot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """All queues, all living workers, all schedules, the first 1,000 quarantines.
-    ``unknown_job_types`` is empty while no worker lives."""
+    ``unknown_job_types`` and ``unread_versions`` are empty while no worker lives."""
 
     queues: tuple[QueueSnapshot, ...] = field(default=())
     workers: tuple[WorkerSnapshot, ...] = field(default=())
     unknown_job_types: tuple[UnknownJobType, ...] = field(default=())
+    unread_versions: tuple[UnreadVersion, ...] = field(default=())
     quarantines: tuple[QuarantineSnapshot, ...] = field(default=())
     schedules: SchedulesSnapshot = field(default=SchedulesSnapshot())
 
@@ -224,13 +196,12 @@ def take_snapshot() -> Snapshot:
         for name, paused, reason, limit, ready, oldest in fetch(QUEUES, {"most": MOST_COUNTED})
     ]
     queues += [QueueSnapshot(name=name, **counts[name]) for name in sorted(counts)]
-    unknown = fetch(UNKNOWN, {"most": MOST_LOOKED_AT})
+    unknown, unread = take_unclaimable()
     return Snapshot(
         queues=tuple(queues),
         workers=tuple(map(_worker, fetch(WORKERS, {}))),
-        unknown_job_types=tuple(
-            UnknownJobType(job_type=name, ready=ready) for name, ready in unknown
-        ),
+        unknown_job_types=unknown,
+        unread_versions=unread,
         quarantines=take_quarantines(),
         schedules=_schedules(),
     )

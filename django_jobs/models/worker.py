@@ -29,6 +29,12 @@ class Worker(models.Model):
     threads = models.PositiveIntegerField(_("threads"), default=1)
     code_version = models.CharField(_("code version"), max_length=100, blank=True, default="")
     job_types = models.JSONField(_("known job types"), default=list)
+    versions = models.JSONField(
+        _("payload versions"),
+        null=True,
+        blank=True,
+        help_text=_("The newest it reads, by job type, where that is not 1. Empty: it takes any."),
+    )
     status = models.CharField(
         _("status"), max_length=8, choices=WorkerStatus, default=WorkerStatus.RUNNING
     )

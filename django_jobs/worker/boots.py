@@ -21,7 +21,7 @@ def boot_of(options: Options, queues: list[str]) -> Boot:
         pid=os.getpid(),
         queues=queues,
         threads=options.threads,
-        job_types=list(registry.versions()),
+        job_types=registry.versions(),
         code_version=conf().code_version,
         lease=options.lease,
     )

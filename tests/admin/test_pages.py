@@ -250,6 +250,16 @@ def test_the_timeline_says_why_a_ready_job_does_not_run(page: Page) -> None:
     assert "No live worker" not in page.read(change_url(Job, job.pk))
 
 
+def test_the_timeline_says_that_a_payload_is_too_new_for_all_live_workers(page: Page) -> None:
+    job = add.enqueue(1)
+    Job.objects.update(payload_version=2)
+    boot_worker("old")
+    told = "No live worker reads version 2 of its payload."
+    assert told in page.read(change_url(Job, job.pk))
+    boot_worker("new", job_types={"app.add": 2})
+    assert told not in page.read(change_url(Job, job.pk))
+
+
 def test_a_worker_whose_row_was_removed_is_named_by_its_number(page: Page) -> None:
     held = enqueue_and_claim()
     settle_one(held, failure())

@@ -33,7 +33,7 @@ def connect() -> psycopg.Connection:
 def boot() -> Boot:
     """A worker that only the database knows."""
     return Boot(
-        name="raw", host="raw", pid=1, queues=["default"], threads=1, job_types=[NOOP], lease=600
+        name="raw", host="raw", pid=1, queues=["default"], threads=1, job_types={NOOP: 1}, lease=600
     )
 
 

@@ -23,7 +23,7 @@ from django_jobs.lifecycle import (
 )
 from django_jobs.lifecycle.claiming import START
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
-from django_jobs.metrics import snapshot
+from django_jobs.metrics import snapshot, unclaimable
 from tests.factories import boot_worker, explain, run_sql
 
 MANY = 200_000
@@ -284,7 +284,9 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
         plan = explain(sql, {"most": 1000})
         assert not whole_tables(plan), sql
         assert most_rows(plan) <= 1000, sql
-    plan = explain(snapshot.UNKNOWN, {"most": 500})  # of each of the two queues with ready jobs
+    plan = explain(
+        unclaimable.UNCLAIMABLE, {"most": 500}
+    )  # of each of the two queues with ready jobs
     assert not whole_tables(plan)
     assert most_rows(plan) <= 1000
 

@@ -29,6 +29,8 @@ def test_a_boot_is_registered_with_a_lease_from_now() -> None:
         "running",
     )
     assert "app.noop" in worker.job_types
+    assert worker.versions is not None
+    assert "app.noop" not in worker.versions  # it is 1
     assert worker.started_at == worker.heartbeat_at
     assert worker.is_alive
     assert 10 < lease_of(worker.pk) <= 30  # less by what the machine stood still
@@ -47,7 +49,7 @@ def test_names_of_any_length_are_registered() -> None:
         pid=1,
         queues=[],
         threads=1,
-        job_types=[],
+        job_types={},
         code_version="v" * 500,
         lease=1,
     )

@@ -110,6 +110,18 @@ def test_jobs_that_no_living_worker_knows_are_shown() -> None:
     ]
 
 
+@pytest.mark.django_db
+def test_jobs_that_are_too_new_for_all_living_workers_are_shown() -> None:
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET payload_version = 2")
+    boot_worker("web-1")
+    told = "1 ready job of a newer version than any live worker reads: app.noop, version 2"
+    assert status().rstrip().endswith(told)
+    assert json.loads(status("--json"))["unread_versions"] == [
+        {"job_type": "app.noop", "version": 2, "ready": 1}
+    ]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_watching_shows_it_again_until_the_reader_has_had_enough() -> None:
     out = Impatient()

@@ -71,19 +71,6 @@ def test_living_workers_are_listed_with_their_heartbeat_and_what_they_hold() -> 
 
 
 @pytest.mark.django_db
-def test_ready_jobs_of_a_type_that_no_living_worker_knows_are_counted() -> None:
-    enqueue_many("app.noop", [{}] * 3)
-    run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
-    enqueue_many("app.noop", [{}] * 2)
-    assert take_snapshot().unknown_job_types == ()  # nobody knows anything while nobody lives
-    renewing.end(boot_worker("ended"))
-    assert take_snapshot().unknown_job_types == ()
-    boot_worker("lives")
-    (unknown,) = take_snapshot().unknown_job_types
-    assert (unknown.job_type, unknown.ready) == ("shop.from_view", 3)
-
-
-@pytest.mark.django_db
 def test_a_snapshot_is_six_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:

@@ -1,0 +1,60 @@
+"""Ready jobs that wait because no living worker can run them."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobs import enqueue_many
+from django_jobs.lifecycle import renewing
+from django_jobs.metrics.snapshot import take_snapshot
+from tests.factories import boot_worker, run_sql
+
+
+@pytest.mark.django_db
+def test_ready_jobs_of_a_type_that_no_living_worker_knows_are_counted() -> None:
+    enqueue_many("app.noop", [{}] * 3)
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
+    enqueue_many("app.noop", [{}] * 2)
+    assert take_snapshot().unknown_job_types == ()  # nobody knows anything while nobody lives
+    renewing.end(boot_worker("ended"))
+    assert take_snapshot().unknown_job_types == ()
+    boot_worker("lives")
+    (unknown,) = take_snapshot().unknown_job_types
+    assert (unknown.job_type, unknown.ready) == ("shop.from_view", 3)
+
+
+@pytest.mark.django_db
+def test_ready_jobs_of_a_version_that_no_living_worker_reads_are_counted() -> None:
+    enqueue_many("app.noop", [{}] * 3)
+    run_sql("UPDATE django_jobs_job SET payload_version = 3")
+    enqueue_many("app.noop", [{}] * 2)
+    run_sql("UPDATE django_jobs_job SET payload_version = 2 WHERE payload_version = 1")
+    boot_worker("old", job_types={"app.noop": 1})
+    assert [(one.version, one.ready) for one in take_snapshot().unread_versions] == [(3, 3), (2, 2)]
+    boot_worker("newer", job_types={"app.noop": 2})
+    (unread,) = take_snapshot().unread_versions
+    assert (unread.job_type, unread.version, unread.ready) == ("app.noop", 3, 3)
+    assert take_snapshot().unknown_job_types == ()
+    newest = boot_worker("newest", job_types={"app.noop": 3})
+    assert take_snapshot().unread_versions == ()
+    renewing.end(newest)
+    assert len(take_snapshot().unread_versions) == 1
+
+
+@pytest.mark.django_db
+def test_a_worker_of_a_release_without_versions_is_taken_to_read_them_all() -> None:
+    enqueue_many("app.noop", [{}])
+    run_sql("UPDATE django_jobs_job SET payload_version = 2")
+    boot_worker(job_types={"app.noop": 1})
+    run_sql("UPDATE django_jobs_worker SET versions = NULL")
+    assert take_snapshot().unread_versions == ()
+
+
+@pytest.mark.django_db
+def test_an_unknown_type_is_told_once_whatever_its_versions() -> None:
+    enqueue_many("app.noop", [{}] * 2)
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone', payload_version = id % 2 + 1")
+    boot_worker()
+    (unknown,) = take_snapshot().unknown_job_types
+    assert (unknown.job_type, unknown.ready) == ("shop.gone", 2)
+    assert take_snapshot().unread_versions == ()
