@@ -12,7 +12,7 @@ import pytest
 
 from tests.chaos import plan, requests, worker_logs
 from tests.chaos.history import Fault, History
-from tests.chaos.recovery import CRASH, Recoveries
+from tests.chaos.recovery import CRASH, Recoveries, its_turn
 from tests.chaos.timing import LEASE, STALL
 
 
@@ -83,6 +83,12 @@ def test_a_late_recovery_and_a_late_median_do_not_balance():
         slow.add(CRASH, 1.5, "each in its bound")
     ((_, text),) = slow.problems()
     assert "median" in text
+
+
+def test_a_lost_job_waits_for_those_that_stood_before_it_in_the_queue():
+    claims = [(1.0, (0.0, 1)), (5.0, (0.1, 2)), (6.0, (0.3, 4)), (9.0, (0.2, 3))]
+    assert its_turn(claims, (0.2, 3), found=4.0, taken=9.0) == 5.0
+    assert its_turn(claims, (0.0, 0), found=4.0, taken=9.0) == 4.0
 
 
 def test_only_what_faults_explain_may_stand_in_a_log(tmp_path: Path):

@@ -40,7 +40,8 @@ SELECT run.job_id, run.attempt, run.outcome, job.job_type, worker.name, worker.i
     run.error_message LIKE 'worker % stopped renewing its lease',
     extract(epoch FROM worker.heartbeat_at)::float8,
     extract(epoch FROM run.finished_at)::float8,
-    extract(epoch FROM later.claimed_at)::float8, taker.name
+    extract(epoch FROM later.claimed_at)::float8,
+    extract(epoch FROM later.available_at)::float8, taker.name
 FROM django_jobs_run AS run
 JOIN django_jobs_job AS job ON job.id = run.job_id AND job.queue = 'default'
 JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
@@ -50,7 +51,12 @@ WHERE run.outcome IN ('lost', 'released')
 ORDER BY run.finished_at
 """
 
-CLAIMS = "SELECT extract(epoch FROM claimed_at)::float8 FROM django_jobs_run ORDER BY claimed_at"
+CLAIMS = """
+SELECT extract(epoch FROM run.claimed_at)::float8, extract(epoch FROM run.available_at)::float8,
+    job.id, job.queue
+FROM django_jobs_run AS run JOIN django_jobs_job AS job ON job.id = run.job_id
+ORDER BY run.claimed_at
+"""
 
 HOLDERS = """
 SELECT id, (payload->>'seconds')::float8 FROM django_jobs_job WHERE job_type = 'chaos.hold_the_gil'
@@ -108,7 +114,7 @@ class Recoveries:
 def measure(cluster: Cluster, history: History, lines: Sequence[Line]) -> Recoveries:
     """Everything that was lost and found again."""
     recoveries = Recoveries()
-    silences: dict[int, list[tuple[float, float, float]]] = {}
+    silences: dict[int, list[tuple[float, float, float, tuple[float, int]]]] = {}
     executed = {(line.job, line.attempt): line for line in lines}
     holders = dict(cluster.fetch(HOLDERS))
     history.holding = [
@@ -117,34 +123,50 @@ def measure(cluster: Cluster, history: History, lines: Sequence[Line]) -> Recove
         if line.job in holders
     ]
     for row in cluster.fetch(ATTEMPTS):
-        job, attempt, outcome, kind, tree, worker, silent, beat, ended, claimed, taker = row
+        job, attempt, outcome, kind, tree, worker, silent, beat, ended, claimed, due, taker = row
         line, next_line = executed.get((job, attempt)), executed.get((job, attempt + 1))
         what = f"job {job} attempt {attempt} on {tree}"
         if outcome == "released":
             none = 0.0 if history.disturbed({taker}, ended - GRACE, claimed) else None
             recoveries.add(RELEASED, claimed - ended, what, able=none)
         elif silent:
-            silences.setdefault(worker, []).append((beat, ended, claimed))
+            silences.setdefault(worker, []).append((beat, ended, claimed, (due, job)))
         elif line is not None and (killed := _crash(kind, line, ended, history)) is not None:
             at, fault = killed
             begun = claimed if next_line is None else next_line.at
             wrong = history.disturbed({tree, taker}, at - 0.5, begun, but=fault)
             recoveries.add(CRASH, begun - at, what, able=0.0 if wrong else None)
     able = Able(cluster, history)
+    claims = cluster.fetch(CLAIMS)
+    line_up = [(at, (due, job)) for at, due, job, queue in claims if queue == "default"]
     for worker, silence in silences.items():
-        beat, found = silence[0][0], max(ended for _, ended, _ in silence)
+        beat, found = silence[0][0], max(ended for _, ended, _, _ in silence)
         # The first only: the others may have to wait for a thread, as all jobs do.
-        taken = min(claimed for _, _, claimed in silence)
-        for kind, at in {FOUND: found, MACHINE: taken}.items():
-            recoveries.add(kind, at - beat, f"worker {worker}", able=able.seconds(beat, at))
-    claims = [at for (at,) in cluster.fetch(CLAIMS)]
+        taken, place = min((claimed, place) for _, _, claimed, place in silence)
+        turn = its_turn(line_up, place, found, taken)
+        in_time = able.seconds(beat, found)
+        recoveries.add(FOUND, found - beat, f"worker {worker}", able=in_time)
+        in_time += able.seconds(turn, taken)
+        recoveries.add(MACHINE, taken - beat, f"worker {worker}", able=in_time)
     for outage in history.outages:
-        first = next((at for at in claims if at > outage.gone), float("inf"))
+        first = next((at for at, *_ in claims if at > outage.gone), float("inf"))
         recoveries.add(OUTAGE, max(first - outage.until, 0.0), f"at {outage.at:.1f}")
     for fault in history.faults:
         if fault.kind == plan.DRAIN:
             _drained(fault, history, recoveries)
     return recoveries
+
+
+def its_turn(
+    claims: Sequence[tuple[float, tuple[float, int]]],
+    place: tuple[float, int],
+    found: float,
+    taken: float,
+) -> float:
+    """When it was the turn of the job that stands at ``place`` in its queue, of the ``claims`` of
+    that queue in time. Behind a backlog it waits for what was due before it, as all jobs do."""
+    ahead = (at for at, other in claims if found < at < taken and other < place)
+    return max(ahead, default=found)
 
 
 def _crash(
