@@ -18,7 +18,7 @@ from django_jobs import registry
 from django_jobs.api import JobType, job
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Outcome
-from django_jobs.lifecycle import renewing, waking
+from django_jobs.lifecycle import operating, renewing, waking
 from django_jobs.lifecycle.claiming import HeldJob, claim
 from django_jobs.lifecycle.settling import Ending, Settled, settle
 from django_jobs.maintenance.scheduling import Scheduling
@@ -34,6 +34,7 @@ def boot_worker(
     *,
     lease: float = 30.0,
     threads: int = 1,
+    queues: Sequence[str] = ("default",),
     job_types: Mapping[str, int] | None = None,
 ) -> int:
     """Register a worker that knows all job types, or those; return its id. A negative lease has
@@ -43,7 +44,7 @@ def boot_worker(
             name=name,
             host="testhost",
             pid=4711,
-            queues=["default"],
+            queues=queues,
             threads=threads,
             job_types=registry.versions() if job_types is None else job_types,
             lease=lease,
@@ -72,6 +73,13 @@ def settle_one(held: HeldJob, outcome: Outcome, **options: Any) -> Settled:
     """End one attempt."""
     (settled,) = settle([Ending(held, outcome, **options)])
     return settled
+
+
+def run_again(job: int, worker: int, outcome: Outcome) -> None:
+    """Let a scheduled job take its next attempt."""
+    operating.run_now([job])
+    (held,) = claim_ready(worker)
+    settle_one(held, outcome)
 
 
 def failure(message: str = "boom", *, final: bool = False, kind: str = "ValueError") -> Failed:

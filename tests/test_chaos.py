@@ -12,7 +12,7 @@ import pytest
 
 from tests.chaos import plan, requests, worker_logs
 from tests.chaos.history import Fault, History
-from tests.chaos.recovery import CRASH, Recoveries, its_turn
+from tests.chaos.recovery import CRASH, Recoveries, Turns
 from tests.chaos.timing import LEASE, STALL
 
 
@@ -86,9 +86,17 @@ def test_a_late_recovery_and_a_late_median_do_not_balance():
 
 
 def test_a_lost_job_waits_for_those_that_stood_before_it_in_the_queue():
-    claims = [(1.0, (0.0, 1)), (5.0, (0.1, 2)), (6.0, (0.3, 4)), (9.0, (0.2, 3))]
-    assert its_turn(claims, (0.2, 3), found=4.0, taken=9.0) == 5.0
-    assert its_turn(claims, (0.0, 0), found=4.0, taken=9.0) == 4.0
+    older, younger = (0.1, 2), (0.3, 4)
+    place = (0.2, 3)
+
+    def turn(*claims: tuple[float, tuple[float, int]], claimed: float = 30.0) -> float:
+        return Turns([(1.0, (0.0, 1)), *claims, (claimed, place)]).turn(place, 4.0, claimed)
+
+    assert turn() == 4.0
+    assert turn((5.0, older), (9.0, older)) == 9.0
+    assert turn((5.0, older), (9.0, younger)) == 5.0
+    assert turn((4.1, younger), (9.0, older)) == 9.0, "by a claim that was under way"
+    assert turn((9.0, younger), (29.9, older)) == 4.0, "it was overtaken, so all of it counts"
 
 
 def test_only_what_faults_explain_may_stand_in_a_log(tmp_path: Path):

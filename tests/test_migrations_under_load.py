@@ -22,7 +22,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from django_jobs.models import Job, Schedule
+from django_jobs.models import Job, Schedule, Worker
 from tests.clusters import Cluster
 from tests.release_0004 import FILL_JOBS, FILL_RUNS, Traffic
 from tests.worker.processes import until
@@ -30,10 +30,10 @@ from tests.worker.processes import until
 ROWS = int(os.environ.get("MIGRATION_ROWS", "1000000"))
 BEFORE = "0004_live_schedule_index"
 
-TABLES = ("job", "run", "schedule", "queue")
+TABLES = ("job", "run", "schedule", "queue", "worker")
 COLUMNS = """
 SELECT count(*) FROM information_schema.columns
-WHERE table_name IN ('django_jobs_job', 'django_jobs_schedule')
+WHERE table_name IN ('django_jobs_job', 'django_jobs_schedule', 'django_jobs_worker')
 """
 BUILDS_AN_INDEX = """
 SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INDEX CONCURRENTLY%'
@@ -151,9 +151,10 @@ def behind_others(cluster: Cluster, step: Migrating) -> None:
     said = step.said()
     assert step.end() == 0, said
     assert beside > 0
-    assert re.search(
-        rf"django_jobs_(job|schedule) is in use \(process ({'|'.join(map(str, pids))}), for", said
-    )
+    for table in ("job", "schedule", "worker"):
+        assert re.search(
+            rf"django_jobs_{table} is in use \(process ({'|'.join(map(str, pids))}), for", said
+        )
 
 
 def fill(cluster: Cluster) -> None:
@@ -279,7 +280,9 @@ def test_patience_ends_with_the_name_of_the_process_that_is_in_the_way(old_schem
 def test_code_of_the_release_before_writes_rows_into_the_newest_schema() -> None:
     before = MigrationExecutor(connection).loader.project_state([("django_jobs", BEFORE)]).apps
     now = timezone.now()
-    old_job, old_schedule = (before.get_model("django_jobs", name) for name in ("Job", "Schedule"))
+    old_job, old_schedule, old_worker = (
+        before.get_model("django_jobs", name) for name in ("Job", "Schedule", "Worker")
+    )
     job = old_job.objects.create(
         queue="default",
         job_type="app.noop",
@@ -289,5 +292,9 @@ def test_code_of_the_release_before_writes_rows_into_the_newest_schema() -> None
         created_at=now,
     )
     schedule = old_schedule.objects.create(name="old", job_type="app.noop", every=60)
+    worker = old_worker.objects.create(
+        name="old", host="h", pid=1, started_at=now, heartbeat_at=now, lease_expires_at=now
+    )
+    assert Worker.objects.get(pk=worker.pk).versions is None
     assert Job.objects.get(pk=job.pk).at_most_once is False
     assert Schedule.objects.get(pk=schedule.pk).payload_version == 1

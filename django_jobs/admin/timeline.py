@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.admin.sites import AdminSite
+from django.db.models import QuerySet
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html_join
 from django.utils.translation import gettext as _
@@ -145,21 +146,29 @@ def _hints(job: Job, alias: str) -> list[str]:
         hints.append(_("There is no queue %(name)s any more.") % {"name": job.queue})
     elif queue.paused:
         hints.append(_("Queue %(name)s is paused.") % {"name": job.queue})
-    alive = Worker.objects.using(alias).filter(status__in=ALIVE)
-    knowing = alive.filter(job_types__contains=[job.job_type])
+    nobody = _nobody(job, Worker.objects.using(alias).filter(status__in=ALIVE))
+    return [*hints, nobody] if nobody else hints
+
+
+def _nobody(job: Job, alive: QuerySet[Worker]) -> str:
+    """Why no live worker takes a ready job; empty if one does."""
+    if not alive.exists():
+        return _("No worker is alive.")
+    serving = alive.filter(queues__contains=[job.queue])
+    if not serving.exists():
+        return _("No live worker serves this queue.")
+    knowing = serving.filter(job_types__contains=[job.job_type])
     if not knowing.exists():
-        hints.append(_("No live worker knows this job type."))
-    elif not any(_reads(worker, job) for worker in knowing.only("versions")):
-        hints.append(
-            _("No live worker reads version %(version)s of its payload.")
-            % {"version": job.payload_version}
-        )
-    return hints
+        return _("No live worker of this queue knows this job type.")
+    if any(_reads(worker, job) for worker in knowing.only("versions")):
+        return ""
+    told = _("No live worker of this queue reads version %(version)s of its payload.")
+    return told % {"version": job.payload_version}
 
 
 def _reads(worker: Worker, job: Job) -> bool:
-    """Whether a worker that knows the job's type takes a payload of its version; one of older code
-    takes any."""
+    """Whether a worker that knows the job's type takes a payload of its version; one of 0.1.0 takes
+    any."""
     return worker.versions is None or job.payload_version <= worker.versions.get(job.job_type, 1)
 
 

@@ -92,7 +92,10 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("known job types"))
     def known(self, worker: Any) -> str:
-        return _listed(worker.job_types)
+        versions = worker.versions or {}
+        return _listed(
+            f"{name} ({versions[name]})" if name in versions else name for name in worker.job_types
+        )
 
     @admin.display(description=_("jobs / threads"))
     def busy(self, worker: Any) -> str:

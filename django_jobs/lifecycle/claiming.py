@@ -31,7 +31,7 @@ WITH picked AS MATERIALIZED (
     WHERE queue = %(queue)s AND status = 'ready'
       AND (rank, id) > (%(rank)s::float8, %(id)s::bigint)
       AND job_type = ANY(%(job_types)s::text[])
-      AND (payload_version = 1
+      AND (payload_version <= 1
            OR payload_version <= (%(versions)s::jsonb -> job_type::text)::integer)
       AND job_type NOT IN (SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL)
       AND EXISTS (SELECT 1 FROM django_jobs_queue WHERE name = %(queue)s

@@ -45,17 +45,23 @@ def glance(snapshot: Snapshot) -> str:
     ]
     if line := _schedules(snapshot.schedules):
         parts.append(line)
-    unknown = [
+    served = {name for worker in snapshot.workers for name in worker.queues}
+    unserved = [queue for queue in snapshot.queues if queue.ready and queue.name not in served]
+    waiting = [
+        f"{_count(queue.ready)} ready in a queue no live worker serves: {queue.name}"
+        for queue in (unserved if snapshot.workers else ())
+    ]
+    waiting += [
         f"{counted(one.ready, 'ready job')} of a type no live worker knows: {one.job_type}"
         for one in snapshot.unknown_job_types
     ]
-    unknown += [
+    waiting += [
         f"{counted(one.ready, 'ready job')} of a newer version than any live worker reads: "
         f"{one.job_type}, version {one.version}"
         for one in snapshot.unread_versions
     ]
-    if unknown:
-        parts.append("\n".join(unknown))
+    if waiting:
+        parts.append("\n".join(waiting))
     if snapshot.quarantines:
         parts.append("\n".join(map(_quarantine, snapshot.quarantines)))
     return "\n\n".join(parts)

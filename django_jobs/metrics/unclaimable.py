@@ -6,30 +6,35 @@ from dataclasses import dataclass
 
 from ..lifecycle.database import fetch
 
-# Claims pass over what their worker cannot run, so such jobs come to stand at the head.
+# Claims pass over what their worker cannot run, so such jobs come to stand at the head. What is in
+# a queue that no living worker serves waits for another reason.
 UNCLAIMABLE = """
-SELECT job_type, CASE WHEN known THEN version END, sum(ready)::bigint AS ready
+SELECT job_type, CASE WHEN known THEN version END AS version, sum(ready)::bigint AS ready
 FROM (
-    SELECT head.job_type, head.payload_version AS version, count(*) AS ready,
+    SELECT queue.name AS queue, head.job_type, head.payload_version AS version, count(*) AS ready,
         EXISTS (SELECT 1 FROM django_jobs_worker AS worker
                 WHERE worker.status IN ('running', 'draining')
+                  AND worker.queues @> to_jsonb(queue.name)
                   AND worker.job_types @> to_jsonb(head.job_type)) AS known
     FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
         SELECT job.job_type, job.payload_version FROM django_jobs_job AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
         ORDER BY job.rank, job.id LIMIT %(most)s) AS head
-    GROUP BY head.job_type, head.payload_version) AS seen
+    GROUP BY queue.name, head.job_type, head.payload_version) AS seen
 WHERE EXISTS (
-    SELECT 1 FROM django_jobs_worker AS worker WHERE worker.status IN ('running', 'draining'))
+    SELECT 1 FROM django_jobs_worker AS worker
+    WHERE worker.status IN ('running', 'draining')
+      AND worker.queues @> to_jsonb(seen.queue))
   AND NOT EXISTS (
     SELECT 1 FROM django_jobs_worker AS worker
     WHERE worker.status IN ('running', 'draining')
+      AND worker.queues @> to_jsonb(seen.queue)
       AND worker.job_types @> to_jsonb(seen.job_type)
-      AND (seen.version = 1 OR worker.versions IS NULL
+      AND (seen.version <= 1 OR worker.versions IS NULL
            OR seen.version <= (worker.versions -> seen.job_type::text)::integer))
 GROUP BY 1, 2
-ORDER BY 3 DESC, 1, 2
-LIMIT 100
+ORDER BY 2 IS NULL, 3 DESC, 1, 2
+LIMIT 200
 """
 MOST_LOOKED_AT = 5_000
 """Jobs per queue that are looked at for their type and version."""
@@ -37,8 +42,8 @@ MOST_LOOKED_AT = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownJobType:
-    """Ready jobs of a type that no living worker knows. ``ready`` counts them among the first
-    5,000 of each queue."""
+    """Ready jobs of a type that no living worker of their queue knows. ``ready`` counts them among
+    the first 5,000 of each queue."""
 
     job_type: str
     ready: int
@@ -46,8 +51,8 @@ class UnknownJobType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadVersion:
-    """Ready jobs of a known type, whose payload is of a newer version than any living worker
-    reads. ``ready`` counts them among the first 5,000 of each queue."""
+    """Ready jobs of a known type, whose payload is of a newer version than any living worker of
+    their queue reads. ``ready`` counts them among the first 5,000 of each queue."""
 
     job_type: str
     version: int
@@ -55,8 +60,8 @@ class UnreadVersion:
 
 
 def take_unclaimable() -> tuple[tuple[UnknownJobType, ...], tuple[UnreadVersion, ...]]:
-    """The types and the versions that no living worker can run, most jobs first, 100 at most; none
-    while no worker lives."""
+    """The types and the versions that no living worker can run, most jobs first, and at most 200 of
+    both, versions first; none while no worker lives."""
     rows = fetch(UNCLAIMABLE, {"most": MOST_LOOKED_AT})
     return (
         tuple(

@@ -16,11 +16,9 @@ class Migration(migrations.Migration):
             name="versions",
             field=models.JSONField(
                 blank=True,
-                help_text=(
-                    "The newest it reads, by job type, where that is not 1. Empty: it takes any."
-                ),
+                help_text="By job type, where it is not 1. Null: it is of 0.1.0, and takes any.",
                 null=True,
-                verbose_name="payload versions",
+                verbose_name="newest payload versions",
             ),
         ),
     ]

@@ -30,10 +30,10 @@ class Worker(models.Model):
     code_version = models.CharField(_("code version"), max_length=100, blank=True, default="")
     job_types = models.JSONField(_("known job types"), default=list)
     versions = models.JSONField(
-        _("payload versions"),
+        _("newest payload versions"),
         null=True,
         blank=True,
-        help_text=_("The newest it reads, by job type, where that is not 1. Empty: it takes any."),
+        help_text=_("By job type, where it is not 1. Null: it is of 0.1.0, and takes any."),
     )
     status = models.CharField(
         _("status"), max_length=8, choices=WorkerStatus, default=WorkerStatus.RUNNING

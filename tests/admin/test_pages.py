@@ -10,17 +10,16 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.admin.paginator import CappedPaginator
-from django_jobs.domain.errors import ErrorReport
-from django_jobs.domain.outcomes import Failed, Lost, Succeeded
+from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import operating, promoting
 from django_jobs.models import DeadLetter, Job, JobStatus, Queue, Run, Worker
 from tests.app.jobs import add, noop
 from tests.factories import (
     boot_worker,
-    claim_ready,
     enqueue_and_claim,
     failure,
     make_dead,
+    run_again,
     run_sql,
     settle_one,
 )
@@ -42,13 +41,6 @@ def one_of_each_state() -> None:
     noop.using(delay=500).enqueue()
     noop.enqueue()
     operating.pause(["bulk"], reason="mail server is down")
-
-
-def run_again(job: int, worker: int, outcome: Any) -> None:
-    """Let a scheduled job take its next attempt."""
-    operating.run_now([job])
-    (held,) = claim_ready(worker)
-    settle_one(held, outcome)
 
 
 @pytest.mark.parametrize("model", ALL)
@@ -211,74 +203,6 @@ def test_the_search_finds_numbers_types_and_keys(page: Page) -> None:
     assert found("key:order-8") == [other.pk]
     assert found(f"key:order-8 {first.pk}") == []
     assert found("9" * 40) == found("type:") == found("noop") == found("key:nobody's") == []
-
-
-def test_the_timeline_tells_the_whole_story(page: Page) -> None:
-    worker = boot_worker("carol")
-    held = enqueue_and_claim(add, 1, worker=worker)
-    error = ErrorReport(type="ValueError", message="first\nsecond", traceback="Traceback: here")
-    settle_one(held, Failed(error=error))
-    text = page.read(change_url(Job, held.id))
-    assert "carol" in text
-    assert "ValueError" in text
-    assert "Traceback: here" in text
-    assert "Next attempt in" in re.sub(r"<[^>]+>", "", text)
-    run_again(held.id, worker, Lost(reason="SIGKILL"))
-    run_again(held.id, worker, failure("the end", final=True))
-    operating.replay([held.id], check=lambda job: None, reason="mended by <ada>")
-    text = re.sub(r"<[^>]+>", "", page.text(change_url(Job, held.id))).partition("Timeline")[2]
-    outcomes = [text.index(word) for word in ("failed", "lost", "the end", "mended by &lt;ada")]
-    assert outcomes == sorted(outcomes)
-    assert "Waits for a worker" in text
-
-
-def test_the_timeline_says_who_runs_the_job_now(page: Page) -> None:
-    held = enqueue_and_claim(worker=boot_worker("carol"))
-    operating.cancel([held.id])
-    text = " ".join(re.sub(r"<[^>]+>", "", page.read(change_url(Job, held.id))).split())
-    assert f"Attempt 1 on carol #{held.worker} claimed" in text
-    assert "It was asked to cancel." in text
-
-
-def test_the_timeline_says_why_a_ready_job_does_not_run(page: Page) -> None:
-    job = add.using(queue="bulk").enqueue(1)
-    operating.pause(["bulk"])
-    text = page.read(change_url(Job, job.pk))
-    assert "Queue bulk is paused." in text
-    assert "No live worker knows this job type." in text
-    boot_worker()
-    assert "No live worker" not in page.read(change_url(Job, job.pk))
-
-
-def test_the_timeline_says_that_a_payload_is_too_new_for_all_live_workers(page: Page) -> None:
-    job = add.enqueue(1)
-    Job.objects.update(payload_version=2)
-    boot_worker("old")
-    told = "No live worker reads version 2 of its payload."
-    assert told in page.read(change_url(Job, job.pk))
-    boot_worker("new", job_types={"app.add": 2})
-    assert told not in page.read(change_url(Job, job.pk))
-
-
-def test_a_worker_whose_row_was_removed_is_named_by_its_number(page: Page) -> None:
-    held = enqueue_and_claim()
-    settle_one(held, failure())
-    Worker.objects.all().delete()
-    assert f"worker {held.worker} (removed)" in page.read(change_url(Job, held.id))
-    page.text(change_url(Run, Run.objects.get().pk))
-
-
-def test_only_the_latest_runs_are_shown_and_the_page_says_so(
-    page: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("django_jobs.admin.timeline.MOST_RUNS", 2)
-    job, worker = add.enqueue(1), boot_worker()
-    for number in range(3):
-        run_again(job.pk, worker, failure(f"failure number {number}"))
-    text = page.read(change_url(Job, job.pk)).partition("Timeline")[2]
-    assert "Only the latest" in text
-    assert "failure number 0" not in text
-    assert text.index("failure number 1") < text.index("failure number 2")
 
 
 def test_a_run_whose_job_was_removed_is_still_listed(page: Page) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -12,7 +13,7 @@ from . import plan
 from .accounts import Problem
 from .effects import Line
 from .history import Fault, History
-from .timing import DRAIN, GRACE, HOLD, LEASE, POLL, STALL, SWEEP
+from .timing import DRAIN, GRACE, HOLD, LEASE, POLL, REWIND, STALL, SWEEP
 
 CRASH, FOUND, MACHINE, OUTAGE, RELEASED, DRAINED = (
     "a handler's process died: its job starts again",
@@ -32,6 +33,9 @@ PROMISED = {
     DRAINED: DRAIN + 3.0,
 }
 """Seconds, from docs/delivery.md and docs/operations.md with the settings of this test."""
+
+Place = tuple[float, int]
+"""Where a job stands in its queue: when it was due, and its number."""
 
 # Jobs of the queue with a limit may have to wait for its other jobs, also for those of a worker
 # that is only found dead when its lease is over: that is no recovery.
@@ -114,7 +118,9 @@ class Recoveries:
 def measure(cluster: Cluster, history: History, lines: Sequence[Line]) -> Recoveries:
     """Everything that was lost and found again."""
     recoveries = Recoveries()
-    silences: dict[int, list[tuple[float, float, float, tuple[float, int]]]] = {}
+    silences: dict[int, list[tuple[float, float, float, Place]]] = {}
+    claims = cluster.fetch(CLAIMS)
+    turns = Turns([(at, (due, job)) for at, due, job, queue in claims if queue == "default"])
     executed = {(line.job, line.attempt): line for line in lines}
     holders = dict(cluster.fetch(HOLDERS))
     history.holding = [
@@ -126,28 +132,29 @@ def measure(cluster: Cluster, history: History, lines: Sequence[Line]) -> Recove
         job, attempt, outcome, kind, tree, worker, silent, beat, ended, claimed, due, taker = row
         line, next_line = executed.get((job, attempt)), executed.get((job, attempt + 1))
         what = f"job {job} attempt {attempt} on {tree}"
+        # A job that was lost or released is due as before; if a defect delays it, that counts.
+        place = min(due, ended), job
+        waited = turns.turn(place, ended, claimed) - ended
         if outcome == "released":
             none = 0.0 if history.disturbed({taker}, ended - GRACE, claimed) else None
-            recoveries.add(RELEASED, claimed - ended, what, able=none)
+            recoveries.add(RELEASED, claimed - ended - waited, what, able=none)
         elif silent:
-            silences.setdefault(worker, []).append((beat, ended, claimed, (due, job)))
+            silences.setdefault(worker, []).append((beat, ended, claimed, place))
         elif line is not None and (killed := _crash(kind, line, ended, history)) is not None:
             at, fault = killed
             begun = claimed if next_line is None else next_line.at
             wrong = history.disturbed({tree, taker}, at - 0.5, begun, but=fault)
-            recoveries.add(CRASH, begun - at, what, able=0.0 if wrong else None)
+            recoveries.add(CRASH, begun - at - waited, what, able=0.0 if wrong else None)
     able = Able(cluster, history)
-    claims = cluster.fetch(CLAIMS)
-    line_up = [(at, (due, job)) for at, due, job, queue in claims if queue == "default"]
     for worker, silence in silences.items():
         beat, found = silence[0][0], max(ended for _, ended, _, _ in silence)
         # The first only: the others may have to wait for a thread, as all jobs do.
         taken, place = min((claimed, place) for _, _, claimed, place in silence)
-        turn = its_turn(line_up, place, found, taken)
-        in_time = able.seconds(beat, found)
-        recoveries.add(FOUND, found - beat, f"worker {worker}", able=in_time)
+        turn = turns.turn(place, found, taken)
+        what, in_time = f"worker {worker}", able.seconds(beat, found)
+        recoveries.add(FOUND, found - beat, what, able=in_time)
         in_time += able.seconds(turn, taken)
-        recoveries.add(MACHINE, taken - beat, f"worker {worker}", able=in_time)
+        recoveries.add(MACHINE, (found - beat) + (taken - turn), what, able=in_time)
     for outage in history.outages:
         first = next((at for at, *_ in claims if at > outage.gone), float("inf"))
         recoveries.add(OUTAGE, max(first - outage.until, 0.0), f"at {outage.at:.1f}")
@@ -157,16 +164,26 @@ def measure(cluster: Cluster, history: History, lines: Sequence[Line]) -> Recove
     return recoveries
 
 
-def its_turn(
-    claims: Sequence[tuple[float, tuple[float, int]]],
-    place: tuple[float, int],
-    found: float,
-    taken: float,
-) -> float:
-    """When it was the turn of the job that stands at ``place`` in its queue, of the ``claims`` of
-    that queue in time. Behind a backlog it waits for what was due before it, as all jobs do."""
-    ahead = (at for at, other in claims if found < at < taken and other < place)
-    return max(ahead, default=found)
+class Turns:
+    """The claims of one queue in time. A job that is ready again waits there for what was due
+    before it, as all jobs do; that is no recovery."""
+
+    def __init__(self, claims: Sequence[tuple[float, Place]]) -> None:
+        self._times = [at for at, _ in claims]
+        self._places = [place for _, place in claims]
+
+    def turn(self, place: Place, ready: float, claimed: float) -> float:
+        """When the job that stands at ``place`` was the next, of the time from when it was ready
+        until it was claimed: after the last of the older ones. Where a younger one came before
+        it, those after that do not count: it should have been claimed by then."""
+        turn = ready
+        begin, end = bisect_right(self._times, ready), bisect_left(self._times, claimed)
+        for at, other in zip(self._times[begin:end], self._places[begin:end], strict=True):
+            if other < place:
+                turn = at
+            elif at > ready + REWIND:
+                break
+        return turn
 
 
 def _crash(

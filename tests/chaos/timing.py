@@ -9,6 +9,10 @@ POLL = 0.3
 HOLD = LEASE * 1.3
 """How long a handler holds the GIL, at least."""
 
+REWIND = 1.5
+"""For so long a claim may go on behind the place where it was, past a job that came in before it:
+``RESTART_SECONDS`` of the claimer, and the claim itself."""
+
 DRAIN = 2.0
 """What ``--drain-timeout`` is given."""
 

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Self
@@ -45,9 +45,13 @@ def missing() -> str:
 def no_tunnel() -> str:
     """Why no packets can be lost at random here; empty if they can."""
     why = missing()
-    if not why and not os.access(TUNNEL, os.R_OK | os.W_OK):
-        return f"there is no {TUNNEL} to lose packets with"
-    return why
+    if why:
+        return why
+    try:
+        with BadLine():
+            return ""
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"this machine makes no {TUNNEL}: {error}"
 
 
 def run(*command: str) -> None:
@@ -55,7 +59,7 @@ def run(*command: str) -> None:
 
 
 class Network:
-    """A cable between this machine and a namespace, gone when the ``with`` block ends."""
+    """A line between this machine and a namespace, gone when the ``with`` block ends."""
 
     def __init__(self) -> None:
         name = uuid.uuid4().hex[:6]
@@ -64,40 +68,26 @@ class Network:
         self.near_address, self.far_address = f"{subnet}.1", f"{subnet}.2"
 
     def __enter__(self) -> Self:
-        run("ip", "netns", "add", self.name)
-        self._lay()
-        run("ip", "link", "set", self.far, "netns", self.name)
-        run("ip", "addr", "add", f"{self.near_address}/24", "dev", self.near)
-        run("ip", "link", "set", self.near, "up")
-        inside = ("ip", "-n", self.name)
-        run(*inside, "addr", "add", f"{self.far_address}/24", "dev", self.far)
-        run(*inside, "link", "set", self.far, "up")
-        run(*inside, "link", "set", "lo", "up")
+        with ExitStack() as made:
+            run("ip", "netns", "add", self.name)
+            made.callback(run, "ip", "netns", "del", self.name)
+            self._lay(made)
+            run("ip", "link", "set", self.far, "netns", self.name)
+            run("ip", "addr", "add", f"{self.near_address}/24", "dev", self.near)
+            run("ip", "link", "set", self.near, "up")
+            inside = ("ip", "-n", self.name)
+            run(*inside, "addr", "add", f"{self.far_address}/24", "dev", self.far)
+            run(*inside, "link", "set", self.far, "up")
+            run(*inside, "link", "set", "lo", "up")
+            self._made = made.pop_all()
         return self
 
-    def _lay(self) -> None:
-        run("ip", "link", "add", self.near, "type", "veth", "peer", "name", self.far)
-
     def __exit__(self, *error: object) -> None:
-        subprocess.run(["ip", "link", "del", self.near], capture_output=True)
-        run("ip", "netns", "del", self.name)
+        self._made.close()
 
-    def unplug(self) -> None:
-        """Nothing passes, and nobody is told."""
-        run("ip", "link", "set", self.near, "down")
-
-    def lose_answers(self) -> None:
-        """Nothing reaches the far end any more; what it sends arrives."""
-        self._neighbour("replace", "lladdr", "02:00:00:00:00:01", "nud", "permanent")
-
-    def mend(self) -> None:
-        """As it was before :meth:`unplug` or :meth:`lose_answers`."""
-        run("ip", "link", "set", self.near, "up")
-        with contextlib.suppress(subprocess.CalledProcessError):
-            self._neighbour("del")
-
-    def _neighbour(self, verb: str, *how: str) -> None:
-        run("ip", "neigh", verb, self.far_address, "dev", self.near, *how)
+    def _lay(self, made: ExitStack) -> None:
+        """Make the devices of both ends, and have them removed with the rest."""
+        raise NotImplementedError
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -114,62 +104,77 @@ class Network:
                 assert libc.setns(here.fileno(), CLONE_NEWNET) == 0
 
 
+class Cable(Network):
+    """One that the kernel carries, and that can be pulled."""
+
+    def unplug(self) -> None:
+        """Nothing passes, and nobody is told."""
+        run("ip", "link", "set", self.near, "down")
+
+    def lose_answers(self) -> None:
+        """Nothing reaches the far end any more; what it sends arrives."""
+        self._neighbour("replace", "lladdr", "02:00:00:00:00:01", "nud", "permanent")
+
+    def mend(self) -> None:
+        """As it was before :meth:`unplug` or :meth:`lose_answers`."""
+        run("ip", "link", "set", self.near, "up")
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self._neighbour("del")
+
+    def _lay(self, made: ExitStack) -> None:
+        run("ip", "link", "add", self.near, "type", "veth", "peer", "name", self.far)
+        made.callback(subprocess.run, ["ip", "link", "del", self.near], capture_output=True)
+
+    def _neighbour(self, verb: str, *how: str) -> None:
+        run("ip", "neigh", verb, self.far_address, "dev", self.near, *how)
+
+
 class BadLine(Network):
-    """A cable that this process carries packet by packet, so that it can be late and lose some: a
+    """One that this process carries packet by packet, so that they can be late and some be lost: a
     kernel need not have netem for it."""
 
-    def __init__(self, seed: int = 1) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.lost, self.carried = 0, 0
-        self._share, self._delay = 0.0, 0.0
-        self._draw = random.Random(seed)
-        self._carrier = threading.Thread(target=self._carry, name="line", daemon=True)
-        self._end, self._ended = os.pipe()
+        self.lost = self.carried = 0
+        self._share = self._delay = 0.0
 
     def lose(self, share: float, delay: float) -> None:
         """From now on, both ways: each packet is lost with this probability, or comes so many
         seconds later."""
         self._share, self._delay = share, delay
 
-    def __enter__(self) -> Self:
-        super().__enter__()
-        self._carrier.start()
-        return self
+    def _lay(self, made: ExitStack) -> None:
+        near, far = (_tunnel(name, made) for name in (self.near, self.far))
+        over, end = os.pipe()
+        made.callback(os.close, over)
+        carrier = threading.Thread(target=self._carry, args=(near, far, over), name="line")
+        carrier.start()
+        made.callback(carrier.join)
+        made.callback(os.close, end)
 
-    def __exit__(self, *error: object) -> None:
-        os.close(self._ended)
-        self._carrier.join()
-        os.close(self._end)
-        for device in self._devices:
-            os.close(device)
-        super().__exit__(*error)
-
-    def _lay(self) -> None:
-        self._devices = _tunnel(self.near), _tunnel(self.far)
-
-    def _carry(self) -> None:
-        near, far = self._devices
+    def _carry(self, near: int, far: int, over: int) -> None:
         other = {near: far, far: near}
         on_the_way: deque[tuple[float, int, bytes]] = deque()
         while True:
             wait = max(on_the_way[0][0] - time.monotonic(), 0.0) if on_the_way else None
-            readable, _, _ = select.select([near, far, self._end], [], [], wait)
-            if self._end in readable:
+            readable, _, _ = select.select([near, far, over], [], [], wait)
+            if over in readable:
                 return
             for device in readable:
                 packet = os.read(device, 65_536)
-                if self._draw.random() < self._share:
+                if random.random() < self._share:
                     self.lost += 1
                 else:
                     on_the_way.append((time.monotonic() + self._delay, other[device], packet))
             while on_the_way and on_the_way[0][0] <= time.monotonic():
                 _, device, packet = on_the_way.popleft()
-                with contextlib.suppress(OSError):  # not up yet
+                with contextlib.suppress(OSError):  # the other end is not up
                     os.write(device, packet)
                     self.carried += 1
 
 
-def _tunnel(name: str) -> int:
+def _tunnel(name: str, made: ExitStack) -> int:
     device = os.open(TUNNEL, os.O_RDWR | os.O_CLOEXEC)
+    made.callback(os.close, device)
     fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TUN | IFF_NO_PI))
     return device

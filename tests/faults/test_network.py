@@ -13,7 +13,7 @@ from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 from tests.worker.processes import JobWorker, until, until_marked, until_status
 
-from .network import BadLine, Network, missing, no_tunnel
+from .network import BadLine, Cable, missing, no_tunnel
 from .proxy import Proxy
 
 pytestmark = [
@@ -27,26 +27,26 @@ OPTIONS = ("--lease-seconds", str(LEASE), "--poll-seconds", "0.2")
 
 
 @pytest.fixture
-def network(transactional_db: None) -> Iterator[Network]:
-    with Network() as own:
+def network(transactional_db: None) -> Iterator[Cable]:
+    with Cable() as own:
         yield own
 
 
 @pytest.fixture
-def proxy(network: Network) -> Iterator[Proxy]:
+def proxy(network: Cable) -> Iterator[Proxy]:
     with Proxy(connection.settings_dict, network.near_address) as own:
         yield own
 
 
-TROUBLES: dict[str, Callable[[Network], None]] = {
-    "unplugged": Network.unplug,
-    "answers are lost": Network.lose_answers,
+TROUBLES: dict[str, Callable[[Cable], None]] = {
+    "unplugged": Cable.unplug,
+    "answers are lost": Cable.lose_answers,
 }
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_worker_cut_off_in_silence_stops_its_handler_before_another_begins_and_comes_back(
-    network: Network, proxy: Proxy, start_worker: Start, tmp_path: Path, trouble: str
+    network: Cable, proxy: Proxy, start_worker: Start, tmp_path: Path, trouble: str
 ) -> None:
     with network.inside():
         far = start_worker(*OPTIONS, DATABASE_URL=proxy.url)
@@ -91,7 +91,7 @@ def test_on_a_line_that_loses_a_fifth_every_job_is_done_once(
     ids=["claim", "settle"],
 )
 def test_a_cable_that_is_pulled_just_after_a_commit_loses_and_doubles_nothing(
-    network: Network, proxy: Proxy, start_worker: Start, statement: str
+    network: Cable, proxy: Proxy, start_worker: Start, statement: str
 ) -> None:
     with network.inside():
         start_worker("--poll-seconds", "0.2", DATABASE_URL=proxy.url)

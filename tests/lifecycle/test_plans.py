@@ -284,9 +284,8 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
         plan = explain(sql, {"most": 1000})
         assert not whole_tables(plan), sql
         assert most_rows(plan) <= 1000, sql
-    plan = explain(
-        unclaimable.UNCLAIMABLE, {"most": 500}
-    )  # of each of the two queues with ready jobs
+    # Of each of the two queues with ready jobs.
+    plan = explain(unclaimable.UNCLAIMABLE, {"most": 500})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 1000
 

@@ -111,6 +111,16 @@ def test_jobs_that_no_living_worker_knows_are_shown() -> None:
 
 
 @pytest.mark.django_db
+def test_ready_jobs_in_a_queue_without_a_worker_are_shown() -> None:
+    noop.using(queue="bulk").enqueue()
+    assert "serves" not in status()
+    boot_worker("web-1")
+    assert status().rstrip().endswith("1 ready in a queue no live worker serves: bulk")
+    boot_worker("web-2", queues=["bulk"])
+    assert "serves" not in status()
+
+
+@pytest.mark.django_db
 def test_jobs_that_are_too_new_for_all_living_workers_are_shown() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET payload_version = 2")

@@ -7,7 +7,7 @@ import pytest
 from django_jobs import enqueue_many
 from django_jobs.lifecycle import renewing
 from django_jobs.metrics.snapshot import take_snapshot
-from tests.factories import boot_worker, run_sql
+from tests.factories import boot_worker, claim_ready, run_sql
 
 
 @pytest.mark.django_db
@@ -58,3 +58,38 @@ def test_an_unknown_type_is_told_once_whatever_its_versions() -> None:
     (unknown,) = take_snapshot().unknown_job_types
     assert (unknown.job_type, unknown.ready) == ("shop.gone", 2)
     assert take_snapshot().unread_versions == ()
+
+
+@pytest.mark.django_db
+def test_only_the_workers_of_a_jobs_own_queue_count() -> None:
+    enqueue_many("app.noop", [{}], queue="bulk")
+    run_sql("UPDATE django_jobs_job SET payload_version = 2")
+    boot_worker("deployed", queues=["default"], job_types={"app.noop": 2})
+    assert take_snapshot().unread_versions == ()  # nobody serves it: its age tells
+    boot_worker("left behind", queues=["bulk"], job_types={"app.noop": 1})
+    (unread,) = take_snapshot().unread_versions
+    assert (unread.job_type, unread.version) == ("app.noop", 2)
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
+    boot_worker("knows it", queues=["default"], job_types={"shop.gone": 2})
+    assert [one.job_type for one in take_snapshot().unknown_job_types] == ["shop.gone"]
+
+
+@pytest.mark.django_db
+def test_a_version_below_the_first_is_nobodys_to_wait_for() -> None:
+    enqueue_many("app.noop", [{}])
+    run_sql("UPDATE django_jobs_job SET payload_version = 0")
+    worker = boot_worker()
+    assert take_snapshot().unread_versions == ()
+    (held,) = claim_ready(worker)
+    assert held.payload_version == 0
+
+
+@pytest.mark.django_db
+def test_old_names_of_a_type_are_read_in_its_version() -> None:
+    enqueue_many("app.noop", [{}] * 2)
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.old_name', payload_version = id % 2 + 1")
+    boot_worker()
+    assert [(one.job_type, one.version) for one in take_snapshot().unread_versions] == [
+        ("app.old_name", 2)
+    ]
+    assert take_snapshot().unknown_job_types == ()

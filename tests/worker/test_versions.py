@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from django_jobs import registry
 from django_jobs.api import replay_problem
 from django_jobs.lifecycle import operating, quarantining
 from django_jobs.models import Job, Run, Worker
@@ -51,7 +52,9 @@ def test_old_payloads_and_old_names_are_run_and_newer_payloads_are_left(
         newer.pk: None,
     }
     assert Job.objects.get(pk=newer.pk).status == "ready"
-    assert Worker.objects.get().job_types.count("app.old_name") == 1
+    row = Worker.objects.get()
+    assert row.job_types.count("app.old_name") == 1
+    assert row.versions == {name: one for name, one in registry.versions().items() if one > 1}
 
 
 def test_a_payload_that_cannot_be_upgraded_is_dead_readably_and_replayable_once_it_can(
