@@ -151,10 +151,10 @@ def behind_others(cluster: Cluster, step: Migrating) -> None:
     said = step.said()
     assert step.end() == 0, said
     assert beside > 0
-    for table in ("job", "schedule", "worker"):
-        assert re.search(
-            rf"django_jobs_{table} is in use \(process ({'|'.join(map(str, pids))}), for", said
-        )
+    assert re.search(
+        rf"django_jobs_(job|schedule|worker) is in use \(process ({'|'.join(map(str, pids))}), for",
+        said,
+    )
 
 
 def fill(cluster: Cluster) -> None:
@@ -265,10 +265,15 @@ def test_an_autovacuum_under_way_gives_way_to_a_migration(old_schema: Cluster) -
         cluster.execute(f"ALTER TABLE django_jobs_job SET ({own_options})")
 
 
-def test_patience_ends_with_the_name_of_the_process_that_is_in_the_way(old_schema: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("table", "migration"), [("job", "0005_reliability"), ("worker", "0008_worker_versions")]
+)
+def test_patience_ends_with_the_name_of_the_process_that_is_in_the_way(
+    old_schema: Cluster, table: str, migration: str
+) -> None:
     cluster = old_schema
-    with open_transaction(cluster, "job") as reader:
-        done = go_to(cluster, "0005_reliability", patience=0.5)
+    with open_transaction(cluster, table) as reader:
+        done = go_to(cluster, migration, patience=0.5)
         assert done.end() != 0
         (*_, last) = done.said().splitlines()
         assert f"(process {reader.info.backend_pid}, for" in last
