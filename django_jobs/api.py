@@ -8,10 +8,13 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from . import registry
 from .declarations import (
+    JOB_OPTIONS,
+    USING_OPTIONS,
     check_declaration,
     check_known,
     declared_name,
     exception_classes,
+    mapping,
     signature_of,
 )
 from .domain.backoff import Backoff
@@ -25,11 +28,8 @@ from .upgrading import Upgrade
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OPTIONS = (
-    *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
-    *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
-    *("delivery", "schedulable", "version", "upgrades", "aliases"),
-)
+BUDGETS = "error_budgets is a dict of numbers by exception class, such as {OSError: 3}"
+UPGRADES = "upgrades is a dict of functions by the version they take, such as {1: add_currency}"
 
 __all__ = [
     "JobType",
@@ -104,7 +104,7 @@ def job(
         default = registry.default_name(handler.__module__, handler.__name__)
         chosen = declared_name(name, default)
         where = f"@job {chosen}"
-        check_known(options, OPTIONS, where)
+        check_known(options, where, JOB_OPTIONS)
         declared: JobType[..., Any] = JobType(
             name=chosen,
             handler=handler,
@@ -112,8 +112,8 @@ def job(
             max_age=max_age.total_seconds() if isinstance(max_age, timedelta) else max_age,
             retry_on=exception_classes(retry_on, "retry_on", where),
             discard_on=exception_classes(discard_on, "discard_on", where),
-            error_budgets=dict(error_budgets or {}),
-            upgrades=dict(upgrades or {}),
+            error_budgets=mapping(error_budgets, BUDGETS, where),
+            upgrades=mapping(upgrades, UPGRADES, where),
             aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
             **options,
         )
@@ -131,7 +131,7 @@ def enqueue(
 ) -> Job:
     """Enqueue by name, for code that cannot import the handler. ``options`` as for
     :meth:`JobType.using`. Raises :class:`UnknownJobType` besides what ``enqueue`` raises."""
-    chosen = _job_type(job_type).using(**options)
+    chosen = _chosen(job_type, options, "enqueue({}, {})")
     return chosen.insert(chosen.bind(**_arguments(payload, chosen.name)))
 
 
@@ -143,7 +143,7 @@ def enqueue_many(
     **options: Any,
 ) -> list[int]:
     """:meth:`JobType.enqueue_many` by name."""
-    chosen = _job_type(job_type).using(**options)
+    chosen = _chosen(job_type, options, "enqueue_many({}, [{}, ...])")
     return chosen.enqueue_many(payloads, idempotency_keys=idempotency_keys)
 
 
@@ -187,8 +187,18 @@ def payload_problem(job_type: str, version: int, payload: Any) -> str | None:
     return None
 
 
-def _job_type(job_type: str | JobType[..., Any]) -> JobType[..., Any]:
-    return registry.get(job_type) if isinstance(job_type, str) else job_type
+def _chosen(
+    job_type: str | JobType[..., Any], options: Mapping[str, Any], call: str
+) -> JobType[..., Any]:
+    """The job type with these options. Raises ``TypeError`` where the handler's arguments stand
+    among them, and shows the ``call`` that was meant, without values, which may be secrets."""
+    known = registry.get(job_type) if isinstance(job_type, str) else job_type
+    arguments = [name for name in options if name not in USING_OPTIONS]
+    if arguments and known.signature.parameters.keys() >= set(arguments):
+        payload = ", ".join(f"{name!r}: ..." for name in arguments)
+        meant = call.format(repr(known.name), f"{{{payload}}}")
+        raise TypeError(f"{known.name}: the arguments go into a dict: {meant}")
+    return known.using(**options)
 
 
 def _arguments(payload: Mapping[str, Any] | None, where: str) -> Mapping[str, Any]:

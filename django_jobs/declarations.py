@@ -29,8 +29,21 @@ LONGEST_KEY = 200
 """Characters of an idempotency key."""
 LONGEST_DELAY = LONGEST_AGE
 """Seconds."""
-REQUEST_OPTIONS = frozenset({"run_at", "delay", "idempotency_key", "headers"})
-"""What a request may be given and a declaration may not."""
+JOB_OPTIONS = (
+    *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
+    *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
+    *("delivery", "schedulable", "version", "upgrades", "aliases"),
+)
+USING_OPTIONS = (
+    *("queue", "priority", "run_at", "delay", "idempotency_key", "max_attempts", "headers"),
+)
+FOREIGN_OPTIONS = {
+    **dict.fromkeys(("max_retries", "retries", "retry"), "max_attempts"),
+    **dict.fromkeys(("time_limit", "soft_time_limit", "job_timeout"), "timeout"),
+    **{"countdown": "delay", "eta": "run_at", "expires": "max_age", "acks_late": "delivery"},
+    **{"autoretry_for": "retry_on", "task_id": "idempotency_key"},
+}
+"""What other queues call an option, and what it is called here."""
 
 
 def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
@@ -60,19 +73,43 @@ def declared_name(name: str | None, default: str) -> str:
     return name
 
 
-def check_known(given: Collection[str], known: Collection[str], where: str) -> None:
-    """Raise ``TypeError`` for an option that does not exist, with the one that was meant."""
+def check_known(given: Collection[str], where: str, known: Collection[str] = USING_OPTIONS) -> None:
+    """Raise ``TypeError`` for an option that does not exist, with the one that was meant.
+
+    ``known`` are the options of ``@job`` or those of ``using``.
+    """
     for option in given:
         if option in known:
             continue
-        close = get_close_matches(option, known, n=1)
-        if option in REQUEST_OPTIONS:
-            hint = "it is an option of using()"
+        ours = FOREIGN_OPTIONS.get(option, option)
+        meant = "it" if ours == option else repr(ours)
+        close = get_close_matches(ours, known, n=1)
+        if ours not in known and ours in USING_OPTIONS:
+            hint = f"{meant} is an option of using()"
+        elif ours not in known and ours in JOB_OPTIONS:
+            hint = f"{meant} is an option of @job"
         elif close:
-            hint = f"did you mean {close[0]!r}?"
+            hint = f"did you mean {close[0]!r}? known are: {', '.join(known)}"
         else:
             hint = f"known are: {', '.join(known)}"
         raise TypeError(f"{where}: there is no option {option!r}; {hint}")
+
+
+def no_attribute(job_type: JobType[..., Any], name: str) -> AttributeError:
+    """The error for what a job type does not have. Whoever knows Celery asks for a ``delay``."""
+    problem = f"{type(job_type).__name__!r} object has no attribute {name!r}"
+    if name in ("delay", "apply_async"):
+        call = job_type.handler.__name__
+        problem += f"; write {call}.enqueue(...); for a delay, {call}.using(delay=5).enqueue(...)"
+    return AttributeError(problem, name=name, obj=job_type)
+
+
+def mapping(given: Any, what: str, where: str) -> dict[Any, Any]:
+    """A copy of an option that is a dict; None is an empty one. Raises ``TypeError``, with
+    ``what`` it is, for anything else."""
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"{where}: {what}, not {given!r}")
+    return dict(given or {})
 
 
 def exception_classes(given: Any, option: str, where: str) -> tuple[type[BaseException], ...]:
@@ -156,16 +193,20 @@ def _check_aliases(declared: JobType[..., Any], where: str) -> None:
 def _check_versions(declared: JobType[..., Any], where: str) -> None:
     version, upgrades = declared.version, declared.upgrades
     if not (_is_whole(version) and 1 <= version < 2**15):
-        raise ValueError(f"{where}: version is a whole number and at least 1, not {version!r}")
-    known = range(min(upgrades, default=version), version)
-    if list(known) != sorted(upgrades):
-        raise ValueError(
-            f"{where}: upgrades has a function for each version from the oldest that is read to "
-            f"{version - 1}, by its number, not {sorted(upgrades)}"
-        )
+        raise ValueError(f"{where}: version is a whole number from 1 to 32767, not {version!r}")
     for old, upgrade in upgrades.items():
+        if not (_is_whole(old) and old >= 1):
+            wrong = ValueError if _is_whole(old) else TypeError
+            raise wrong(f"{where}: upgrades goes by version, a whole number from 1, not {old!r}")
+        if old >= version:
+            raise ValueError(
+                f"{where}: upgrades has one from version {old}, but version={version} is not newer"
+            )
         if not callable(upgrade):
             raise TypeError(f"{where}: upgrades[{old}] is a function, not {upgrade!r}")
+    for old in range(min(upgrades, default=version), version):
+        if old not in upgrades:
+            raise ValueError(f"{where}: upgrades lacks one from version {old} to {old + 1}")
 
 
 def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
@@ -189,10 +230,10 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
         raise EnqueueError(
             f"{where}: max_crashes is a whole number and at least 1, not {chosen.max_crashes!r}"
         )
-    if not 0 <= _number(chosen.delay) <= LONGEST_DELAY:
+    if not 0 <= _number(chosen.seconds_off) <= LONGEST_DELAY:
         raise EnqueueError(
             f"{where}: a delay is 0 or more seconds, at most {LONGEST_DELAY:,.0f} "
-            f"({LONGEST_DELAY / 86_400:,.0f} days), or a timedelta, not {chosen.delay!r}"
+            f"({LONGEST_DELAY / 86_400:,.0f} days), or a timedelta, not {chosen.seconds_off!r}"
         )
     if chosen.run_at is not None:
         if not isinstance(chosen.run_at, datetime):
@@ -208,7 +249,10 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
 def check_key(key: str, where: str) -> None:
     """Raise :class:`EnqueueError` for what cannot be an idempotency key."""
     if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
-        raise EnqueueError(f"{where}: an idempotency key is text of 1 to {LONGEST_KEY} characters")
+        given = f"one of {len(key)}" if isinstance(key, str) else repr(key)
+        raise EnqueueError(
+            f"{where}: an idempotency key is text of 1 to {LONGEST_KEY} characters, not {given}"
+        )
     try:
         encode(key, max_bytes=4 * LONGEST_KEY + 2, name="idempotency_key")
     except NotStorable as error:

@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 
 from . import upgrading
 from .conf import conf
-from .declarations import check_key, check_options, given_arguments
+from .declarations import check_key, check_known, check_options, given_arguments, no_attribute
 from .domain.backoff import Backoff
 from .domain.payload import NotStorable, a_kind, encode
 from .exceptions import EnqueueError, PayloadError, QueueFull, UnknownQueue
@@ -61,7 +61,7 @@ class JobType(Generic[P, R]):
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict, hash=False)
     aliases: tuple[str, ...] = ()
     run_at: datetime | None = None
-    delay: float = 0.0
+    seconds_off: float = 0.0  # what using() calls a delay: of that name Celery has a method
     idempotency_key: str | None = None
     headers: Mapping[str, Any] | None = None
     is_async: bool = field(init=False)
@@ -86,6 +86,11 @@ class JobType(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.handler(*args, **kwargs)
 
+    if not TYPE_CHECKING:  # to a type checker it would be every name there is
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
+
     @property
     def place(self) -> str:
         """Module and name of the handler."""
@@ -101,21 +106,21 @@ class JobType(Generic[P, R]):
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> JobType[P, R]:
         """This job type with other options, for one request. None keeps what is declared.
 
         ``run_at`` (aware) or ``delay`` (seconds or a timedelta) put the job off; one of the two.
-        Raises :class:`EnqueueError` for options that cannot be.
+        Raises :class:`EnqueueError` for options that cannot be, ``TypeError`` for unknown ones.
         """
+        check_known(unknown, self.name)
         if run_at is not None and delay is not None:
             raise EnqueueError(f"{self.name}: give run_at or delay, not both")
-        if isinstance(delay, timedelta):
-            delay = delay.total_seconds()
         given: dict[str, Any] = {
             "queue": queue,
             "priority": priority,
             "run_at": run_at,
-            "delay": delay,
+            "seconds_off": delay.total_seconds() if isinstance(delay, timedelta) else delay,
             "idempotency_key": idempotency_key,
             "max_attempts": max_attempts,
             "headers": headers,
@@ -222,7 +227,7 @@ class JobType(Generic[P, R]):
             weight=queue.priority_weight,
             priority=self.priority,
             run_at=self.run_at,
-            delay=self.delay,
+            delay=self.seconds_off,
             max_attempts=self.max_attempts or queue.max_attempts or DEFAULT_MAX_ATTEMPTS,
             max_crashes=self.max_crashes,
             backoff=None if backoff is None else json.dumps(backoff),

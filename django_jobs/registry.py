@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
@@ -50,11 +51,15 @@ def find(name: str) -> JobType[..., Any] | None:
 
 
 def get(name: str) -> JobType[..., Any]:
-    """As :func:`find`. Raises :class:`UnknownJobType`, which lists the known ones."""
+    """As :func:`find`. Raises :class:`UnknownJobType`, which lists the known ones and says which
+    one may have been meant."""
     known = find(name)
     if known is None:
+        # Names of one app begin alike: at the usual 0.6 any two of them would be close.
+        close = get_close_matches(name, names(), n=1, cutoff=0.8)
+        hint = f"did you mean {close[0]!r}? " if close else ""
         raise UnknownJobType(
-            f"no job type is named {name!r}; known are: {', '.join(names()) or 'none'}"
+            f"no job type is named {name!r}; {hint}known are: {', '.join(names()) or 'none'}"
         )
     return known
 

@@ -62,10 +62,15 @@ def _quarantine(value: Any) -> Problem:
         return "not a dict"
     unknown = value.keys() - Conf().quarantine
     if unknown:
-        return f"for {sorted(map(str, unknown))}, where crashes and seconds are known"
-    if (crashes := value.get("crashes")) is not None and _count_below(2**31)(crashes):
-        return "for a number of crashes that is none"
-    return _seconds(value["seconds"]) and "for no number of seconds" if "seconds" in value else None
+        names = ", ".join(sorted(map(repr, unknown)))
+        return f'wrong (its keys may be "crashes" and "seconds", not {names})'
+    crashes, seconds = value.get("crashes"), value.get("seconds", 1)
+    if crashes is not None and _count_below(2**31)(crashes):
+        must_be = f"a whole number from 1 to {2**31 - 1:,}, or None"
+        return f'wrong ("crashes" must be {must_be}, not {crashes!r})'
+    if _seconds(seconds):
+        return f'wrong ("seconds" must be a positive number below {1e9:,.0f}, not {seconds!r})'
+    return None
 
 
 def _backoff(value: Any) -> Problem:

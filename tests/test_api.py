@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -157,10 +158,28 @@ def test_a_job_is_enqueued_by_name_with_the_options_of_using() -> None:
     assert enqueue(noop).job_type == "app.noop"
 
 
+@pytest.mark.parametrize(
+    "request_, meant",
+    [
+        (lambda: enqueue("app.add", first=1, queue="bulk"), "enqueue('app.add', {'first': ...})"),
+        (
+            lambda: enqueue_many("app.add", [], first=1, second=2),
+            "enqueue_many('app.add', [{'first': ..., 'second': ...}, ...])",
+        ),
+    ],
+)
+def test_arguments_among_the_options_are_refused_with_the_call_that_was_meant(
+    request_: Callable[[], Any], meant: str
+) -> None:
+    with pytest.raises(TypeError) as refused:
+        request_()
+    assert str(refused.value) == f"app.add: the arguments go into a dict: {meant}"
+
+
 @pytest.mark.django_db
 def test_an_unknown_job_type_or_queue_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownJobType, match=r"'app.nope'; known are: .*app.add"):
-        enqueue("app.nope")
+    with pytest.raises(UnknownJobType, match=r"'nope'; known are: .*app.add"):
+        enqueue("nope")
     with pytest.raises(UnknownQueue, match=r"'nowhere'; known are: .*default, emails"):
         noop.using(queue="nowhere").enqueue()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -82,6 +83,12 @@ def test_a_handler_that_could_not_run_is_refused(handler: Any, problem: str) -> 
         ({"max_attempts": 0}, "at least 1"),
         ({"max_crashes": 0}, "at least 1"),
         ({"colour": "red"}, "there is no option 'colour'; known are: name, queue"),
+        ({"max_retries": 3}, "there is no option 'max_retries'; did you mean 'max_attempts'"),
+        ({"retry": 3}, "there is no option 'retry'; did you mean 'max_attempts'"),
+        ({"soft_time_limit": 3}, "did you mean 'timeout'"),
+        ({"acks_late": True}, "did you mean 'delivery'"),
+        ({"countdown": 3}, r"there is no option 'countdown'; 'delay' is an option of using\(\)"),
+        ({"eta": 3}, r"there is no option 'eta'; 'run_at' is an option of using\(\)"),
         ({"timout": 3}, "there is no option 'timout'; did you mean 'timeout'"),
         ({"delay": 5}, "there is no option 'delay'; it is an option of using"),
         ({"backoff": 5}, r"backoff is a Backoff, such as Backoff.fixed\(5\), not 5"),
@@ -96,8 +103,14 @@ def test_a_handler_that_could_not_run_is_refused(handler: Any, problem: str) -> 
         ({"max_rss": 0.5}, "max_rss is a whole number of megabytes, not 0.5"),
         ({"error_budgets": {5: 1}}, "error_budgets takes exception classes, not 5"),
         ({"error_budgets": {OSError: 0}}, "the budget of OSError is a whole number of failures"),
-        ({"version": 0}, "version is a whole number and at least 1, not 0"),
-        ({"version": 3, "upgrades": {1: dict}}, r"upgrades has a function for each .* not \[1\]"),
+        ({"error_budgets": [OSError]}, r"error_budgets is a dict .* not \[<class 'OSError'>\]"),
+        ({"version": 0}, "version is a whole number from 1 to 32767, not 0"),
+        ({"version": 32768}, "version is a whole number from 1 to 32767, not 32768"),
+        ({"upgrades": [dict]}, r"upgrades is a dict of functions by .* not \[<class 'dict'>\]"),
+        ({"version": 2, "upgrades": {"1": dict}}, "a whole number from 1, not '1'"),
+        ({"version": 2, "upgrades": {0: dict, 1: dict}}, "a whole number from 1, not 0"),
+        ({"upgrades": {1: dict}}, "one from version 1, but version=1 is not newer"),
+        ({"version": 3, "upgrades": {1: dict}}, "upgrades lacks one from version 2 to 3"),
         ({"version": 2, "upgrades": {1: 5}}, r"upgrades\[1\] is a function, not 5"),
         ({"aliases": [""]}, "name is text of 1 to 200 characters"),
         ({"queue": "no spaces"}, "queue is 1 to 100 letters, .* not 'no spaces'"),
@@ -163,3 +176,15 @@ def test_a_decorated_function_keeps_its_signature() -> None:
 
 def test_a_job_type_can_be_the_key_of_a_dict() -> None:
     assert {noop: "nothing"}[noop] == "nothing"
+
+
+@pytest.mark.parametrize("habit", ["delay", "apply_async"])
+def test_whoever_calls_a_job_type_as_celery_does_is_told_how_it_is_asked_for(habit: str) -> None:
+    with pytest.raises(AttributeError, match=habit) as refused:
+        getattr(noop, habit)
+    assert str(refused.value).endswith(
+        "; write noop.enqueue(...); for a delay, noop.using(delay=5).enqueue(...)"
+    )
+    with pytest.raises(AttributeError, match=r"^'JobType' object has no attribute 'colour'$"):
+        _ = noop.colour  # type: ignore[attr-defined]
+    assert copy(noop) == noop

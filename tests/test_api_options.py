@@ -15,6 +15,7 @@ from django_jobs import (
     JobType,
     QueueFull,
     cancel,
+    enqueue,
 )
 from django_jobs.models import Job, Queue
 from django_jobs.signals import job_enqueued
@@ -49,8 +50,9 @@ def test_a_due_time_and_a_delay_put_the_job_off() -> None:
         ({"run_at": dt.date(2030, 1, 1)}, "run_at is a datetime"),
         ({"run_at": "tomorrow"}, "run_at is a datetime"),
         ({"delay": "1"}, "0 or more seconds"),
-        ({"idempotency_key": ""}, "1 to 200 characters"),
-        ({"idempotency_key": "k" * 201}, "1 to 200 characters"),
+        ({"idempotency_key": ""}, "1 to 200 characters, not one of 0"),
+        ({"idempotency_key": "k" * 201}, "1 to 200 characters, not one of 201"),
+        ({"idempotency_key": 5}, "1 to 200 characters, not 5"),
         ({"idempotency_key": "a\x00"}, "NUL"),
         ({"max_attempts": "3"}, "max_attempts is a whole number and at least 1, not '3'"),
         ({"delay": "5m"}, "0 or more seconds, .* or a timedelta, not '5m'"),
@@ -64,6 +66,27 @@ def test_a_due_time_and_a_delay_put_the_job_off() -> None:
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(EnqueueError, match=f"^app.noop: .*{problem}"):
         noop.using(**options)
+
+
+@pytest.mark.parametrize(
+    "option, hint",
+    [
+        ("timeout", "it is an option of @job"),
+        ("time_limit", "'timeout' is an option of @job"),
+        ("eta", "did you mean 'run_at'? known are: queue, priority, run_at, delay, "),
+        ("countdown", "did you mean 'delay'? known are: "),
+        ("prioritty", "did you mean 'priority'? known are: "),
+        ("colour", "known are: queue, priority, "),
+    ],
+)
+def test_an_option_that_using_does_not_take_is_refused_with_what_it_takes(
+    option: str, hint: str
+) -> None:
+    options: dict[str, Any] = {option: 5}
+    for request in (noop.using, lambda **options: enqueue("app.noop", **options)):
+        with pytest.raises(TypeError) as refused:
+            request(**options)
+        assert str(refused.value).startswith(f"app.noop: there is no option {option!r}; {hint}")
 
 
 def test_using_changes_a_copy() -> None:

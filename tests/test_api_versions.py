@@ -61,8 +61,8 @@ def test_an_upgrade_that_is_missing_or_gives_no_dict_is_told() -> None:
     [
         ({"version": 0}, "version is a whole number"),
         ({"version": 2.0}, "version is a whole number"),
-        ({"version": 3, "upgrades": {1: explode}}, "upgrades has a function for each version"),
-        ({"version": 1, "upgrades": {1: explode}}, "upgrades has a function for each version"),
+        ({"version": 3, "upgrades": {1: explode}}, "upgrades lacks one from version 2 to 3"),
+        ({"version": 1, "upgrades": {1: explode}}, "upgrades has one from version 1, but"),
         ({"version": 2, "upgrades": {1: "explode"}}, r"upgrades\[1\] is a function"),
         ({"aliases": [7]}, "an alias is the text of a name"),
         ({"aliases": [""]}, "a name is text of 1 to 200 characters"),

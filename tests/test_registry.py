@@ -17,10 +17,19 @@ def test_the_handlers_of_installed_apps_are_found_by_themselves() -> None:
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     assert registry.find("app.nope") is None
+    for name in ("app.unheard_of", "nope"):
+        with pytest.raises(
+            UnknownJobType, match=f"^no job type is named '{name}'; known are: .*app.add"
+        ):
+            registry.get(name)
+
+
+@pytest.mark.parametrize("name", ["app.nooop", "ap.noop", "App.noop"])
+def test_a_name_that_is_nearly_right_is_refused_with_the_right_one(name: str) -> None:
     with pytest.raises(
-        UnknownJobType, match=r"no job type is named 'app.nope'; known are: .*app.add"
+        UnknownJobType, match=f"'{name}'; did you mean 'app.noop'[?] known are: .*app.add"
     ):
-        registry.get("app.nope")
+        registry.get(name)
 
 
 def test_a_dotted_path_is_a_name_like_any_other_and_is_never_imported() -> None:

@@ -102,7 +102,7 @@ class JobPage(ConsoleAdmin):
             seen = request.user.has_perm("django_jobs.view_job_payload")
             context = {
                 **context,
-                "timeline": timeline(obj, self.admin_site, columns["headers"][0]),
+                "timeline": timeline(obj, self.admin_site, columns["headers"][0], request),
                 "documents": self._documents(seen, columns),
                 "progress": progress_of(obj, seen),
             }

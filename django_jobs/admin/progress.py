@@ -70,13 +70,15 @@ def progress_of(job: Any, seen: bool) -> Progressed | None:
 
 
 def _reported(job: Any, row: Progress, seen: bool) -> Reported:
-    # What a success had not yet written is not written any more.
-    fraction = 1.0 if job.status == JobStatus.SUCCEEDED else row.fraction
-    label = str(_("Checkpoint"))
+    # What a success had not yet written is not written any more: its note and its checkpoint are of
+    # a moment before.
+    done = job.status == JobStatus.SUCCEEDED
+    fraction = 1.0 if done else row.fraction
+    label = str(_("Last checkpoint") if done else _("Checkpoint"))
     return Reported(
         fraction=fraction,
         percent="" if fraction is None else f"{int(fraction * 100)} %",
-        note=row.note,
+        note="" if done else row.note,
         at=moment_and_age(row.reported_at, job.read_at),
         attempt=row.attempt,
         checkpoint=document(label, *texts(row, ["checkpoint"])["checkpoint"])

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from django.contrib.admin.sites import AdminSite
 from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils.dateparse import parse_datetime
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
-from ..models import Job, JobStatus, Queue, Run, Worker
+from ..models import Job, JobStatus, Quarantine, Queue, Run, Worker
+from ..models.job import QUARANTINED
 from ..models.worker import ALIVE
-from .display import ago, badge, change_url, duration, moment, worker_link
+from .display import (
+    ago,
+    badge,
+    change_url,
+    duration,
+    link,
+    moment,
+    moment_and_age,
+    worker_link,
+)
 from .documents import object_of
 
 MOST_RUNS = 100
@@ -56,9 +66,10 @@ class Timeline:
     most: int = MOST_RUNS
 
 
-def timeline(job: Any, site: AdminSite, headers: str | None) -> Timeline:
-    """The timeline of ``job``; ``headers`` is its JSON text, which names its replays."""
-    alias, now = job._state.db, job.read_at
+def timeline(job: Any, site: AdminSite, headers: str | None, request: HttpRequest) -> Timeline:
+    """The timeline of ``job``; ``headers`` is its JSON text, which names its replays. ``request``
+    says who looks."""
+    alias = job._state.db
     latest = Run.objects.using(alias).filter(job_id=job.pk).order_by("-attempt").defer("traceback")
     runs = list(latest[: MOST_RUNS + 1])
     cut, runs = len(runs) > MOST_RUNS, runs[:MOST_RUNS][::-1]
@@ -78,7 +89,7 @@ def timeline(job: Any, site: AdminSite, headers: str | None) -> Timeline:
         steps=steps,
         replay="; ".join(after),
         badge=badge(job.status, job.get_status_display()),
-        present=_present(job, worker_link(site, job.worker_id, workers), now),
+        present=_present(job, worker_link(site, job.worker_id, workers), site, request),
         hints=_hints(job, alias),
         cut=cut,
     )
@@ -105,7 +116,8 @@ def _step(run: Run, replays: list[str], worker: str, traceback: str, site: Admin
     )
 
 
-def _present(job: Job, worker: str, now: datetime) -> Any:
+def _present(job: Any, worker: str, site: AdminSite, request: HttpRequest) -> Any:
+    now = job.read_at
     match JobStatus(job.status):
         case JobStatus.WAITING:
             if job.schedule_id is not None:
@@ -116,6 +128,8 @@ def _present(job: Job, worker: str, now: datetime) -> Any:
             if job.available_at <= now:
                 return _sentence(_("Due"), due, _("and about to be made ready by a worker."))
             return _sentence(_("Next attempt"), due)
+        case JobStatus.BLOCKED if job.reason == QUARANTINED:
+            return _held(job, site, request)
         case JobStatus.BLOCKED:
             return _("Waits for a limit to let it through.")
         case JobStatus.READY:
@@ -128,6 +142,23 @@ def _present(job: Job, worker: str, now: datetime) -> Any:
             return _sentence(_("Ended"), ago(job.finished_at, now))
 
 
+def _held(job: Any, site: AdminSite, request: HttpRequest) -> Any:
+    """Who holds a job, since when and why. A link is for those who may follow it."""
+    row = Quarantine.objects.using(job._state.db).filter(job_type=job.job_type).first()
+    if row is None or not row.in_force:
+        return _("Held; its quarantine was released, and a worker makes it ready within seconds.")
+    quarantined = _("quarantined")
+    if site.get_model_admin(Quarantine).has_view_permission(request, row):
+        quarantined = link(site, Quarantine, row.pk, quarantined)
+    told = format_html(
+        _("Held: its job type is {} since {} by {}"),
+        quarantined,
+        moment_and_age(row.since, job.read_at),
+        row.by or _("a worker"),
+    )
+    return format_html("{}: {}", told, row.reason) if row.reason else told
+
+
 def _sentence(*parts: str) -> Any:
     return format_html_join(" ", "{}", ((part,) for part in parts))
 
@@ -137,7 +168,7 @@ def _hints(job: Job, alias: str) -> list[str]:
     hints = []
     if job.cancel_requested_at and not job.is_final:
         hints.append(_("It was asked to cancel."))
-    if job.reason:
+    if job.reason and job.reason != QUARANTINED:  # of that the present tells more
         hints.append(job.reason)
     if job.status != JobStatus.READY:
         return hints

@@ -179,7 +179,7 @@ def _after_loss(facts: Facts, lost: Lost) -> Decision:
         return fate(JobState.CANCELLED, "cancelled while running")
     if crashes >= facts.max_crashes:
         times = "once" if crashes == 1 else f"{crashes} times"
-        return fate(JobState.DEAD, f"killed its worker {times}: {reason}")
+        return fate(JobState.DEAD, f"crashed {times}: {reason}")
     if facts.at_most_once:
         return fate(JobState.DEAD, f"{AT_MOST_ONCE} and nobody knows its end: {reason}")
     return fate(JobState.READY)

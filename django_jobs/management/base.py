@@ -5,13 +5,15 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError
 
+from .. import registry
 from ..conf import conf
-from ..models import Job, Queue
+from ..models import Job, Quarantine, Queue, Worker
 
 NO_TABLE, NO_COLUMN = "42P01", "42703"
 DATABASE_ERRORS = (DatabaseError, InterfaceError)
@@ -58,6 +60,22 @@ def demand_queue(name: str) -> None:
         return
     names = ", ".join(known.values_list("name", flat=True))
     raise CommandError(f"no queue is named {name!r}; known are: {names}")
+
+
+def demand_job_type(name: str) -> None:
+    """Raise ``CommandError`` for a misspelt name: one that neither this code, a worker nor a job
+    knows, and that was never quarantined."""
+    alias = conf().database
+    known = (
+        registry.find(name) is not None
+        or Worker.objects.using(alias).filter(job_types__contains=name).exists()
+        or Quarantine.objects.using(alias).filter(job_type=name).exists()
+        or Job.objects.using(alias).filter(job_type=name).exists()
+    )
+    if not known:
+        near = get_close_matches(name, registry.names(), n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise CommandError(f"no job type is named {name!r}{hint}")
 
 
 def operator() -> str:

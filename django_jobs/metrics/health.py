@@ -22,9 +22,9 @@ def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = T
         return f"schedules put aside with an error: {told.put_aside}"
     if not told.on:
         return None
-    if told.seen_seconds is None:
-        return "no worker looks at schedules"
-    if told.seen_seconds > max_lag:
+    if told.unseen_seconds is not None and told.unseen_seconds > max_lag:
+        if told.seen_seconds is None:
+            return "no worker looks at schedules"
         return f"no worker has looked at schedules for {told.seen_seconds:.0f} s"
     if told.overdue_seconds is not None and told.overdue_seconds > max_lag:
         return f"the schedule {told.most_overdue!r} is overdue by {told.overdue_seconds:.0f} s"

@@ -59,7 +59,8 @@ ORDER BY worker.name, worker.id
 """
 
 # The counts are of the first so many by id. The most overdue is the head of its index among any
-# number, and behind it come those without a next due time.
+# number, and behind it come those without a next due time. Workers tell of a look with a heartbeat:
+# one that has just started may have looked and not told.
 SCHEDULES = """
 SELECT count(*) FILTER (WHERE enabled AND paused_at IS NULL AND error = ''),
     count(*) FILTER (WHERE paused_at IS NOT NULL AND error = ''),
@@ -74,6 +75,10 @@ SELECT count(*) FILTER (WHERE enabled AND paused_at IS NULL AND error = ''),
      FROM django_jobs_schedule
      WHERE enabled AND paused_at IS NULL AND error = ''),
     (SELECT extract(epoch FROM clock_timestamp() - max(schedules_seen_at))::float8
+     FROM django_jobs_worker WHERE status IN ('running', 'draining')),
+    (SELECT extract(epoch FROM clock_timestamp() - greatest(
+        max(schedules_seen_at),
+        min(started_at) FILTER (WHERE lease_expires_at >= clock_timestamp())))::float8
      FROM django_jobs_worker WHERE status IN ('running', 'draining'))
 FROM (
     SELECT enabled, paused_at, error FROM django_jobs_schedule ORDER BY id LIMIT %(most)s
@@ -151,6 +156,8 @@ class SchedulesSnapshot:
     ``overdue_seconds`` is of the one that has been due longest, ``most_overdue`` its name; 0 while
     none is due, None where none has a next due time. ``seen_seconds`` is how long ago a worker
     looked at the schedules, as its last heartbeat told; None where no living worker has.
+    ``unseen_seconds`` is for how long none looked that could have: since that look, or since the
+    longest-living worker started, whichever is later; None while no worker lives.
     """
 
     on: int = 0
@@ -160,6 +167,7 @@ class SchedulesSnapshot:
     overdue_seconds: float | None = None
     most_overdue: str | None = None
     seen_seconds: float | None = None
+    unseen_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +224,7 @@ def take_quarantines() -> tuple[QuarantineSnapshot, ...]:
 
 
 def _schedules() -> SchedulesSnapshot:
-    ((on, paused, put_aside, disabled, name, overdue, seen),) = fetch(
+    ((on, paused, put_aside, disabled, name, overdue, seen, unseen),) = fetch(
         SCHEDULES, {"most": MOST_COUNTED}
     )
     return SchedulesSnapshot(
@@ -227,6 +235,7 @@ def _schedules() -> SchedulesSnapshot:
         overdue_seconds=overdue,
         most_overdue=name,
         seen_seconds=seen,
+        unseen_seconds=unseen,
     )
 
 

@@ -25,7 +25,7 @@ from ..signals import job_started
 from .answers import answer_text
 from .context import RunContext, _current
 from .failures import outcome_of
-from .limits import Interrupted, Limit
+from .limits import Interrupted, Limit, never
 from .reporter import Reporter
 
 RunAsync = Callable[[Any, float | None], Any]
@@ -47,11 +47,6 @@ os.register_at_fork(after_in_child=_forked.count)
 
 def unheard() -> None:
     """For attempts whose silence nobody minds."""
-
-
-def never() -> bool:
-    """For attempts whose worker does not drain."""
-    return False
 
 
 def make(

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from math import nan
 from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
@@ -68,23 +69,34 @@ class RunContext:
         return self._job.idempotency_key
 
     def should_stop(self) -> bool:
-        """Whether the handler should end as soon as it can: its job was cancelled, its lease was
-        lost, or its worker's time to drain is over. Cheap enough to ask in a loop."""
+        """Whether the handler should end as soon as it can: its job was cancelled, or its lease
+        was lost; or its worker's time to drain is over, when a stop is raised in it as well. Cheap
+        enough to ask in a loop."""
         return self._stop()
+
+    def draining(self) -> bool:
+        """Whether the worker was told to end. A handler that can go on elsewhere may leave now, by
+        ``raise Snooze(0)``; one that stays has the rest of ``--drain-timeout``. Cheap enough to
+        ask in a loop."""
+        return self._draining()
 
     def progress(self, fraction: float, note: Any = "") -> None:
         """Say how far the handler is, from 0 to 1, and in ``note`` what it is at (of at most 200
         characters).
 
         Costs a few microseconds and may be called from async code: the newest report of each job is
-        written once a second. Raises ``ValueError`` for a number outside of 0 to 1, and
+        written once a second. Raises ``ValueError`` for what is no number from 0 to 1, and
         :class:`LeaseLost` once a write was refused because the job has been taken from this worker.
         """
-        share = float(fraction)
+        try:
+            share = float(fraction)
+        except (TypeError, ValueError, OverflowError):
+            share = nan
         if not 0.0 <= share <= 1.0:  # nor NaN
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
+        told = "" if note is None else note if type(note) is str else text_of(note)
         self._heard()
-        self._reporter.progress(self._job, share, note if type(note) is str else text_of(note))
+        self._reporter.progress(self._job, share, told)
 
     def checkpoint(self, data: Any) -> None:
         """Say where the next attempt may begin, as JSON.
@@ -129,13 +141,15 @@ class RunContext:
         Its receipt is committed at once, whatever becomes of the handler's transaction. What
         ``call`` raises is raised, and nothing stored. A crash between the call and its receipt
         repeats the call. Raises ``ValueError`` for a key that is not text of 1 to 200 characters,
-        and :class:`LeaseLost` before the call if the job has been taken from this worker.
+        ``TypeError`` for a call that is async or none, and :class:`LeaseLost` before the call if
+        the job has been taken from this worker.
         """
         self._heard()
         return receipts.once(self._job, self._reporter.errands, key, call)
 
     async def aonce(self, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """:meth:`once` for async code: what ``call`` returns is awaited."""
+        """:meth:`once` for async code: what ``call`` returns is awaited. The answer of a plain call
+        is stored and returned as well, for it has been made; but the event loop waits for it."""
         self._heard()
         return await receipts.aonce(self._job, self._reporter.errands, key, call)
 

@@ -12,9 +12,9 @@ from ..job_types import JobType
 from ..lifecycle.claiming import HeldJob
 from .attempt import RunAsync, unheard
 from .board import Slot
-from .limits import Clock, Limit
+from .limits import Clock, Limit, never
 from .loop import HandlerLoop
-from .verdicts import CANCELLED
+from .verdicts import CANCELLED, STOPPED
 
 
 class Control(NamedTuple):
@@ -34,26 +34,31 @@ def control(
     *,
     clock: Clock,
     loop: HandlerLoop,
+    stopping: Callable[[], bool] | None = None,
 ) -> Control:
     """An async handler is stopped by its loop, a plain one by ``clock``. What does not heed either
-    is killed by the supervisor, which reads the same times from the board."""
+    is killed by the supervisor, which reads the same times from the board. ``stopping`` is given
+    for one that runs alone, and says that it was told to stop."""
     silence = job_type.silence_timeout
     heard = unheard if silence is None else partial(slot.heard, index)
     if job_type.is_async:
-        return Control(None, heard, partial(loop.run, asked=_asked(slot, index, silence)))
+        asked = _asked(slot, index, silence, stopping or never)
+        return Control(None, heard, partial(loop.run, asked=asked))
     limit = None
-    if job.timeout is not None or silence is not None:
+    if job.timeout is not None or silence is not None or stopping is not None:
         limit = Limit(clock, slot, index, started=started, timeout=job.timeout, silence=silence)
     return Control(limit, heard, loop.run)
 
 
-def _asked(slot: Slot, index: int, silence: float | None) -> Callable[[], Outcome | None]:
+def _asked(
+    slot: Slot, index: int, silence: float | None, stopping: Callable[[], bool]
+) -> Callable[[], Outcome | None]:
     def asked() -> Outcome | None:
         """How the handler has to end now; None if it may go on."""
         if slot.cancel_asked(index):
             return CANCELLED
         if silence is not None and time.monotonic() >= slot.heard_at(index) + silence:
             return TimedOut(seconds=silence, silent=True)
-        return None
+        return STOPPED if stopping() else None
 
     return asked

@@ -82,6 +82,7 @@ class Executor:
         self._reporter = reporter
         self._timekeeper = Timekeeper()
         self._running: dict[int, tuple[HeldJob, float]] = {}
+        self._calling: set[int] = set()
         self._threads = [
             threading.Thread(target=self._work, name=f"django_jobs-{number}", daemon=True)
             for number in range(threads)
@@ -110,11 +111,11 @@ class Executor:
         return taken
 
     def raise_stop(self) -> None:
-        """Raise a stop in every handler that still runs. Code in C is out of its reach; whoever
-        calls this is about to kill the process."""
+        """Raise a stop in every handler that still runs here. Code in C is out of its reach;
+        whoever calls this is about to kill the process."""
         self.stopping = True
         self.loop.stop_all()
-        for thread_id in list(self._running):
+        for thread_id in list(self._calling):
             raise_in(thread_id, StopHandler)
 
     def _work(self) -> None:
@@ -186,6 +187,8 @@ class Executor:
         def should_stop() -> bool:
             return self.stopping or slot.cancel_asked(index) or slot.worker != job.worker
 
+        thread_id = threading.get_ident()
+        self._calling.add(thread_id)
         try:
             connections.prepare()
             return attempt.make(
@@ -202,4 +205,5 @@ class Executor:
             say("lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost))
             return NOTHING_LEFT
         finally:
+            self._calling.discard(thread_id)
             connections.clean()

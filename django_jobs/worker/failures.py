@@ -73,7 +73,8 @@ def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
 
 def _delay_asked(error: BaseException) -> float | None:
     """Seconds that the error itself asks to wait: a ``retry_after`` of its own, an HTTP response's
-    Retry-After header (RFC 9110, 10.2.3), or a lost race in the database."""
+    Retry-After header (RFC 9110, 10.2.3), or a lost race in the database. None if it asks for no
+    wait at all: the remote allows to come back at once, and does not ask for it."""
     for link in _chain(error):
         if getattr(link, "sqlstate", None) in SOON:
             return random.uniform(0.05, 1.0)  # noqa: S311 — jitter
@@ -100,18 +101,17 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _seconds(asked: Any, sent: Any = None) -> float | None:
     """A number, a timedelta, a moment, or the text of a Retry-After header; None for anything
-    else, so that a broken header falls back to the backoff. ``sent`` is the Date header of the
-    same response: the clock that named the moment is the one to count from."""
+    else, so that a broken header falls back to the backoff, and for what is not in the future, so
+    that it does not burn all attempts at once. ``sent`` is the Date header of the same response:
+    the clock that named the moment is the one to count from."""
     if isinstance(asked, str):
         text = asked.strip()
-        if text.isdecimal() and len(text) <= 12:
-            return float(text)
-        asked = _moment(text)
+        asked = float(text) if text.isdecimal() and len(text) <= 12 else _moment(text)
     if isinstance(asked, datetime):
         now = _moment(sent) or datetime.now(UTC)
         asked = (asked if asked.tzinfo else asked.replace(tzinfo=UTC)) - now
     seconds = None if asked is None else as_seconds(asked)
-    return max(seconds, 0.0) if seconds is not None and math.isfinite(seconds) else None
+    return seconds if seconds is not None and 0 < seconds < math.inf else None
 
 
 def _moment(text: Any) -> datetime | None:

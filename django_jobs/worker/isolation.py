@@ -52,7 +52,9 @@ def _run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> None:
     if job_type is not None:
         deadline = 0.0 if job.timeout is None else started + job.timeout
         slot.begin(index, deadline, job_type.silence_timeout or 0.0)
-        bounds = control(job, job_type, slot, index, started, clock=Alarm(), loop=loop)
+        told = orders.stopping
+        clock = Alarm(told)
+        bounds = control(job, job_type, slot, index, started, clock=clock, loop=loop, stopping=told)
     try:
         outcome = attempt.make(
             job,

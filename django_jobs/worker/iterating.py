@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import FieldDoesNotExist
+from django.core.exceptions import FieldDoesNotExist, SynchronousOnlyOperation
 from django.db.models import CompositePrimaryKey, Field, Model, QuerySet
 from django.db.models.query import ModelIterable
 
@@ -50,9 +50,13 @@ class Rows(Generic[M]):
         return self
 
     def __next__(self) -> M:
-        self.done()
+        self._finish_row()
         if self._has_to_stop() or not self._ahead:
-            self._go_on()
+            try:
+                self._go_on()
+            except SynchronousOnlyOperation:
+                told = "in an async handler write `async for` to go over run.iterate(...)"
+                raise SynchronousOnlyOperation(told) from None
         if not self._ahead:
             raise StopIteration
         return self._take()
@@ -61,7 +65,7 @@ class Rows(Generic[M]):
         return self
 
     async def __anext__(self) -> M:
-        self.done()
+        self._finish_row()
         if self._has_to_stop() or not self._ahead:
             await sync_to_async(self._go_on)()
         if not self._ahead:
@@ -70,7 +74,13 @@ class Rows(Generic[M]):
 
     def done(self) -> None:
         """The row in hand is worked on. Inside ``transaction.atomic()`` this is written there, so
-        it commits or rolls back with what was done to the row."""
+        it commits or rolls back with what was done to the row. Raises ``ValueError`` before the
+        loop has begun."""
+        if self._total is None:
+            raise ValueError("done() is for a row in hand; the loop over these rows has not begun")
+        self._finish_row()
+
+    def _finish_row(self) -> None:
         if not self._in_hand:
             return
         self._in_hand = False
@@ -88,7 +98,7 @@ class Rows(Generic[M]):
 
     def _has_to_stop(self) -> bool:
         run = self._run
-        return run.should_stop() or (run._draining() and run._can_go_on_elsewhere())
+        return run.should_stop() or (run.draining() and run._can_go_on_elsewhere())
 
     def _go_on(self) -> None:
         """Stop, where that is asked for; read on, where nothing is left."""
@@ -101,7 +111,7 @@ class Rows(Generic[M]):
 
     def _stop(self) -> NoReturn:
         self._run._confirm()
-        if self._run._draining():
+        if self._run.draining():
             raise StopHandler
         raise Cancel("cancelled while running")
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from ..domain.outcomes import Outcome, TimedOut
 from ..exceptions import TimeLimitExceeded
 from .board import Slot
+from .failures import StopHandler
 
 LONGEST_WAIT = 3600.0
 """Seconds until a clock is asked again; timers do not take all that a time-out may be."""
@@ -31,9 +32,18 @@ TOUCHY_WAIT = 0.002
 """Seconds until a handler that was found in such code is tried again. Short, because a thread that
 writes logs is found in them nearly always: there it lets the others run."""
 
+TOLD = signal.SIGURG
+"""What tells a child that runs one job to stop. By default it is ignored, so it may come at any
+time; and nobody sends it to all processes of a service, as is done with SIGTERM."""
+
 RESULT = "result"
 NEVER = float("inf")
 PACKAGE = __name__.partition(".")[0]
+
+
+def never() -> bool:
+    """For handlers that nobody tells to stop."""
+    return False
 
 
 class Interrupted(Exception):
@@ -60,7 +70,8 @@ class Limit:
 
     ``ended`` says how the attempt ends once the time is over. It is set before anything is raised
     in the handler and never changed; so exactly one exception is raised, and wherever it arrives,
-    nothing that comes after can be hit.
+    nothing that comes after can be hit. ``told`` is set by a clock that was told to stop the
+    handler: what that does then is its own, and one that catches it and returns has succeeded.
     """
 
     def __init__(
@@ -74,6 +85,8 @@ class Limit:
         silence: float | None = None,
     ) -> None:
         self.ended: TimedOut | None = None
+        self.told = False
+        self._stopped = False
         self._clock = clock
         self._slot = slot
         self._index = index
@@ -108,49 +121,59 @@ class Limit:
     def due(self) -> float:
         """When the time is over, if nothing is reported until then; never, where it does not
         matter any more."""
-        if self._kept or self.ended is not None:
+        if self._kept or self._stopped or self.ended is not None:
             return NEVER
+        if self.told:
+            return 0.0
         if self._silence is None:
             return self._deadline
         return min(self._deadline, self._slot.heard_at(self._index) + self._silence)
 
-    def expire(self, now: float) -> bool:
-        """Whether an exception is to be raised in the handler now."""
+    def expire(self, now: float) -> type[BaseException] | None:
+        """What is to be raised in the handler now."""
         if now < self.due():
-            return False
+            return None
+        if self.told:
+            self._stopped = True
+            return StopHandler
         if now >= self._deadline:
             self.ended = TimedOut(seconds=self._timeout or 0.0)
         else:
             self.ended = TimedOut(seconds=self._silence or 0.0, silent=True)
-        return True
+        return TimeLimitExceeded
 
 
 class Alarm:
     """Rings on the main thread of a process that runs one handler: a signal also ends its sleep,
-    and its wait for a socket or a lock."""
+    and its wait for a socket or a lock. ``stopping`` says whether it was told to stop before."""
 
-    def __init__(self) -> None:
+    def __init__(self, stopping: Callable[[], bool] = never) -> None:
+        self._stopping = stopping
         self._limit: Limit | None = None
-        self._before: Any = signal.SIG_DFL
+        self._before: dict[signal.Signals, Any] = {}
 
     def arm(self, limit: Limit) -> None:
-        """Interrupt the calling thread when the time of ``limit`` is over."""
+        """Interrupt the calling thread when the time of ``limit`` is over, or at :data:`TOLD`."""
         self._limit = limit
-        self._before = signal.signal(signal.SIGALRM, self._rang) or signal.SIG_DFL
+        for number in (signal.SIGALRM, TOLD):
+            self._before[number] = signal.signal(number, self._rang) or signal.SIG_DFL
+        limit.told = limit.told or self._stopping()
         self._set_timer(limit)
 
     def disarm(self, limit: Limit) -> None:
-        """Interrupt it no more, and give the signal back."""
+        """Interrupt it no more, and give the signals back."""
         self._limit = None
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _rang(self, number: int, frame: FrameType | None) -> None:
         limit = self._limit
         if limit is None:
             return
-        if not is_touchy(frame) and limit.expire(time.monotonic()):
-            raise TimeLimitExceeded
+        limit.told = limit.told or number == TOLD
+        if not is_touchy(frame) and (error := limit.expire(time.monotonic())) is not None:
+            raise error
         self._set_timer(limit)
 
     def _set_timer(self, limit: Limit) -> None:

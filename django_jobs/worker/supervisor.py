@@ -14,6 +14,7 @@ from .board import InHand
 from .children import Child, Isolated, kill, kill_alone
 from .connections import say
 from .duties import StandingDuty
+from .limits import TOLD
 from .links import Link, Message, describe_exit
 from .options import FORCED, RECYCLE, Options
 from .scheduler import Look
@@ -65,9 +66,15 @@ class Supervisor:
         return code
 
     def _start_children(self, now: float) -> None:
-        for child in self._tree.children:
-            if child.wanted and not child.pid and not self._draining and now >= child.start_at:
+        for child in self._startable():
+            if now >= child.start_at:
                 self._tree.start(child)
+
+    def _startable(self) -> list[Child]:
+        # A new process would end the burst before it can see what the dead one held.
+        if self._draining or (self._options.burst and self._burials):
+            return []
+        return [child for child in self._tree.children if child.wanted and not child.pid]
 
     def _nothing_left(self) -> bool:
         return not any(child.pid or child.wanted for child in self._tree.children) or (
@@ -79,7 +86,7 @@ class Supervisor:
         urgent = any(child.slot.watched for child in children)
         until = min(
             [now + (TICK if urgent else 1.0), self._stop_at, self._kill_at]
-            + [child.start_at for child in children if child.wanted and not child.pid]
+            + [child.start_at for child in self._startable()]
             + [self._watch.next_look(child, now) for child in children if child.slot.worker]
         )
         for key, _ in self._tree.selector.select(max(until - now, 0.0)):
@@ -193,7 +200,7 @@ class Supervisor:
         code = os.waitstatus_to_exitcode(status)
         if worker:
             self._bury(child, worker, in_hand, status)
-        because = child.killed_because
+        because, guilty = child.killed_because, sorted(child.killed_for)
         child.died()
         # A process that ends in order has closed its row; os._exit(0) in a handler has not.
         if code == RECYCLE and not worker:
@@ -203,7 +210,8 @@ class Supervisor:
         else:
             child.pause_before_restart()
             if because:
-                say("process_killed", logging.WARNING, pid=pid, worker=worker, reason=because)
+                fields = {"pid": pid, "worker": worker, "reason": because}
+                say("process_killed", logging.WARNING, **fields, overdue=guilty)
             else:
                 end = describe_exit(status)
                 say("process_died", logging.ERROR, pid=pid, worker=worker, reason=end)
@@ -230,16 +238,13 @@ class Supervisor:
     def _stop_all(self, now: float) -> None:
         self._forced = True
         self._stop_at, self._kill_at = float("inf"), now + STOP_GRACE
-        for one in self._tree.isolated.values():
+        for pid, one in self._tree.isolated.items():
             one.link.send(verb="stop")
+            os.kill(pid, TOLD)
         for child in self._tree.children:
             child.killed_because = child.killed_because or "the time to drain was over"
             if child.link is not None:
                 child.link.send(verb="stop")
-            for one in self._tree.isolated.values():
-                self._watch.end_isolated(
-                    child, one.job, "released", reason="the worker was told to stop"
-                )
 
     def _kill_all(self, reason: str) -> None:
         self._forced = True

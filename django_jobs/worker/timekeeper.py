@@ -1,4 +1,4 @@
-"""The thread that raises :class:`TimeLimitExceeded` in the other threads of a worker process."""
+"""The thread that raises in the other threads of a worker process that their time is over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 
-from ..exceptions import TimeLimitExceeded
 from .limits import NEVER, Limit, is_touchy, wait_for
 
 
@@ -55,8 +54,8 @@ class Timekeeper:
                     # has just begun to run is let go on for 5 ms.
                     if now < limit.due() or is_touchy(sys._current_frames().get(thread)):
                         continue
-                    if limit.expire(now):
-                        raise_in(thread, TimeLimitExceeded)
+                    if (error := limit.expire(now)) is not None:
+                        raise_in(thread, error)
                 due = min((limit.due() for limit in self._armed.values()), default=NEVER)
                 wait = wait_for(due, now)
                 self._wakes_at = now + wait

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..domain.outcomes import Cancelled, Lost, Outcome, Released, TimedOut
 
 CANCELLED = Cancelled(reason="cancelled while running")
+STOPPED = Released(reason="the worker was told to stop")
 
 
 def outcome_of(end: str, reason: str, seconds: float) -> Outcome:

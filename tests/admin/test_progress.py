@@ -86,6 +86,24 @@ def test_a_success_is_done_whatever_it_reported_last(page: Page) -> None:
     assert "<strong>100 %</strong>" in page.read(change_url(Job, held.id))
 
 
+def test_a_success_hides_its_stale_note_and_calls_its_checkpoint_the_last(page: Page) -> None:
+    held = reported(fraction=0.968, note="968 of 1,000", checkpoint='{"row": 968}')
+    before = page.read(change_url(Job, held.id))
+    assert "968 of 1,000" in before
+    assert "<dt>Checkpoint</dt>" in before
+    settle_one(held, Succeeded())
+    after = page.read(change_url(Job, held.id))
+    assert "968 of 1,000" not in after
+    assert "<dt>Last checkpoint</dt>" in after
+    assert '"row": 968' in after
+
+
+def test_any_other_end_keeps_the_last_note(page: Page) -> None:
+    held = reported(fraction=0.968, note="968 of 1,000")
+    settle_one(held, failure(final=True))
+    assert "968 of 1,000" in page.read(change_url(Job, held.id))
+
+
 def test_the_page_of_a_dead_letter_shows_it_too(page: Page) -> None:
     held = reported(fraction=0.52)
     settle_one(held, failure(final=True))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Lost
-from django_jobs.lifecycle import operating, renewing
-from django_jobs.models import Job, Run, Worker
+from django_jobs.lifecycle import operating, quarantining, renewing
+from django_jobs.models import Job, Quarantine, Run, Worker
 from tests.app.jobs import add
 from tests.factories import (
     boot_worker,
@@ -20,7 +21,7 @@ from tests.factories import (
     settle_one,
 )
 
-from .walking import Page, change_url
+from .walking import Live, Page, change_url
 
 pytestmark = pytest.mark.django_db
 
@@ -93,6 +94,70 @@ def test_a_worker_whose_row_was_removed_is_named_by_its_number(page: Page) -> No
     Worker.objects.all().delete()
     assert f"worker {held.worker} (removed)" in page.read(change_url(Job, held.id))
     page.text(change_url(Run, Run.objects.get().pk))
+
+
+def held_job(reason: str = "", by: str = "") -> Job:
+    """A job that a quarantine holds."""
+    job = add.enqueue(1)
+    quarantining.quarantine("app.add", reason=reason, by=by)
+    quarantining.hold("default")
+    return job
+
+
+def shown(text: str) -> str:
+    """A page's text from its timeline on, without tags and line breaks."""
+    return " ".join(re.sub(r"<[^>]+>", "", text.partition("Timeline")[2]).split())
+
+
+def test_the_timeline_says_who_holds_a_job_since_when_and_why(page: Page) -> None:
+    job = held_job(reason="eats memory", by="ada")
+    text = page.read(change_url(Job, job.pk))
+    wanted = r"Held: its job type is quarantined since [^()]+ \([^()]+ ago\) by ada: eats memory"
+    assert re.search(wanted, shown(text))
+    row = Quarantine.objects.get()
+    assert f'<a href="{change_url(Quarantine, row.pk)}">quarantined</a>' in text
+    assert "limit" not in shown(text)
+    assert shown(text).count("quarantined") == 1
+    run_sql("UPDATE django_jobs_quarantine SET by = '', reason = ''")
+    assert re.search(r"ago\) by a worker [^:]", shown(page.read(change_url(Job, job.pk))))
+
+
+@pytest.mark.parametrize(
+    "permissions, linked",
+    [((), False), (("view_quarantine",), True), (("quarantine_job_type",), True)],
+)
+def test_a_quarantine_is_a_link_for_those_who_may_follow_it(
+    page_of: Callable[..., Page], permissions: tuple[str, ...], linked: bool
+) -> None:
+    job = held_job()
+    page, there = page_of("view_job", *permissions), change_url(Quarantine, 1).rpartition("1")[0]
+    text = page.read(change_url(Job, job.pk)).partition("Timeline")[2]
+    assert "Held: its job type is quarantined since" in shown(f"Timeline{text}")
+    assert (f'<a href="{there.removesuffix("change/")[:-1]}' in text) is linked
+
+
+def test_a_job_that_a_released_quarantine_still_holds_is_said_to_be_ready_soon(page: Page) -> None:
+    job = held_job()
+    soon = "Held; its quarantine was released, and a worker makes it ready within seconds."
+    run_sql("UPDATE django_jobs_quarantine SET released_at = now()")
+    assert soon in shown(page.read(change_url(Job, job.pk)))
+    Quarantine.objects.all().delete()
+    assert soon in shown(page.read(change_url(Job, job.pk)))
+
+
+def test_a_job_that_waits_for_anything_else_is_not_said_to_be_held(page: Page) -> None:
+    job = add.enqueue(1)
+    run_sql("UPDATE django_jobs_job SET status = 'blocked', reason = 'of its queue'")
+    told = "Waits for a limit to let it through. of its queue"
+    assert told in shown(page.read(change_url(Job, job.pk)))
+
+
+def test_markup_in_a_quarantine_is_shown_and_not_run(page: Page) -> None:
+    evil = "<script>alert(1)</script>{}<img src=x onerror=alert(1)>"
+    job = held_job(reason=evil, by=evil)
+    text = page.text(change_url(Job, job.pk))
+    assert Live(text).alarms == []
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;{}&lt;img") == 2
 
 
 def test_only_the_latest_runs_are_shown_and_the_page_says_so(

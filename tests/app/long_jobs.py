@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.db import transaction
 
-from django_jobs import Backoff, RunContext, current_run, job
+from django_jobs import Backoff, RunContext, Snooze, current_run, job
 
 from .marks import mark
 from .models import Effect
@@ -129,3 +129,50 @@ async def charge_async(path: str) -> object:
     if run.attempt == 1:
         raise ConnectionError("after the call")
     return answer
+
+
+@job(isolated=True)
+def nap_alone(path: str) -> object:
+    """Sleeps until it is stopped, says so as its last report, and returns that the next time."""
+    run = this_run()
+    if run.attempt > 1:
+        return run.saved_checkpoint
+    mark(path)
+    try:
+        time.sleep(600)
+    finally:
+        run.checkpoint("cleaned up")
+    return None
+
+
+@job(isolated=True)
+async def nap_alone_async(path: str) -> object:
+    """The same on a loop."""
+    run = this_run()
+    if run.attempt > 1:
+        return run.saved_checkpoint
+    mark(path)
+    try:
+        await asyncio.sleep(600)
+    finally:
+        run.checkpoint("cleaned up")
+    return None
+
+
+@job
+def leave_when_draining(path: str) -> int:
+    """Works until its worker is told to end; the next attempt says which it is."""
+    run = this_run()
+    if run.attempt > 1:
+        return run.attempt
+    mark(path)
+    while not run.draining():
+        assert not run.should_stop()
+        time.sleep(0.01)
+    raise Snooze(0, reason="told to stop")
+
+
+@job(isolated=True)
+def leave_when_draining_alone(path: str) -> int:
+    """The same in a process of its own."""
+    return leave_when_draining(path)

@@ -219,7 +219,7 @@ def test_a_poison_pill_is_dead_at_its_third_crash_and_not_before() -> None:
 
     assert [after(0).status, after(1).status] == [JobState.READY, JobState.READY]
     assert after(2).status == JobState.DEAD
-    assert after(2).reason == "killed its worker 3 times: SIGSEGV"
+    assert after(2).reason == "crashed 3 times: SIGSEGV"
     assert after(2).failures == 0
 
 

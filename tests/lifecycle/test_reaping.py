@@ -78,7 +78,7 @@ def test_a_job_that_loses_its_workers_three_times_is_dead() -> None:
         reaping.reap()
     job = Job.objects.get()
     assert (job.status, job.attempt, job.crashes) == ("dead", 3, 3)
-    assert job.reason.startswith("killed its worker 3 times")
+    assert job.reason.startswith("crashed 3 times")
     assert Run.objects.filter(outcome="lost").count() == 3
 
 
@@ -88,7 +88,7 @@ def test_a_job_type_that_may_crash_once_only_is_dead_at_once() -> None:
         held = enqueue_and_claim(job_type)
         expire(held.worker)
         reaping.reap()
-    assert Job.objects.get().reason.startswith("killed its worker once")
+    assert Job.objects.get().reason.startswith("crashed once")
 
 
 @pytest.mark.django_db

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import socket
+from collections.abc import Sequence
 from io import StringIO
 
 import pytest
@@ -30,7 +31,29 @@ def test_a_type_is_quarantined_with_who_and_why() -> None:
     assert told == "app.noop: quarantined. What runs goes on."
     row = Quarantine.objects.get()
     assert (row.reason, row.by) == ("eats memory", f"{getpass.getuser()}@{socket.gethostname()}")
-    assert run("add", "app.noop") == "app.noop: it was quarantined before."
+
+
+def test_to_quarantine_twice_tells_since_when_by_whom_and_why_and_keeps_that() -> None:
+    quarantining.quarantine("app.noop", reason="eats memory", by="ada")
+    run_sql("UPDATE django_jobs_quarantine SET since = now() - interval '3 hours'")
+    already = "app.noop: it is quarantined already, for 3h, by ada: eats memory"
+    assert run("add", "app.noop") == already
+    assert run("add", "app.noop", "--reason", "eats memory") == already
+    told = run("add", "app.noop", "--reason", "and leaks").splitlines()
+    assert told == [already, "app.noop: its reason stays as it is."]
+    assert Quarantine.objects.get().reason == "eats memory"
+    run_sql("UPDATE django_jobs_quarantine SET by = '', reason = ''")
+    assert run("add", "app.noop") == "app.noop: it is quarantined already, for 3h, by a worker"
+
+
+def test_a_name_that_a_quarantined_type_has_got_since_is_quarantined_and_the_others_are_told() -> (
+    None
+):
+    quarantining.quarantine("app.old_name")
+    Quarantine.objects.exclude(job_type="app.old_name").delete()
+    told = run("add", "app.old_name")
+    assert told.count(": quarantined.") == 2
+    assert told.count("app.old_name: it is quarantined already") == 1
 
 
 def test_a_release_lets_its_jobs_go() -> None:
@@ -39,7 +62,32 @@ def test_a_release_lets_its_jobs_go() -> None:
     quarantining.hold("default")
     assert run("release", "app.noop") == "app.noop: released."
     assert Job.objects.get().status == "ready"
-    assert run("release", "app.noop") == "app.noop: it is not quarantined."
+
+
+@pytest.mark.parametrize(
+    "quarantined, asked, hint",
+    [
+        ((), "app.noop", "nothing is"),
+        (("app.noop",), "app.nop", r"did you mean app\.noop\?"),
+        (("shop.resize", "mail.send"), "x", r"quarantined are: mail\.send, shop\.resize"),
+        ([f"shop.resize_{n}" for n in range(11)], "x", "jobquarantine list shows what is"),
+    ],
+)
+def test_to_release_what_is_not_quarantined_fails_and_tells_what_is(
+    quarantined: Sequence[str], asked: str, hint: str
+) -> None:
+    for name in quarantined:
+        quarantining.quarantine(name)
+    with pytest.raises(CommandError, match=rf"^'{asked}' is not quarantined; {hint}$") as refused:
+        run("release", asked)
+    assert refused.value.returncode == 1
+    assert set(quarantining.in_force()) == set(quarantined)
+
+
+def test_a_type_that_is_quarantined_under_another_name_only_is_released() -> None:
+    quarantining.quarantine("app.old_name")
+    Quarantine.objects.exclude(job_type="app.old_name").delete()
+    assert run("release", "app.present_name") == "app.old_name: released."
 
 
 def test_all_names_of_a_type_are_told() -> None:
@@ -74,6 +122,12 @@ def test_a_type_that_only_a_worker_knows_is_taken() -> None:
     run("release", "other.service")
     run_sql("DELETE FROM django_jobs_worker")
     assert "quarantined." in run("add", "other.service")
+
+
+def test_a_type_that_only_jobs_know_is_taken() -> None:
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
+    assert run("add", "shop.from_view") == "shop.from_view: quarantined. What runs goes on."
 
 
 def test_a_snapshot_and_jobstatus_tell_of_it() -> None:

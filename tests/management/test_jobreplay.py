@@ -125,6 +125,20 @@ def test_nothing_to_replay_is_no_failure() -> None:
 
 
 @pytest.mark.django_db
+def test_a_job_type_that_nobody_knows_is_refused_and_one_that_only_jobs_know_is_not() -> None:
+    gone = make_dead()
+    assert replay("--type", "app.add") == "Replayed 0 jobs."
+    with pytest.raises(CommandError, match=r"^no job type is named 'shop\.gone'$"):
+        replay("--type", "shop.gone")
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone' WHERE id = %s", [gone.pk])
+    with pytest.raises(CommandError, match=r"^1 of 1 was refused$"):  # and told why
+        replay("--type", "shop.gone")
+    settle_one(enqueue_and_claim(), Succeeded())
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.done' WHERE status = 'succeeded'")
+    assert replay("--type", "shop.done") == "Replayed 0 jobs."
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     "arguments, problem",
     [
@@ -134,6 +148,7 @@ def test_nothing_to_replay_is_no_failure() -> None:
         (("--since", "yesterday"), "--since takes an age such as 2h"),
         (("--since", "2026-13-45"), "--since takes an age such as 2h"),
         (("one",), "invalid int value"),
+        (("--type", "app.nop"), r"^no job type is named 'app\.nop'; did you mean .*app\.noop"),
         (("--queue", "nope"), "no queue is named 'nope'; known are: bulk, default"),
     ],
 )

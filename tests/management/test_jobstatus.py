@@ -189,6 +189,7 @@ def test_json_has_the_schedules_too() -> None:
         "overdue_seconds": None,
         "most_overdue": None,
         "seen_seconds": None,
+        "unseen_seconds": None,
     }
 
 
@@ -200,6 +201,7 @@ def test_a_check_ends_well_or_with_the_problem_in_one_line() -> None:
     worker = boot_worker()
     assert status("--check") == "OK\n"
     make_schedule()
+    run_sql("UPDATE django_jobs_worker SET started_at = now() - interval '70 s'")
     with pytest.raises(CommandError, match=r"^no worker looks at schedules$"):
         status("--check")
     renewing.renew([worker], 30, looked_ago=10)
@@ -209,6 +211,18 @@ def test_a_check_ends_well_or_with_the_problem_in_one_line() -> None:
     run_sql("UPDATE django_jobs_schedule SET next_due_at = now() - interval '70 s'")
     with pytest.raises(CommandError, match=r"^the schedule 'nightly' is overdue by [78]\d s$"):
         status("--check")
+
+
+@pytest.mark.usefixtures("_no_schedules")
+def test_a_check_gives_a_worker_that_has_just_started_the_time_to_look() -> None:
+    make_schedule()
+    boot_worker()
+    assert json.loads(status("--json"))["schedules"]["seen_seconds"] is None
+    assert status("--check") == "OK\n"
+    run_sql("UPDATE django_jobs_worker SET started_at = now() - interval '40 s'")
+    assert status("--check") == "OK\n"
+    with pytest.raises(CommandError, match=r"^no worker looks at schedules$"):
+        status("--check", "--max-lag", "30")
 
 
 @pytest.mark.usefixtures("_no_schedules")

@@ -80,6 +80,34 @@ def test_the_last_look_of_any_living_worker_counts() -> None:
     assert 20 <= seen < 50  # the second's, and what the machine stood still
 
 
+@pytest.mark.usefixtures("_none")
+def test_what_nobody_has_seen_yet_is_unseen_since_the_longest_living_worker_started() -> None:
+    assert told().unseen_seconds is None
+    longest, other, lost = boot_worker("a"), boot_worker("b"), boot_worker("c", lease=-1)
+    for worker, ago in ((longest, 200), (other, 20), (lost, 900)):
+        run_sql(
+            "UPDATE django_jobs_worker SET started_at = now() - make_interval(secs => %s)"
+            " WHERE id = %s",
+            [ago, worker],
+        )
+    assert told().unseen_seconds == pytest.approx(200, abs=15)
+    assert told().seen_seconds is None
+    renewing.renew([other], 30, looked_ago=50)
+    assert told().unseen_seconds == pytest.approx(told().seen_seconds, abs=1)
+
+
+@pytest.mark.usefixtures("_none")
+def test_a_look_of_before_all_live_workers_started_is_held_against_none_of_them() -> None:
+    lost = boot_worker("lost")
+    renewing.renew([lost], 30, looked_ago=300)
+    run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '270 s'")
+    boot_worker("new")
+    make_schedule("on")
+    found = take_snapshot()
+    assert found.schedules.seen_seconds == pytest.approx(300, abs=15)
+    assert problem(found) is None
+
+
 @pytest.fixture(scope="module")
 def _many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """Schedules that are on, most of them with a due time."""
@@ -114,7 +142,7 @@ def test_a_snapshot_reads_schedules_up_to_its_bound_and_the_head_of_their_index(
 
 # What is wrong
 
-WELL = SchedulesSnapshot(on=2, overdue_seconds=0.0, seen_seconds=3.0)
+WELL = SchedulesSnapshot(on=2, overdue_seconds=0.0, seen_seconds=3.0, unseen_seconds=3.0)
 
 
 @pytest.mark.django_db
@@ -132,8 +160,12 @@ def test_without_a_living_worker_something_is_wrong() -> None:
     [
         (WELL, None),
         (SchedulesSnapshot(paused=3), None),
-        (SchedulesSnapshot(on=1), "no worker looks at schedules"),
-        (replace(WELL, seen_seconds=95.2), "no worker has looked at schedules for 95 s"),
+        (SchedulesSnapshot(on=1, unseen_seconds=120.0), "no worker looks at schedules"),
+        (SchedulesSnapshot(on=1, unseen_seconds=60.0), None),
+        (
+            replace(WELL, seen_seconds=95.2, unseen_seconds=95.2),
+            "no worker has looked at schedules for 95 s",
+        ),
         (replace(WELL, overdue_seconds=59.0, most_overdue="x"), None),
         (replace(WELL, overdue_seconds=61.0, most_overdue="x"), "'x' is overdue by 61 s"),
     ],

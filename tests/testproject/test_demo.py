@@ -159,7 +159,7 @@ def test_once_does_all_the_work_and_finds_it_right_also_when_repeated(
         assert "FAILED" not in output
         assert "24 of 24" in output
         assert "demo.always_fails" in output
-        assert "killed its worker 3 times" in output
+        assert "crashed 3 times" in output
 
 
 def test_once_says_what_is_left_when_time_is_up_and_fails(demo: Callable[..., Demo]) -> None:

@@ -80,10 +80,12 @@ def test_what_was_reported_is_seen_while_the_handler_runs(desk: Desk) -> None:
     assert desk.heard == 2
 
 
-@pytest.mark.parametrize("fraction", [-0.01, 1.01, float("nan"), float("inf"), "half", None])
+@pytest.mark.parametrize(
+    "fraction", [-0.01, 1.01, float("nan"), float("inf"), "half", None, 10**400]
+)
 def test_progress_that_is_no_fraction_is_refused(desk: Desk, fraction: Any) -> None:
     def handler() -> None:
-        with pytest.raises((ValueError, TypeError)):
+        with pytest.raises(ValueError, match=f"progress is a fraction .*, not {fraction!r}"):
             this_run().progress(fraction)
 
     assert desk.run(handler) == [Succeeded()]
@@ -99,6 +101,15 @@ def test_a_note_is_cut_and_cleaned(desk: Desk) -> None:
     note = Progress.objects.get().note
     assert note.startswith("nul \\x00 surrogate \\xd800 long long")
     assert (len(note), note[-1]) == (200, "…")
+
+
+def test_no_note_is_an_empty_one(desk: Desk) -> None:
+    def handler() -> None:
+        this_run().progress(1, None)
+        fail()
+
+    desk.run(handler)
+    assert Progress.objects.get().note == ""
 
 
 def test_a_checkpoint_that_cannot_be_stored_is_refused_and_the_one_before_stays(

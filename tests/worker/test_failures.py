@@ -125,13 +125,43 @@ def test_a_moment_is_counted_from_the_clock_that_named_it() -> None:
     assert after == pytest.approx((theirs - datetime.now(UTC)).total_seconds() + 90, abs=60)
 
 
-def test_a_moment_that_is_over_is_now() -> None:
-    assert failed(answered({"Retry-After": "Mon, 01 Jan 2001 00:00:00 GMT"})).retry_after == 0
+NOW = format_datetime(datetime(2031, 1, 1, tzinfo=UTC), usegmt=True)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Retry-After": "0"},
+        {"Retry-After": "-5"},
+        {"Retry-After": 0},
+        {"Retry-After": "Mon, 01 Jan 2001 00:00:00 GMT"},
+        {"Retry-After": NOW, "Date": NOW},
+    ],
+)
+def test_a_header_that_asks_for_no_wait_leaves_it_to_the_backoff(headers: dict[str, Any]) -> None:
+    assert failed(answered(headers)).retry_after is None
+    error = ConnectionError()
+    error.headers = headers  # type: ignore[attr-defined]
+    assert failed(error).retry_after is None
+
+
+def test_an_exception_that_asks_for_no_wait_does_not_hide_what_its_response_asks() -> None:
+    error = answered({"Retry-After": "7"})
+    error.retry_after = 0  # type: ignore[attr-defined]
+    assert failed(error).retry_after == 7
+
+
+def test_a_handler_that_asks_for_no_wait_itself_gets_none() -> None:
+    assert failed(Retry(after=0)).retry_after == 0
 
 
 @pytest.mark.parametrize(
     "asked, seconds",
-    [(5, 5.0), (timedelta(minutes=1), 60.0), ("7", 7.0), (-1, 0.0), (float("inf"), None)],
+    [
+        *((5, 5.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), ("7", 7.0), (float("inf"), None)),
+        *((0, None), (-1, None), ("0", None), (timedelta(0), None), (timedelta(-1), None)),
+        (datetime(2001, 1, 1, tzinfo=UTC), None),
+    ],
 )
 def test_an_exception_may_name_its_delay(asked: Any, seconds: float | None) -> None:
     error = ConnectionError()

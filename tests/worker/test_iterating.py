@@ -11,6 +11,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.contrib.contenttypes.models import ContentType
 from django.contrib.sessions.models import Session
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, models, transaction
 from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext, isolate_apps
@@ -323,6 +324,33 @@ def test_a_row_that_is_done_in_its_transaction_is_not_done_again_and_no_other_is
     assert desk.run(handler, handler)[-1] == Succeeded()
     made = Effect.objects.filter(note__startswith="of").values_list("note", flat=True)
     assert sorted(made) == sorted(f"of {key}" for key in keys)
+
+
+def test_no_row_is_done_before_the_loop_and_none_more_behind_it(desk: Desk) -> None:
+    sources(1)
+
+    def handler() -> None:
+        for count in (1, 0):
+            rows = this_run().iterate(Effect.objects.filter(note="source"))
+            with pytest.raises(ValueError, match="the loop over these rows has not begun"):
+                rows.done()
+            assert len(list(rows)) == count
+            rows.done()
+            desk.reporter.of(this_run()._job).walked = False
+            Effect.objects.all().delete()
+
+    assert desk.run(handler) == [Succeeded()]
+
+
+def test_async_handlers_are_told_of_async_for(desk: Desk) -> None:
+    sources(1)
+
+    async def handler() -> None:
+        with pytest.raises(SynchronousOnlyOperation, match="write `async for`"):
+            for _ in this_run().iterate(Effect.objects.filter(note="source")):
+                pass
+
+    assert desk.run(handler) == [Succeeded()]
 
 
 def test_async_handlers_walk_with_async_for(desk: Desk) -> None:

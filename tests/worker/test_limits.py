@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +17,8 @@ import pytest
 from django_jobs.domain.outcomes import Succeeded, TimedOut
 from django_jobs.exceptions import TimeLimitExceeded
 from django_jobs.worker.board import Board, Slot
-from django_jobs.worker.limits import Alarm, Clock, Interrupted, Limit
+from django_jobs.worker.failures import StopHandler
+from django_jobs.worker.limits import TOLD, Alarm, Clock, Interrupted, Limit
 from django_jobs.worker.timekeeper import Timekeeper
 
 SHORT = 0.002
@@ -119,6 +122,32 @@ def test_whatever_a_late_handler_does_then_it_has_timed_out(
 def test_a_signal_ends_a_sleep(slot: Slot) -> None:
     limit, _ = limit_of(Alarm(), slot, 0.05)
     with pytest.raises(Interrupted):
+        limit.call(sleep, {"seconds": 600})
+
+
+def test_a_signal_stops_a_handler_and_what_it_does_then_is_its_own(slot: Slot) -> None:
+    def nap() -> None:
+        os.kill(os.getpid(), TOLD)
+        sleep(600)
+
+    def return_all_the_same() -> str:
+        try:
+            nap()
+        except StopHandler:
+            return "done"
+        return ""
+
+    before = signal.getsignal(TOLD)
+    with pytest.raises(StopHandler):
+        limit_of(Alarm(), slot, None)[0].call(nap, {})
+    assert limit_of(Alarm(), slot, 600)[0].call(return_all_the_same, {}) == "done"
+    assert signal.getsignal(TOLD) == before
+    os.kill(os.getpid(), TOLD)  # nobody listens, and nothing happens
+
+
+def test_a_handler_that_was_told_to_stop_before_it_began_is_stopped_at_once(slot: Slot) -> None:
+    limit, _ = limit_of(Alarm(lambda: True), slot, None)
+    with pytest.raises(StopHandler):
         limit.call(sleep, {"seconds": 600})
 
 

@@ -44,7 +44,7 @@ def test_a_job_that_holds_too_much_is_killed_until_it_is_dead_and_its_neighbours
     job = limit_jobs.hold_memory.enqueue(str(hog), 300)
     dead = until_status(job, "dead")
     assert outcomes(job) == ["lost"] * 3
-    assert dead.reason.startswith("killed its worker 3 times: held ")
+    assert dead.reason.startswith("crashed 3 times: held ")
     assert dead.reason.endswith(" MB, more than its max_rss of 250 MB")
     assert set(Run.objects.filter(job=job).values_list("error_type", flat=True)) == {"Crashed"}
     let_go(path)
@@ -75,7 +75,7 @@ def test_a_job_that_crashes_alone_harms_nobody_and_is_dead_after_the_third_time(
     dead = until_status(limit_jobs.crash.enqueue(how), "dead")
     assert outcomes(dead) == ["lost"] * 3
     end = "exit code 0" if how == "exit" else how
-    assert dead.reason == f"killed its worker 3 times: its process ended with {end}"
+    assert dead.reason == f"crashed 3 times: its process ended with {end}"
     assert set(Run.objects.filter(job=dead).values_list("error_type", flat=True)) == {"Crashed"}
     let_go(path)
     until_status(neighbour, "succeeded")

@@ -40,6 +40,24 @@ def test_burst_runs_all_that_is_ready_or_due_and_exits_zero(start_worker: Start)
     assert Job.objects.get(pk=later.pk).status == "scheduled"
 
 
+def test_a_burst_does_not_end_before_what_a_dead_process_of_its_held_is_settled(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    pill = jobs.kill_itself.enqueue(str(path))
+    worker = start_worker("--burst")
+    doomed = until_marked(path)
+    (heart,) = (child for child in worker.children() if child.pid != doomed)
+    heart.suspend()
+    let_go(path)
+    until(lambda: "event=process_died" in worker.text())
+    with pytest.raises(AssertionError):  # what would be too soon comes within milliseconds
+        until(lambda: worker.text().count("event=worker_started") > 1, 0.5)
+    heart.resume()
+    assert worker.wait() == 0
+    assert Job.objects.get(pk=pill.pk).status == "dead"
+
+
 def test_a_failure_is_retried_until_its_attempts_are_used_up(start_worker: Start) -> None:
     job = jobs.fail.enqueue()
     start_worker()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -115,12 +117,24 @@ def test_an_answer_that_cannot_be_stored_is_a_note_for_all_attempts(desk: Desk) 
     assert remote.calls == 1
 
 
-@pytest.mark.parametrize("key", ["", "x" * 201, "nul \x00", "surrogate \ud800", 7, None])
-def test_a_key_that_cannot_be_one_is_refused_before_the_call(desk: Desk, key: Any) -> None:
+@pytest.mark.parametrize(
+    "key, problem",
+    [
+        ("", "1 to 200 characters, not one of 0"),
+        ("x" * 201, "1 to 200 characters, not one of 201"),
+        ("nul \x00", "NUL"),
+        ("surrogate \ud800", "surrogate"),
+        (7, "1 to 200 characters, not 7"),
+        (None, "1 to 200 characters, not None"),
+    ],
+)
+def test_a_key_that_cannot_be_one_is_refused_before_the_call(
+    desk: Desk, key: Any, problem: str
+) -> None:
     remote = Remote()
 
     def handler() -> None:
-        with pytest.raises(ValueError, match=r"once\(\)"):
+        with pytest.raises(ValueError, match=rf"once\(\).*{problem}"):
             this_run().once(key, remote.call)
 
     assert desk.run(handler) == [Succeeded()]
@@ -214,3 +228,81 @@ def test_async_handlers_call_once_too(desk: Desk) -> None:
     assert desk.run(handler, handler) == [Succeeded(result="[1]")] * 2
     assert remote.calls == 1
     assert Receipt.objects.get().prevented == 1
+
+
+class TestACallOfTheOtherKind:
+    """An async call given to ``once``, a plain one given to ``aonce``, and what is no call."""
+
+    async def charge(self, remote: Remote) -> Any:
+        """The async call."""
+        return remote.call()
+
+    def test_an_async_function_is_refused_before_anything_is_looked_up(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        remote = Remote()
+        monkeypatch.setattr(receipts, "look_up", None)
+
+        def handler() -> None:
+            this_run().once("charge", partial(self.charge, remote))
+
+        async def async_handler() -> None:
+            handler()
+
+        for outcome in desk.run(handler, async_handler):
+            assert isinstance(outcome, Failed)
+            assert outcome.error.message == (
+                "once() got an async call; write `await run.aonce(key, call)`"
+            )
+        assert remote.calls == 0
+
+    def test_one_that_shows_by_its_answer_only_is_not_run_and_leaves_no_receipt(
+        self, desk: Desk
+    ) -> None:
+        remote = Remote("paid")
+
+        def handler() -> None:
+            with pytest.raises(TypeError, match=r"await run\.aonce"):
+                this_run().once("charge", lambda: self.charge(remote))
+
+        async def async_handler() -> None:
+            with pytest.raises(TypeError, match=r"await run\.aonce"):
+                this_run().once("charge", lambda: asyncio.ensure_future(self.charge(remote)))
+            await asyncio.sleep(0)
+
+        async def mended() -> Any:
+            return await this_run().aonce("charge", lambda: self.charge(remote))
+
+        outcomes = desk.run(handler, async_handler, mended)
+        assert outcomes == [Succeeded(), Succeeded(), Succeeded(result='"paid"')]
+        assert remote.calls == 1
+
+    def test_the_answer_of_a_plain_call_to_aonce_is_kept_for_it_has_been_made(
+        self, desk: Desk
+    ) -> None:
+        remote = Remote((7, "paid"))
+
+        async def handler() -> Any:
+            return await this_run().aonce("charge", remote.call)
+
+        assert desk.run(handler, handler) == [Succeeded(result='[7,"paid"]')] * 2
+        assert remote.calls == 1
+
+    def test_what_is_no_call_is_refused_before_anything_is_looked_up(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        remote = Remote()
+        monkeypatch.setattr(receipts, "look_up", None)
+
+        def handler() -> None:
+            call: Any = 5
+            with pytest.raises(TypeError, match=r"a function that makes the call, .* not 5"):
+                this_run().once("charge", call)
+
+        async def async_handler() -> None:
+            call: Any = self.charge(remote)
+            with pytest.raises(TypeError, match=r"makes the call, .* not <coroutine object"):
+                await this_run().aonce("charge", call)
+
+        assert desk.run(handler, async_handler) == [Succeeded()] * 2
+        assert remote.calls == 0

@@ -241,7 +241,7 @@ def test_a_poison_pill_convicts_itself_and_not_its_neighbours(
     let_go(pill)
     dead = until_status(poison, "dead")
     assert outcomes(poison) == ["lost", "lost", "lost"]
-    assert "killed its worker 3 times" in dead.reason
+    assert "crashed 3 times" in dead.reason
     for path, neighbour in zip(paths, neighbours, strict=True):
         let_go(path)
         job = until_status(neighbour, "succeeded")

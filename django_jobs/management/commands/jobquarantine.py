@@ -7,16 +7,19 @@ from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db.models.functions import Now
 
 from ... import registry
 from ...conf import conf
 from ...lifecycle import quarantining
 from ...metrics.snapshot import MOST_COUNTED, take_quarantines
-from ...models import Quarantine, Worker
-from ..base import OperatorCommand, operator, table
+from ...models import Quarantine
+from ..base import OperatorCommand, demand_job_type, operator, table
 from ..glance import age
 
 HEADS = ("JOB TYPE", "SINCE", "HELD", "BY", "REASON")
+MOST_NAMED = 10
+"""Quarantined names that a refusal tells."""
 
 
 class Command(OperatorCommand):
@@ -63,30 +66,34 @@ class Command(OperatorCommand):
         self.stdout.write(table(HEADS, rows) if rows else "Nothing is quarantined.")
 
     def _add(self, name: str, reason: str) -> None:
-        _demand_job_type(name)
+        demand_job_type(name)
         made = quarantining.quarantine(name, reason=reason, by=operator())
-        if not made:
-            self.stdout.write(f"{name}: it was quarantined before.")
         for one in made:
             self.stdout.write(f"{one}: quarantined. What runs goes on.")
+        rows = Quarantine.objects.using(conf().database).filter(job_type__in=registry.family(name))
+        for row in rows.exclude(job_type__in=made).order_by("job_type").annotate(now=Now()):
+            since = age((row.now - row.since).total_seconds())
+            why = f": {row.reason}" if row.reason else ""
+            self.stdout.write(
+                f"{row.job_type}: it is quarantined already, for {since}, "
+                f"by {row.by or 'a worker'}{why}"
+            )
+            if reason not in ("", row.reason):
+                self.stdout.write(f"{row.job_type}: its reason stays as it is.")
 
     def _release(self, name: str) -> None:
         released = quarantining.release(name)
         if not released:
-            self.stdout.write(f"{name}: it is not quarantined.")
+            raise CommandError(f"{name!r} is not quarantined; {_in_force(name)}")
         for one in released:
             self.stdout.write(f"{one}: released.")
 
 
-def _demand_job_type(name: str) -> None:
-    """Raise ``CommandError`` for a misspelt name: known here, to a worker, or held before."""
-    alias = conf().database
-    known = (
-        registry.find(name) is not None
-        or Worker.objects.using(alias).filter(job_types__contains=name).exists()
-        or Quarantine.objects.using(alias).filter(job_type=name).exists()
-    )
-    if not known:
-        near = get_close_matches(name, registry.names(), n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise CommandError(f"no job type is named {name!r}{hint}")
+def _in_force(name: str) -> str:
+    """What could have been meant by a name that is not quarantined."""
+    held = quarantining.in_force()
+    if near := get_close_matches(name, held, n=3):
+        return f"did you mean {' or '.join(near)}?"
+    if len(held) > MOST_NAMED:
+        return "jobquarantine list shows what is"
+    return f"quarantined are: {', '.join(held)}" if held else "nothing is"

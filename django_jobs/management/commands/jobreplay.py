@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from ...api import replay_problem
 from ...conf import conf, seconds_of
 from ...lifecycle import operating
 from ...models import Job, Run
-from ..base import OperatorCommand, counted, demand_queue, operator
+from ..base import OperatorCommand, counted, demand_job_type, demand_queue, operator
 
 BATCH = 500
 SELECTORS = ("queue", "type", "error", "since")
@@ -93,6 +94,7 @@ def _chosen(options: dict[str, Any]) -> list[int]:
         demand_queue(options["queue"])
         dead = dead.filter(queue=options["queue"])
     if options["type"] is not None:
+        demand_job_type(options["type"])
         dead = dead.filter(job_type=options["type"])
     if options["error"] is not None:
         last = Run.objects.filter(job=OuterRef("pk"), attempt=OuterRef("attempt"))
@@ -104,16 +106,11 @@ def _chosen(options: dict[str, Any]) -> list[int]:
 
 def _moment(text: str) -> Any:
     """A date as it is given, an age as the database's clock tells it."""
-    try:
-        seconds = seconds_of(text)
-    except ValueError:
-        seconds = None
-    if seconds is not None:
-        return Now() - timedelta(seconds=min(seconds, 1e10))
-    try:
+    with suppress(ValueError):
+        return Now() - timedelta(seconds=min(seconds_of(text) or 0.0, 1e10))
+    moment = None
+    with suppress(ValueError):  # as of a month 13
         moment = parse_datetime(text)
-    except ValueError:
-        moment = None
     if moment is None:
         raise CommandError(f"--since takes an age such as 2h or 1d, or a date, not {text!r}")
     return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
