@@ -198,8 +198,8 @@ def _nobody(job: Job, alive: QuerySet[Worker]) -> str:
 
 
 def _reads(worker: Worker, job: Job) -> bool:
-    """Whether a worker that knows the job's type takes a payload of its version; one of 0.1.0 takes
-    any."""
+    """Whether a worker that knows the job's type takes a payload of its version. One of an
+    older release takes any."""
     return worker.versions is None or job.payload_version <= worker.versions.get(job.job_type, 1)
 
 

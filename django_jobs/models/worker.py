@@ -33,7 +33,7 @@ class Worker(models.Model):
         _("newest payload versions"),
         null=True,
         blank=True,
-        help_text=_("By job type, where it is not 1. Null: it is of 0.1.0, and takes any."),
+        help_text=_("By job type, where it is not 1. Null: of an older release, it takes any."),
     )
     status = models.CharField(
         _("status"), max_length=8, choices=WorkerStatus, default=WorkerStatus.RUNNING

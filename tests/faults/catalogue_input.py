@@ -14,7 +14,7 @@ INPUT: dict[str, Fault] = {
     "B1": shown(
         "a job of an unknown type",
         f"{PROCESS}test_a_job_of_an_unknown_type_is_left_for_others",
-        "tests/admin/test_pages.py::test_the_timeline_says_why_a_ready_job_does_not_run",
+        "tests/admin/test_timeline.py::test_the_timeline_says_why_a_ready_job_does_not_run",
     ),
     "B2": shown(
         "a handler was renamed",
