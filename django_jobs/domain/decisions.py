@@ -80,11 +80,11 @@ def decide(
             )
         case Failed():
             return _after_failure(facts, RunState.FAILED, outcome, now, spread)
-        case TimedOut(seconds=seconds, silent=silent):
+        case TimedOut(seconds=seconds, silent=silent, traceback=traceback):
             # The supervisor knows the time-out as a difference of two clocks: 2.99995 s.
             declared = f"{round(seconds, 2 if seconds >= 1 else 4):.10g} s"
             what = "reported nothing for" if silent else "ran longer than its"
-            failed = Failed(error=ErrorReport.plain("TimedOut", f"{what} {declared}"))
+            failed = Failed(error=ErrorReport.plain("TimedOut", f"{what} {declared}", traceback))
             return _after_failure(facts, RunState.TIMED_OUT, failed, now, spread)
         case Lost():
             return _after_loss(facts, outcome)

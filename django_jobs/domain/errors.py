@@ -50,11 +50,13 @@ class ErrorReport:
         )
 
     @classmethod
-    def plain(cls, type: str, message: str) -> ErrorReport:
-        """An error that has no exception behind it, such as a worker that died."""
+    def plain(cls, type: str, message: str, traceback: str = "") -> ErrorReport:
+        """An error that has no exception of its own behind it, such as a worker that died.
+        ``traceback`` is one of :meth:`of`."""
         return cls(
             type=type,
             message=cut(clean(message), MAX_MESSAGE),
+            traceback=traceback,
             fingerprint=_digest(type),
         )
 

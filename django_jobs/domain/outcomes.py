@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .errors import ErrorReport
 
@@ -28,10 +28,11 @@ class Failed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut:
     """The attempt ran longer than its time-out (seconds) and was stopped; or was ``silent``: it
-    reported no progress for so long."""
+    reported no progress for so long. ``traceback`` tells where, if its handler was not killed."""
 
     seconds: float
     silent: bool = False
+    traceback: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

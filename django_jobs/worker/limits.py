@@ -6,10 +6,12 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any, Protocol
 
+from ..domain.errors import ErrorReport
 from ..domain.outcomes import Outcome, TimedOut
 from ..exceptions import TimeLimitExceeded
 from .board import Slot
@@ -48,10 +50,12 @@ def never() -> bool:
 
 class Interrupted(Exception):
     """The handler was stopped from outside. Its attempt ends with ``outcome``, whatever the handler
-    did then."""
+    did then; what it let pass tells where it was."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: Outcome, passed: BaseException | None = None) -> None:
         super().__init__(str(outcome))
+        if passed is not None and isinstance(outcome, TimedOut):
+            outcome = replace(outcome, traceback=ErrorReport.of(passed).traceback)
         self.outcome = outcome
 
 
@@ -107,10 +111,10 @@ class Limit:
                 result = kept[RESULT]
             finally:
                 self._clock.disarm(self)
-        except BaseException:
+        except BaseException as error:
             self._clock.disarm(self)  # it may have arrived in the first one; there is no other
             if self.ended is not None:
-                raise Interrupted(self.ended) from None
+                raise Interrupted(self.ended, error) from None
             raise
         finally:
             self._slot.end_times(self._index)  # whatever is left is not bounded by them

@@ -132,9 +132,9 @@ async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout: float | None, a
     try:
         async with limit:
             result = await coroutine
-    except BaseException:
+    except BaseException as error:
         if limit.expired():
-            raise Interrupted(outcome) from None
+            raise Interrupted(outcome, error) from None
         raise
     finally:
         asking.cancel()

@@ -9,7 +9,9 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
+from django_jobs.domain.outcomes import TimedOut
 from django_jobs.worker.failures import StopHandler
+from django_jobs.worker.limits import Interrupted
 from django_jobs.worker.loop import HandlerLoop
 
 
@@ -84,3 +86,14 @@ def test_a_handler_that_is_cancelled_at_the_stop_was_stopped(loop: HandlerLoop) 
             running.result(60)
     with pytest.raises(StopHandler):
         loop.run(answer(), None)
+
+
+def test_a_handler_that_was_cancelled_for_its_time_tells_where_it_was(loop: HandlerLoop) -> None:
+    async def sleep_too_long() -> None:
+        await asyncio.sleep(600)
+
+    with pytest.raises(Interrupted) as raised:
+        loop.run(sleep_too_long(), 0.05)
+    outcome = raised.value.outcome
+    assert isinstance(outcome, TimedOut)
+    assert "in sleep_too_long" in outcome.traceback

@@ -50,6 +50,7 @@ def test_a_handler_is_told_when_its_time_is_over_and_cleans_up(
     assert Path(f"{path}.cleaned").exists()
     run = the_run_of(job)
     assert (run.outcome, run.error_type) == ("timed_out", "TimedOut")
+    assert "in run_for_ever" in run.traceback  # where it was
     assert seconds_of(run) >= 0.5
     assert nobody_was_killed(worker)
 
@@ -63,6 +64,7 @@ def test_an_isolated_handler_is_woken_from_its_sleep_and_cleans_up(
     until_status(job, "dead")
     assert Path(f"{path}.cleaned").exists()
     assert the_run_of(job).outcome == "timed_out"
+    assert "in sleep_alone" in the_run_of(job).traceback
     assert seconds_of(the_run_of(job)) >= 0.5
     assert nobody_was_killed(worker)
 
