@@ -177,6 +177,9 @@ def _hints(job: Job, alias: str) -> list[str]:
         hints.append(_("There is no queue %(name)s any more.") % {"name": job.queue})
     elif queue.paused:
         hints.append(_("Queue %(name)s is paused.") % {"name": job.queue})
+    held = Quarantine.objects.using(alias).filter(job_type=job.job_type, released_at=None)
+    if held.exists():
+        return [*hints, _("Its job type is quarantined; a worker holds it within seconds.")]
     nobody = _nobody(job, Worker.objects.using(alias).filter(status__in=ALIVE))
     return [*hints, nobody] if nobody else hints
 

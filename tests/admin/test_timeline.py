@@ -136,6 +136,15 @@ def test_a_quarantine_is_a_link_for_those_who_may_follow_it(
     assert (f'<a href="{there.removesuffix("change/")[:-1]}' in text) is linked
 
 
+def test_a_ready_job_of_a_quarantined_type_is_said_to_be_held_soon(page: Page) -> None:
+    job = add.enqueue(1)
+    quarantining.quarantine("app.add")
+    soon = "Its job type is quarantined; a worker holds it within seconds."
+    assert soon in shown(page.read(change_url(Job, job.pk)))
+    quarantining.release("app.add")
+    assert soon not in shown(page.read(change_url(Job, job.pk)))
+
+
 def test_a_job_that_a_released_quarantine_still_holds_is_said_to_be_ready_soon(page: Page) -> None:
     job = held_job()
     soon = "Held; its quarantine was released, and a worker makes it ready within seconds."

@@ -161,10 +161,10 @@ def test_schedules_are_told_in_a_line_where_there_are_any() -> None:
     assert "chedules" not in status()
     make_schedule()
     Scheduling().look()
-    assert status().endswith(
-        "Schedules: 1 on, 0 paused, 0 put aside; most overdue by 0 s. "
-        "No worker looks at schedules.\n"
-    )
+    line = "Schedules: 1 on, 0 paused, 0 put aside; most overdue by 0 s"
+    assert status().endswith(f"{line}\n")  # it has just started, and tells with its next heartbeat
+    run_sql("UPDATE django_jobs_worker SET started_at = now() - interval '99 s'")
+    assert status().endswith(f"{line}. No worker looks at schedules.\n")
     renewing.renew([worker], 30, looked_ago=0.4)
     steering.pause([make_schedule("other").pk])
     Schedule.objects.create(name="off", job_type="app.noop", every=60, enabled=False)
