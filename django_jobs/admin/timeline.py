@@ -148,7 +148,8 @@ def _held(job: Any, site: AdminSite, request: HttpRequest) -> Any:
     if row is None or not row.in_force:
         return _("Held; its quarantine was released, and a worker makes it ready within seconds.")
     quarantined = _("quarantined")
-    if site.get_model_admin(Quarantine).has_view_permission(request, row):
+    known = site.is_registered(Quarantine)  # a project's own site may leave it out
+    if known and site.get_model_admin(Quarantine).has_view_permission(request, row):
         quarantined = link(site, Quarantine, row.pk, quarantined)
     told = format_html(
         _("Held: its job type is {} since {} by {}"),

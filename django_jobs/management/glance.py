@@ -52,12 +52,13 @@ def glance(snapshot: Snapshot) -> str:
         for queue in (unserved if snapshot.workers else ())
     ]
     waiting += [
-        f"{counted(one.ready, 'ready job')} of a type no live worker knows: {one.job_type}"
+        f"{counted(one.ready, 'ready job')} of a type no live worker of its queue knows: "
+        f"{one.job_type}"
         for one in snapshot.unknown_job_types
     ]
     waiting += [
-        f"{counted(one.ready, 'ready job')} of a newer version than any live worker reads: "
-        f"{one.job_type}, version {one.version}"
+        f"{counted(one.ready, 'ready job')} of a newer version than any live worker of its queue "
+        f"reads: {one.job_type}, version {one.version}"
         for one in snapshot.unread_versions
     ]
     if waiting:

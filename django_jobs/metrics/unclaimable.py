@@ -1,4 +1,4 @@
-"""Ready jobs that wait because no living worker can run them."""
+"""Ready jobs that wait because no living worker of their queue can run them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WHERE EXISTS (
       AND (seen.version <= 1 OR worker.versions IS NULL
            OR seen.version <= (worker.versions -> seen.job_type::text)::integer))
 GROUP BY 1, 2
-ORDER BY 2 IS NULL, 3 DESC, 1, 2
+ORDER BY (CASE WHEN known THEN version END) IS NULL, 3 DESC, 1, 2
 LIMIT 200
 """
 MOST_LOOKED_AT = 5_000

@@ -52,9 +52,12 @@ def _run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> None:
     if job_type is not None:
         deadline = 0.0 if job.timeout is None else started + job.timeout
         slot.begin(index, deadline, job_type.silence_timeout or 0.0)
-        told = orders.stopping
-        clock = Alarm(told)
-        bounds = control(job, job_type, slot, index, started, clock=clock, loop=loop, stopping=told)
+        bounds = control(
+            *(job, job_type, slot, index, started),
+            clock=Alarm(orders.told),
+            loop=loop,
+            stopping=orders.stopping,
+        )
     try:
         outcome = attempt.make(
             job,
@@ -104,6 +107,10 @@ class Orders:
         """Whether the handler should end as soon as it can."""
         self._listen()
         return "stop" in self._heard
+
+    def told(self) -> bool | None:
+        """:meth:`stopping`, for a signal that may have come while that is being read; None then."""
+        return None if self._reading.locked() else self.stopping()
 
     def _listen(self) -> None:
         # Of two threads that ask, one would wait for what the other has read.

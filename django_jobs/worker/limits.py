@@ -20,12 +20,13 @@ from .failures import StopHandler
 LONGEST_WAIT = 3600.0
 """Seconds until a clock is asked again; timers do not take all that a time-out may be."""
 
-TOUCHY = frozenset({"logging", "logging.handlers", "threading", "queue"}) | {
+TOUCHY = frozenset({"logging", "logging.handlers", "threading", "queue", "inspect"}) | {
     *("importlib._bootstrap", "importlib._bootstrap_external"),
     *("concurrent.futures._base", "concurrent.futures.thread"),
 }
 """Modules that take locks of the whole process in steps of Python. An exception between two of them
-would leave one taken, and all other threads waiting for ever."""
+would leave one taken, and all other threads waiting for ever. And ``inspect``, which looks at the
+answer of a call that must not be made twice."""
 
 WAITS = frozenset({"wait", "join", "_wait_for_tstate_lock"})
 """Functions of ``threading`` that wait for others, and may be interrupted at it."""
@@ -35,8 +36,9 @@ TOUCHY_WAIT = 0.002
 writes logs is found in them nearly always: there it lets the others run."""
 
 TOLD = signal.SIGURG
-"""What tells a child that runs one job to stop. By default it is ignored, so it may come at any
-time; and nobody sends it to all processes of a service, as is done with SIGTERM."""
+"""What wakes a child that runs one job when it was told to stop. By default it is ignored, so it
+may come at any time; nobody sends it to all processes of a service, as is done with SIGTERM. It is
+not the word itself: some runtimes send it to themselves."""
 
 RESULT = "result"
 NEVER = float("inf")
@@ -149,10 +151,11 @@ class Limit:
 
 class Alarm:
     """Rings on the main thread of a process that runs one handler: a signal also ends its sleep,
-    and its wait for a socket or a lock. ``stopping`` says whether it was told to stop before."""
+    and its wait for a socket or a lock. ``told`` says whether it was told to stop; None while that
+    is being read, when an exception would tear the message."""
 
-    def __init__(self, stopping: Callable[[], bool] = never) -> None:
-        self._stopping = stopping
+    def __init__(self, told: Callable[[], bool | None] = never) -> None:
+        self._told = told
         self._limit: Limit | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -161,7 +164,7 @@ class Alarm:
         self._limit = limit
         for number in (signal.SIGALRM, TOLD):
             self._before[number] = signal.signal(number, self._rang) or signal.SIG_DFL
-        limit.told = limit.told or self._stopping()
+        limit.told = bool(self._told())
         self._set_timer(limit)
 
     def disarm(self, limit: Limit) -> None:
@@ -175,7 +178,11 @@ class Alarm:
         limit = self._limit
         if limit is None:
             return
-        limit.told = limit.told or number == TOLD
+        told = self._told()
+        if told is None:
+            signal.setitimer(signal.ITIMER_REAL, TOUCHY_WAIT)
+            return
+        limit.told = limit.told or told
         if not is_touchy(frame) and (error := limit.expire(time.monotonic())) is not None:
             raise error
         self._set_timer(limit)

@@ -87,7 +87,7 @@ def check_call(call: Any) -> None:
         _drop(call)
         raise TypeError(
             "once() takes a key and a function that makes the call, "
-            f"such as lambda: client.charge(order), not {call!r}"
+            f"such as lambda: client.charge(order), not a {type(call).__name__}"
         )
 
 

@@ -134,6 +134,8 @@ class Supervisor:
                 for child in self._tree.children:
                     if child.link is link and not child.wanted:
                         self._tell_to_drain(child)  # asked for a moment before the drain
+                if self._forced:
+                    self._tell_to_stop()  # or before the stop
 
     def _drain_child(self, child: Child) -> None:
         if child.wanted and child.link is not None:
@@ -157,6 +159,8 @@ class Supervisor:
                 return
             if pid in self._tree.isolated:
                 self._isolated_ended(self._tree.isolated.pop(pid), status)
+                if self._forced:  # programs that its handler started must not run beside the next
+                    kill_alone(pid)
             elif pid == self._tree.heart:
                 self._heart_died(status)
             else:
@@ -238,13 +242,16 @@ class Supervisor:
     def _stop_all(self, now: float) -> None:
         self._forced = True
         self._stop_at, self._kill_at = float("inf"), now + STOP_GRACE
-        for pid, one in self._tree.isolated.items():
-            one.link.send(verb="stop")
-            os.kill(pid, TOLD)
+        self._tell_to_stop()
         for child in self._tree.children:
             child.killed_because = child.killed_because or "the time to drain was over"
             if child.link is not None:
                 child.link.send(verb="stop")
+
+    def _tell_to_stop(self) -> None:
+        for pid, one in self._tree.isolated.items():
+            one.link.send(verb="stop")
+            os.kill(pid, TOLD)
 
     def _kill_all(self, reason: str) -> None:
         self._forced = True

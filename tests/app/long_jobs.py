@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 
@@ -176,3 +177,25 @@ def leave_when_draining(path: str) -> int:
 def leave_when_draining_alone(path: str) -> int:
     """The same in a process of its own."""
     return leave_when_draining(path)
+
+
+@job(isolated=True)
+def ask_all_the_time(path: str) -> None:
+    """Does nothing but ask whether it should stop; once more while it cleans up."""
+    run = this_run()
+    mark(path)
+    try:
+        while True:
+            run.should_stop()
+    finally:
+        assert run.should_stop()
+        Path(f"{path}.cleaned").touch()
+
+
+@job(isolated=True)
+def start_program(path: str) -> None:
+    """Waits for a program that it started."""
+    program = os.posix_spawnp("sleep", ["sleep", "600"], os.environ)
+    Path(f"{path}.program").write_text(str(program))
+    mark(path)
+    os.waitpid(program, 0)

@@ -103,7 +103,7 @@ def test_jobs_that_no_living_worker_knows_are_shown() -> None:
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
     assert "knows" not in status()
     boot_worker("web-1")
-    told = "1 ready job of a type no live worker knows: shop.from_view"
+    told = "1 ready job of a type no live worker of its queue knows: shop.from_view"
     assert status().rstrip().endswith(told)
     assert json.loads(status("--json"))["unknown_job_types"] == [
         {"job_type": "shop.from_view", "ready": 1}
@@ -125,7 +125,10 @@ def test_jobs_that_are_too_new_for_all_living_workers_are_shown() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
     boot_worker("web-1")
-    told = "1 ready job of a newer version than any live worker reads: app.noop, version 2"
+    told = (
+        "1 ready job of a newer version than any live worker of its queue reads: "
+        "app.noop, version 2"
+    )
     assert status().rstrip().endswith(told)
     assert json.loads(status("--json"))["unread_versions"] == [
         {"job_type": "app.noop", "version": 2, "ready": 1}

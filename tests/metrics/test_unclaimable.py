@@ -93,3 +93,15 @@ def test_old_names_of_a_type_are_read_in_its_version() -> None:
         ("app.old_name", 2)
     ]
     assert take_snapshot().unknown_job_types == ()
+
+
+@pytest.mark.django_db
+def test_versions_are_told_before_any_number_of_unknown_types() -> None:
+    enqueue_many("app.noop", [{}] * 402)
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone_' || id % 201")
+    enqueue_many("app.noop", [{}])
+    run_sql("UPDATE django_jobs_job SET payload_version = 2 WHERE job_type = 'app.noop'")
+    boot_worker()
+    told = take_snapshot()
+    assert [one.ready for one in told.unread_versions] == [1]
+    assert [one.ready for one in told.unknown_job_types] == [2] * 199

@@ -18,7 +18,7 @@ from django_jobs.domain.outcomes import Succeeded, TimedOut
 from django_jobs.exceptions import TimeLimitExceeded
 from django_jobs.worker.board import Board, Slot
 from django_jobs.worker.failures import StopHandler
-from django_jobs.worker.limits import TOLD, Alarm, Clock, Interrupted, Limit
+from django_jobs.worker.limits import TOLD, TOUCHY_WAIT, Alarm, Clock, Interrupted, Limit
 from django_jobs.worker.timekeeper import Timekeeper
 
 SHORT = 0.002
@@ -125,9 +125,14 @@ def test_a_signal_ends_a_sleep(slot: Slot) -> None:
         limit.call(sleep, {"seconds": 600})
 
 
-def test_a_signal_stops_a_handler_and_what_it_does_then_is_its_own(slot: Slot) -> None:
+def test_a_handler_that_is_told_is_stopped_and_what_it_does_then_is_its_own(slot: Slot) -> None:
+    word: list[bool | None] = []
+
     def nap() -> None:
+        word.append(None)  # it is being read
         os.kill(os.getpid(), TOLD)
+        spin(3 * TOUCHY_WAIT)
+        word.append(True)
         sleep(600)
 
     def return_all_the_same() -> str:
@@ -137,12 +142,25 @@ def test_a_signal_stops_a_handler_and_what_it_does_then_is_its_own(slot: Slot) -
             return "done"
         return ""
 
+    def told() -> bool | None:
+        return word[-1] if word else False
+
     before = signal.getsignal(TOLD)
     with pytest.raises(StopHandler):
-        limit_of(Alarm(), slot, None)[0].call(nap, {})
-    assert limit_of(Alarm(), slot, 600)[0].call(return_all_the_same, {}) == "done"
+        limit_of(Alarm(told), slot, None)[0].call(nap, {})
+    assert word == [None, True]
+    word.clear()
+    assert limit_of(Alarm(told), slot, 600)[0].call(return_all_the_same, {}) == "done"
     assert signal.getsignal(TOLD) == before
     os.kill(os.getpid(), TOLD)  # nobody listens, and nothing happens
+
+
+def test_a_signal_alone_stops_nothing(slot: Slot) -> None:
+    def signal_itself() -> str:
+        os.kill(os.getpid(), TOLD)
+        return "went on"
+
+    assert limit_of(Alarm(), slot, None)[0].call(signal_itself, {}) == "went on"
 
 
 def test_a_handler_that_was_told_to_stop_before_it_began_is_stopped_at_once(slot: Slot) -> None:
