@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -92,10 +93,7 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("known job types"))
     def known(self, worker: Any) -> str:
-        versions = worker.versions or {}
-        return _listed(
-            f"{name} ({versions[name]})" if name in versions else name for name in worker.job_types
-        )
+        return _listed(worker.job_types, worker.versions)
 
     @admin.display(description=_("jobs / threads"))
     def busy(self, worker: Any) -> str:
@@ -126,5 +124,10 @@ class WorkerAdmin(ConsoleAdmin):
         return answer(self, request, queryset, STOP)
 
 
-def _listed(names: Any) -> str:
-    return ", ".join(str(name) for name in names) if isinstance(names, list) else NOTHING
+def _listed(names: Any, versions: Mapping[str, int] | None = None) -> str:
+    """The names, and behind one its version where it has one."""
+    if not isinstance(names, list):
+        return NOTHING
+    known = versions or {}
+    texts = map(str, names)
+    return ", ".join(f"{text} ({known[text]})" if text in known else text for text in texts)

@@ -223,3 +223,10 @@ def test_queue_counts_stop_at_a_thousand(page: Page) -> None:
 def test_a_worker_whose_lease_ran_out_is_shown_so(page: Page) -> None:
     boot_worker(lease=-1)
     assert "lease expired" in page.read(list_url(Worker))
+
+
+def test_a_worker_s_page_lists_what_it_knows_and_in_which_versions(page: Page) -> None:
+    worker = boot_worker(job_types={"app.noop": 1, "app.greet": 3})
+    assert "app.greet (3), app.noop" in page.read(change_url(Worker, worker))
+    run_sql("UPDATE django_jobs_worker SET job_types = '[{}]', versions = NULL")
+    assert "{}" in page.text(change_url(Worker, worker))
