@@ -54,7 +54,7 @@ def test_what_grew_in_the_last_quarter_is_told(name: str) -> None:
 
 
 def test_the_page_tells_the_bounds() -> None:
-    page = (ROOT / "docs" / "soak.md").read_text()
+    page = (ROOT / "docs" / "soak.md").read_text().partition("## A run of an hour")[0]
     told = dict(re.findall(r"^\| ([\w ,]+) \| (.+) \|$", page, re.M))
     for name, bound in BOUNDS.items():
         (text,) = [text for names, text in told.items() if name.split(" (")[0] in names.split(", ")]
