@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from . import effects, plan
-from .fleet import Tree, signal_group
+from .fleet import Tree, signal_session
 from .ground import Ground
 from .history import Fault
 from .plan import Outage, Step
@@ -122,7 +122,7 @@ class Faults:
                 self._stopped.remove(entry)
                 if taken or not any(other == root for _, _, other in self._stopped):
                     # Those that were stopped, also if their supervisor was killed meanwhile.
-                    signal_group(root, signal.SIGCONT)
+                    signal_session(root, signal.SIGCONT)
                 fault.until = time.time()
                 if taken:
                     self._ground.say(f"wake {fault.tree}: its job runs elsewhere")

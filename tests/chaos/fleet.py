@@ -60,7 +60,7 @@ class Tree:
 
     def signal_all(self, number: int) -> None:
         """Signal every process of the tree."""
-        signal_group(self.process.pid, number)
+        signal_session(self.process.pid, number)
 
     def signal_root(self, number: int) -> int:
         """Signal the supervisor. Returns its process id."""
@@ -84,7 +84,10 @@ class Tree:
         self.process.wait()
 
 
-def signal_group(root: int, number: int) -> None:
-    """Signal what is left of the tree that ``root`` was the supervisor of."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(root, number)
+def signal_session(root: int, number: int) -> None:
+    """Signal what is left of the tree that ``root`` was the supervisor of, that one first. Its
+    process group is not all of it: a child that runs one job has one of its own."""
+    for pid in (root, *psutil.pids()):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(pid) == root:
+                os.kill(pid, number)
