@@ -91,11 +91,11 @@ def _schedules(told: SchedulesSnapshot) -> str:
         parts.append(f"looked at {told.seen_seconds:.1f} s ago")
     if told.overdue_seconds is not None:
         parts.append(f"most overdue by {told.overdue_seconds:.0f} s")
-    just_started = told.unseen_seconds is not None and told.unseen_seconds <= MAX_LAG
-    if told.seen_seconds is None and not just_started:
-        parts[-1] += ". No worker looks at schedules."
-    elif told.seen_seconds is not None and told.seen_seconds > MAX_LAG and not just_started:
-        parts[-1] += f". No worker has looked at schedules for {told.seen_seconds:.0f} s."
+    if told.unseen_seconds is None or told.unseen_seconds > MAX_LAG:
+        if told.seen_seconds is None:
+            parts[-1] += ". No worker looks at schedules."
+        else:
+            parts[-1] += f". No worker has looked at schedules for {told.seen_seconds:.0f} s."
     return "; ".join(parts)
 
 

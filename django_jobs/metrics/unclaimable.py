@@ -7,33 +7,27 @@ from dataclasses import dataclass
 from ..lifecycle.database import fetch
 
 # Claims pass over what their worker cannot run, so such jobs come to stand at the head. What is in
-# a queue that no living worker serves waits for another reason.
+# a queue that no living worker serves waits for another reason: there ``reads`` is null.
 UNCLAIMABLE = """
-SELECT job_type, CASE WHEN known THEN version END AS version, sum(ready)::bigint AS ready
+SELECT seen.job_type, CASE WHEN alive.known THEN seen.version END, sum(seen.ready)::bigint
 FROM (
-    SELECT queue.name AS queue, head.job_type, head.payload_version AS version, count(*) AS ready,
-        EXISTS (SELECT 1 FROM django_jobs_worker AS worker
-                WHERE worker.status IN ('running', 'draining')
-                  AND worker.queues @> to_jsonb(queue.name)
-                  AND worker.job_types @> to_jsonb(head.job_type)) AS known
+    SELECT queue.name AS queue, head.job_type, head.payload_version AS version, count(*) AS ready
     FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
         SELECT job.job_type, job.payload_version FROM django_jobs_job AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
         ORDER BY job.rank, job.id LIMIT %(most)s) AS head
     GROUP BY queue.name, head.job_type, head.payload_version) AS seen
-WHERE EXISTS (
-    SELECT 1 FROM django_jobs_worker AS worker
+CROSS JOIN LATERAL (
+    SELECT bool_or(worker.job_types @> to_jsonb(seen.job_type)) AS known,
+        bool_or(worker.job_types @> to_jsonb(seen.job_type) AND (worker.versions IS NULL
+            OR seen.version <= coalesce((worker.versions -> seen.job_type::text)::integer, 1))
+        ) AS reads
+    FROM django_jobs_worker AS worker
     WHERE worker.status IN ('running', 'draining')
-      AND worker.queues @> to_jsonb(seen.queue))
-  AND NOT EXISTS (
-    SELECT 1 FROM django_jobs_worker AS worker
-    WHERE worker.status IN ('running', 'draining')
-      AND worker.queues @> to_jsonb(seen.queue)
-      AND worker.job_types @> to_jsonb(seen.job_type)
-      AND (seen.version <= 1 OR worker.versions IS NULL
-           OR seen.version <= (worker.versions -> seen.job_type::text)::integer))
+      AND worker.queues @> to_jsonb(seen.queue)) AS alive
+WHERE NOT alive.reads
 GROUP BY 1, 2
-ORDER BY (CASE WHEN known THEN version END) IS NULL, 3 DESC, 1, 2
+ORDER BY (CASE WHEN alive.known THEN seen.version END) IS NULL, 3 DESC, 1, 2
 LIMIT 200
 """
 MOST_LOOKED_AT = 5_000

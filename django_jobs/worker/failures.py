@@ -11,9 +11,10 @@ from typing import Any
 
 from ..domain.durations import as_seconds
 from ..domain.errors import ErrorReport, text_of
-from ..domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
+from ..domain.outcomes import Cancelled, Failed, Outcome, Snoozed
 from ..exceptions import Cancel, Discard, Retry, Snooze
 from ..job_types import JobType
+from .verdicts import STOPPED
 
 SOON = {"40001", "40P01"}
 """SQLSTATEs of a serialization failure and a deadlock: whoever lost the race may try again soon."""
@@ -32,7 +33,7 @@ def outcome_of(error: BaseException, job_type: JobType[..., Any]) -> Outcome:
     try:
         return _chosen_by(error) or _failure(error, job_type)
     except StopHandler:  # arrived here instead of in the handler
-        return Released(reason="the worker was told to stop")
+        return STOPPED
     except BaseException:
         return Failed(error=ErrorReport.of(error))
 
@@ -40,7 +41,7 @@ def outcome_of(error: BaseException, job_type: JobType[..., Any]) -> Outcome:
 def _chosen_by(error: BaseException) -> Outcome | None:
     match error:
         case StopHandler():
-            return Released(reason="the worker was told to stop")
+            return STOPPED
         case Snooze(seconds=seconds, reason=reason):
             return Snoozed(seconds=as_seconds(seconds) or 0.0, reason=text_of(reason))
         case Cancel():
