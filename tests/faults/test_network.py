@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -77,9 +76,8 @@ def test_on_a_line_that_loses_a_fifth_every_job_is_done_once(
         until_status(jobs.noop.enqueue(), "succeeded")
         line.lose(0.2, 0.15)
         done = [database_jobs.write_once.enqueue() for _ in range(20)]
-        # Most are done by then. After some losses in a row TCP waits for a minute, and longer.
-        with contextlib.suppress(AssertionError):
-            until(lambda: not Job.objects.exclude(status="succeeded").exists(), 30)
+        # Not all: after some losses in a row TCP waits for a minute, and longer.
+        until(lambda: Effect.objects.count() >= 10, 120, "half are done on that line")
         assert line.lost > 10
         line.lose(0.0, 0.0)
         for one in done:
