@@ -32,8 +32,8 @@ PROMISED = {
     RELEASED: 1.0,
     DRAINED: DRAIN + 3.0,
 }
-"""Seconds, from docs/delivery.md and docs/promises.md with the settings of this test; a drain has one
-more for the machine, as docs/chaos.md tells."""
+"""Seconds, from docs/delivery.md and docs/promises.md with the settings of this test; a drain has
+one more for the machine, as docs/chaos.md tells."""
 
 Place = tuple[float, int]
 """Where a job stands in its queue: when it was due, and its number."""
