@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from django_jobs import registry
 from django_jobs.lifecycle import waking
 from django_jobs.models import Queue
+from tests import sessions
 
 # How long an example takes is the machine's business, which may stand still for seconds.
 settings.register_profile(
@@ -35,6 +37,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path.relative_to(TESTS).as_posix()
         if path.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that waits for a lock fails by its time limit, which says nothing of who held it."""
+    report = yield
+    if report.failed and item.get_closest_marker("django_db"):
+        report.sections.append(("sessions of the database", sessions.told()))
+    return report
 
 
 def pytest_configure() -> None:

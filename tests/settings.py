@@ -18,6 +18,10 @@ if "DATABASE_URL" not in os.environ:
     # seconds.
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
         server.execute("ALTER SYSTEM SET fsync = off")
+        # A test that fails shows the end of the server's log: tests/sessions.py.
+        server.execute("ALTER SYSTEM SET log_lock_waits = on")
+        server.execute("ALTER SYSTEM SET log_min_duration_statement = '10s'")
+        server.execute("ALTER SYSTEM SET log_line_prefix = '%m [%p] %d '")
         server.execute("SELECT pg_reload_conf()")
 
 from testproject.settings import *  # noqa: F403
