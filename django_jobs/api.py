@@ -83,8 +83,9 @@ def job(
     """Declare a function as the handler of a job type.
 
     ``name`` defaults to ``<app_label>.<function>``. ``retry_on``: if given, only these exceptions
-    are retried. ``discard_on``: these go straight to the dead letters. ``max_age`` (seconds or a
-    timedelta): an attempt that would begin later than that after the enqueue is not made.
+    are retried, besides races and connections that were lost in the database. ``discard_on``:
+    these go straight to the dead letters. ``max_age`` (seconds or a timedelta): an attempt that
+    would begin later than that after the enqueue is not made.
     ``error_budgets``: how many failures a job may have by one with that class of error.
     ``timeout``: seconds an attempt may take; then :class:`TimeLimitExceeded` is raised in it where
     that can be done, and its process is killed a second later. ``silence_timeout``: seconds that it

@@ -1,7 +1,7 @@
 """Every exception of the package.
 
 JobsError
-├── EnqueueError            nothing was written
+├── EnqueueError            the request cannot become a job
 │   ├── UnknownQueue
 │   ├── UnknownJobType
 │   ├── PayloadError
@@ -30,8 +30,9 @@ class JobsError(Exception):
 
 
 class EnqueueError(JobsError, ValueError):
-    """The request cannot become a job. Raised before any row is written, so the caller's
-    transaction is unharmed."""
+    """The request cannot become a job. ``enqueue`` has written nothing then, and the caller's
+    transaction is unharmed; ``enqueue_many`` outside of ``transaction.atomic()`` may have committed
+    earlier batches of 5,000."""
 
 
 class UnknownQueue(EnqueueError):
@@ -72,8 +73,8 @@ class Fate(JobsError):
 
 
 class Retry(Fate):
-    """Run again ``after`` so many seconds (or a timedelta), or after the job's backoff. Counts as
-    a failure."""
+    """Run again ``after`` so many seconds (or a timedelta; at most a day), or after the job's
+    backoff. Counts as a failure."""
 
     def __init__(self, after: Duration | None = None, reason: Any = "") -> None:
         self.after = as_seconds(after)

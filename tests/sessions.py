@@ -17,12 +17,13 @@ WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'
 ORDER BY datname, pid
 """
 
-LAST_LINES = 60
+TELLING = "still waiting for", "Process holding the lock", "duration:", "deadlock", "PANIC"
+LAST_LINES = 40
 
 
 def told() -> str:
-    """A line for each session of the server, and the end of the server's log where it can be
-    read: who waited for whom, and what took long."""
+    """A line for each session of the server, and the last of the server's log that says who waited
+    for whom and what took long, where it can be read."""
     try:
         with another_connection() as own, own.cursor() as cursor:
             cursor.execute(SESSIONS)
@@ -34,5 +35,7 @@ def told() -> str:
     lines = [" | ".join(map(str, row)) for row in rows]
     log = Path(directory) / "log"
     if log.is_file():
-        lines += log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        written = log.read_text(errors="replace").splitlines()
+        waits = [line for line in written if any(word in line for word in TELLING)]
+        lines += waits[-LAST_LINES:]
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from ..domain.decisions import Decision
 from ..domain.errors import ErrorReport
 from ..domain.outcomes import Lost
 from ..domain.states import JobState, RunState
+from .claiming import held_by
 from .database import fetch, jobs_connection
 from .settling import Ending, Settled, give_back, settle
 
@@ -45,6 +46,14 @@ WITH ended AS (
 SELECT id FROM ended
 """
 
+LOCKED_BY_OTHERS = """
+WITH free AS MATERIALIZED (
+    SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT id FROM django_jobs_job
+WHERE id = ANY(%(ids)s::bigint[]) AND id NOT IN (SELECT id FROM free)
+"""
+
 logger = logging.getLogger("django_jobs")
 
 
@@ -70,6 +79,19 @@ def settle_apart(endings: Sequence[Ending]) -> list[Settled]:
         fields = ending.job.id, ending.job.attempt, ErrorReport.of(second).summary
         logger.error("event=unsettleable job_id=%s attempt=%s error=%r", *fields)
         return []
+
+
+def give_back_unlocked(worker: int, held: Sequence[tuple[int, int]]) -> set[int]:
+    """Give back jobs, given as (id, attempt); returns the ids of those that are still the
+    worker's, because somebody holds a lock on their rows. Waits for nobody."""
+    given = set(give_back(worker, held))
+    left = [id_ for id_, _ in held if id_ not in given]
+    return {job.id for job in held_by(worker, left)} if left else set()
+
+
+def locked_by_others(ids: Sequence[int]) -> set[int]:
+    """Those of these jobs whose rows somebody holds a lock on. Waits for nobody."""
+    return {id_ for (id_,) in fetch(LOCKED_BY_OTHERS, {"ids": list(ids)})}
 
 
 def give_back_apart(worker: int, held: Sequence[tuple[int, int]]) -> None:

@@ -90,15 +90,15 @@ FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(workers)s::bigint[])
     AS asked (id, attempt, worker)
 """
 
-# A job that was prefetched but never started: as if it had never been claimed. No Run. All who
-# lock several jobs do it in the order of their ids, so that none waits for another in a circle.
+# A job that was prefetched but never started: as if it had never been claimed. No Run. What
+# somebody else has locked is left: a claimer that waits for one row claims for nobody.
 GIVE_BACK = """
 WITH held AS MATERIALIZED (
     SELECT job.id FROM django_jobs_job AS job
     WHERE job.id = ANY(%(ids)s::bigint[]) AND job.worker_id = %(worker)s
       AND job.attempt = (%(attempts)s::integer[])[array_position(%(ids)s::bigint[], job.id)]
     ORDER BY job.id
-    FOR NO KEY UPDATE
+    FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_job AS job
 SET status = CASE WHEN job.cancel_requested_at IS NULL THEN 'ready' ELSE 'cancelled' END,
@@ -134,10 +134,12 @@ class Ending:
 
 @dataclass(slots=True)
 class Settled:
-    """What a settle came to. ``decision`` is None where the lease was lost: nothing was written."""
+    """What a settle came to. ``decision`` is None where the lease was lost: nothing was written.
+    ``earlier`` says that an earlier try had written it, whose answer was lost."""
 
     ending: Ending
     decision: Decision | None
+    earlier: bool = False
 
 
 def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]:
@@ -155,6 +157,7 @@ def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]
     for one, (outcome, still_ours) in zip(refused, _explain(refused), strict=True):
         assert one.decision is not None
         if outcome == one.decision.run:  # a run of ours that says else was written by the reaper
+            one.earlier = True
             continue
         if still_ours and not one.ending.cancel_requested:
             one.ending.cancel_requested = True
@@ -172,7 +175,8 @@ def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]
 
 def give_back(worker: int, held: Iterable[tuple[int, int]]) -> list[int]:
     """Return prefetched jobs, given as (id, attempt), that never started: ready again with their
-    attempt given back. Returns the ids that were still the worker's."""
+    attempt given back. Returns the ids of those that were still the worker's, and that nobody had
+    locked."""
     pairs = list(held)
     if not pairs:
         return []

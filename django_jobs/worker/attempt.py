@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable
 from contextvars import copy_context
@@ -29,6 +30,8 @@ from .limits import Interrupted, Limit, never
 from .reporter import Reporter
 
 RunAsync = Callable[[Any, float | None], Any]
+
+logger = logging.getLogger("django_jobs")
 
 
 class _Forked:
@@ -125,11 +128,22 @@ def _call_in_transaction(
 ) -> Settled:
     """The handler's writes and the fenced settle, in one transaction. The job's row is locked at
     its end only: held for as long as a handler runs it would block whoever cancels."""
-    with transaction.atomic(using=conf().database, durable=True):
-        outcome = _success(_result_of(job_type, payload, limit))
-        (settled,) = settle([Ending(job, outcome, started=started)])
-        if settled.decision is None:
-            raise lease_lost(job)
+    committed: list[Settled] = []
+    try:
+        with transaction.atomic(using=conf().database, durable=True):
+            written: list[Settled] = []
+            # The first of all that wait for the commit: one of the handler's own may fail.
+            transaction.on_commit(lambda: committed.extend(written), using=conf().database)
+            outcome = _success(_result_of(job_type, payload, limit))
+            (settled,) = settle([Ending(job, outcome, started=started)])
+            # In a transaction that has just begun, what was written earlier was not written by us.
+            if settled.decision is None or settled.earlier:
+                raise lease_lost(job)
+            written.append(settled)
+    except BaseException:
+        if not committed:
+            raise
+        logger.exception("event=on_commit_failed job_id=%s job_type=%s", job.id, job.job_type)
     return settled
 
 

@@ -28,6 +28,8 @@ class Child:
     quick_deaths: int = 0
     start_at: float = 0.0
     wanted: bool = True
+    leaving: bool = False
+    """Whether it takes nothing more: it drains, or is about to be replaced."""
     killed_for: dict[int, tuple[str, float]] = field(default_factory=dict)
     """By job, the end of those for which the process was killed: its word and the seconds."""
     killed_because: str = ""
@@ -39,6 +41,7 @@ class Child:
         """Its process is gone and told of; make the place ready for the next one."""
         self.pid, self.link = 0, None
         self.killed_for, self.killed_because, self.fenced = {}, "", False
+        self.leaving = False
         self.seen_worker, self.stale_since = 0, 0.0
         self.slot.clear()
 

@@ -10,6 +10,7 @@ import time
 from .. import registry
 from ..lifecycle import claiming, renewing, settling
 from ..lifecycle.claiming import START, HeldJob, Place
+from ..lifecycle.salvaging import give_back_unlocked
 from .bell import Bell
 from .board import CAPACITY, Slot
 from .boots import boot_of
@@ -52,7 +53,7 @@ class Claimer:
         self.drained = threading.Event()
         self.draining = False
         self.deadline = Deadline()
-        self._claimed = self._empty_rounds = 0
+        self._empty_rounds = 0
         self._options = options
         self._slot = slot
         self._executor = executor
@@ -94,7 +95,9 @@ class Claimer:
             pause = self._persistent_round()
             if pause > 0:
                 self._bell.sleep(pause)
-        self._give_back_unstarted()
+        left = self._executor.take_unstarted()
+        while left := self._give_back(left):
+            time.sleep(SETBACK_SECONDS)
         persistent(
             lambda: renewing.mark_draining([self._slot.worker]),
             what="show the drain",
@@ -111,12 +114,12 @@ class Claimer:
                 give_up=lambda: self.draining,
                 deadline=self.deadline,
             )
+            return pause or 0.0
         except Blocked:
             # Somebody edits the row of a queue with a limit and does not commit, or the server is
             # deaf. What runs here goes on.
             say_rarely("claim_blocked", logging.WARNING, worker=self._slot.worker)
             return SETBACK_SECONDS
-        return pause or 0.0
 
     def _guarded_round(self) -> float:
         if time.monotonic() >= self._count_at:
@@ -132,8 +135,8 @@ class Claimer:
         """Return jobs that are this worker's in the table and nowhere in this process: the answer
         to their claim was lost, and its lease would be renewed for ever."""
         worker = self._slot.worker
-        held = claiming.held_by(worker)
-        unknown = [(job.id, job.attempt) for job in held if job.id not in self._holding]
+        held = (job for job in claiming.held_by(worker) if job not in self._holding)
+        unknown = [(job.id, job.attempt) for job in held]
         if unknown:
             given = settling.give_back(worker, unknown)
             say("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
@@ -166,9 +169,8 @@ class Claimer:
         return max(self._lookout.next - time.monotonic(), 0.001)
 
     def _claim_all(self, order: list[str], room: int) -> int:
-        now = time.monotonic()
-        if now - self._restarted > RESTART_SECONDS:
-            self._restarted = now
+        if time.monotonic() - self._restarted > RESTART_SECONDS:
+            self._restarted = time.monotonic()
             self._places.clear()
         taken, behind_limited = 0, False
         for queue in order:
@@ -177,9 +179,8 @@ class Claimer:
             if limited:
                 # Its running jobs are counted in the whole fleet, so none is held for later than
                 # the next free thread.
-                most = min(
-                    most, self._options.threads - self._holding.count_in(self._lookout.limited)
-                )
+                started = self._holding.count_in(self._lookout.limited)
+                most = min(most, self._options.threads - started)
             elif self._options.strict and behind_limited:
                 # What is read ahead from here would stand before the next job of that queue.
                 most = min(most, self._options.threads - len(self._holding))
@@ -214,7 +215,6 @@ class Claimer:
             return
         if self._executor.jobs.empty():
             self._oldest_unstarted = time.monotonic()
-        self._claimed += len(jobs)
         self._holding.add(jobs)
         for job in jobs:
             self._executor.jobs.put(job)
@@ -224,7 +224,7 @@ class Claimer:
         able = self._executor.unstuck(PREFETCH_SECONDS)
         pace = self._executor.pace.seconds
         ahead = 0
-        if pace is not None and able:
+        if pace is not None:
             ahead = min(int(able * PREFETCH_SECONDS / max(pace, 1e-6)), PREFETCH_LIMIT)
             if ahead < able:
                 ahead = 0  # a job that takes the half second is not worth holding
@@ -236,7 +236,7 @@ class Claimer:
             return 0
         room = min(self._options.threads + ahead, HELD_LIMIT) - held
         if self._options.max_jobs is not None:
-            room = min(room, self._options.max_jobs - self._claimed)
+            room = min(room, self._options.max_jobs - held - self._holding.ended)
         return room
 
     def _return_hoarded(self) -> None:
@@ -246,20 +246,21 @@ class Claimer:
             return
         waited = time.monotonic() - self._oldest_unstarted
         if waited > PREFETCH_SECONDS and self._executor.unstuck(PREFETCH_SECONDS) == 0:
-            self._give_back_unstarted()
+            for job in self._give_back(self._executor.take_unstarted()):
+                self._executor.jobs.put(job)
 
-    def _give_back_unstarted(self) -> None:
-        unstarted = self._executor.take_unstarted()
-        if not unstarted:
-            return
+    def _give_back(self, unstarted: list[HeldJob]) -> list[HeldJob]:
+        """Return these to the table. Those that come back are ours still: their rows are locked."""
         worker = self._slot.worker
         held = [(job.id, job.attempt) for job in unstarted if job.worker == worker]
-        persistent(
-            lambda: settling.give_back(worker, held),
+        left = persistent(
+            lambda: give_back_unlocked(worker, held),
             what="give back",
             give_up=lambda: not self._lease_is_safe(),
         )
-        self._claimed -= self._holding.remove_all(unstarted)
+        locked = [job for job in unstarted if job.id in (left or ())]
+        self._holding.remove_all(job for job in unstarted if job not in locked)
+        return locked
 
     def _lease_is_safe(self) -> bool:
         """Whether a claim made now would still be ours when it is written."""
@@ -280,9 +281,8 @@ class Claimer:
 
     def _begin_again(self) -> None:
         """The lease was lost: what was held is on its way to others. Go on as a new worker."""
-        held = len(self._holding)
-        say("lease_lost", logging.WARNING, worker=self._slot.worker, held=held)
-        self._claimed -= self._holding.remove_all(self._executor.take_unstarted())
+        say("lease_lost", logging.WARNING, worker=self._slot.worker, held=len(self._holding))
+        self._holding.remove_all(self._executor.take_unstarted())
         self._register()
 
     def _register(self) -> None:

@@ -76,8 +76,9 @@ class RunContext:
 
     def draining(self) -> bool:
         """Whether the worker was told to end. A handler that can go on elsewhere may leave now, by
-        ``raise Snooze(0)``; one that stays has the rest of ``--drain-timeout``. Cheap enough to
-        ask in a loop."""
+        ``raise Snooze(0)``; one that stays has the rest of ``--drain-timeout`` after a signal, and
+        as long as it needs where its worker is drained by an operator or is to be replaced. Cheap
+        enough to ask in a loop."""
         return self._draining()
 
     def progress(self, fraction: float, note: Any = "") -> None:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from django.db import InterfaceError, OperationalError
+
 from ..domain.durations import as_seconds
 from ..domain.errors import ErrorReport, text_of
 from ..domain.outcomes import Cancelled, Failed, Outcome, Snoozed
@@ -18,6 +20,11 @@ from .verdicts import STOPPED
 
 SOON = {"40001", "40P01"}
 """SQLSTATEs of a serialization failure and a deadlock: whoever lost the race may try again soon."""
+
+
+GONE = {"57P01", "57P02", "57P03"}
+"""SQLSTATEs of a server that shuts down, crashed, or does not take connections yet; those of class
+08 are of the connection."""
 
 
 class StopHandler(BaseException):
@@ -55,7 +62,9 @@ def _chosen_by(error: BaseException) -> Outcome | None:
 
 def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
     final = isinstance(error, job_type.discard_on) or bool(
-        job_type.retry_on and not isinstance(error, job_type.retry_on)
+        job_type.retry_on
+        and not isinstance(error, job_type.retry_on)
+        and not _is_of_the_database(error)
     )
     try:
         retry_after = _delay_asked(error)
@@ -70,6 +79,16 @@ def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
         final=final,
         budget=min(budgets, default=None),
     )
+
+
+def _is_of_the_database(error: BaseException) -> bool:
+    """Whether a race or the connection was lost: no fault of the handler, and ``retry_on`` is about
+    its faults. What the server refused, such as a statement that took too long, is not meant."""
+    links = list(_chain(error))
+    states = [state for link in links if (state := getattr(link, "sqlstate", None))]
+    if states:
+        return any(state in SOON or state in GONE or state[:2] == "08" for state in states)
+    return any(isinstance(link, OperationalError | InterfaceError) for link in links)
 
 
 def _delay_asked(error: BaseException) -> float | None:

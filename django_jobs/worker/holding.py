@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable
 
 from ..lifecycle.claiming import HeldJob
 
+Attempt = tuple[int, int, int]
+
 
 class Holding:
-    """The jobs in this process, by id. Added to by the claimer, taken from by whoever settles;
-    each call is one step of a dict and needs no lock."""
+    """The attempts in this process. Added to by the claimer, taken from by whoever settles; each of
+    these is one step of a dict and needs no lock.
+
+    An attempt and not its job: a job may come back here while the end of its last attempt is still
+    being written down.
+    """
 
     def __init__(self) -> None:
-        self._queues: dict[int, str] = {}
-        self.settled = 0
+        self.ended = 0
+        """Attempts that were made here and are over, however they were settled."""
+        self._queues: dict[Attempt, str] = {}
+        self._counting = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._queues)
 
-    def __contains__(self, job: int) -> bool:
-        return job in self._queues
+    def __contains__(self, job: HeldJob) -> bool:
+        return _attempt(job) in self._queues
 
     def add(self, jobs: Iterable[HeldJob]) -> None:
         """These were claimed."""
         for job in jobs:
-            self._queues[job.id] = job.queue
+            self._queues[_attempt(job)] = job.queue
 
-    def remove(self, job: int) -> None:
+    def end(self, jobs: Collection[HeldJob]) -> None:
+        """The attempts of these are over."""
+        # Counted first: who asks between the two sees a job twice, and never a job too few.
+        with self._counting:
+            self.ended += len(jobs)
+        self.remove_all(jobs)
+
+    def remove(self, job: HeldJob) -> None:
         """This one is not held any more."""
-        self._queues.pop(job, None)
+        self._queues.pop(_attempt(job), None)
 
-    def remove_all(self, jobs: Collection[HeldJob]) -> int:
-        """None of these is held any more; how many they are."""
+    def remove_all(self, jobs: Iterable[HeldJob]) -> None:
+        """None of these is held any more."""
         for job in jobs:
-            self.remove(job.id)
-        return len(jobs)
+            self.remove(job)
 
     def count_in(self, queues: Collection[str]) -> int:
         """How many are of these queues."""
         return sum(1 for queue in list(self._queues.values()) if queue in queues)
+
+
+def _attempt(job: HeldJob) -> Attempt:
+    """What the fence knows it by."""
+    return job.id, job.attempt, job.worker

@@ -29,6 +29,9 @@ from .wakeup import Wakeup
 
 CHECK_SECONDS = 1.0
 
+FORK_PAUSE = 1.0
+"""Seconds until a job that could not be given a process of its own may be claimed again."""
+
 
 class WorkerProcess:
     """One worker process, from boot to exit."""
@@ -122,6 +125,9 @@ class WorkerProcess:
         ended.wait()
         if answer["end"] == "settled":
             return NOTHING_LEFT
+        if answer["end"] == "never_began":
+            # It is ready again at once, perhaps for us. Whoever drains does not wait.
+            self._claimer.drained.wait(FORK_PAUSE)
         return outcome_of(answer["end"], answer["reason"], answer["seconds"])
 
     def _settled(self) -> None:
@@ -144,14 +150,15 @@ class WorkerProcess:
         if claimer.draining:
             return
         reason = ""
-        if options.max_jobs is not None and self._holding.settled >= options.max_jobs:
-            reason = f"ran {self._holding.settled} jobs"
+        if options.max_jobs is not None and self._holding.ended >= options.max_jobs:
+            reason = f"ran {self._holding.ended} jobs"
         elif options.max_rss is not None and (size := resident_megabytes()) > options.max_rss:
             reason = f"holds {size} MB"
         if reason:
             say("worker_recycled", logging.INFO, worker=self._slot.worker, reason=reason)
             self._code = RECYCLE
             claimer.drain()
+            self._link.send(verb="recycles")  # for the children that run its jobs alone
 
     def _deregister(self) -> None:
         worker = self._slot.worker
@@ -166,7 +173,7 @@ class WorkerProcess:
         )
         drop_connection()
         self._slot.register(0, 0.0)
-        say("worker_stopped", logging.INFO, worker=worker, settled=self._holding.settled)
+        say("worker_stopped", logging.INFO, worker=worker, ended=self._holding.ended)
 
 
 def run(link: Link, slot: Slot, options: Options) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ..lifecycle.announcing import announce
 from ..lifecycle.claiming import HeldJob
-from ..lifecycle.salvaging import REFUSALS, settle_apart
+from ..lifecycle.salvaging import REFUSALS, locked_by_others, settle_apart
 from ..lifecycle.settling import Ending, Settled, settle
 from .board import Slot
 from .connections import (
@@ -32,6 +33,10 @@ millisecond of both processors besides its rows. With nothing waiting, an ending
 once."""
 
 
+LOCKED_SECONDS = 1.0
+"""How often what somebody's lock holds up is looked at again."""
+
+
 class Settler:
     """Takes endings from any thread and settles them on a connection of its own."""
 
@@ -51,9 +56,11 @@ class Settler:
         self._settled = settled
         self._give_up = give_up
         self._pending: deque[tuple[Ending, int]] = deque()
+        self._locked: list[tuple[Ending, int]] = []
         self._more_waits = more_waits
         self._something = threading.Event()
         self._enough = threading.Event()
+        self._look_at = 0.0
         self._finishing = False
 
     def add(self, ending: Ending, index: int) -> None:
@@ -75,23 +82,29 @@ class Settler:
         tell([one])
 
     def let_go(self, job: HeldJob, index: int | None) -> None:
-        """The attempt needs nothing more of this process; ``index`` is its place on the board."""
-        if index is not None:
+        """The attempt needs nothing more of this process; ``index`` is its place on the board,
+        None: it was not made."""
+        if index is None:
+            self._holding.remove(job)
+        else:
             self._slot.free(index)
-        self._holding.remove(job.id)
+            self._holding.end([job])
         self._settled()
 
     def _run(self) -> None:
         own_connection()
         while True:
-            self._something.wait()
+            self._something.wait(LOCKED_SECONDS if self._locked else None)
             self._something.clear()
             while self._pending:
                 if len(self._pending) < GATHER and self._more_waits():
                     self._enough.clear()
                     self._enough.wait(GATHER_SECONDS)
                 self._settle_batch()
-            if self._finishing and not self._pending:
+            if self._locked and time.monotonic() >= self._look_at:
+                locked, self._locked = self._locked, []
+                self._write_unlocked(locked)
+            if self._finishing and not self._pending and not self._locked:
                 drop_connection()
                 return
 
@@ -102,16 +115,29 @@ class Settler:
             self._write(batch)
         except Blocked:
             # Somebody holds a lock on one of the rows. The others do not wait for it.
-            for one in batch:
-                self._write_or_keep(one)
+            self._write_unlocked(batch)
 
-    def _write_or_keep(self, one: tuple[Ending, int]) -> None:
+    def _write_unlocked(self, batch: list[tuple[Ending, int]]) -> None:
+        """Write those whose rows nobody has locked, and keep the others for a later look."""
+        ids = [ending.job.id for ending, _ in batch]
         try:
-            self._write([one])
-        except Blocked as blocked:
-            job = one[0].job
-            say_rarely("settle_blocked", logging.WARNING, job_id=job.id, reason=str(blocked))
-            self._pending.append(one)
+            held = persistent(
+                lambda: locked_by_others(ids),
+                what="settle",
+                give_up=self._give_up,
+                deadline=self.deadline,
+            )
+            locked = [one for one in batch if one[0].job.id in (held or ())]
+            free = [one for one in batch if one not in locked]
+            if free:
+                self._write(free)
+        except Blocked:  # locked since, or the server is deaf
+            locked = batch
+        if locked:
+            job = locked[0][0].job
+            say_rarely("settle_blocked", logging.WARNING, job_id=job.id, jobs=len(locked))
+            self._locked += locked
+            self._look_at = time.monotonic() + LOCKED_SECONDS
 
     def _write(self, batch: Sequence[tuple[Ending, int]]) -> None:
         endings = [ending for ending, _ in batch]
@@ -121,10 +147,9 @@ class Settler:
             give_up=self._give_up,
             deadline=self.deadline,
         )
-        for ending, index in batch:
+        for _, index in batch:
             self._slot.free(index)
-            self._holding.remove(ending.job.id)
-        self._holding.settled += len(batch)
+        self._holding.end([ending.job for ending in endings])
         self._settled()
         tell(settled or ())
 

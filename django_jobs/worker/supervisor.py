@@ -129,10 +129,14 @@ class Supervisor:
                 self._burials.pop(message["worker"], None)
             case "drain":
                 self._drain_child(self._tree.children[message["slot"]])
+            case "recycles":
+                for child in self._tree.children:
+                    if child.link is link:
+                        self._tell_to_drain(child)
             case "isolate":
                 self._tree.isolate(link, message)
                 for child in self._tree.children:
-                    if child.link is link and not child.wanted:
+                    if child.link is link and child.leaving:
                         self._tell_to_drain(child)  # asked for a moment before the drain
                 if self._forced:
                     self._tell_to_stop()  # or before the stop
@@ -144,6 +148,7 @@ class Supervisor:
             self._tell_to_drain(child)
 
     def _tell_to_drain(self, child: Child) -> None:
+        child.leaving = True
         links = [one.link for one in self._tree.isolated.values() if one.child is child]
         for link in (child.link, *links):
             if link is not None:

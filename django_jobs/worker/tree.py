@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import heartbeat, isolation, process
-from .board import Board
+from .board import Board, InHand
 from .children import Child, Isolated
 from .duties import StandingDuty
 from .links import OURS, Link, Message, fork
@@ -95,11 +95,11 @@ class Tree:
             child=child, link=link, index=index, job=job, max_rss=message["max_rss"]
         )
 
-    def alone(self, child: Child, job: int) -> tuple[int, Isolated] | None:
-        """The process that runs ``job`` alone for ``child``, with its id; None if it is gone or
-        was killed."""
+    def alone(self, child: Child, entry: InHand) -> tuple[int, Isolated] | None:
+        """The process that runs this alone for ``child``, with its id; None if it is gone or was
+        killed. By its place on the board: of one job there may be a lost attempt beside a new."""
         for pid, one in self.isolated.items():
-            if one.child is child and one.job == job and not one.end:
+            if one.child is child and one.index == entry.index and not one.end:
                 return pid, one
         return None
 

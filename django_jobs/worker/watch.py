@@ -62,7 +62,7 @@ class Watch:
                 child.fenced = True
                 self._fence(child)
         for entry in running:
-            if entry.alone and (found := self._tree.alone(child, entry.job)):
+            if entry.alone and (found := self._tree.alone(child, entry)):
                 self._look_at_isolated(*found, entry, now)
 
     def _end_overdue(self, child: Child, running: list[InHand], now: float) -> None:
@@ -72,7 +72,7 @@ class Watch:
             if ending is None:
                 continue
             if entry.alone:
-                self.end_isolated(child, entry.job, *ending)
+                self.end_isolated(child, entry, *ending)
             else:
                 together[entry.job] = ending
         if together and not child.killed_for:
@@ -110,7 +110,7 @@ class Watch:
             child.stale_since = now
         elif now - child.stale_since > LOST_GRACE:
             for entry in stale:
-                self.end_isolated(child, entry.job, "released", reason="its lease was lost")
+                self.end_isolated(child, entry, "released", reason="its lease was lost")
             if not all(entry.alone for entry in stale):
                 say("stale_handlers", logging.ERROR, worker=worker, jobs=len(stale))
                 child.killed_because = "its process was killed for jobs that it had lost"
@@ -129,10 +129,10 @@ class Watch:
         kill(child.pid)
 
     def end_isolated(
-        self, child: Child, job: int, end: str, seconds: float = 0.0, *, reason: str = ""
+        self, child: Child, entry: InHand, end: str, seconds: float = 0.0, *, reason: str = ""
     ) -> None:
-        """Kill the child that runs ``job`` alone for this process; tell it how the job ended."""
-        if found := self._tree.alone(child, job):
+        """Kill the child that runs this alone for this process; tell it how the job ended."""
+        if found := self._tree.alone(child, entry):
             pid, one = found
             one.end, one.seconds, one.reason = end, seconds, reason
             kill_alone(pid)

@@ -11,7 +11,12 @@ from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Lost, Outcome, Succeeded
 from django_jobs.lifecycle import reaping, salvaging
 from django_jobs.lifecycle.claiming import HeldJob, held_by
-from django_jobs.lifecycle.salvaging import give_back_apart, settle_apart
+from django_jobs.lifecycle.salvaging import (
+    give_back_apart,
+    give_back_unlocked,
+    locked_by_others,
+    settle_apart,
+)
 from django_jobs.lifecycle.settling import Ending
 from django_jobs.models import Job, Run, Worker
 from tests.factories import boot_worker, claim_ready, in_threads, run_sql
@@ -104,6 +109,21 @@ def test_a_spoilt_row_of_another_attempt_is_not_touched() -> None:
     assert settled.decision is None
     assert statuses(held)[0] == "running"
     give_back_apart(worker, [])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_somebody_has_locked_is_told_and_nobody_waits() -> None:
+    worker, held = three_held()
+    pairs = [(job.id, job.attempt) for job in held]
+    with transaction.atomic():
+        run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[0].id])
+        ids = [job.id for job in held]
+        assert in_threads(1, lambda _: locked_by_others([*ids, -1])) == [{held[0].id}]
+        assert in_threads(1, lambda _: give_back_unlocked(worker, pairs)) == [{held[0].id}]
+    assert statuses(held) == ["running", "ready", "ready"]
+    assert locked_by_others(ids) == set()
+    assert give_back_unlocked(worker, pairs) == set()
+    assert statuses(held) == ["ready"] * 3
 
 
 @pytest.mark.django_db(transaction=True)

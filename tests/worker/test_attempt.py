@@ -7,17 +7,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import pytest
+from django.db import transaction
 
-from django_jobs import JobType, current_run
+from django_jobs import JobType, LeaseLost, current_run
 from django_jobs.domain.outcomes import Failed, Outcome, Released, Succeeded
 from django_jobs.lifecycle.claiming import HeldJob
 from django_jobs.lifecycle.settling import Settled
+from django_jobs.models import Job
 from django_jobs.signals import job_started
 from django_jobs.worker import attempt
 from django_jobs.worker.failures import StopHandler
 from django_jobs.worker.loop import HandlerLoop
+from tests.app.database_jobs import write_once
 from tests.app.jobs import noop
-from tests.factories import declared
+from tests.app.models import Effect
+from tests.factories import declared, enqueue_and_claim, settle_one
 
 HELD = HeldJob(
     rank=0.0,
@@ -49,7 +53,10 @@ DEEP = '{"n":' * 100_000 + "1" + "}" * 100_000
 
 
 def made(job_type: JobType[..., Any] = noop, **fields: Any) -> Outcome | Settled:
-    held = HELD._replace(job_type=job_type.name, **fields)
+    return made_of(HELD._replace(job_type=job_type.name, **fields))
+
+
+def made_of(held: HeldJob) -> Outcome | Settled:
     return attempt.make(held, should_stop=lambda: False, run_async=HandlerLoop().run, started=0.0)
 
 
@@ -145,3 +152,36 @@ def test_a_result_that_explodes_is_replaced_by_a_note() -> None:
     with declared(answer, name="app.sly") as job_type:
         outcome = made(job_type)
     assert outcome == Succeeded(result='{"not_stored": "no\\\\x00where"}')
+
+
+def test_an_attempt_that_was_settled_by_somebody_else_leaves_no_effect_a_second_time(
+    db: None,
+) -> None:
+    """Its fence is the same. Whatever let it begin twice, one effect is committed."""
+    held = enqueue_and_claim(write_once)
+    settle_one(held, Succeeded())
+    with pytest.raises(LeaseLost):
+        made_of(held)
+    assert not Effect.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_to_follow_the_commit_fails_and_the_job_has_succeeded_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def write_and_tell() -> None:
+        Effect.objects.create(note="once")
+        transaction.on_commit(tell_nobody)
+
+    def tell_nobody() -> None:
+        raise RuntimeError("nobody is there")
+
+    with declared(write_and_tell, name="app.tell", delivery="exactly_once") as job_type:
+        held = enqueue_and_claim(job_type)
+        settled = made_of(held)
+    assert isinstance(settled, Settled)
+    assert settled.decision is not None
+    assert Job.objects.get().status == "succeeded"
+    assert Effect.objects.count() == 1
+    assert "event=on_commit_failed" in caplog.text
+    assert "nobody is there" in caplog.text

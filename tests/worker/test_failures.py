@@ -9,7 +9,9 @@ from email.utils import format_datetime
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import psycopg
 import pytest
+from django.db import InterfaceError, OperationalError
 
 from django_jobs import Cancel, Discard, Retry, Snooze
 from django_jobs.domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
@@ -172,3 +174,34 @@ def test_an_exception_may_name_its_delay(asked: Any, seconds: float | None) -> N
 def test_a_job_type_says_what_is_retried() -> None:
     assert failed(ValueError(), retry_on=(OSError,)).final
     assert not failed(ConnectionError(), retry_on=(OSError,)).final
+
+
+class OfTheServer(psycopg.OperationalError):
+    def __init__(self, state: str) -> None:
+        super().__init__(state)
+        self.sqlstate = state
+
+
+def by_django(cause: Exception | None) -> Exception:
+    """As Django raises what the driver raised."""
+    error = OperationalError("of the database")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "57P01", "57P02", "57P03", "08006", "08P01"])
+def test_a_race_or_a_connection_that_is_lost_is_no_matter_of_retry_on(state: str) -> None:
+    for error in (OfTheServer(state), by_django(OfTheServer(state))):
+        assert not failed(error, retry_on=(ConnectionError,)).final
+        assert failed(error, discard_on=(Exception,), retry_on=(ConnectionError,)).final
+
+
+def test_a_database_that_cannot_be_reached_is_no_matter_of_retry_on() -> None:
+    for error in (by_django(None), by_django(psycopg.OperationalError()), InterfaceError("closed")):
+        assert not failed(error, retry_on=(ConnectionError,)).final
+
+
+@pytest.mark.parametrize("state", ["57014", "53100", "23505"])
+def test_what_the_server_refused_is_a_matter_of_retry_on(state: str) -> None:
+    assert failed(by_django(OfTheServer(state)), retry_on=(ConnectionError,)).final
+    assert not failed(by_django(OfTheServer(state)), retry_on=(OperationalError,)).final

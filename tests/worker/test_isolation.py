@@ -167,3 +167,14 @@ def test_a_handler_that_asks_may_leave_as_soon_as_its_worker_drains(
     assert Run.objects.get(job=job).outcome == "snoozed"
     start_worker("--burst").wait()
     assert Job.objects.get(pk=job.pk).result == 2
+
+
+@pytest.mark.parametrize("name", ["leave_when_draining", "leave_when_draining_alone"])
+def test_a_handler_may_leave_as_soon_as_its_worker_is_about_to_be_replaced(
+    start_worker: Start, tmp_path: Path, name: str
+) -> None:
+    job = getattr(long_jobs, name).enqueue(str(tmp_path / "job"))
+    start_worker("--max-rss", "1")
+    until(lambda: Job.objects.get(pk=job.pk).result == 2)
+    outcomes = Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True)
+    assert list(outcomes) == ["snoozed", "succeeded"]

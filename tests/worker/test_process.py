@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
 from django.db import connection
 
 from django_jobs import cancel, enqueue_many
+from django_jobs.domain.outcomes import Released
 from django_jobs.models import Job, Queue, Run, Worker
+from django_jobs.worker import process
+from django_jobs.worker.board import Board
+from django_jobs.worker.links import Link
+from django_jobs.worker.options import Options, QueueShare
+from django_jobs.worker.process import WorkerProcess
 from tests.app import jobs
 from tests.app.models import Effect
 
@@ -23,9 +32,32 @@ from .processes import (
     until_marked,
     until_status,
 )
+from .test_attempt import HELD
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Start = Callable[..., JobWorker]
+
+
+def test_a_job_that_can_be_given_no_process_is_not_tried_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The supervisor answers that it could not fork; once that is settled the job is ready."""
+    monkeypatch.setattr(process, "FORK_PAUSE", 0.2)
+    ours, theirs = (Link(end) for end in Pipe())
+    options = Options(queues=(QueueShare(name="default"),))
+    worker = WorkerProcess(ours, Board(1, 4).slots[0], options)
+    with ThreadPoolExecutor(1) as thread:
+        began = time.monotonic()
+        isolating = thread.submit(worker._isolate, HELD, 3)
+        asked = theirs.receive(60)
+        assert asked is not None
+        assert (asked["verb"], asked["index"]) == ("isolate", 3)
+        answer = {"end": "never_began", "reason": "no process ids", "seconds": 0.0}
+        worker._obey({"verb": "isolated", "index": 3, **answer})
+        assert isolating.result(60) == Released(reason="no process ids", began=False)
+        assert time.monotonic() - began >= 0.2
+    for end in (ours, theirs):
+        end.close()
 
 
 def test_burst_runs_all_that_is_ready_or_due_and_exits_zero(start_worker: Start) -> None:
