@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -45,6 +46,12 @@ class Errands:
         if self._thread is None:
             self._start()
         return result
+
+    def catch_up(self, patience: float) -> None:
+        """Wait until what was asked for by now is done, for so many seconds at most."""
+        if self._thread is not None:
+            with contextlib.suppress(TimeoutError):
+                self.ask(lambda: None).result(patience)
 
     def close(self) -> None:
         """Do what is due by now, then end the thread and its connection."""

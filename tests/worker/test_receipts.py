@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -11,7 +13,7 @@ from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs import LeaseLost
-from django_jobs.domain.outcomes import Failed, Succeeded
+from django_jobs.domain.outcomes import Failed, Succeeded, TimedOut
 from django_jobs.lifecycle import receipting
 from django_jobs.models import Receipt
 from django_jobs.signals import worker_event
@@ -228,6 +230,21 @@ def test_async_handlers_call_once_too(desk: Desk) -> None:
     assert desk.run(handler, handler) == [Succeeded(result="[1]")] * 2
     assert remote.calls == 1
     assert Receipt.objects.get().prevented == 1
+
+
+def test_an_attempt_that_was_cut_short_ends_when_its_receipt_is_stored(desk: Desk) -> None:
+    """The database is slow, and a time-out did not wait for it."""
+    held = enqueue_and_claim()
+    errands, stored = desk.reporter.errands, threading.Event()
+    storing = errands.ask(lambda: stored.wait(60))
+    with ThreadPoolExecutor(1) as elsewhere:
+        ending = elsewhere.submit(desk.reporter.end, held, TimedOut(seconds=1.0))
+        with pytest.raises(TimeoutError):
+            ending.result(0.1)
+        desk.reporter.end(held, Succeeded())  # a success waits for nobody
+        stored.set()
+        ending.result(60)
+        assert storing.done()
 
 
 class TestACallOfTheOtherKind:
