@@ -30,8 +30,8 @@ class Child:
     wanted: bool = True
     leaving: bool = False
     """Whether it takes nothing more: it drains, or is about to be replaced."""
-    killed_for: dict[int, tuple[str, float]] = field(default_factory=dict)
-    """By job, the end of those for which the process was killed: its word and the seconds."""
+    killed_for: dict[tuple[int, int], tuple[str, float]] = field(default_factory=dict)
+    """By job and attempt, how those ended for which the process was killed: a word, and seconds."""
     killed_because: str = ""
     fenced: bool = False
     seen_worker: int = 0
@@ -58,13 +58,18 @@ class Child:
         return {
             "verb": "bury",
             "worker": worker,
-            "outcomes": {str(entry.job): self._ending_of(entry) for entry in in_hand},
+            # What it ran as the worker before is settled by whoever took it away.
+            "outcomes": {
+                str(entry.job): self._ending_of(entry)
+                for entry in in_hand
+                if entry.worker == worker
+            },
             "reason": reason,
         }
 
     def _ending_of(self, entry: InHand) -> tuple[str, float]:
-        if entry.job in self.killed_for:
-            return self.killed_for[entry.job]
+        if (entry.job, entry.attempt) in self.killed_for:
+            return self.killed_for[entry.job, entry.attempt]
         # What had finished did not crash it, what runs alone has its own process.
         if entry.finished or entry.alone or self.killed_because:
             return "released", 0.0

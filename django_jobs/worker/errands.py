@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from .connections import Deadline, drop_connection, own_connection
 
 R = TypeVar("R")
+Attempt = tuple[int, int]
+"""A job and the number of its attempt."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,6 +40,7 @@ class Errands:
         self._numbers = itertools.count()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._promised: dict[Future[Any], Attempt] = {}
 
     def ask(self, work: Callable[[], R], *, after: float = 0.0) -> Future[R]:
         """Have ``work`` done, not before ``after`` seconds from now; one errand at a time."""
@@ -47,11 +50,32 @@ class Errands:
             self._start()
         return result
 
-    def catch_up(self, patience: float) -> None:
-        """Wait until what was asked for by now is done, for so many seconds at most."""
-        if self._thread is not None:
-            with contextlib.suppress(TimeoutError):
-                self.ask(lambda: None).result(patience)
+    def promise(self, attempt: Attempt, work: Callable[[], R]) -> Future[R]:
+        """As :meth:`ask`, for what has to be done before the attempt is settled."""
+        promised = self.ask(work)
+        self._promised[promised] = attempt
+        promised.add_done_callback(lambda done: self._promised.pop(done, None))
+        if promised.done():  # before it was noted
+            self._promised.pop(promised, None)
+        return promised
+
+    def keep(self, attempt: Attempt) -> None:
+        """Wait until what was promised to this attempt is done, or has failed."""
+        for promised, whose in list(self._promised.items()):
+            if whose == attempt:
+                with contextlib.suppress(Exception):
+                    self.wait(promised)
+
+    def wait(self, asked: Future[R]) -> R:
+        """The result of an errand. In a child that runs one job nobody else sees to it that no
+        statement takes too long: one may wait for a lock that this very thread holds."""
+        while True:
+            try:
+                return asked.result(1.0)
+            except TimeoutError:
+                if asked.done():
+                    raise
+                self.deadline.enforce()
 
     def close(self) -> None:
         """Do what is due by now, then end the thread and its connection."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+import psycopg
 from django.db import InterfaceError, OperationalError
 
 from ..domain.durations import as_seconds
@@ -25,6 +26,10 @@ SOON = {"40001", "40P01"}
 GONE = {"57P01", "57P02", "57P03"}
 """SQLSTATEs of a server that shuts down, crashed, or does not take connections yet; those of class
 08 are of the connection."""
+
+
+LOST = OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError
+"""Without an SQLSTATE they are of the connection, and not of the server."""
 
 
 class StopHandler(BaseException):
@@ -88,7 +93,7 @@ def _is_of_the_database(error: BaseException) -> bool:
     states = [state for link in links if (state := getattr(link, "sqlstate", None))]
     if states:
         return any(state in SOON or state in GONE or state[:2] == "08" for state in states)
-    return any(isinstance(link, OperationalError | InterfaceError) for link in links)
+    return isinstance(links[-1], LOST)  # the cause of Django's, where it has one
 
 
 def _delay_asked(error: BaseException) -> float | None:

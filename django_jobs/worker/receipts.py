@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from django.db import OperationalError
@@ -39,7 +40,7 @@ def once(job: HeldJob, errands: Errands, key: str, call: Callable[[], Any]) -> A
     check_call(call)
     if inspect.iscoroutinefunction(call):
         raise TypeError(ASYNC_CALL)
-    kept = _answer_to(errands, lambda: _look_up(job, key))
+    kept = errands.wait(errands.ask(lambda: _look_up(job, key)))
     if kept is not None:
         return _instead(job, key, kept)
     answer = call()
@@ -47,7 +48,7 @@ def once(job: HeldJob, errands: Errands, key: str, call: Callable[[], Any]) -> A
         _drop(answer)
         raise TypeError(ASYNC_CALL)
     # Encoded on that thread as well: a time-out that is raised here cannot spoil what is stored.
-    return json.loads(_answer_to(errands, lambda: _store(job, key, answer_text(answer, "answer"))))
+    return json.loads(errands.wait(_storing(job, errands, key, answer)))
 
 
 async def aonce(
@@ -64,9 +65,7 @@ async def aonce(
     if inspect.isawaitable(answer):
         answer = await answer
     # Shielded: a time-out that comes now must not take the errand back.
-    stored = asyncio.wrap_future(
-        errands.ask(lambda: _store(job, key, answer_text(answer, "answer")))
-    )
+    stored = asyncio.wrap_future(_storing(job, errands, key, answer))
     return json.loads(await asyncio.shield(stored))
 
 
@@ -99,23 +98,16 @@ def _drop(awaitable: Any) -> None:
         awaitable.cancel()
 
 
-def _answer_to(errands: Errands, errand: Callable[[], R]) -> R:
-    """Wait for an errand. In a child that runs one job nobody else sees to it that no statement
-    takes too long: one may wait for a lock that this very thread holds."""
-    asked = errands.ask(errand)
-    while True:
-        try:
-            return asked.result(1.0)
-        except TimeoutError:
-            if asked.done():
-                raise
-            errands.deadline.enforce()
-
-
 def _instead(job: HeldJob, key: str, kept: Answer) -> Any:
     fields = {"job_id": job.id, "job_type": job.job_type, "attempt": job.attempt, "key": key}
     say("duplicate_prevented", logging.INFO, **fields, made_by=kept.attempt)
     return json.loads(kept.text)
+
+
+def _storing(job: HeldJob, errands: Errands, key: str, answer: Any) -> Future[str]:
+    return errands.promise(
+        (job.id, job.attempt), lambda: _store(job, key, answer_text(answer, "answer"))
+    )
 
 
 def _look_up(job: HeldJob, key: str) -> Answer | None:

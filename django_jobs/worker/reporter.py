@@ -138,15 +138,13 @@ class Reporter:
     def end(self, job: HeldJob, outcome: Outcome | Settled | None) -> None:
         """The attempt is over and about to be settled, None: it needs no settling. Where it did
         not succeed, its report is written first: once it is settled, the fence refuses it. So is a
-        receipt of :meth:`RunContext.once` that a time-out did not wait for: without it the next
-        attempt would make the call again."""
+        receipt of :meth:`RunContext.once` that a time-out did not wait for, however long that
+        takes: without it the next attempt would make the call again."""
         reports = self._open.get((job.id, job.attempt)) if self._open else None
-        over = outcome is None or isinstance(outcome, Succeeded | Settled)
-        if reports is None or not reports.is_unwritten:
-            if not over:
-                self.errands.catch_up(PATIENCE)
-        elif not over and not reports.lost:
-            self._flush(reports)
+        if not (outcome is None or isinstance(outcome, Succeeded | Settled)):
+            self.errands.keep((job.id, job.attempt))
+            if reports is not None and reports.is_unwritten and not reports.lost:
+                self._flush(reports)
         self._open.pop((job.id, job.attempt), None)
 
     def _hold(

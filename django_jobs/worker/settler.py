@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from ..lifecycle.announcing import announce
 from ..lifecycle.claiming import HeldJob
@@ -101,9 +102,8 @@ class Settler:
                     self._enough.clear()
                     self._enough.wait(GATHER_SECONDS)
                 self._settle_batch()
-            if self._locked and time.monotonic() >= self._look_at:
-                locked, self._locked = self._locked, []
-                self._write_unlocked(locked)
+                self._look_at_locked()
+            self._look_at_locked()
             if self._finishing and not self._pending and not self._locked:
                 drop_connection()
                 return
@@ -117,26 +117,32 @@ class Settler:
             # Somebody holds a lock on one of the rows. The others do not wait for it.
             self._write_unlocked(batch)
 
+    def _look_at_locked(self) -> None:
+        if self._locked and time.monotonic() >= self._look_at:
+            batch, self._locked = self._locked[:BATCH], self._locked[BATCH:]
+            self._write_unlocked(batch)
+
     def _write_unlocked(self, batch: list[tuple[Ending, int]]) -> None:
-        """Write those whose rows nobody has locked, and keep the others for a later look."""
+        """Write those whose rows nobody has locked, and keep the others for a later look. Each
+        alone: a batch may also have been cut short because it is too much for one statement."""
         ids = [ending.job.id for ending, _ in batch]
-        try:
-            held = persistent(
+        left = deque(batch)
+        with suppress(Blocked):  # locked since, or the server is deaf
+            locked = persistent(
                 lambda: locked_by_others(ids),
                 what="settle",
                 give_up=self._give_up,
                 deadline=self.deadline,
             )
-            locked = [one for one in batch if one[0].job.id in (held or ())]
-            free = [one for one in batch if one not in locked]
-            if free:
-                self._write(free)
-        except Blocked:  # locked since, or the server is deaf
-            locked = batch
-        if locked:
-            job = locked[0][0].job
-            say_rarely("settle_blocked", logging.WARNING, job_id=job.id, jobs=len(locked))
-            self._locked += locked
+            held = locked or set()
+            left = deque(sorted(batch, key=lambda one: one[0].job.id in held))
+            while left and left[0][0].job.id not in held:
+                self._write([left[0]])
+                left.popleft()
+        if left:
+            job = left[0][0].job
+            say_rarely("settle_blocked", logging.WARNING, job_id=job.id, jobs=len(left))
+            self._locked += left
             self._look_at = time.monotonic() + LOCKED_SECONDS
 
     def _write(self, batch: Sequence[tuple[Ending, int]]) -> None:

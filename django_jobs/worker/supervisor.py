@@ -209,7 +209,7 @@ class Supervisor:
         code = os.waitstatus_to_exitcode(status)
         if worker:
             self._bury(child, worker, in_hand, status)
-        because, guilty = child.killed_because, sorted(child.killed_for)
+        because, guilty = child.killed_because, sorted(job for job, _ in child.killed_for)
         child.died()
         # A process that ends in order has closed its row; os._exit(0) in a handler has not.
         if code == RECYCLE and not worker:

@@ -66,7 +66,7 @@ class Watch:
                 self._look_at_isolated(*found, entry, now)
 
     def _end_overdue(self, child: Child, running: list[InHand], now: float) -> None:
-        together: dict[int, tuple[str, float]] = {}
+        together: dict[tuple[int, int], tuple[str, float]] = {}
         for entry in running:
             ending = _overdue(entry, now)
             if ending is None:
@@ -74,7 +74,7 @@ class Watch:
             if entry.alone:
                 self.end_isolated(child, entry, *ending)
             else:
-                together[entry.job] = ending
+                together[entry.job, entry.attempt] = ending
         if together and not child.killed_for:
             child.killed_for = together
             child.killed_because = "its process was killed for another job's time-out"

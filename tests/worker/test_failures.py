@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -197,8 +198,10 @@ def test_a_race_or_a_connection_that_is_lost_is_no_matter_of_retry_on(state: str
 
 
 def test_a_database_that_cannot_be_reached_is_no_matter_of_retry_on() -> None:
-    for error in (by_django(None), by_django(psycopg.OperationalError()), InterfaceError("closed")):
+    raw = psycopg.OperationalError("no route to host")
+    for error in (raw, by_django(raw), by_django(None), InterfaceError("closed")):
         assert not failed(error, retry_on=(ConnectionError,)).final
+    assert failed(by_django(sqlite3.OperationalError("no such table")), retry_on=(OSError,)).final
 
 
 @pytest.mark.parametrize("state", ["57014", "53100", "23505"])
