@@ -80,6 +80,10 @@ SELECT count(*) FROM django_jobs_job WHERE status = 'running' AND queue = %(queu
 """
 
 
+Fence = tuple[int, int, int]
+"""A job, the number of its attempt, and the worker that makes it."""
+
+
 class HeldJob(NamedTuple):
     """A running job as its worker holds it. ``(attempt, worker)`` is the fence.
 
@@ -115,6 +119,11 @@ class HeldJob(NamedTuple):
     def place(self) -> Place:
         """Where the job stood in its queue."""
         return self.rank, self.id
+
+    @property
+    def fence(self) -> Fence:
+        """What no other attempt has, of this job or of another."""
+        return self.id, self.attempt, self.worker
 
     @property
     def is_suspect(self) -> bool:

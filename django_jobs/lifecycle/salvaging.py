@@ -46,6 +46,7 @@ WITH ended AS (
 SELECT id FROM ended
 """
 
+# What it locks is free again at once. Asked only where a batch of settles was cut short.
 LOCKED_BY_OTHERS = """
 WITH free AS MATERIALIZED (
     SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) FOR NO KEY UPDATE SKIP LOCKED

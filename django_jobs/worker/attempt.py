@@ -128,18 +128,16 @@ def _call_in_transaction(
 ) -> Settled:
     """The handler's writes and the fenced settle, in one transaction. The job's row is locked at
     its end only: held for as long as a handler runs it would block whoever cancels."""
-    committed: list[Settled] = []
+    committed: list[bool] = []
     try:
         with transaction.atomic(using=conf().database, durable=True):
-            written: list[Settled] = []
             # The first of all that wait for the commit: one of the handler's own may fail.
-            transaction.on_commit(lambda: committed.extend(written), using=conf().database)
+            transaction.on_commit(lambda: committed.append(True), using=conf().database)
             outcome = _success(_result_of(job_type, payload, limit))
             (settled,) = settle([Ending(job, outcome, started=started)])
             # In a transaction that has just begun, what was written earlier was not written by us.
             if settled.decision is None or settled.earlier:
                 raise lease_lost(job)
-            written.append(settled)
     except BaseException:
         if not committed:
             raise

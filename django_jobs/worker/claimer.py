@@ -179,8 +179,8 @@ class Claimer:
             if limited:
                 # Its running jobs are counted in the whole fleet, so none is held for later than
                 # the next free thread.
-                started = self._holding.count_in(self._lookout.limited)
-                most = min(most, self._options.threads - started)
+                in_hand = self._holding.count_in(self._lookout.limited)
+                most = min(most, self._options.threads - in_hand)
             elif self._options.strict and behind_limited:
                 # What is read ahead from here would stand before the next job of that queue.
                 most = min(most, self._options.threads - len(self._holding))

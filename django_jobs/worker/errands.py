@@ -13,11 +13,10 @@ from heapq import heappop, heappush
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from ..lifecycle.claiming import Fence
 from .connections import Deadline, drop_connection, own_connection
 
 R = TypeVar("R")
-Attempt = tuple[int, int]
-"""A job and the number of its attempt."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,7 +39,7 @@ class Errands:
         self._numbers = itertools.count()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._promised: dict[Future[Any], Attempt] = {}
+        self._promised: dict[Future[Any], Fence] = {}
 
     def ask(self, work: Callable[[], R], *, after: float = 0.0) -> Future[R]:
         """Have ``work`` done, not before ``after`` seconds from now; one errand at a time."""
@@ -50,16 +49,14 @@ class Errands:
             self._start()
         return result
 
-    def promise(self, attempt: Attempt, work: Callable[[], R]) -> Future[R]:
+    def promise(self, attempt: Fence, work: Callable[[], R]) -> Future[R]:
         """As :meth:`ask`, for what has to be done before the attempt is settled."""
         promised = self.ask(work)
         self._promised[promised] = attempt
         promised.add_done_callback(lambda done: self._promised.pop(done, None))
-        if promised.done():  # before it was noted
-            self._promised.pop(promised, None)
         return promised
 
-    def keep(self, attempt: Attempt) -> None:
+    def keep(self, attempt: Fence) -> None:
         """Wait until what was promised to this attempt is done, or has failed."""
         for promised, whose in list(self._promised.items()):
             if whose == attempt:

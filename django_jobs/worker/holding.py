@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable
 
-from ..lifecycle.claiming import HeldJob
-
-Attempt = tuple[int, int, int]
+from ..lifecycle.claiming import Fence, HeldJob
 
 
 class Holding:
@@ -21,19 +19,19 @@ class Holding:
     def __init__(self) -> None:
         self.ended = 0
         """Attempts that were made here and are over, however they were settled."""
-        self._queues: dict[Attempt, str] = {}
+        self._queues: dict[Fence, str] = {}
         self._counting = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._queues)
 
     def __contains__(self, job: HeldJob) -> bool:
-        return _attempt(job) in self._queues
+        return job.fence in self._queues
 
     def add(self, jobs: Iterable[HeldJob]) -> None:
         """These were claimed."""
         for job in jobs:
-            self._queues[_attempt(job)] = job.queue
+            self._queues[job.fence] = job.queue
 
     def end(self, jobs: Collection[HeldJob]) -> None:
         """The attempts of these are over."""
@@ -44,7 +42,7 @@ class Holding:
 
     def remove(self, job: HeldJob) -> None:
         """This one is not held any more."""
-        self._queues.pop(_attempt(job), None)
+        self._queues.pop(job.fence, None)
 
     def remove_all(self, jobs: Iterable[HeldJob]) -> None:
         """None of these is held any more."""
@@ -54,8 +52,3 @@ class Holding:
     def count_in(self, queues: Collection[str]) -> int:
         """How many are of these queues."""
         return sum(1 for queue in list(self._queues.values()) if queue in queues)
-
-
-def _attempt(job: HeldJob) -> Attempt:
-    """What the fence knows it by."""
-    return job.id, job.attempt, job.worker

@@ -105,9 +105,7 @@ def _instead(job: HeldJob, key: str, kept: Answer) -> Any:
 
 
 def _storing(job: HeldJob, errands: Errands, key: str, answer: Any) -> Future[str]:
-    return errands.promise(
-        (job.id, job.attempt), lambda: _store(job, key, answer_text(answer, "answer"))
-    )
+    return errands.promise(job.fence, lambda: _store(job, key, answer_text(answer, "answer")))
 
 
 def _look_up(job: HeldJob, key: str) -> Answer | None:

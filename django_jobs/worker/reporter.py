@@ -142,7 +142,7 @@ class Reporter:
         takes: without it the next attempt would make the call again."""
         reports = self._open.get((job.id, job.attempt)) if self._open else None
         if not (outcome is None or isinstance(outcome, Succeeded | Settled)):
-            self.errands.keep((job.id, job.attempt))
+            self.errands.keep(job.fence)
             if reports is not None and reports.is_unwritten and not reports.lost:
                 self._flush(reports)
         self._open.pop((job.id, job.attempt), None)

@@ -33,7 +33,6 @@ GATHER_SECONDS = 0.01
 millisecond of both processors besides its rows. With nothing waiting, an ending is written at
 once."""
 
-
 LOCKED_SECONDS = 1.0
 """How often what somebody's lock holds up is looked at again."""
 
@@ -128,15 +127,15 @@ class Settler:
         ids = [ending.job.id for ending, _ in batch]
         left = deque(batch)
         with suppress(Blocked):  # locked since, or the server is deaf
-            locked = persistent(
+            found = persistent(
                 lambda: locked_by_others(ids),
                 what="settle",
                 give_up=self._give_up,
                 deadline=self.deadline,
             )
-            held = locked or set()
-            left = deque(sorted(batch, key=lambda one: one[0].job.id in held))
-            while left and left[0][0].job.id not in held:
+            locked = found or set()
+            left = deque(sorted(batch, key=lambda one: one[0].job.id in locked))
+            while left and left[0][0].job.id not in locked:
                 self._write([left[0]])
                 left.popleft()
         if left:

@@ -18,6 +18,7 @@ from django_jobs.lifecycle import (
     quarantining,
     reaping,
     renewing,
+    salvaging,
     settling,
     surveying,
 )
@@ -235,6 +236,15 @@ def test_giving_back_finds_its_jobs_by_primary_key(worker: int) -> None:
     plan = explain(settling.GIVE_BACK, parameters)
     assert "django_jobs_job_pkey" in indexes(plan)
     assert not whole_tables(plan)
+
+
+@pytest.mark.django_db
+def test_what_others_have_locked_is_found_by_primary_key(worker: int) -> None:
+    ids = [job.id for job in claiming.held_by(worker)[:50]]
+    plan = explain(salvaging.LOCKED_BY_OTHERS, {"ids": ids})
+    assert indexes(plan) == {"django_jobs_job_pkey"}
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 50
 
 
 @pytest.mark.django_db

@@ -237,7 +237,7 @@ def test_an_attempt_that_was_cut_short_ends_when_its_receipt_is_stored(desk: Des
     held = enqueue_and_claim()
     another = held._replace(id=held.id + 1)
     errands, stored = desk.reporter.errands, threading.Event()
-    storing = errands.promise((held.id, held.attempt), lambda: stored.wait(60))
+    storing = errands.promise(held.fence, lambda: stored.wait(60))
     with ThreadPoolExecutor(1) as elsewhere:
         ending = elsewhere.submit(desk.reporter.end, held, TimedOut(seconds=1.0))
         with pytest.raises(TimeoutError):
@@ -248,7 +248,7 @@ def test_an_attempt_that_was_cut_short_ends_when_its_receipt_is_stored(desk: Des
         stored.set()
         ending.result(60)
         assert storing.done()
-    errands.keep((held.id, held.attempt))
+    errands.keep(held.fence)
     assert not errands._promised
 
 
