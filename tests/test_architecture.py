@@ -11,7 +11,7 @@ import pytest
 import django_jobs
 
 PACKAGE = Path(__file__).resolve().parent.parent / "django_jobs"
-LONGEST_FILE = 300
+LONGEST_FILE = 400
 
 FLOORS: dict[str, int] = {
     "domain": 0,
