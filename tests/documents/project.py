@@ -1,0 +1,211 @@
+"""A project as ``django-admin startproject`` makes it, in which the blocks of a page are run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import distribution
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from .blocks import Block
+
+SETTINGS = """
+import json, os
+
+from mysite.settings import *
+
+DATABASES["default"] |= json.loads(os.environ["DOCUMENTS_DATABASE"])
+"""
+"""The page's own settings, on the server of the tests."""
+
+PATIENCE = 60.0
+
+
+class Project:
+    """Runs the blocks of one page, in a directory and on a database that are this page's alone."""
+
+    def __init__(self, directory: Path, server: str, database: str) -> None:
+        self.directory = directory
+        self._server = server
+        self.database = database
+        self._seen: set[str] = set()
+
+    # The blocks
+
+    def run(self, block: Block) -> None:
+        """Do what the block says."""
+        try:
+            match block.language:
+                case "python":
+                    self._python(block)
+                case "console":
+                    for command, output in block.commands:
+                        self._shown(self.console(command), output)
+                case "sql":
+                    self.execute(block.body)
+        except AssertionError as error:
+            error.add_note(f"the block at {block}")
+            raise
+
+    def _python(self, block: Block) -> None:
+        """Write it to its file; without one, type it into ``manage.py shell``."""
+        if block.file is None:
+            self.type(block.body)
+            return
+        path = self.directory / block.file
+        assert path.parent.is_dir(), f"{path.parent.name} was not made before"
+        # What startapp wrote there is a comment. The settings are the project's, and are added to.
+        begins = block.file not in self._seen and path.name != "settings.py"
+        with path.open("w" if begins else "a") as file:
+            file.write(block.body if begins else f"\n\n{block.body}")
+        self._seen.add(block.file)
+
+    def type(self, code: str) -> str:
+        """Run code as ``manage.py shell`` does."""
+        return self.command("python", "manage.py", "shell", "-v0", input=code)
+
+    def console(self, command: str) -> str:
+        """Run a line of a console block; returns what it printed."""
+        for beginning, instead in INSTEAD.items():
+            if command.startswith(beginning):
+                return instead(self, command)
+        return self.command("sh", "-c", command)
+
+    def _shown(self, printed: str, shown: str) -> None:
+        """The page shows the same words; numbers, times and widths may be others."""
+        for line in shown.splitlines():
+            assert _words(line) in _words(printed), f"{line!r} is not in:\n{printed}"
+
+    # The processes
+
+    def command(self, *arguments: str, input: str = "", may_fail: bool = False) -> str:
+        """Run a program in the project; returns what it printed. It has to succeed."""
+        done = subprocess.run(
+            arguments,
+            cwd=self.directory,
+            env=self.environment(),
+            input=input,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE,
+        )
+        assert may_fail or done.returncode == 0, f"{' '.join(arguments)}:\n{input}\n{done.stdout}"
+        return done.stdout
+
+    def environment(self) -> dict[str, str]:
+        """That of the page's processes."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DJANGO_", "PYTEST"))}
+        there = (self.directory / "manage.py").exists()
+        return {
+            **inherited,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+            "PYTHONWARNINGS": "error",
+            "PYTHONUNBUFFERED": "1",
+            "DOCUMENTS_DATABASE": json.dumps(self._connection()),
+            "DJANGO_SUPERUSER_USERNAME": "ada",
+            "DJANGO_SUPERUSER_EMAIL": "ada@example.com",
+            "DJANGO_SUPERUSER_PASSWORD": "lovelace",
+            **({"DJANGO_SETTINGS_MODULE": "settings_of_the_test"} if there else {}),
+        }
+
+    def _connection(self) -> dict[str, str]:
+        given = psycopg.conninfo.conninfo_to_dict(self._server)
+        keys = {"HOST": "host", "PORT": "port", "USER": "user", "PASSWORD": "password"}
+        known = {key: str(given[name]) for key, name in keys.items() if given.get(name)}
+        return {**known, "NAME": self.database}
+
+    def _begin(self, command: str) -> str:
+        printed = self.command("sh", "-c", command)
+        made = self.directory if command.endswith(" .") else self.directory / "mysite"
+        (made / "settings_of_the_test.py").write_text(SETTINGS)
+        return printed
+
+    def _enter(self, command: str) -> str:
+        self.directory /= command.removeprefix("cd ")
+        return ""
+
+    def _serve(self, command: str) -> str:
+        """A web server on any free port, until it serves."""
+        server = subprocess.Popen(
+            [*command.split(), "--noreload", "127.0.0.1:0"],
+            cwd=self.directory,
+            env=self.environment(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert server.stdout is not None
+        printed = []
+        with server, server.stdout:
+            for line in server.stdout:
+                printed.append(line)
+                if "Quit the server" in line:
+                    server.send_signal(signal.SIGINT)
+        assert "Quit the server" in "".join(printed), "".join(printed)
+        return "".join(printed)
+
+    # The database
+
+    def execute(self, statement: str) -> None:
+        """Run SQL on the page's database."""
+        with psycopg.connect(self._server, dbname=self.database, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def fetch(self, statement: str) -> list[tuple[object, ...]]:
+        """The rows of a query on the page's database."""
+        with psycopg.connect(self._server, dbname=self.database) as connection:
+            return connection.execute(statement.encode()).fetchall()
+
+    def create_database(self, template: str = "template1") -> None:
+        """Make it."""
+        self._on_the_server("CREATE DATABASE {} TEMPLATE {}", self.database, template)
+
+    def drop_database(self) -> None:
+        """Remove it, with whoever is connected."""
+        self._on_the_server("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.database)
+
+    def _on_the_server(self, statement: str, *names: str) -> None:
+        with psycopg.connect(self._server, autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+def _words(text: str) -> str:
+    return " ".join(re.sub(r"\d+", "0", text).split())
+
+
+def _installed(project: Project, command: str) -> str:
+    """The environment of the tests was installed by such a command. What it names is there."""
+    for name in re.findall(r"django-jobs-postgres|psycopg|django(?=>|$)", command):
+        assert distribution(name), name
+    return ""
+
+
+def _made_already(project: Project, command: str) -> str:
+    """The database of the page was made before it."""
+    return ""
+
+
+INSTEAD: dict[str, Callable[[Project, str], str]] = {
+    "pip install": _installed,
+    "python3 -m venv": _installed,  # .ci/run has these lines, see tests/test_docs.py
+    "createdb": _made_already,
+    "django-admin startproject": Project._begin,
+    "cd ": Project._enter,
+    "python manage.py runserver": Project._serve,
+    "python manage.py createsuperuser": lambda project, command: project.command(
+        *command.split(), "--noinput"
+    ),
+    "python manage.py jobworker": lambda project, command: project.command(
+        *command.split(), "--burst"
+    ),
+}
+"""What is run in place of a command that installs, asks, or runs until it is stopped."""
