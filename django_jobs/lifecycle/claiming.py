@@ -25,6 +25,9 @@ START: Place = (float("-inf"), 0)
 # the planner would read all for a hash join, 8.7 ms a claim of 200 instead of 1.5.
 # A queue with a limit, or paused, or of a worker declared lost, gives nothing: each is one lookup
 # per statement, not per row.
+# An attempt at the end of its column stays there: of a row written by hand the statement would
+# fail, and with it every claim of the queue. If the attempt has a run already, its end is refused
+# and the job is dead with that reason.
 CLAIM = """
 WITH picked AS MATERIALIZED (
     SELECT id FROM django_jobs_job
@@ -43,7 +46,7 @@ WITH picked AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_job AS job
-SET status = 'running', attempt = job.attempt + 1, worker_id = %(worker)s,
+SET status = 'running', attempt = least(job.attempt, 2147483646) + 1, worker_id = %(worker)s,
     claimed_at = clock_timestamp(), started_at = NULL
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
 RETURNING job.rank, job.id, job.attempt, job.queue, job.job_type, job.payload,

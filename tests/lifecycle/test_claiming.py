@@ -12,9 +12,11 @@ from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.lifecycle import operating, reaping, renewing
 from django_jobs.lifecycle.claiming import START, held_by
-from django_jobs.models import Job, Queue
+from django_jobs.lifecycle.salvaging import settle_apart
+from django_jobs.lifecycle.settling import Ending
+from django_jobs.models import Job, Queue, Run
 from tests.app.jobs import add, noop
-from tests.factories import boot_worker, claim_ready, in_threads, run_sql, settle_one
+from tests.factories import boot_worker, claim_ready, failure, in_threads, run_sql, settle_one
 
 
 def ids_of(held: list) -> list[int]:  # type: ignore[type-arg]
@@ -197,3 +199,23 @@ def test_eight_threads_take_each_job_once() -> None:
     taken = [id_ for each in in_threads(8, take_all) for id_ in each]
     assert sorted(taken) == ids
     assert set(Job.objects.values_list("attempt", flat=True)) == {1}
+
+
+@pytest.mark.django_db
+def test_a_row_whose_attempts_are_at_their_end_keeps_no_other_from_being_claimed() -> None:
+    """``attempt`` is a 32-bit column. Only a row that was written by hand gets there."""
+    poisoned, healthy = (noop.enqueue().pk for _ in range(2))
+    run_sql("UPDATE django_jobs_job SET attempt = 2147483647 WHERE id = %s", [poisoned])
+    worker = boot_worker()
+    held = claim_ready(worker)
+    assert [(job.id, job.attempt) for job in held] == [(poisoned, 2147483647), (healthy, 1)]
+    settle_one(held[0], failure())
+    run_sql("UPDATE django_jobs_job SET status = 'ready' WHERE id = %s", [poisoned])
+    (again,) = claim_ready(worker)
+    (ended,) = settle_apart([Ending(again, Succeeded())])
+    assert ended.decision is not None
+    job = Job.objects.get(pk=poisoned)
+    assert (job.status, ended.decision.status) == ("dead", "dead")
+    assert job.reason.startswith("its end could not be written: ")
+    assert "duplicate key" in job.reason
+    assert Run.objects.filter(job_id=poisoned).count() == 1
