@@ -6,7 +6,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
 
 from django_jobs import logs
 from django_jobs.models import Job
@@ -49,3 +50,14 @@ def test_a_burst_leaves_what_is_scheduled_for_later_retries_among_them() -> None
     call_command("jobworker", burst=True, verbosity=0)
     statuses = dict(Job.objects.values_list("pk", "status"))
     assert statuses == {later.pk: "scheduled", retried.pk: "scheduled"}
+
+
+def test_a_burst_inside_a_transaction_is_refused_and_leaves_the_connection() -> None:
+    """Its workers could not see what the test wrote, and closing the connection loses it."""
+    with transaction.atomic():
+        asked = write_effect.enqueue("from a TestCase")
+        with pytest.raises(CommandError, match="use TransactionTestCase"):
+            call_command("jobworker", burst=True, verbosity=0)
+        assert Job.objects.filter(pk=asked.pk, status="ready").exists()
+    assert Job.objects.filter(pk=asked.pk).exists()
+    assert connection.is_usable()

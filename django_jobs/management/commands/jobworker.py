@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, ProgrammingError
+from django.db import OperationalError, ProgrammingError, connections
 
 from django_jobs import logs
 from django_jobs.conf import conf
@@ -76,6 +76,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not hasattr(os, "fork"):
             raise CommandError("jobworker needs a system with fork; Windows is not one")
+        if any(one.in_atomic_block for one in connections.all(initialized_only=True)):
+            raise CommandError(
+                "jobworker runs inside transaction.atomic(), where no worker sees what was written: "
+                "use TransactionTestCase, or pytest.mark.django_db(transaction=True)"
+            )
         level = _log_level(options["verbosity"])
         logs.to_stderr(level)
         logs.connect(level)
