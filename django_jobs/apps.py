@@ -26,16 +26,17 @@ class JobsConfig(AppConfig):
 
 
 def seed_queues(*, using: str, **kwargs: Any) -> None:
-    """Create the configured queues after migrate, in the jobs' database only."""
+    """Create the configured queues after migrate, in the jobs' database and where its tables are."""
     from .conf import conf
+    from .lifecycle.database import has_todays_columns
     from .models import Queue
 
-    if using == conf().database:
+    if using == conf().database and has_todays_columns(Queue, using):
         Queue.objects.seed(conf().queues, using)
 
 
 def take_over(*, using: str, **kwargs: Any) -> None:
-    """Write the schedules that the code declares after migrate, in the jobs' database only."""
+    """Write the schedules that the code declares after migrate, as :func:`seed_queues` does."""
     from .conf import conf
     from .schedules import synchronise
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.apps import apps
 from django.core.exceptions import ValidationError
-from django.db import connections, transaction
+from django.db import transaction
 from django.db.models import Q
 
 from . import registry
@@ -18,6 +18,7 @@ from .domain.intervals import check_every
 from .domain.payload import encode
 from .exceptions import PayloadError, QueueFull
 from .job_types import JobType
+from .lifecycle.database import has_todays_columns
 from .lifecycle.enqueueing import NewJobs
 from .lifecycle.steering import changed
 from .models import Schedule
@@ -170,7 +171,7 @@ def synchronise(alias: str) -> None:
     is disabled and keeps its history, if its job type is of an app of this project. Several may do
     it at once.
     """
-    if not _has_todays_columns(alias):
+    if not has_todays_columns(Schedule, alias):
         return  # migrated back to before there were any, or to before a column was added
     declared = registry.schedules()
     with transaction.atomic(using=alias):
@@ -188,16 +189,6 @@ def synchronise(alias: str) -> None:
         for row in rows.select_for_update(no_key=True).order_by("id"):
             _take_over(row, declared.get(row.name), alias)
         changed()
-
-
-def _has_todays_columns(alias: str) -> bool:
-    with connections[alias].cursor() as cursor:
-        introspection = connections[alias].introspection
-        table = Schedule._meta.db_table
-        if table not in introspection.table_names(cursor):
-            return False
-        there = {column.name for column in introspection.get_table_description(cursor, table)}
-    return there >= {field.column for field in Schedule._meta.concrete_fields}
 
 
 def _take_over(row: Schedule, fields: Mapping[str, Any] | None, alias: str) -> None:

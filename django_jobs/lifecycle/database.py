@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Model
 
 from ..conf import conf
 
@@ -29,3 +30,18 @@ def execute(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> int:
     with jobs_connection().cursor() as cursor:
         cursor.execute(sql, parameters)
         return int(cursor.rowcount)
+
+
+def has_todays_columns(model: type[Model], alias: str) -> bool:
+    """Whether the table of ``model`` is migrated as far as its code.
+
+    ``post_migrate`` comes after any app was migrated: before our tables are made, and after they
+    are removed.
+    """
+    with connections[alias].cursor() as cursor:
+        introspection = connections[alias].introspection
+        table = model._meta.db_table
+        if table not in introspection.table_names(cursor):
+            return False
+        there = {column.name for column in introspection.get_table_description(cursor, table)}
+    return there >= {field.column for field in model._meta.concrete_fields}

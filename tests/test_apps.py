@@ -1,0 +1,29 @@
+"""What the app does after ``migrate``, whichever app was migrated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.throwaway import Project, fresh_database
+
+ORDERS = {
+    "a fresh database": ("migrate shop", "migrate auth", "migrate django_jobs", "migrate"),
+    "back to nothing": ("migrate", "migrate django_jobs zero", "migrate sessions", "migrate"),
+    "step by step": (
+        *("migrate django_jobs 0001", "migrate django_jobs 0002", "migrate django_jobs 0003"),
+        *("migrate contenttypes", "migrate django_jobs 0007", "migrate"),
+    ),
+}
+COUNTS = """shell -c "from django_jobs.models import Queue, Schedule
+print('there are', Queue.objects.count(), Schedule.objects.count())" """
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("order", ORDERS)
+def test_any_app_may_be_migrated_in_any_order(order: str, tmp_path: Path) -> None:
+    with fresh_database() as database:
+        ended = Project(tmp_path, database).manage(*ORDERS[order], COUNTS)
+    assert ended.returncode == 0, ended.stderr
+    assert "there are 1 1" in ended.stdout
