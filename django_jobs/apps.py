@@ -26,7 +26,7 @@ class JobsConfig(AppConfig):
 
 
 def seed_queues(*, using: str, **kwargs: Any) -> None:
-    """Create the configured queues after migrate, in the jobs' database and where its tables are."""
+    """Create the configured queues after migrate, in the jobs' database once it has our tables."""
     from .conf import conf
     from .lifecycle.database import has_todays_columns
     from .models import Queue

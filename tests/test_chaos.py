@@ -108,7 +108,7 @@ def test_only_what_faults_explain_may_stand_in_a_log(tmp_path: Path):
         line("WARNING", "lease_lost worker=3 held=2")
         + line("ERROR", "process_died pid=1 reason=SIGKILL")
         + line("ERROR", "job_dead job_id=1 job_type=chaos.poison")
-        + "CommandError: the database does not answer: connection is bad: no such file\n"
+        + "CommandError: the database 'default' does not answer: connection is bad: no such file\n"
         + "\tIs the server running locally and accepting connections on that socket?\n"
     )
     assert list(worker_logs.problems([log])) == []

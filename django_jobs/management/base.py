@@ -9,7 +9,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    connections,
+)
 
 from .. import registry
 from ..conf import conf
@@ -50,6 +56,16 @@ def database_problem(error: Exception) -> str | None:
     text = " ".join(str(error).split())
     away = state is None or state.startswith(("08", "57P", "53300"))
     return f"the database {alias!r} {'does not answer' if away else 'refused'}: {text}"
+
+
+def demand_no_transaction(command: str) -> None:
+    """Raise ``CommandError`` inside ``transaction.atomic()``, as in a ``TestCase``: the processes
+    of ``command`` would not see what it wrote, and closing its connection would lose it."""
+    if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
+        raise CommandError(
+            f"{command} runs inside transaction.atomic(): use TransactionTestCase, or "
+            "pytest.mark.django_db(transaction=True)"
+        )
 
 
 def demand_queue(name: str) -> None:

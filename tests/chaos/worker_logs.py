@@ -19,7 +19,7 @@ EXPECTED = {
 """Events at level ERROR, and why they are expected here."""
 
 AWAY = re.compile(
-    r"^CommandError: the database does not answer: |^\s*$"
+    r"^CommandError: the database 'default' does not answer: |^\s*$"
     # A message of libpq may have several lines.
     r"|^\s*(Is the server running|connection to server|DETAIL:|HINT:|FATAL:|server closed"
     r"|This probably means|before or while processing)"

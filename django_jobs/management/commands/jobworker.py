@@ -8,13 +8,13 @@ import os
 import socket
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, ProgrammingError, connections
+from django.core.management.base import CommandError
 
 from django_jobs import logs
 from django_jobs.conf import conf
 from django_jobs.maintenance.scheduling import Scheduling
 from django_jobs.maintenance.standing import default_duties
+from django_jobs.management.base import OperatorCommand, demand_no_transaction
 from django_jobs.models import Queue
 from django_jobs.worker import faults
 from django_jobs.worker.connections import close_everything
@@ -43,7 +43,7 @@ def count(text: str) -> int:
     return number
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     """``manage.py jobworker``"""
 
     help = "Run jobs until told to stop. SIGTERM or SIGINT drains; a second one does not wait."
@@ -76,11 +76,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not hasattr(os, "fork"):
             raise CommandError("jobworker needs a system with fork; Windows is not one")
-        if any(one.in_atomic_block for one in connections.all(initialized_only=True)):
-            raise CommandError(
-                "jobworker runs inside transaction.atomic(), where no worker sees what was written: "
-                "use TransactionTestCase, or pytest.mark.django_db(transaction=True)"
-            )
+        demand_no_transaction("jobworker")
         level = _log_level(options["verbosity"])
         logs.to_stderr(level)
         logs.connect(level)
@@ -112,12 +108,6 @@ def _queues(text: str | None, strict: bool) -> tuple[QueueShare, ...]:
         return chosen_queues(text, strict, known)
     except ValueError as error:
         raise CommandError(f"--queues: {error}") from None
-    except ProgrammingError:
-        raise CommandError(
-            f"django_jobs has no tables in {conf().database!r}: run manage.py migrate"
-        ) from None
-    except OperationalError as error:
-        raise CommandError(f"the database does not answer: {error}") from None
 
 
 def _log_level(verbosity: int) -> int:
