@@ -1,8 +1,9 @@
 """System checks: every way to misconfigure, with an id that stays and a hint.
 
-E001 not PostgreSQL      E004 USE_TZ off             E008 no such database
-E002 unknown key         E005 job type named twice   E009 PostgreSQL older than 15 (database check)
-E003 lease too short     E007 unusable value         W001 queue of a handler not configured
+E001 not PostgreSQL      E005 job type named twice   E012 AUTOCOMMIT off
+E002 unknown key         E007 unusable value         E013 encoding not UTF8 (database check)
+E003 lease too short     E008 no such database       W001 queue of a handler not configured
+E004 USE_TZ off          E009 PostgreSQL older than 15 (database check)
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,6 +19,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.db.backends.utils import CursorWrapper
 
 from . import registry
 from .conf import KEYS, QUEUE_KEYS, conf, raw
@@ -24,6 +27,7 @@ from .setting_rules import EXAMPLES, QUEUE_EXAMPLES, QUEUE_RULES, RULES, queue_n
 
 TAG = "django_jobs"
 OLDEST_POSTGRESQL = 15
+SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"
 BEATS_PER_LEASE = 3
 
 
@@ -62,18 +66,42 @@ def check_job_types(**kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.database)
 def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """The server's version; only where Django was asked to check databases."""
+    """The server's version and encoding; only where Django was asked to check databases."""
     if not databases or any(message.is_serious() for message in check_settings()):
         return []
     alias = conf().database
     if alias not in databases:
         return []
-    with connections[alias].cursor() as cursor:
-        cursor.execute("SHOW server_version_num")
-        major = int(cursor.fetchone()[0]) // 10_000
-    hint = f"django_jobs needs PostgreSQL {OLDEST_POSTGRESQL} or later."
-    old = _error("E009", f"The database {alias!r} is PostgreSQL {major}.", hint)
-    return [] if major >= OLDEST_POSTGRESQL else [old]
+    with _cursor(alias) as cursor:
+        cursor.execute(SERVER)
+        number, encoding = cursor.fetchone()
+    found: list[CheckMessage] = []
+    major = int(number) // 10_000
+    if major < OLDEST_POSTGRESQL:
+        hint = f"django_jobs needs PostgreSQL {OLDEST_POSTGRESQL} or later."
+        found.append(_error("E009", f"The database {alias!r} is PostgreSQL {major}.", hint))
+    if encoding != "UTF8":
+        text = f"The database {alias!r} has the encoding {encoding}; django_jobs needs UTF8."
+        hint = (
+            "Make one with CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0 and move there."
+        )
+        found.append(_error("E013", text, hint))
+    return found
+
+
+@contextmanager
+def _cursor(alias: str) -> Iterator[CursorWrapper]:
+    """A cursor that leaves neither a connection nor a pool open which was not open before: the test
+    runner forks after the checks, and its processes would share the sockets."""
+    connection: Any = connections[alias]
+    pool = getattr(connection, "pool", None)
+    idle = pool is not None and pool.closed
+    try:
+        with connection.temporary_connection() as cursor:
+            yield cursor
+    finally:
+        if idle:
+            connection.close_pool()
 
 
 def _id(number: str) -> str:
@@ -111,15 +139,17 @@ def _bad_database() -> list[CheckMessage]:
         text = f"{_lookup('DATABASE')} names {alias!r}, which is not in DATABASES."
         return [_error("E008", text, f"Known are: {known}.")]
     vendor = connections[alias].vendor
-    if vendor == "postgresql":
-        return []
-    return [
-        _error(
-            "E001",
-            f"The database of the jobs, {alias!r}, is {vendor}; django_jobs needs PostgreSQL.",
-            f"Name a PostgreSQL database of DATABASES in {_lookup('DATABASE')}.",
+    if vendor != "postgresql":
+        text = f"The database of the jobs, {alias!r}, is {vendor}; django_jobs needs PostgreSQL."
+        hint = f"Name a PostgreSQL database of DATABASES in {_lookup('DATABASE')}."
+        return [_error("E001", text, hint)]
+    if not connections.settings[alias]["AUTOCOMMIT"]:
+        text = f"AUTOCOMMIT of the database of the jobs, {alias!r}, is off: workers never commit."
+        hint = (
+            "Leave it out of DATABASES. Use transaction.atomic() where statements belong together."
         )
-    ]
+        return [_error("E012", text, hint)]
+    return []
 
 
 def _unconfigured_queues() -> Iterator[CheckMessage]:

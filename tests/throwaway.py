@@ -40,6 +40,11 @@ FILES = {
         "@job\n"
         "def ship(number):\n"
         "    pass\n\n\n"
+        "@job(max_attempts=1)\n"
+        "def greet(name, fail=False):\n"
+        "    if fail:\n"
+        "        raise ValueError(name)\n"
+        "    return name\n\n\n"
         'schedule("nightly", ship, payload={"number": 1}, cron="0 3 * * *")\n'
     ),
     "shop/migrations/__init__.py": "",

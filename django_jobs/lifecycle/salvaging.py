@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from django.db import DataError, IntegrityError, transaction
+from django.db import DataError, IntegrityError, NotSupportedError, transaction
 
 from ..domain.decisions import Decision
 from ..domain.errors import ErrorReport
@@ -19,7 +19,8 @@ from .claiming import held_by
 from .database import fetch, jobs_connection
 from .settling import Ending, Settled, give_back, settle
 
-REFUSALS = (DataError, IntegrityError, ValueError, RecursionError)
+REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)
+"""NotSupportedError: a database that is not UTF8 cannot read the escapes in JSON."""
 
 # Takes nothing from the row but what it needs, and repairs the times that Python cannot read.
 END_UNSETTLEABLE = """
