@@ -25,7 +25,7 @@ class ConsoleAdmin(ModelAdmin):
     # The counts beside the filters ran for more than ten minutes on a million rows.
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
-    ordering = ("-id",)
+    ordering: ClassVar[tuple[str, ...]] = ("-id",)
     sortable_by = ()
 
     unread: ClassVar[tuple[str, ...]] = ()

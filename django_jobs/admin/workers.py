@@ -35,6 +35,7 @@ class WorkerAdmin(ConsoleAdmin):
         "busy",
         "place",
     )
+    ordering = ("-started_at", "-id")
     list_filter = (WorkerStatusFilter,)
     actions = ("stop_workers",)
     verbs = (STOP,)

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
 
 from .database import execute, fetch
 
+FIRST_ID, LAST_ID = 10**15, 2**53 - 1
+"""A worker's id is random and not of the sequence: a sequence that starts again (``flush``,
+``TRUNCATE ... RESTART IDENTITY``, a restored backup) would give a new worker the id of one that
+still lives, and each would settle the other's jobs. Sixteen digits, which JSON and JavaScript keep
+exactly; what older releases took from the sequence lies below."""
+
 REGISTER = """
-INSERT INTO django_jobs_worker (name, host, pid, queues, threads, code_version, job_types,
+INSERT INTO django_jobs_worker (id, name, host, pid, queues, threads, code_version, job_types,
     versions, status, started_at, heartbeat_at, lease_expires_at, stop_reason)
-SELECT %(name)s, %(host)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(code_version)s,
+SELECT %(id)s, %(name)s, %(host)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(code_version)s,
     %(job_types)s::jsonb, %(versions)s::jsonb, 'running', now, now,
     now + make_interval(secs => %(lease)s::float8), ''
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+ON CONFLICT (id) DO NOTHING
 RETURNING id
 """
 
-# A worker that was declared lost is not renewed: its jobs are on their way to others.
+# A worker that was declared lost is not renewed: its jobs are on their way to others. Nor is a row
+# whose last heartbeat is older than the one that its process knows of: a backup was restored, or a
+# standby promoted, that lacks what the worker has done since. It may be newer: the answer to a
+# renewal may have been lost.
 RENEW = """
 UPDATE django_jobs_worker AS worker
 SET heartbeat_at = clock_timestamp(),
@@ -26,8 +39,10 @@ SET heartbeat_at = clock_timestamp(),
         clock_timestamp() - make_interval(secs => %(looked_ago)s::float8),
         worker.schedules_seen_at),
     lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8)
-WHERE worker.id = ANY(%(workers)s::bigint[]) AND worker.status IN ('running', 'draining')
-RETURNING worker.id, worker.drain_requested_at IS NOT NULL
+FROM unnest(%(workers)s::bigint[], %(known)s::timestamptz[]) AS asked (id, heartbeat_at)
+WHERE worker.id = asked.id AND worker.status IN ('running', 'draining')
+  AND (asked.heartbeat_at IS NULL OR worker.heartbeat_at >= asked.heartbeat_at)
+RETURNING worker.id, worker.drain_requested_at IS NOT NULL, worker.heartbeat_at
 """
 
 CANCELS = """
@@ -63,11 +78,30 @@ class Boot:
     lease: float
 
 
+NO_BEATS: Mapping[int, datetime] = {}
+
+
+class Renewal(NamedTuple):
+    """What a heartbeat found of a worker that is still known as alive."""
+
+    drain_requested: bool
+    heartbeat_at: datetime
+
+
 def register(boot: Boot) -> int:
-    """Insert the row of a worker that has just booted; return its id."""
+    """Insert the row of a worker that has just booted; return its id, which no other worker ever
+    had."""
+    while True:
+        id_ = FIRST_ID + secrets.randbelow(LAST_ID - FIRST_ID + 1)
+        if _insert(id_, boot):
+            return id_
+
+
+def _insert(id_: int, boot: Boot) -> bool:
     rows = fetch(
         REGISTER,
         {
+            "id": id_,
             "name": boot.name[:200],
             "host": boot.host[:200],
             "pid": boot.pid,
@@ -79,17 +113,32 @@ def register(boot: Boot) -> int:
             "lease": boot.lease,
         },
     )
-    return int(rows[0][0])
+    return bool(rows)
 
 
-def renew(workers: Sequence[int], lease: float, looked_ago: float | None = None) -> dict[int, bool]:
+def renew(
+    workers: Sequence[int],
+    lease: float,
+    looked_ago: float | None = None,
+    beats: Mapping[int, datetime] = NO_BEATS,
+) -> dict[int, Renewal]:
     """Extend the lease of each worker by ``lease`` seconds from now, and note how many seconds ago
     their process looked at the schedules.
 
-    Returns the workers that are still known as alive, and whether each was asked to drain. One
-    that is missing has lost its lease, and all the jobs it held with it.
+    ``beats`` has the last heartbeat that is known to be written, of those that have one. Returns
+    the workers that are still known as alive. One that is missing has lost its lease, and all the
+    jobs it held with it.
     """
-    return dict(fetch(RENEW, {"workers": list(workers), "lease": lease, "looked_ago": looked_ago}))
+    rows = fetch(
+        RENEW,
+        {
+            "workers": list(workers),
+            "known": [beats.get(worker) for worker in workers],
+            "lease": lease,
+            "looked_ago": looked_ago,
+        },
+    )
+    return {worker: Renewal(*renewal) for worker, *renewal in rows}
 
 
 def cancels_asked(workers: Sequence[int]) -> list[tuple[int, int]]:

@@ -55,7 +55,7 @@ SELECT worker.id, worker.name, worker.host, worker.pid, worker.status, worker.qu
      WHERE job.status = 'running' AND job.worker_id = worker.id)
 FROM django_jobs_worker AS worker
 WHERE worker.status IN ('running', 'draining')
-ORDER BY worker.name, worker.id
+ORDER BY worker.name, worker.started_at, worker.id
 """
 
 # The counts are of the first so many by id. The most overdue is the head of its index among any

@@ -185,7 +185,7 @@ class Claimer:
                 # What is read ahead from here would stand before the next job of that queue.
                 most = min(most, self._options.threads - len(self._holding))
             behind_limited = behind_limited or limited
-            if most <= 0:
+            if most <= 0 or self._slot.lease_lost:
                 continue
             jobs = self._claim(queue, most, limited)
             taken += len(jobs)
@@ -213,11 +213,23 @@ class Claimer:
     def _hand_over(self, jobs: list[HeldJob]) -> None:
         if not jobs:
             return
+        if self._holding.has_any(jobs):
+            self._disown(jobs)
+            return
         if self._executor.jobs.empty():
             self._oldest_unstarted = time.monotonic()
         self._holding.add(jobs)
         for job in jobs:
             self._executor.jobs.put(job)
+
+    def _disown(self, jobs: list[HeldJob]) -> None:
+        """An attempt was claimed that this process holds already: the table was emptied and counts
+        from 1 again, or it was restored from a backup. By their fences the two cannot be told
+        apart, so the worker gives up its identity, and its old attempts match nothing."""
+        worker = self._slot.worker
+        self._slot.lose_lease(worker)
+        given = settling.give_back(worker, [(job.id, job.attempt) for job in jobs])
+        say("claimed_twice", logging.ERROR, worker=worker, given_back=len(given))
 
     def _room(self) -> int:
         """How many jobs to claim now."""
@@ -282,7 +294,9 @@ class Claimer:
     def _begin_again(self) -> None:
         """The lease was lost: what was held is on its way to others. Go on as a new worker."""
         say("lease_lost", logging.WARNING, worker=self._slot.worker, held=len(self._holding))
-        self._holding.remove_all(self._executor.take_unstarted())
+        unstarted = self._executor.take_unstarted()
+        self._give_back(unstarted)  # where its rows are from an earlier time, nobody else does yet
+        self._holding.remove_all(unstarted)
         self._register()
 
     def _register(self) -> None:

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from datetime import datetime
 
 from ..lifecycle import renewing
 from . import burials, duties, scheduler
@@ -46,14 +47,13 @@ def run(
         ).start()
     graves = burials.Burials(link)
     graves.thread.start()
+    leases = Leases(link, board, options)
     beat_at = 0.0
     while True:
         board.beat()
         now = time.monotonic()
         if now >= beat_at:
-            beat_at = now + (
-                options.beat if _beat(link, board, options) else min(options.beat, 0.5)
-            )
+            beat_at = now + (options.beat if leases.renew() else min(options.beat, 0.5))
             board.beat()
         try:
             message = link.receive(min(max(beat_at - time.monotonic(), 0.0), LONGEST_ROUND))
@@ -67,27 +67,38 @@ def run(
             graves.add(message)
 
 
-def _beat(link: Link, board: Board, options: Options) -> bool:
-    workers = {slot.worker: slot for slot in board.slots if slot.worker}
-    if not workers:
-        return True
-    try:
+class Leases:
+    """The leases of all workers of the tree, and the last heartbeat that was written for each."""
+
+    def __init__(self, link: Link, board: Board, options: Options) -> None:
+        self._link = link
+        self._board = board
+        self._options = options
+        self._beats: dict[int, datetime] = {}
+
+    def renew(self) -> bool:
+        """Renew them, and pass on what operators asked for. False: try again soon."""
+        slots = {slot.worker: slot for slot in self._board.slots if slot.worker}
+        if not slots:
+            return True
         asked_at = time.monotonic()
-        seen = board.schedules_seen_at
+        seen = self._board.schedules_seen_at
         looked_ago = asked_at - seen if seen else None
-        alive = renewing.renew(list(workers), options.lease, looked_ago)
-        for worker, slot in workers.items():
-            if worker in alive:
-                slot.renewed(worker, asked_at + options.lease)
-            else:
-                slot.lose_lease(worker)
-        for worker, job in renewing.cancels_asked(list(workers)):
-            workers[worker].ask_cancel(job)
-    except DATABASE_ERRORS as error:
-        drop_connection()
-        say_rarely("beat_failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
-        return False
-    for index, slot in enumerate(board.slots):
-        if alive.get(slot.worker):
-            link.send(verb="drain", slot=index)
-    return True
+        try:
+            alive = renewing.renew(list(slots), self._options.lease, looked_ago, self._beats)
+            for worker, slot in slots.items():
+                if worker in alive:
+                    slot.renewed(worker, asked_at + self._options.lease)
+                else:
+                    slot.lose_lease(worker)
+            self._beats = {worker: renewal.heartbeat_at for worker, renewal in alive.items()}
+            for worker, job in renewing.cancels_asked(list(slots)):
+                slots[worker].ask_cancel(job)
+        except DATABASE_ERRORS as error:
+            drop_connection()
+            say_rarely("beat_failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
+            return False
+        for index, slot in enumerate(self._board.slots):
+            if slot.worker in alive and alive[slot.worker].drain_requested:
+                self._link.send(verb="drain", slot=index)
+        return True

@@ -28,6 +28,10 @@ class Holding:
     def __contains__(self, job: HeldJob) -> bool:
         return job.fence in self._queues
 
+    def has_any(self, jobs: Iterable[HeldJob]) -> bool:
+        """Whether one of these attempts is held already."""
+        return not self._queues.keys().isdisjoint(job.fence for job in jobs)
+
     def add(self, jobs: Iterable[HeldJob]) -> None:
         """These were claimed."""
         for job in jobs:

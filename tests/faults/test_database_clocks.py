@@ -67,7 +67,7 @@ def test_a_worker_whose_clock_is_two_hours_off_does_nothing_early_and_nothing_la
         assert run.started_at is not None
         assert soon.available_at <= run.claimed_at <= run.finished_at <= database_time()
         until_fired(schedule, times=2)
-        boot = Worker.objects.latest("pk")
+        boot = Worker.objects.latest("started_at")
         beyond = boot.heartbeat_at + timedelta(seconds=lease)
         until(Worker.objects.filter(pk=boot.pk, heartbeat_at__gt=beyond).exists, 30, "it beats")
         assert Job.objects.get(pk=early.pk).status == "scheduled"

@@ -40,7 +40,7 @@ def running_workers(number: int) -> list[Worker]:
     """Wait until so many workers run."""
 
     def found() -> list[Worker] | None:
-        workers = list(Worker.objects.filter(status="running").order_by("pk"))
+        workers = list(Worker.objects.filter(status="running").order_by("started_at"))
         return workers if len(workers) == number else None
 
     workers: list[Worker] = until(found, f"{number} workers run")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from django_jobs.lifecycle import operating, reaping, renewing
@@ -17,6 +19,12 @@ def lease_of(worker: int) -> float:
         [worker],
     )
     return float(left)
+
+
+def drains(workers: list[int], lease: float) -> dict[int, bool]:
+    """Whether each that was renewed is asked to drain."""
+    renewed = renewing.renew(workers, lease)
+    return {worker: renewal.drain_requested for worker, renewal in renewed.items()}
 
 
 @pytest.mark.django_db
@@ -43,6 +51,24 @@ def test_every_boot_is_a_new_row_whatever_its_name() -> None:
 
 
 @pytest.mark.django_db
+def test_the_id_of_a_boot_is_random_and_a_number_that_javascript_keeps_exactly() -> None:
+    workers = {boot_worker() for _ in range(5)}
+    assert len(workers) == 5
+    for worker in workers:
+        assert 10**15 <= worker < 2**53
+        assert int(float(worker)) == worker
+
+
+@pytest.mark.django_db
+def test_a_boot_takes_no_id_that_another_worker_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = iter([7, 7, 8])
+    monkeypatch.setattr("secrets.randbelow", lambda _: next(numbers))
+    first, second = boot_worker(), boot_worker()
+    assert second == first + 1
+    assert Worker.objects.count() == 2
+
+
+@pytest.mark.django_db
 def test_names_of_any_length_are_registered() -> None:
     boot = renewing.Boot(
         name="n" * 500,
@@ -61,7 +87,7 @@ def test_names_of_any_length_are_registered() -> None:
 @pytest.mark.django_db
 def test_a_heartbeat_extends_the_lease_of_all_workers_it_speaks_for() -> None:
     one, other, silent = boot_worker(lease=5), boot_worker(lease=5), boot_worker(lease=5)
-    assert renewing.renew([one, other], 60) == {one: False, other: False}
+    assert drains([one, other], 60) == {one: False, other: False}
     assert 40 < lease_of(one) <= 60
     assert lease_of(silent) < 6
 
@@ -70,13 +96,13 @@ def test_a_heartbeat_extends_the_lease_of_all_workers_it_speaks_for() -> None:
 def test_a_worker_that_was_asked_to_drain_hears_it_at_its_heartbeat() -> None:
     worker = boot_worker()
     operating.stop_workers([worker])
-    assert renewing.renew([worker], 30) == {worker: True}
+    assert drains([worker], 30) == {worker: True}
 
 
 @pytest.mark.django_db
 def test_an_expired_worker_that_nobody_declared_lost_may_still_renew() -> None:
     worker = boot_worker(lease=-5)
-    assert renewing.renew([worker], 30) == {worker: False}
+    assert drains([worker], 30) == {worker: False}
     assert reaping.reap() == []
     assert Worker.objects.get().status == "running"
 
@@ -87,6 +113,44 @@ def test_a_worker_that_was_declared_lost_is_not_renewed() -> None:
     reaping.reap()
     assert renewing.renew([worker, 10**12], 30) == {}
     assert Worker.objects.get().status == "lost"
+
+
+def beat(worker: int, beats: dict[int, datetime]) -> dict[int, datetime]:
+    """The heartbeat that is known after a renewal; empty if the lease is lost."""
+    renewed = renewing.renew([worker], 30, None, beats)
+    return {worker: renewal.heartbeat_at for worker, renewal in renewed.items()}
+
+
+def shift_heartbeat(interval: str) -> None:
+    run_sql("UPDATE django_jobs_worker SET heartbeat_at = heartbeat_at + %s::interval", [interval])
+
+
+@pytest.mark.django_db
+def test_a_row_of_an_earlier_time_is_not_renewed() -> None:
+    """As after a backup was restored: what the worker did since is not in the tables."""
+    worker = boot_worker()
+    known = beat(worker, {})
+    shift_heartbeat("-1 millisecond")
+    assert beat(worker, known) == {}
+    assert beat(worker, {}) != {}  # a heartbeat process that has just started knows no better
+
+
+@pytest.mark.django_db
+def test_a_renewal_whose_answer_was_lost_costs_no_lease() -> None:
+    worker = boot_worker()
+    known = beat(worker, {})
+    beat(worker, known)
+    assert beat(worker, known) != {}
+
+
+@pytest.mark.django_db
+def test_a_clock_of_the_database_that_goes_back_costs_no_lease() -> None:
+    worker = boot_worker()
+    shift_heartbeat("1 hour")
+    ahead = {worker: Worker.objects.get().heartbeat_at}
+    behind = beat(worker, ahead)
+    assert behind[worker] < ahead[worker]
+    assert beat(worker, behind) != {}
 
 
 @pytest.mark.django_db
@@ -102,7 +166,7 @@ def test_a_draining_worker_goes_on_holding_and_renewing() -> None:
     held = enqueue_and_claim()
     renewing.mark_draining([held.worker])
     assert Worker.objects.get().status == "draining"
-    assert renewing.renew([held.worker], 30) == {held.worker: False}
+    assert drains([held.worker], 30) == {held.worker: False}
     assert reaping.reap() == []
 
 

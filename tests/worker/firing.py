@@ -55,6 +55,6 @@ def set_due(schedule: Schedule, ago: timedelta) -> None:
 
 
 def heartbeat_process(worker: JobWorker) -> psutil.Process:
-    row = until(lambda: Worker.objects.filter(status="running").order_by("-id").first())
+    row = until(lambda: Worker.objects.filter(status="running").order_by("-started_at").first())
     (heart,) = [child for child in worker.children() if child.pid != row.pid]
     return heart

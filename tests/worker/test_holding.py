@@ -29,6 +29,15 @@ def test_the_end_of_an_attempt_lets_go_of_no_later_one(held: HeldJob) -> None:
     assert (len(holding), holding.ended) == (0, 1)
 
 
+def test_an_attempt_that_is_held_is_found_among_others(held: HeldJob) -> None:
+    holding = Holding()
+    other = held._replace(id=held.id + 1)
+    assert not holding.has_any([held, other])
+    holding.add([held])
+    assert holding.has_any([other, held])
+    assert not holding.has_any([other])
+
+
 def test_ends_of_many_threads_are_all_counted(held: HeldJob) -> None:
     holding = Holding()
 

@@ -1,0 +1,132 @@
+"""Tables that begin again, or go back to an earlier time, under workers that live on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.db.models import F
+
+from django_jobs.models import Job, Run, Worker
+from tests.app import database_jobs
+from tests.factories import run_sql
+
+from .processes import BEATS_OFTEN, JobWorker, let_go, lines, until, until_marked, until_status
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+Start = Callable[..., JobWorker]
+
+LEASE = 3.0
+
+
+def start_two(start_worker: Start, between: Callable[[], None] = lambda: None) -> set[int]:
+    """Two commands with a short lease; the ids of their workers before the second began."""
+    arguments = ("--lease-seconds", str(LEASE), "--poll-seconds", "0.2", "--threads", "2")
+    start_worker(*arguments)
+    first = alive(1)
+    between()
+    start_worker(*arguments)
+    return first
+
+
+def alive(number: int) -> set[int]:
+    """The ids of so many workers, once they live."""
+    workers = Worker.objects.filter(status="running").values_list("pk", flat=True)
+    until(lambda: workers.count() == number, what=f"{number} workers live")
+    return set(workers)
+
+
+def flush() -> None:
+    call_command("flush", verbosity=0, interactive=False)
+
+
+def hold(tmp_path: Path, *names: str) -> list[tuple[Job, Path]]:
+    """Jobs that wait until they are let go."""
+    return [
+        (database_jobs.hold_without_a_database.enqueue(str(tmp_path / name)), tmp_path / name)
+        for name in names
+    ]
+
+
+def test_no_job_runs_twice_where_all_tables_were_flushed_under_two_workers(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    old = start_two(start_worker, between=flush)
+    workers = alive(2)
+    assert not old & workers
+    held = hold(tmp_path, "a", "b", "c", "d")
+    for _, path in held:
+        until_marked(path)
+    renewed = Worker.objects.filter(heartbeat_at__gt=F("started_at") + timedelta(seconds=2 * LEASE))
+    until(lambda: renewed.count() == 2, what="both have renewed again and again")
+    for job, path in held:
+        let_go(path)
+        assert until_status(job, "succeeded").attempt == 1
+        assert len(lines(path)) == 1
+    assert Run.objects.count() == 4
+    assert alive(2) == workers
+
+
+def test_a_handler_of_before_a_flush_ends_no_job_of_after_it(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    flush()
+    start_two(start_worker)
+    before = alive(2)
+    ((old, _),) = hold(tmp_path, "old")
+    until_marked(tmp_path / "old")
+    flush()
+    ((new, path),) = hold(tmp_path, "new")
+    assert new.pk == old.pk == 1
+    until_marked(path)
+    let_go(tmp_path / "old")
+    assert not before & alive(2)
+    assert Job.objects.get().status == "running"
+    let_go(path)
+    until_status(new, "succeeded")
+    assert Run.objects.get().job_id == new.pk
+
+
+def test_a_job_with_the_number_of_one_that_its_worker_still_runs_is_another_job(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    """The jobs were truncated and count from 1 again; the worker's row is still there."""
+    empty = "TRUNCATE django_jobs_job, django_jobs_run RESTART IDENTITY"
+    run_sql(empty)
+    worker = start_worker("--poll-seconds", "0.2", TEST_DJANGO_JOBS=BEATS_OFTEN)
+    before = alive(1)
+    ((old, _),) = hold(tmp_path, "old")
+    until_marked(tmp_path / "old")
+    run_sql(empty)
+    ((new, path),) = hold(tmp_path, "new")
+    assert new.pk == old.pk == 1
+    until(lambda: "event=claimed_twice" in worker.text())
+    let_go(tmp_path / "old")
+    until_marked(path)
+    assert not before & set(Job.objects.values_list("worker_id", flat=True))
+    let_go(path)
+    until_status(new, "succeeded")
+    assert len(lines(path)) == Run.objects.count()
+
+
+def test_workers_whose_rows_are_of_an_earlier_time_begin_again(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    """As after a backup was restored under them."""
+    worker = start_worker(
+        "--lease-seconds", str(LEASE), "--poll-seconds", "0.2", TEST_DJANGO_JOBS=BEATS_OFTEN
+    )
+    before = alive(1)
+    ((job, path),) = hold(tmp_path, "job")
+    until_marked(path)
+    until(Worker.objects.filter(heartbeat_at__gt=F("started_at")).exists)
+    run_sql("UPDATE django_jobs_worker SET heartbeat_at = heartbeat_at - interval '1 hour'")
+    until(lambda: "event=lease_lost" in worker.text())
+    until_marked(path, times=2)
+    assert not before & set(Job.objects.values_list("worker_id", flat=True))
+    assert Worker.objects.filter(pk__in=before, status="lost").exists()
+    let_go(path)
+    until_status(job, "succeeded")
