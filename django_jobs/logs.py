@@ -12,6 +12,9 @@ from .signals import attempt_failed, job_dead, job_finished, worker_event
 
 logger = logging.getLogger("django_jobs")
 
+CONNECTED = "django_jobs.logs"
+"""The id of the receivers that log: there are at most one of each signal."""
+
 LONGEST_VALUE = 300
 PLAIN = re.compile(r"[\w.,:;/@+*#()\[\]<>!?%&|~^$-]+")
 """What stands in a line without quotes; all else is quoted, so that a line can be taken apart."""
@@ -57,26 +60,30 @@ def connect(level: int | None = None) -> None:
     Successes are listened to at DEBUG only: a receiver of ``job_finished`` costs time with every
     job. Connecting twice changes nothing.
     """
-    attempt_failed.connect(log_attempt, dispatch_uid="django_jobs.logs")
-    job_dead.connect(log_dead, dispatch_uid="django_jobs.logs")
-    worker_event.connect(log_worker_event, dispatch_uid="django_jobs.logs")
+    attempt_failed.connect(log_attempt, dispatch_uid=CONNECTED)
+    job_dead.connect(log_dead, dispatch_uid=CONNECTED)
+    worker_event.connect(log_worker_event, dispatch_uid=CONNECTED)
     if (logger.getEffectiveLevel() if level is None else level) <= logging.DEBUG:
-        job_finished.connect(log_success, dispatch_uid="django_jobs.logs")
+        job_finished.connect(log_success, dispatch_uid=CONNECTED)
 
 
-def to_stderr(level: int) -> None:
-    """Give the logger ``django_jobs`` a stream, where the project's LOGGING says nothing of it."""
-    if not logger.hasHandlers():
-        handler = PatientHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(level)
+def to_stderr(level: int, formatter: logging.Formatter | None = None) -> bool:
+    """Give the logger ``django_jobs`` a stream, unless the project's LOGGING has a handler for it;
+    whether it was given one."""
+    if logger.hasHandlers():
+        return False
+    handler = PatientHandler()
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(formatter or plain)
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    return True
 
 
 def disconnect() -> None:
     """Log no more."""
     for signal in (attempt_failed, job_dead, worker_event, job_finished):
-        signal.disconnect(dispatch_uid="django_jobs.logs")
+        signal.disconnect(dispatch_uid=CONNECTED)
 
 
 def log_success(sender: str, **fields: Any) -> None:
@@ -88,9 +95,14 @@ def log_success(sender: str, **fields: Any) -> None:
 def log_attempt(sender: str, **fields: Any) -> None:
     """``attempt_failed``: ``event=job_failed``, ``job_snoozed`` and so on by the outcome."""
     outcome = fields.get("outcome")
-    level = logging.WARNING if outcome in TROUBLE else logging.INFO
+    level = level_of(outcome)
     more = ("reason",) if fields.get("status") == JobState.CANCELLED else ()
     _log_job(level, f"job_{outcome}", sender, fields, *more)
+
+
+def level_of(outcome: Any) -> int:
+    """How loud the end of an attempt is."""
+    return logging.WARNING if outcome in TROUBLE else logging.INFO
 
 
 def log_dead(sender: str, **fields: Any) -> None:
@@ -125,11 +137,16 @@ def _value(value: Any) -> str:
         text = text[: LONGEST_VALUE - 1] + "…"
     if PLAIN.fullmatch(text):
         return text
-    return '"' + "".join(_shown(letter) for letter in text) + '"'
+    quoted = text.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{printable(quoted)}"'
 
 
-def _shown(letter: str) -> str:
-    """A line break or another control character in a value must not look like a line of the log."""
-    if letter in '"\\':
-        return "\\" + letter
-    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+def printable(text: str) -> str:
+    """A line break or another control character in a value must not look like a line of the log,
+    nor steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _job_types: dict[str, JobType[..., Any]] = {}
 _aliases: dict[str, JobType[..., Any]] = {}
 _clashes: list[tuple[str, str, str]] = []
+_by_chance: set[str] = set()
 _schedules: dict[str, dict[str, Any]] = {}
 _schedule_clashes: set[str] = set()
 
@@ -29,6 +30,8 @@ def register(job_type: JobType[..., Any]) -> None:
         return
     _drop_aliases(job_type.name)  # of the same, imported before
     _job_types[job_type.name] = job_type
+    if apps.ready:
+        _by_chance.add(job_type.name)
     for alias in job_type.aliases:
         known = find(alias)
         if known is not None and known is not job_type:
@@ -41,6 +44,7 @@ def unregister(name: str) -> None:
     """Forget a job type, as a test does that registered one."""
     _drop_aliases(name)
     gone = _job_types.pop(name, None)
+    _by_chance.discard(name)
     forgotten = {name, *(gone.aliases if gone is not None else ())}
     _clashes[:] = [clash for clash in _clashes if clash[0] not in forgotten]
 
@@ -74,6 +78,12 @@ def versions() -> dict[str, int]:
     payload that is read here."""
     known = {**_aliases, **_job_types}
     return {name: known[name].version for name in sorted(known)}
+
+
+def known_by_chance() -> list[JobType[..., Any]]:
+    """Those that were declared when all apps were ready: no ``jobs.py`` imports their module, but
+    something else did, such as the system checks by way of the URLs."""
+    return [_job_types[name] for name in sorted(_by_chance)]
 
 
 def family(name: str) -> list[str]:

@@ -18,7 +18,7 @@ the handler."""
 job_finished = Signal()
 """Sender: the job type's name. Keywords: ``job_id``, ``queue``, ``attempt``, ``status`` (of the
 job), ``outcome`` (of the run), ``seconds`` (run time), ``error`` (one line, or empty),
-``reason`` (why the job is dead or cancelled, or empty)."""
+``reason`` (why the job is dead or cancelled, or empty), ``traceback`` (of the error, or empty)."""
 
 attempt_failed = Signal()
 """An attempt ended otherwise than in success. Keywords as :data:`job_finished`, which is sent for

@@ -42,4 +42,5 @@ def _keywords(one: Settled) -> dict[str, Any]:
         "seconds": None if ending.started is None else ending.finished - ending.started,
         "error": decision.error.summary.replace("\n", " ") if decision.error else "",
         "reason": decision.reason,
+        "traceback": decision.error.traceback if decision.error else "",
     }

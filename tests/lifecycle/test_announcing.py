@@ -30,6 +30,7 @@ def test_a_success_is_told_as_finished_and_as_nothing_else() -> None:
             "seconds": pytest.approx(2),
             "error": "",
             "reason": "",
+            "traceback": "",
         }
     ]
     assert failed == dead == []

@@ -36,7 +36,9 @@ when it goes on, since nobody declares its worker lost meanwhile."""
 class JobWorker:
     """A ``jobworker`` in a session of its own, so that its whole group can be signalled."""
 
-    def __init__(self, *arguments: str, log: Path, **environment: str) -> None:
+    def __init__(
+        self, *arguments: str, log: Path, stderr: int = subprocess.STDOUT, **environment: str
+    ) -> None:
         self.log = log
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -50,7 +52,7 @@ class JobWorker:
                     **environment,
                 },
                 stdout=output,
-                stderr=subprocess.STDOUT,
+                stderr=stderr,
                 start_new_session=True,
             )
 

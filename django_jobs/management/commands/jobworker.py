@@ -10,37 +10,20 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_jobs import logs
 from django_jobs.conf import conf
 from django_jobs.maintenance.scheduling import Scheduling
 from django_jobs.maintenance.standing import default_duties
+from django_jobs.management import terminal
+from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
+from django_jobs.management.code_watch import CodeWatch
+from django_jobs.management.startup import warn_of_job_types
 from django_jobs.models import Queue
 from django_jobs.worker import faults
 from django_jobs.worker.connections import close_everything
+from django_jobs.worker.duties import StandingDuty
 from django_jobs.worker.options import Options, QueueShare, chosen_queues
 from django_jobs.worker.supervisor import Supervisor
-
-
-def positive(text: str) -> float:
-    """A number above zero, for argparse."""
-    number = float(text)
-    if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
-
-
-def seconds(text: str) -> float:
-    """A number of seconds, 0 or more, for argparse."""
-    return 0.0 if float(text) == 0 else positive(text)
-
-
-def count(text: str) -> int:
-    """A whole number above zero, for argparse."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return number
 
 
 class Command(OperatorCommand):
@@ -71,6 +54,12 @@ class Command(OperatorCommand):
         parser.add_argument("--poll-seconds", type=positive, help="Default: POLL_SECONDS.")
         parser.add_argument("--max-jobs", type=count, help="Replace a process after so many jobs.")
         parser.add_argument("--max-rss", type=count, help="Replace a process above so many MB.")
+        parser.add_argument(
+            "--log-format",
+            choices=("auto", "human", "keyvalue"),
+            default="auto",
+            help="human at a terminal and with DEBUG, keyvalue elsewhere, unless given.",
+        )
         parser.add_argument("--name", default="", help="Name of this worker. Default: the host.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -78,8 +67,7 @@ class Command(OperatorCommand):
             raise CommandError("jobworker needs a system with fork; Windows is not one")
         demand_no_transaction("jobworker")
         level = _log_level(options["verbosity"])
-        logs.to_stderr(level)
-        logs.connect(level)
+        for_people = terminal.connect(level, options["log_format"])
         faults.install(os.environ)
         chosen = Options(
             queues=_queues(options["queues"], options["strict"]),
@@ -95,9 +83,15 @@ class Command(OperatorCommand):
             max_rss=options["max_rss"],
             name=options["name"] or socket.gethostname(),
         )
+        duties: list[StandingDuty] = [*default_duties()]
+        if for_people:
+            duties.append(CodeWatch())
+            if level <= logging.INFO:
+                self.stdout.write(terminal.greeting(chosen))
+        warn_of_job_types()
         close_everything()
         fires = conf().schedules and not chosen.burst
-        code = Supervisor(chosen, default_duties(), Scheduling().look if fires else None).run()
+        code = Supervisor(chosen, duties, Scheduling().look if fires else None).run()
         if code:
             raise SystemExit(code)
 

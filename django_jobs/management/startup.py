@@ -1,0 +1,39 @@
+"""What a worker looks at once before it begins: whether its job types are those one expects."""
+
+from __future__ import annotations
+
+import logging
+
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
+
+from .. import registry
+from ..worker.connections import say
+
+
+def warn_of_job_types() -> None:
+    """Log what is likely to be a mistake in the project: no job type at all, or one that is known
+    by chance."""
+    if not registry.names():
+        say("no_job_types", logging.WARNING, hint=_why_there_are_none())
+    for job_type in registry.known_by_chance():
+        module = job_type.handler.__module__
+        say(
+            "job_type_by_chance",
+            logging.WARNING,
+            job_type=job_type.name,
+            module=module,
+            hint=f"import {module} in the jobs.py of an installed app; a worker that starts with "
+            "--skip-checks does not know this type",
+        )
+
+
+def _why_there_are_none() -> str:
+    with_jobs = [
+        config.name
+        for config in apps.get_app_configs()
+        if config.module is not None and module_has_submodule(config.module, "jobs")
+    ]
+    if with_jobs:
+        return f"no handler is declared in jobs.py of: {', '.join(with_jobs)}"
+    return "no app in INSTALLED_APPS has a jobs.py; is your app missing there?"
