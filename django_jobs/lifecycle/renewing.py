@@ -51,6 +51,11 @@ WHERE status = 'running' AND worker_id = ANY(%(workers)s::bigint[])
   AND cancel_requested_at IS NOT NULL
 """
 
+SERVE = """
+UPDATE django_jobs_worker SET queues = %(queues)s::jsonb
+WHERE id = %(worker)s AND status IN ('running', 'draining')
+"""
+
 MARK_DRAINING = """
 UPDATE django_jobs_worker SET status = 'draining'
 WHERE id = ANY(%(workers)s::bigint[]) AND status = 'running'
@@ -144,6 +149,11 @@ def renew(
 def cancels_asked(workers: Sequence[int]) -> list[tuple[int, int]]:
     """(worker, job) for each running job of ``workers`` that somebody asked to cancel."""
     return [(worker, job) for worker, job in fetch(CANCELS, {"workers": list(workers)})]
+
+
+def serve(worker: int, queues: Sequence[str]) -> None:
+    """Show that the worker serves these queues from now on."""
+    execute(SERVE, {"worker": worker, "queues": json.dumps(list(queues))})
 
 
 def mark_draining(workers: Sequence[int]) -> None:

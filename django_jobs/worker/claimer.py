@@ -61,16 +61,18 @@ class Claimer:
         self._bell = Bell()
         self._hungry = False
         self._turns = Turns(options.queues, options.strict)
-        self._names = [share.name for share in options.queues]
-        self._promising = set(self._names)
+        self._queues = dict.fromkeys(share.name for share in options.queues)
+        self._promising = set(self._queues)
         self._places: dict[str, Place] = {}
         self._restarted = self._oldest_unstarted = 0.0
-        self._lookout = Lookout(self._names, options.poll)
+        self._lookout = Lookout(list(self._queues), options.poll, every=options.every_queue)
         self._count_at = time.monotonic() + options.lease
 
     def wake(self, queue: str | None = None) -> None:
         """There may be something to claim, in ``queue`` or in any."""
-        self._promising.update(self._names if queue is None else (queue,))
+        if queue is not None and queue not in self._queues:
+            return
+        self._promising.update(self._queues if queue is None else (queue,))
         self._lookout.once_more()
         self._bell.ring()
 
@@ -154,7 +156,7 @@ class Claimer:
         # By time and not only when idle: jobs that come due, and queues whose limit is new, must
         # not wait for the end of somebody's backlog.
         looks = now >= self._lookout.next or not self._promising
-        ready = self._lookout.look(now) if looks else frozenset()
+        ready = self._look(now) if looks else frozenset()
         self._promising |= ready
         taken = self._claim_all(self._turns.order(self._promising), room)
         if taken >= room:
@@ -167,6 +169,17 @@ class Claimer:
         elif self._options.burst and self._lookout.due_at > now:
             return self._rest_in_burst(bool(ready))
         return max(self._lookout.next - time.monotonic(), 0.001)
+
+    def _look(self, now: float) -> frozenset[str]:
+        """The queues that have something ready, after what this process serves was brought up to
+        date."""
+        ready = self._lookout.look(now)
+        if self._lookout.queues != list(self._queues):
+            renewing.serve(self._slot.worker, self._lookout.queues)
+            self._turns.serve(self._lookout.queues)
+            self._queues = dict.fromkeys(self._lookout.queues)
+            self._promising.intersection_update(self._queues)
+        return ready
 
     def _claim_all(self, order: list[str], room: int) -> int:
         if time.monotonic() - self._restarted > RESTART_SECONDS:
@@ -301,7 +314,7 @@ class Claimer:
 
     def _register(self) -> None:
         asked_at = time.monotonic()
-        boot = boot_of(self._options, self._names)
+        boot = boot_of(self._options, list(self._queues))
 
         def register() -> int:
             nonlocal asked_at
@@ -311,4 +324,10 @@ class Claimer:
         worker = persistent(register, what="register", give_up=lambda: self.draining)
         if worker is not None:
             self._slot.register(worker, asked_at + self._options.lease)
-            say("worker_started", logging.INFO, worker=worker, pid=boot.pid, queues=self._names)
+            say(
+                "worker_started",
+                logging.INFO,
+                worker=worker,
+                pid=boot.pid,
+                queues=list(self._queues),
+            )

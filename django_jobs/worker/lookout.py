@@ -18,12 +18,14 @@ NEVER = float("inf")
 
 class Lookout:
     """Looks at least every ``poll`` seconds, when the next scheduled job it knows of is due, and
-    once more after each hint. Times are of ``time.monotonic()``."""
+    once more after each hint. Times are of ``time.monotonic()``. ``queues`` are those it looks at;
+    with ``every`` these become all there are, whenever they change."""
 
-    def __init__(self, queues: Sequence[str], poll: float) -> None:
+    def __init__(self, queues: Sequence[str], poll: float, *, every: bool = False) -> None:
+        self.queues = list(queues)
         self.limited: frozenset[str] = frozenset()
         self.due_at = NEVER
-        self._queues = queues
+        self._every = every
         self._poll = poll
         self._poll_at = self._again_at = self._looked_at = 0.0
         self._due_pause = FIRST_DUE_PAUSE
@@ -47,7 +49,10 @@ class Lookout:
         """The queues that have something ready. One statement says what there is to do, so that
         an idle worker costs one statement a poll, however many queues it serves."""
         promoted, queues = promoting.promote() if now >= self.due_at else (0, set())
-        survey = surveying.survey(self._queues)
+        survey = surveying.survey(self.queues, every=self._every)
+        if survey.queues is not None:
+            self.queues = survey.queues
+            survey = surveying.survey(self.queues)
         self.limited = survey.limited
         self._looked_at, self._poll_at = now, now + self._poll
         due_in = survey.next_due_in
@@ -60,4 +65,4 @@ class Lookout:
         else:
             self.due_at = now + max(due_in, 0.0)
             self._due_pause = FIRST_DUE_PAUSE
-        return survey.ready | (queues & set(self._queues))
+        return survey.ready | (queues & set(self.queues))

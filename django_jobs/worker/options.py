@@ -22,9 +22,12 @@ class QueueShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Times are seconds, sizes megabytes. ``strict`` serves the queues in the order of listing."""
+    """Times are seconds, sizes megabytes. ``strict`` serves the queues in the order of listing.
+    ``every_queue`` serves all queues there are, also those made later; ``queues`` are then those
+    of the start."""
 
     queues: tuple[QueueShare, ...]
+    every_queue: bool = False
     strict: bool = False
     processes: int = 1
     threads: int = 4

@@ -64,7 +64,7 @@ class WorkerProcess:
             reporter=self._reporter,
         )
         self._claimer = Claimer(options, slot, self._executor, self._holding)
-        self._wakeup = Wakeup([share.name for share in options.queues], self._claimer.wake)
+        self._wakeup = Wakeup(self._claimer.wake)
 
     def run(self) -> int:
         """Work until told to drain; returns the exit code."""

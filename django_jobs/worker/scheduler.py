@@ -23,7 +23,12 @@ def run(look: Look, board: Board, options: Options) -> None:
     at every poll."""
     own_connection()
     bell = Bell()
-    Wakeup([SCHEDULES], lambda _: bell.ring()).thread.start()
+
+    def hear(hint: str | None) -> None:
+        if hint in (None, SCHEDULES):
+            bell.ring()
+
+    Wakeup(hear).thread.start()
     longest = options.poll
     while True:
         try:

@@ -17,6 +17,11 @@ class Turns:
         self._strict = strict
         self._credit = {share.name: 0 for share in shares}
 
+    def serve(self, names: Collection[str]) -> None:
+        """From now on the queues are these, with equal weights."""
+        self._shares = [QueueShare(name=name) for name in names]
+        self._credit = {name: self._credit.get(name, 0) for name in names}
+
     def order(self, among: Collection[str]) -> list[str]:
         """The queues of ``among``, the one whose turn it is first."""
         shares = [share for share in self._shares if share.name in among]

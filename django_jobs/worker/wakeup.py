@@ -7,7 +7,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from django.db import OperationalError, connections
@@ -24,12 +24,12 @@ RETEST_SECONDS, LONGEST_RETEST = 30.0, 600.0
 
 
 class Wakeup:
-    """A thread with a connection of its own that calls ``wake`` for each hint about ``queues``."""
+    """A thread with a connection of its own that calls ``wake`` for each hint, and with None where
+    some may have been missed. Anybody may notify: ``wake`` heeds what it knows."""
 
-    def __init__(self, queues: Collection[str], wake: Callable[[str | None], None]) -> None:
+    def __init__(self, wake: Callable[[str | None], None]) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-wakeup", daemon=True)
         self._worked = self._said = False
-        self._queues = frozenset(queues)
         self._wake = wake
         self._test = f":test:{os.getpid()}:{random.getrandbits(64)}"
 
@@ -93,7 +93,6 @@ class Wakeup:
             heard = False
             for notice in raw.notifies(timeout=ALIVE_SECONDS, stop_after=1):
                 heard = True
-                if notice.payload in self._queues:
-                    self._wake(notice.payload)
+                self._wake(notice.payload)
             if not heard:  # an idle connection that died says so only when it is used
                 raw.execute("SELECT 1")

@@ -90,7 +90,7 @@ def test_that_no_notification_passes_is_found_out_also_where_the_pooler_is_idle(
     pooler: Pooler,
 ) -> None:
     with queries_on(pooler.url):
-        assert Wakeup(["default"], lambda queue: None)._listen() is None
+        assert Wakeup(lambda hint: None)._listen() is None
 
 
 def test_jobs_are_enqueued_and_read_through_it_again_and_again(pooler: Pooler) -> None:

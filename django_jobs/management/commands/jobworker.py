@@ -34,7 +34,8 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--queues",
-            help="Queues with their weights, as critical:5,default:1. Default: all queues.",
+            help="Queues with their weights, as critical:5,default:1. Default: all queues, also "
+            "those made later.",
         )
         parser.add_argument(
             "--strict", action="store_true", help="Serve the queues in the order of listing."
@@ -71,6 +72,7 @@ class Command(OperatorCommand):
         faults.install(os.environ)
         chosen = Options(
             queues=_queues(options["queues"], options["strict"]),
+            every_queue=options["queues"] is None,
             strict=options["strict"],
             processes=options["processes"],
             threads=options["threads"],
@@ -98,7 +100,8 @@ class Command(OperatorCommand):
 
 def _queues(text: str | None, strict: bool) -> tuple[QueueShare, ...]:
     try:
-        known = list(Queue.objects.using(conf().database).values_list("name", flat=True))
+        queues = Queue.objects.using(conf().database).order_by("name")
+        known = list(queues.values_list("name", flat=True))
         return chosen_queues(text, strict, known)
     except ValueError as error:
         raise CommandError(f"--queues: {error}") from None
