@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..metrics.health import MAX_LAG
+from ..metrics.health import MAX_LAG, stuck_jobs
 from ..metrics.snapshot import MOST_COUNTED, QuarantineSnapshot, SchedulesSnapshot, Snapshot
-from .base import counted, table
+from .base import table
 
 QUEUE_HEADS = ("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD")
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "HELD", "HEARTBEAT", "QUEUES")
@@ -45,24 +45,8 @@ def glance(snapshot: Snapshot) -> str:
     ]
     if line := _schedules(snapshot.schedules):
         parts.append(line)
-    served = {name for worker in snapshot.workers for name in worker.queues}
-    unserved = [queue for queue in snapshot.queues if queue.ready and queue.name not in served]
-    waiting = [
-        f"{_count(queue.ready)} ready in a queue no live worker serves: {queue.name}"
-        for queue in (unserved if snapshot.workers else ())
-    ]
-    waiting += [
-        f"{counted(one.ready, 'ready job')} of a type no live worker of its queue knows: "
-        f"{one.job_type}"
-        for one in snapshot.unknown_job_types
-    ]
-    waiting += [
-        f"{counted(one.ready, 'ready job')} of a newer version than any live worker of its queue "
-        f"reads: {one.job_type}, version {one.version}"
-        for one in snapshot.unread_versions
-    ]
-    if waiting:
-        parts.append("\n".join(waiting))
+    if stuck := stuck_jobs(snapshot):
+        parts.append("\n".join(stuck))
     if snapshot.quarantines:
         parts.append("\n".join(map(_quarantine, snapshot.quarantines)))
     return "\n\n".join(parts)

@@ -115,7 +115,7 @@ def test_ready_jobs_in_a_queue_without_a_worker_are_shown() -> None:
     noop.using(queue="bulk").enqueue()
     assert "serves" not in status()
     boot_worker("web-1")
-    assert status().rstrip().endswith("1 ready in a queue no live worker serves: bulk")
+    assert status().rstrip().endswith("1 ready job in a queue no live worker serves: bulk")
     boot_worker("web-2", queues=["bulk"])
     assert "serves" not in status()
 
@@ -214,6 +214,47 @@ def test_a_check_ends_well_or_with_the_problem_in_one_line() -> None:
     run_sql("UPDATE django_jobs_schedule SET next_due_at = now() - interval '70 s'")
     with pytest.raises(CommandError, match=r"^the schedule 'nightly' is overdue by [78]\d s$"):
         status("--check")
+
+
+@pytest.mark.usefixtures("_no_schedules")
+def test_a_check_fails_for_jobs_that_no_live_worker_can_run() -> None:
+    worker = boot_worker(queues=["default"], job_types={"app.noop": 1})
+    noop.enqueue()
+    assert status("--check") == "OK\n"
+    noop.using(queue="bulk").enqueue()
+    served = "1 ready job in a queue no live worker serves: bulk"
+    with pytest.raises(CommandError, match=f"^{served}$") as refused:
+        status("--check")
+    assert refused.value.returncode == 1
+    run_sql(
+        "UPDATE django_jobs_job SET queue = 'default', payload_version = 2 WHERE queue = 'bulk'"
+    )
+    with pytest.raises(CommandError, match=r"^1 ready job of a newer .*: app\.noop, version 2$"):
+        status("--check")
+    run_sql("UPDATE django_jobs_job SET job_type = 'crm.push', payload_version = 1")
+    known = "2 ready jobs of a type no live worker of its queue knows: crm.push"
+    with pytest.raises(CommandError, match=f"^{known}$"):
+        status("--check")
+    make_schedule()
+    run_sql("UPDATE django_jobs_schedule SET error = 'no such zone'")
+    with pytest.raises(CommandError, match=f"^{known}; schedules put aside with an error: 1$"):
+        status("--check")
+    renewing.end(worker)
+    with pytest.raises(CommandError, match=r"^no worker is alive$"):
+        status("--check")
+
+
+@pytest.mark.usefixtures("_no_schedules")
+def test_a_check_names_a_few_kinds_of_such_jobs_and_counts_the_others() -> None:
+    boot_worker()
+    for _ in range(5):
+        noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET job_type = 'crm.push_' || id")
+    with pytest.raises(CommandError) as refused:
+        status("--check")
+    *named, more = str(refused.value).split("; ")
+    assert len(named) == 3
+    assert more == "and 2 more kinds of jobs that no live worker can run"
 
 
 @pytest.mark.usefixtures("_no_schedules")
