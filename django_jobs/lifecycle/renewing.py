@@ -31,18 +31,31 @@ RETURNING id
 # A worker that was declared lost is not renewed: its jobs are on their way to others. Nor is a row
 # whose last heartbeat is older than the one that its process knows of: a backup was restored, or a
 # standby promoted, that lacks what the worker has done since. It may be newer: the answer to a
-# renewal may have been lost.
+# renewal may have been lost. A row with a lock on it is passed over, or the lock would keep the
+# others of the tree from being renewed.
 RENEW = """
-UPDATE django_jobs_worker AS worker
-SET heartbeat_at = clock_timestamp(),
-    schedules_seen_at = coalesce(
-        clock_timestamp() - make_interval(secs => %(looked_ago)s::float8),
-        worker.schedules_seen_at),
-    lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8)
-FROM unnest(%(workers)s::bigint[], %(known)s::timestamptz[]) AS asked (id, heartbeat_at)
-WHERE worker.id = asked.id AND worker.status IN ('running', 'draining')
-  AND (asked.heartbeat_at IS NULL OR worker.heartbeat_at >= asked.heartbeat_at)
-RETURNING worker.id, worker.drain_requested_at IS NOT NULL, worker.heartbeat_at
+WITH known AS MATERIALIZED (
+    SELECT worker.id
+    FROM unnest(%(workers)s::bigint[], %(known)s::timestamptz[]) AS asked (id, heartbeat_at)
+    JOIN django_jobs_worker AS worker ON worker.id = asked.id
+    WHERE worker.status IN ('running', 'draining')
+      AND (asked.heartbeat_at IS NULL OR worker.heartbeat_at >= asked.heartbeat_at)
+), free AS MATERIALIZED (
+    SELECT id FROM django_jobs_worker
+    WHERE id IN (SELECT id FROM known) AND status IN ('running', 'draining')
+    FOR NO KEY UPDATE SKIP LOCKED
+), renewed AS (
+    UPDATE django_jobs_worker AS worker
+    SET heartbeat_at = clock_timestamp(),
+        schedules_seen_at = coalesce(
+            clock_timestamp() - make_interval(secs => %(looked_ago)s::float8),
+            worker.schedules_seen_at),
+        lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8)
+    FROM free WHERE worker.id = free.id
+    RETURNING worker.id, worker.drain_requested_at IS NOT NULL AS drains, worker.heartbeat_at
+)
+SELECT known.id, coalesce(renewed.drains, false), renewed.heartbeat_at
+FROM known LEFT JOIN renewed ON renewed.id = known.id
 """
 
 CANCELS = """
@@ -56,15 +69,22 @@ UPDATE django_jobs_worker SET queues = %(queues)s::jsonb
 WHERE id = %(worker)s AND status IN ('running', 'draining')
 """
 
+# Like a renewal, these wait for no lock. A row that was not closed is declared lost by its lease.
 MARK_DRAINING = """
 UPDATE django_jobs_worker SET status = 'draining'
-WHERE id = ANY(%(workers)s::bigint[]) AND status = 'running'
+WHERE id IN (
+    SELECT id FROM django_jobs_worker
+    WHERE id = ANY(%(workers)s::bigint[]) AND status = 'running'
+    FOR NO KEY UPDATE SKIP LOCKED)
 """
 
 END = """
 UPDATE django_jobs_worker
 SET status = %(status)s, stopped_at = clock_timestamp(), stop_reason = %(reason)s
-WHERE id = %(worker)s AND status IN ('running', 'draining')
+WHERE id IN (
+    SELECT id FROM django_jobs_worker
+    WHERE id = %(worker)s AND status IN ('running', 'draining')
+    FOR NO KEY UPDATE SKIP LOCKED)
 """
 
 
@@ -87,10 +107,11 @@ NO_BEATS: Mapping[int, datetime] = {}
 
 
 class Renewal(NamedTuple):
-    """What a heartbeat found of a worker that is still known as alive."""
+    """What a renewal found of a worker that is known as alive. ``heartbeat_at`` None: there is a
+    lock on its row, so it was not renewed."""
 
     drain_requested: bool
-    heartbeat_at: datetime
+    heartbeat_at: datetime | None
 
 
 def register(boot: Boot) -> int:
@@ -131,8 +152,8 @@ def renew(
     their process looked at the schedules.
 
     ``beats`` has the last heartbeat that is known to be written, of those that have one. Returns
-    the workers that are still known as alive. One that is missing has lost its lease, and all the
-    jobs it held with it.
+    the workers that are known as alive, also those that were passed over. One that is missing has
+    lost its lease, and all the jobs it held with it.
     """
     rows = fetch(
         RENEW,
@@ -162,5 +183,5 @@ def mark_draining(workers: Sequence[int]) -> None:
 
 
 def end(worker: int, *, status: str = "stopped", reason: str = "") -> bool:
-    """Close a worker's row. False if it was already closed."""
+    """Close a worker's row. False if it was closed already, or there is a lock on it."""
     return execute(END, {"worker": worker, "status": status, "reason": reason[:300]}) > 0

@@ -19,8 +19,8 @@ ALIVE = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
 
 
 class Worker(models.Model):
-    """One boot of one worker process. A restart makes a new row with a random id, which no other boot
-    ever has: it fences the old one."""
+    """One boot of one worker process. A restart makes a new row with a random id, which no
+    other boot ever has: it fences the old one."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(_("name"), max_length=200)

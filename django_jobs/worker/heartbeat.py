@@ -15,7 +15,7 @@ from datetime import datetime
 
 from ..lifecycle import renewing
 from . import burials, duties, scheduler
-from .board import Board
+from .board import Board, Slot
 from .connections import DATABASE_ERRORS, drop_connection, own_connection, say_rarely
 from .duties import StandingDuty
 from .links import Link
@@ -86,12 +86,7 @@ class Leases:
         looked_ago = asked_at - seen if seen else None
         try:
             alive = renewing.renew(list(slots), self._options.lease, looked_ago, self._beats)
-            for worker, slot in slots.items():
-                if worker in alive:
-                    slot.renewed(worker, asked_at + self._options.lease)
-                else:
-                    slot.lose_lease(worker)
-            self._beats = {worker: renewal.heartbeat_at for worker, renewal in alive.items()}
+            blocked = self._note(slots, alive, asked_at)
             for worker, job in renewing.cancels_asked(list(slots)):
                 slots[worker].ask_cancel(job)
         except DATABASE_ERRORS as error:
@@ -101,4 +96,25 @@ class Leases:
         for index, slot in enumerate(self._board.slots):
             if slot.worker in alive and alive[slot.worker].drain_requested:
                 self._link.send(verb="drain", slot=index)
-        return True
+        return not blocked
+
+    def _note(
+        self, slots: dict[int, Slot], alive: dict[int, renewing.Renewal], asked_at: float
+    ) -> bool:
+        """Write down what was renewed and what is lost. Whether a lock kept one from being
+        renewed: its lease goes on as it was."""
+        beats: dict[int, datetime] = {}
+        blocked = False
+        for worker, slot in slots.items():
+            if worker not in alive:
+                slot.lose_lease(worker)
+            elif (beat := alive[worker].heartbeat_at) is not None:
+                slot.renewed(worker, asked_at + self._options.lease)
+                beats[worker] = beat
+            else:
+                blocked = True
+                say_rarely("renewal_blocked", logging.WARNING, worker=worker)
+                if worker in self._beats:
+                    beats[worker] = self._beats[worker]
+        self._beats = beats
+        return blocked

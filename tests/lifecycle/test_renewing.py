@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
+from django.db import transaction
 
 from django_jobs.lifecycle import operating, reaping, renewing
 from django_jobs.models import Worker
-from tests.factories import boot_worker, enqueue_and_claim, run_sql
+from tests.factories import boot_worker, enqueue_and_claim, in_threads, run_sql
 
 
 def lease_of(worker: int) -> float:
@@ -118,7 +119,7 @@ def test_a_worker_that_was_declared_lost_is_not_renewed() -> None:
 def beat(worker: int, beats: dict[int, datetime]) -> dict[int, datetime]:
     """The heartbeat that is known after a renewal; empty if the lease is lost."""
     renewed = renewing.renew([worker], 30, None, beats)
-    return {worker: renewal.heartbeat_at for worker, renewal in renewed.items()}
+    return {worker: at for worker, (_, at) in renewed.items() if at is not None}
 
 
 def shift_heartbeat(interval: str) -> None:
@@ -151,6 +152,24 @@ def test_a_clock_of_the_database_that_goes_back_costs_no_lease() -> None:
     behind = beat(worker, ahead)
     assert behind[worker] < ahead[worker]
     assert beat(worker, behind) != {}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lock_on_one_row_keeps_no_other_worker_from_being_renewed() -> None:
+    locked, other = boot_worker(lease=5), boot_worker(lease=5)
+    with transaction.atomic():
+        run_sql("SELECT 1 FROM django_jobs_worker WHERE id = %s FOR UPDATE", [locked])
+        (renewed,) = in_threads(1, lambda _: renewing.renew([locked, other], 60))
+        in_threads(1, lambda _: renewing.mark_draining([locked, other]))
+        assert in_threads(1, lambda _: renewing.end(locked)) == [False]
+    assert renewed[locked].heartbeat_at is None  # not renewed, and not lost
+    assert renewed[other].heartbeat_at is not None
+    assert lease_of(locked) < 6
+    assert 40 < lease_of(other) <= 60
+    assert dict(Worker.objects.values_list("pk", "status")) == {
+        locked: "running",
+        other: "draining",
+    }
 
 
 @pytest.mark.django_db

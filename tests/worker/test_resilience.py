@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,7 @@ from django.db.models import Q
 
 from django_jobs.lifecycle import claiming
 from django_jobs.models import Job, Queue, Run, Worker
-from tests.app import jobs
+from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 
 from .processes import (
@@ -127,6 +128,31 @@ def test_a_lock_on_a_running_job_stops_neither_heartbeats_nor_the_settles_of_oth
     until(lambda: Job.objects.filter(pk__in=others, status="succeeded").count() == 50)
     assert Worker.objects.get(pk=worker.pk).status == "running"
     assert Run.objects.filter(job=held).count() == 1
+
+
+def test_a_lock_on_the_row_of_one_worker_stops_no_other_of_its_tree(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    """The one is fenced once its lease is over; of the other nothing is to be seen."""
+    worker = start_worker("--processes", "2", "--threads", "1", "--lease-seconds", "3")
+    path = tmp_path / "job"
+    held = database_jobs.hold_without_a_database.enqueue(str(path))
+    until_marked(path)
+    locked = Job.objects.get(pk=held.pk).worker_id
+    with transaction.atomic():
+        Worker.objects.select_for_update().get(pk=locked)
+        until(lambda: "event=fenced" in worker.text())
+        other = Worker.objects.exclude(pk=locked).get(status="running")
+        until(
+            Worker.objects.filter(
+                pk=other.pk, heartbeat_at__gt=other.heartbeat_at + timedelta(seconds=3)
+            ).exists
+        )
+    let_go(path)
+    until_status(held, "succeeded")
+    assert "event=renewal_blocked" in worker.text()
+    assert worker.text().count("event=fenced") == 1
+    assert Worker.objects.filter(pk=other.pk, status="running").exists()
 
 
 def test_others_are_settled_while_one_row_is_locked(start_worker: Start, tmp_path: Path) -> None:
