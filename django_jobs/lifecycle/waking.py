@@ -7,9 +7,10 @@ import threading
 import time
 
 from django.db import DatabaseError, InterfaceError, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..conf import conf
-from .database import jobs_connection
+from .database import fetch, jobs_connection
 
 CHANNEL = "django_jobs"
 THROTTLE_SECONDS = 0.02
@@ -25,8 +26,22 @@ _lock = threading.Lock()
 
 
 def wake_after_commit(queue: str) -> None:
-    """Wake the workers of ``queue`` once the caller's transaction has committed."""
-    transaction.on_commit(lambda: wake(queue), using=conf().database, robust=True)
+    """Wake the workers of ``queue`` once the caller's transaction has committed.
+
+    In manual transaction management ``on_commit`` is refused, or waits for the return to
+    autocommit. There the NOTIFY is part of the transaction: PostgreSQL sends it, once, when it
+    commits.
+    """
+    if _is_manual(jobs_connection()):
+        fetch(NOTIFY, [CHANNEL, queue])
+    else:
+        transaction.on_commit(lambda: wake(queue), using=conf().database, robust=True)
+
+
+def _is_manual(connection: BaseDatabaseWrapper) -> bool:
+    if connection.in_atomic_block:
+        return not connection.commit_on_exit
+    return not connection.get_autocommit()
 
 
 def wake(queue: str) -> None:

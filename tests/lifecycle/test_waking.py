@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 from django.db import connection, transaction
 
-from django_jobs.lifecycle import waking
+from django_jobs import cancel
+from django_jobs.lifecycle import operating, waking
 from django_jobs.models import Job
 from tests.app.jobs import noop
 from tests.factories import listening
+
+
+@pytest.fixture
+def manually(transactional_db: None) -> Iterator[None]:
+    """Manual transaction management, as in a script that commits now and then."""
+    transaction.set_autocommit(False)
+    yield
+    transaction.rollback()
+    transaction.set_autocommit(True)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -43,3 +54,31 @@ def test_a_wake_up_that_fails_is_logged_and_harms_nobody(caplog: pytest.LogCaptu
     connection.close()
     assert "event=wake_failed queue=bulk" in caplog.text
     assert Job.objects.count() == 1
+
+
+def test_jobs_are_written_in_manual_transactions_and_wake_workers_at_the_commit(
+    manually: None,
+) -> None:
+    with listening() as notes:
+        first = noop.enqueue()
+        noop.enqueue_many([{}] * 2)
+        noop.using(queue="bulk").enqueue()
+        later = noop.using(delay=60).enqueue()
+        assert cancel(first.pk)
+        with transaction.atomic():
+            assert operating.run_now([later.pk]).done == [later.pk]
+        assert notes() == []
+        transaction.commit()
+        assert set(notes()) == {"default", "bulk"}
+        assert connection.run_on_commit == []
+    assert Job.objects.filter(status="ready").count() == 4
+
+
+def test_a_manual_transaction_that_is_rolled_back_leaves_no_job_and_wakes_nobody(
+    manually: None,
+) -> None:
+    with listening() as notes:
+        noop.enqueue()
+        transaction.rollback()
+        assert notes() == []
+    assert Job.objects.count() == 0
