@@ -240,6 +240,11 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
             raise EnqueueError(f"{where}: run_at is a datetime, not {chosen.run_at!r}")
         if timezone.is_naive(chosen.run_at):
             raise EnqueueError(f"{where}: run_at needs a time zone, and {chosen.run_at!r} has none")
+        if abs((chosen.run_at - timezone.now()).total_seconds()) > LONGEST_DELAY:
+            raise EnqueueError(
+                f"{where}: run_at is within {LONGEST_DELAY / 86_400:,.0f} days of now, "
+                f"not {chosen.run_at!r}"
+            )
     if chosen.idempotency_key is not None:
         check_key(chosen.idempotency_key, where)
     if chosen.headers is not None and not isinstance(chosen.headers, Mapping):
