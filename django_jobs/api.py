@@ -22,6 +22,7 @@ from .domain.payload import a_kind
 from .exceptions import PayloadError
 from .job_types import DEFAULT_MAX_CRASHES, Delivery, JobType
 from .lifecycle import operating
+from .lifecycle.database import needing_tables
 from .models import Job
 from .upgrading import Upgrade
 
@@ -158,7 +159,8 @@ def cancel(job_id: int) -> bool:
         raise TypeError(f"cancel takes the id of a job, a whole number, not {job_id!r}{hint}")
     if not 0 < job_id < 2**63:
         return False
-    return bool(operating.cancel([job_id]).done)
+    with needing_tables():
+        return bool(operating.cancel([job_id]).done)
 
 
 def replay_problem(job: Job) -> str | None:

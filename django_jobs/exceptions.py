@@ -6,6 +6,7 @@ JobsError
 │   ├── UnknownJobType
 │   ├── PayloadError
 │   └── QueueFull
+├── NotMigrated             the tables of the jobs do not exist, or are of older code
 ├── OperationRefused        an operator's verb was not carried out
 ├── LeaseLost               the attempt is no longer this worker's
 ├── TimeLimitExceeded       raised in a handler whose time is over
@@ -49,6 +50,11 @@ class PayloadError(EnqueueError):
 
 class QueueFull(EnqueueError):
     """The queue holds as many ready jobs as its ``max_backlog`` allows."""
+
+
+class NotMigrated(JobsError):
+    """The tables of the jobs do not exist, or are of older code: run ``manage.py migrate``. As any
+    error of the database it leaves the transaction around it fit for a rollback only."""
 
 
 class OperationRefused(JobsError):

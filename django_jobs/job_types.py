@@ -18,6 +18,7 @@ from .domain.backoff import Backoff
 from .domain.payload import NotStorable, a_kind, encode
 from .exceptions import EnqueueError, PayloadError, QueueFull, UnknownQueue
 from .lifecycle import enqueueing
+from .lifecycle.database import needing_tables
 from .models import Job, Queue
 from .signals import job_enqueued
 from .upgrading import Upgrade
@@ -158,8 +159,9 @@ class JobType(Generic[P, R]):
         :class:`PayloadError` with its index, after earlier batches of 5,000 were written: call it
         inside ``transaction.atomic()`` to have all or none.
         """
-        new, _ = self.request()
-        return enqueueing.enqueue_many(new, self._texts(payloads, idempotency_keys))
+        with needing_tables():
+            new, _ = self.request()
+            return enqueueing.enqueue_many(new, self._texts(payloads, idempotency_keys))
 
     def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The payload for a call with these arguments: all by name.
@@ -196,13 +198,14 @@ class JobType(Generic[P, R]):
     def insert(self, payload: dict[str, Any]) -> Job:
         """Write one job with a payload that :meth:`bind` gave."""
         text = self.encoded(payload, "payload")
-        new, headers = self.request()
-        values = {
-            "payload": payload,
-            "headers": headers,
-            "backoff": None if new.backoff is None else json.loads(new.backoff),
-        }
-        enqueued = enqueueing.enqueue_one(new, text, self.idempotency_key, values)
+        with needing_tables():
+            new, headers = self.request()
+            values = {
+                "payload": payload,
+                "headers": headers,
+                "backoff": None if new.backoff is None else json.loads(new.backoff),
+            }
+            enqueued = enqueueing.enqueue_one(new, text, self.idempotency_key, values)
         if not enqueued.deduplicated and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)
         return enqueued

@@ -18,6 +18,7 @@ PUBLIC = {
     "JobType",
     "JobsError",
     "LeaseLost",
+    "NotMigrated",
     "OperationRefused",
     "PayloadError",
     "QueueFull",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import connections
+from django.db import ProgrammingError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 
 from ..conf import conf
+from ..exceptions import NotMigrated
+
+NO_TABLE, NO_COLUMN = "42P01", "42703"
 
 
 def jobs_connection() -> BaseDatabaseWrapper:
@@ -45,3 +49,28 @@ def has_todays_columns(model: type[Model], alias: str) -> bool:
             return False
         there = {column.name for column in introspection.get_table_description(cursor, table)}
     return there >= {field.column for field in model._meta.concrete_fields}
+
+
+def migration_problem(error: Exception) -> str | None:
+    """What to run where ``error`` says that our tables are not those of this code; None for any
+    other error."""
+    alias = conf().database
+    state = getattr(error.__cause__, "sqlstate", None)
+    migrate = "manage.py migrate" + ("" if alias == "default" else f" --database={alias}")
+    if state == NO_TABLE and "django_jobs_" in str(error):  # or it is a table of a trigger's
+        return f"django_jobs has no tables in {alias!r}: run {migrate}"
+    if state == NO_COLUMN:
+        return f"the tables of django_jobs in {alias!r} are not those of this code: run {migrate}"
+    return None
+
+
+@contextmanager
+def needing_tables() -> Iterator[None]:
+    """Raise :class:`NotMigrated` in place of the database's error about our tables."""
+    try:
+        yield
+    except ProgrammingError as error:
+        problem = migration_problem(error)
+        if problem is None:
+            raise
+        raise NotMigrated(problem) from error

@@ -19,9 +19,9 @@ from django.db import (
 
 from .. import registry
 from ..conf import conf
+from ..lifecycle.database import migration_problem
 from ..models import Job, Quarantine, Queue, Worker
 
-NO_TABLE, NO_COLUMN = "42P01", "42703"
 DATABASE_ERRORS = (DatabaseError, InterfaceError)
 
 
@@ -40,19 +40,12 @@ class OperatorCommand(BaseCommand):
 
 def database_problem(error: Exception) -> str | None:
     """What an operator can do something about, in one line; None for a fault of the code."""
-    alias = conf().database
-    state = getattr(error.__cause__, "sqlstate", None)
     if isinstance(error, ProgrammingError):
-        migrate = "manage.py migrate" + ("" if alias == "default" else f" --database={alias}")
-        if state == NO_TABLE:
-            return f"django_jobs has no tables in {alias!r}: run {migrate}"
-        if state == NO_COLUMN:
-            return (
-                f"the tables of django_jobs in {alias!r} are not those of this code: run {migrate}"
-            )
-        return None
+        return migration_problem(error)
     if not isinstance(error, OperationalError | InterfaceError):
         return None
+    alias = conf().database
+    state = getattr(error.__cause__, "sqlstate", None)
     text = " ".join(str(error).split())
     away = state is None or state.startswith(("08", "57P", "53300"))
     return f"the database {alias!r} {'does not answer' if away else 'refused'}: {text}"

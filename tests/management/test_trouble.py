@@ -68,7 +68,7 @@ def test_the_alias_is_named_where_it_is_not_the_default(settings: Settings) -> N
         sqlstate = "42P01"
 
     settings.DJANGO_JOBS = {"DATABASE": "jobs"}
-    error = ProgrammingError("no such table")
+    error = ProgrammingError('relation "django_jobs_job" does not exist')
     error.__cause__ = Missing()
     wanted = "django_jobs has no tables in 'jobs': run manage.py migrate --database=jobs"
     assert database_problem(error) == wanted
