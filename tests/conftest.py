@@ -31,12 +31,26 @@ SLOW = (
 )
 """What takes minutes, and depends on the version of Django less than all else."""
 
+ENDS = (
+    *("domain/", "testproject/", "lifecycle/test_plans.py", "lifecycle/test_schedule_plans.py"),
+    *("test_architecture.py", "test_chaos.py", "test_docs", "test_packaging.py"),
+)
+"""What a pair of Python and Django between the oldest and the newest decides nothing about: pure
+rules, PostgreSQL's plans, the demo, the sources themselves. tox.ini has the pairs."""
+
+EVERYWHERE = ("worker/test_process.py", "management/test_burst.py")
+"""Of the tests with worker processes, two thirds of the time, those that every pair runs:
+start, claim, failure, time-out, isolated child, drain."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(TESTS).as_posix()
         if path.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+        processes = item.get_closest_marker("processes") and not path.startswith(EVERYWHERE)
+        if processes or path.startswith(ENDS):
+            item.add_marker(pytest.mark.ends)
 
 
 @pytest.hookimpl(wrapper=True)
