@@ -1,11 +1,10 @@
-"""Connections of a worker process: its own for the queue, clean ones for the handlers."""
+"""The connections of a worker process for the queue."""
 
 from __future__ import annotations
 
 import logging
 import os
 import random
-import select
 import socket
 import time
 from collections import deque
@@ -35,14 +34,8 @@ TRANSPORT = {
     "tcp_user_timeout": 9_000,
 }
 
-IDLE_CHECK_SECONDS = 30.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 QUIET_SECONDS = 5.0
-
-# What outlives a transaction on a connection. Handlers rarely do it; a connection on which one
-# did is closed rather than handed to the next job.
-LASTING = ("SET ", "RESET ", "LISTEN ", "CREATE TEMP", "DECLARE ", "PREPARE ", "LOAD ")
-LASTING_CALLS = ("set_config(", "pg_advisory_lock", "pg_try_advisory_lock(")
 
 
 def close_everything() -> None:
@@ -60,7 +53,7 @@ def own_connection(alias: str | None = None) -> BaseDatabaseWrapper:
     levels a claim would fail with serialization errors (faults.md, b).
     """
     alias = alias or conf().database
-    wrapper = _unpooled(connections[alias])
+    wrapper = unpooled(connections[alias])
     wrapper.queries_log = deque(maxlen=1)  # with DEBUG on it would keep 9,000 statements
     wrapper.settings_dict["OPTIONS"] = {
         **TRANSPORT,
@@ -73,7 +66,7 @@ def own_connection(alias: str | None = None) -> BaseDatabaseWrapper:
     return wrapper
 
 
-def _unpooled(wrapper: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+def unpooled(wrapper: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
     """A copy of the connection that is not from a pool: each thread here keeps one of its own."""
     copy = wrapper.copy(wrapper.alias)
     copy.settings_dict["OPTIONS"].pop("pool", None)
@@ -192,81 +185,3 @@ def ping() -> None:
     """Raise what the database raises if it does not answer on this thread's connection."""
     with connections[conf().database].cursor() as cursor:
         cursor.execute("SELECT 1")
-
-
-class HandlerConnections:
-    """Keeps the connections of one executor thread open between jobs, and clean."""
-
-    def __init__(self) -> None:
-        self._lasting: set[str] = set()
-        self._last_used = time.monotonic()
-        for alias in connections:
-            connections[alias] = _unpooled(connections[alias])
-        self._all = [connections[alias] for alias in connections]
-        for connection in self._all:
-            connection.execute_wrappers.append(self._watch)
-
-    def prepare(self) -> None:
-        """Before a handler: what is open is usable."""
-        for connection in self._all:
-            if connection.connection is None:
-                continue
-            idle = time.monotonic() - self._last_used > IDLE_CHECK_SECONDS
-            if connection.errors_occurred or idle or _has_news(connection.connection):
-                if connection.is_usable():
-                    connection.errors_occurred = False
-                else:
-                    connection.close()
-
-    def clean(self) -> None:
-        """After a handler: no open transaction, no setting of its own is left to the next job."""
-        for connection in self._all:
-            if connection.connection is None and not connection.in_atomic_block:
-                continue
-            self._last_used = time.monotonic()
-            if connection.in_atomic_block:
-                drop_open_transaction(connection)
-            elif (
-                connection.alias in self._lasting
-                or not connection.get_autocommit()
-                or _has_open_transaction(connection)
-            ):
-                connection.close()
-            connection.queries_log.clear()
-        self._lasting.clear()
-
-    def _watch(
-        self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
-    ) -> Any:
-        text = str(sql)
-        if text.lstrip()[:40].upper().startswith(LASTING) or any(
-            call in text for call in LASTING_CALLS
-        ):
-            self._lasting.add(context["connection"].alias)
-        return execute(sql, params, many, context)
-
-
-def _has_news(raw: Any) -> bool:
-    """Whether the server has said something unasked, as it does when it ends the connection. No
-    round trip, so it is asked before every job."""
-    try:
-        poll = select.poll()
-        poll.register(raw.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
-    except (AttributeError, OSError, ValueError, PsycopgError):
-        return True
-
-
-def _has_open_transaction(connection: BaseDatabaseWrapper) -> bool:
-    info = getattr(connection.connection, "info", None)
-    return info is not None and getattr(info, "transaction_status", 0) != 0
-
-
-def drop_open_transaction(connection: BaseDatabaseWrapper) -> None:
-    """Roll back and close what a handler left open."""
-    connection.needs_rollback = False
-    connection.in_atomic_block = False
-    connection.savepoint_ids = []
-    connection.atomic_blocks = []
-    connection.run_on_commit = []
-    connection.close()

@@ -18,9 +18,10 @@ from ..lifecycle.settling import Ending, Settled
 from . import attempt
 from .attempt import RunAsync, unheard
 from .board import Slot
-from .connections import HandlerConnections, say
+from .connections import say
 from .control import control
 from .failures import StopHandler
+from .handler_connections import HandlerConnections
 from .limits import Limit
 from .loop import HandlerLoop
 from .reporter import Reporter
@@ -132,6 +133,7 @@ class Executor:
             self._running[thread_id] = job, started
             try:
                 self._make(job, started, connections)
+                connections.reset()  # after its end was handed on, which does not wait for this
             finally:
                 self._running.pop(thread_id, None)
 

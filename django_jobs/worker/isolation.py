@@ -12,8 +12,9 @@ from ..lifecycle.settling import Ending, Settled
 from . import attempt
 from .attempt import unheard
 from .board import Slot
-from .connections import HandlerConnections, persistent
+from .connections import persistent
 from .control import Control, control
+from .handler_connections import HandlerConnections
 from .limits import Alarm
 from .links import Link
 from .loop import HandlerLoop

@@ -10,6 +10,7 @@ import pytest
 
 from .attempts import Desk
 from .processes import JobWorker, end_other_sessions
+from .threads import Handlers
 
 
 @pytest.fixture
@@ -38,3 +39,11 @@ def desk(transactional_db: None) -> Iterator[Desk]:
     made = Desk()
     yield made
     made.reporter.errands.close()
+
+
+@pytest.fixture
+def handlers(transactional_db: None) -> Iterator[Handlers]:
+    """Runs handlers in one thread, on the connections of that thread."""
+    made = Handlers()
+    yield made
+    made.close()

@@ -1,0 +1,96 @@
+"""Which SQL statements leave nothing in the session that they ran in."""
+
+from __future__ import annotations
+
+import re
+
+LEADS = re.compile(
+    r"(?:SELECT|INSERT INTO|UPDATE|DELETE|WITH|VALUES|MERGE|COPY|NOTIFY|LOCK"
+    r"|SAVEPOINT|RELEASE|ROLLBACK TO|SET LOCAL|SET CONSTRAINTS|SET TRANSACTION)\b",
+    re.IGNORECASE,
+)
+"""How a statement begins that leaves nothing in the session, if it calls nothing that does."""
+
+NOT_READ = re.compile(r";|--|/\*|U&|(?<!INSERT )(?<!MERGE )\bINTO\b", re.IGNORECASE)
+"""A second statement, a comment, an escaped name, ``SELECT INTO``: whatever follows is not read.
+A text that merely contains one in a literal is not read either, which costs a reset."""
+
+LOCAL_SETTING = re.compile(r"\bset_config\((?:%s|'[^'%]*'), ?(?:%s|'[^'%]*'), ?true\)", re.I)
+"""A setting that ends with its transaction."""
+
+CALL = re.compile(r"(?:(\b(?:as|into|copy)\s|::)\s*)?([\w.$\"'!]+)\s*\(", re.IGNORECASE)
+"""A name before a parenthesis. After AS, INTO, COPY or ``::`` it names columns, a table or a type,
+and calls nothing."""
+
+KEYWORDS = """
+    all and any array as asc between by case conflict cross cube desc distinct else end escape
+    except exists filter for from full group grouping having ilike in inner intersect is join
+    lateral left like limit materialized not offset on or order outer over partition recursive
+    returning right rollup row select set sets similar some then to union using values when
+    where with within
+"""
+
+FUNCTIONS = """
+    abs acos age array_agg array_append array_cat array_length array_position array_remove
+    array_to_string ascii asin atan atan2 avg bit bit_and bit_or bit_xor bool_and bool_or btrim
+    cardinality cast ceil ceiling char character chr clock_timestamp coalesce concat concat_ws
+    corr cos cot count covar_pop covar_samp cume_dist current_database current_setting currval
+    date date_part date_trunc daterange decimal degrees dense_rank div every exp extract
+    first_value float floor format gen_random_uuid generate_series greatest hashtext initcap
+    int4range int8range interval isempty isfinite json_agg json_array json_object
+    json_object_agg json_to_recordset jsonb_agg jsonb_array_elements jsonb_array_elements_text
+    jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each jsonb_each_text
+    jsonb_extract_path jsonb_extract_path_text jsonb_object_agg jsonb_object_keys
+    jsonb_path_exists jsonb_path_query jsonb_path_query_array jsonb_set jsonb_to_recordset
+    jsonb_typeof lag last_value lead least left length ln log lower lower_inc lower_inf lpad
+    ltrim make_date make_interval max md5 min mod mode nextval now nth_value ntile nullif
+    numeric numrange overlay percent_rank percentile_cont percentile_disc pg_advisory_xact_lock
+    pg_advisory_xact_lock_shared pg_backend_pid pg_get_serial_sequence pg_notify
+    pg_try_advisory_xact_lock pg_try_advisory_xact_lock_shared phraseto_tsquery pi
+    plainto_tsquery position power radians random rank regexp_replace regr_avgx regr_avgy
+    regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy repeat replace
+    reverse right round row_number rpad rtrim setval setweight sha224 sha256 sha384 sha512 sign
+    sin split_part sqrt starts_with statement_timestamp stddev_pop stddev_samp string_agg
+    string_to_array strpos substr substring sum tan time timestamp timestamptz timezone to_char
+    to_date to_json to_jsonb to_number to_regclass to_timestamp to_tsquery to_tsvector
+    transaction_timestamp translate trim trunc ts_headline ts_rank ts_rank_cd tsrange tstzrange
+    unnest upper upper_inc upper_inf var_pop var_samp varchar varying websearch_to_tsquery
+    width_bucket
+"""
+"""Functions of PostgreSQL that leave nothing in the session: those that Django's ORM and this
+package write, and some more; a lock of a transaction ends with it. A name that is not here costs a
+reset, no more."""
+
+HARMLESS = frozenset((KEYWORDS + FUNCTIONS).split())
+
+LONGEST_KEPT = 4_000
+MOST_KEPT = 2_000
+"""Characters of a statement, and statements, whose verdict is remembered: at most 8 MB, and with
+the ORM's statements of some hundred characters less than 1 MB."""
+
+plain_texts: dict[str, bool] = {}
+"""The verdicts, by text."""
+
+
+def is_plain(statement: object) -> bool:
+    """Whether this statement leaves nothing in its session, as far as its text says.
+
+    Only text is read. Of what ``psycopg.sql`` has composed, and of bytes, nothing is known.
+    """
+    if type(statement) is not str:
+        return False
+    plain = plain_texts.get(statement)
+    if plain is None:
+        plain = _reads_as_plain(statement)
+        if len(statement) <= LONGEST_KEPT and "SAVEPOINT" not in statement:  # numbered
+            if len(plain_texts) >= MOST_KEPT:
+                plain_texts.clear()
+            plain_texts[statement] = plain
+    return plain
+
+
+def _reads_as_plain(statement: str) -> bool:
+    if not LEADS.match(statement.lstrip(" \n\t\r(")) or NOT_READ.search(statement):
+        return False
+    calls = CALL.findall(LOCAL_SETTING.sub("", statement))
+    return all(prefix or name.lower() in HARMLESS for prefix, name in calls)
