@@ -37,6 +37,11 @@ class Block:
         return named["path"] if named else None
 
     @property
+    def declares_jobs(self) -> bool:
+        """Whether it belongs into ``jobs.py``, though it does not say so."""
+        return re.search(r"^@job\b", self.body, re.M) is not None
+
+    @property
     def commands(self) -> list[tuple[str, str]]:
         """Of a console block: each command after ``$``, and the output that is shown below it."""
         parts = re.split(r"^\$ ", self.body, flags=re.M)

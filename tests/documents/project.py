@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from .blocks import Block
+from .blocks import ROOT, Block
 
 SETTINGS = """
 import json, os
@@ -36,6 +36,7 @@ class Project:
         self.directory = directory
         self._server = server
         self.database = database
+        self.session = ""
         self._seen: set[str] = set()
 
     # The blocks
@@ -58,15 +59,24 @@ class Project:
     def _python(self, block: Block) -> None:
         """Write it to its file; without one, type it into ``manage.py shell``."""
         if block.file is None:
-            self.type(block.body)
+            self.type(self.session + block.body)
             return
-        path = self.directory / block.file
-        assert path.parent.is_dir(), f"{path.parent.name} was not made before"
+        assert (self.directory / block.file).parent.is_dir(), f"{block.file}: no such directory"
         # What startapp wrote there is a comment. The settings are the project's, and are added to.
-        begins = block.file not in self._seen and path.name != "settings.py"
-        with path.open("w" if begins else "a") as file:
-            file.write(block.body if begins else f"\n\n{block.body}")
-        self._seen.add(block.file)
+        if block.file in self._seen or block.file.endswith("settings.py"):
+            self.add(block.file, f"\n\n{block.body}")
+        else:
+            self.write(block.file, block.body)
+
+    def write(self, file: str, text: str) -> None:
+        """Make a file of the project; what a page shows of it later is added."""
+        (self.directory / file).write_text(text)
+        self._seen.add(file)
+
+    def add(self, file: str, text: str) -> None:
+        """Add to a file of the project."""
+        with (self.directory / file).open("a") as opened:
+            opened.write(text)
 
     def type(self, code: str) -> str:
         """Run code as ``manage.py shell`` does."""
@@ -189,6 +199,16 @@ def _installed(project: Project, command: str) -> str:
     return ""
 
 
+def _options_exist(project: Project, command: str) -> str:
+    """A test of this repository that takes minutes: its options are asked for."""
+    module = "tests.benchmarks" if command.startswith("tox -e bench") else command.split()[2]
+    arguments = (sys.executable, "-m", module, "--help")
+    done = subprocess.run(arguments, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True)
+    for option in re.findall(r"--\w[\w-]*", command):
+        assert option in done.stdout, f"{module} has no option {option}"
+    return ""
+
+
 def _made_already(project: Project, command: str) -> str:
     """The database of the page was made before it."""
     return ""
@@ -197,6 +217,8 @@ def _made_already(project: Project, command: str) -> str:
 INSTEAD: dict[str, Callable[[Project, str], str]] = {
     "pip install": _installed,
     "python3 -m venv": _installed,  # .ci/run has these lines, see tests/test_docs.py
+    "tox -e bench": _options_exist,
+    "python -m tests.": _options_exist,
     "createdb": _made_already,
     "django-admin startproject": Project._begin,
     "cd ": Project._enter,

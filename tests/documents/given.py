@@ -1,0 +1,239 @@
+"""What the pages of docs take for granted: the shop, and what is not theirs to show.
+
+README takes the first of it, the quick start nothing.
+"""
+
+from __future__ import annotations
+
+POSTGRESQL_AND_MAIL = """
+
+DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql"}}
+if "MAILERS" not in globals():  # since Django 6.1 startproject writes it
+    EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+"""
+"""What README asks of a project. The quick start begins with an empty directory."""
+
+SETTINGS = f"""{POSTGRESQL_AND_MAIL}
+INSTALLED_APPS += ["django_jobs", "shop"]
+DJANGO_JOBS = {{"QUEUES": {{"default": {{}}, "emails": {{}}}}}}
+"""
+
+MODELS = """
+from django.db import models
+
+
+class Order(models.Model):
+    email = models.EmailField(default="ada@example.com")
+    total = models.IntegerField(default=1)
+
+
+class Booking(models.Model):
+    order = models.ForeignKey(Order, models.CASCADE)
+    amount = models.IntegerField()
+
+
+class Subscription(models.Model):
+    active = models.BooleanField(default=False)
+
+
+class Customer(models.Model):
+    active = models.BooleanField(default=True)
+
+    def recalculate(self):
+        pass
+
+
+class Invoice(models.Model):
+    number = models.IntegerField(unique=True)
+    amount = models.IntegerField(default=1)
+    sent = models.BooleanField(default=False)
+
+    def book(self):
+        Invoice.objects.filter(pk=self.pk).update(sent=True)
+
+    def mark_paid(self, payment):
+        assert payment
+"""
+
+SYSTEMS = """
+import contextlib
+from types import SimpleNamespace
+
+
+class Payments:
+    def charge(self, amount, idempotency_key):
+        return {"id": idempotency_key}
+
+
+payments = Payments()
+pager = SimpleNamespace(send=print)
+
+
+def list_pages():
+    return [SimpleNamespace(number=number) for number in (1, 2, 3)]
+
+
+def make_scratch():
+    return SimpleNamespace(remove=lambda: None)
+
+
+def add_greeting(payload):
+    return {**payload, "greeting": "Dear"}
+
+
+def read_rows(path, start):
+    return range(start, 3)
+
+
+def rows_of(catalogue_id):
+    return range(3)
+
+
+def do_nothing(*arguments, **named):
+    pass
+
+
+index = handle = load = import_row = mail_orders = do_nothing
+run_converter = note_that_it_was_slow = do_nothing
+"""
+"""Other systems, and functions that the text names and does not show."""
+
+JOBS = """
+from django.db import transaction
+
+from django_jobs import *
+from django_jobs.models import *
+
+from .models import *
+from .systems import *
+
+"""
+"""The head of ``shop/jobs.py``."""
+
+DEPLOY = "#!/bin/sh\n"
+
+ROWS = """
+Order.objects.create()
+Subscription.objects.create()
+Customer.objects.create()
+Invoice.objects.create(number=1)
+"""
+
+SESSION = """
+from django.db import transaction
+from django_jobs import *
+from django_jobs.models import *
+from shop.jobs import *
+from shop.models import *
+
+account = Customer.objects.first()
+key = "charge-7"
+"""
+"""What stands before each block that is typed into a shell."""
+
+MORE_JOBS = {
+    "docs/delivery.md": """
+@job
+def sync_account(account_id): ...
+
+
+@job
+def send_receipt(order_id): ...
+""",
+    "docs/quarantine.md": """
+@job
+def resize(): ...
+""",
+    "docs/reference/commands.md": """
+import os
+
+
+@job
+def resize(): ...
+
+
+@job(max_attempts=1)
+def report():
+    assert "REPORTS" not in os.environ
+
+
+schedule("nightly", report, cron="30 2 * * *", timezone="Europe/Paris")
+schedule("rates", report, every=900)
+""",
+    "docs/reference/api.md": """
+@job
+def send_digest(): ...
+""",
+}
+"""Job types that a page names and does not show."""
+
+BEFORE = {
+    "docs/reference/commands.md": """
+import os
+from django.core.management import call_command
+from django.db import connection
+
+connection.cursor().execute("ALTER SEQUENCE django_jobs_job_id_seq RESTART 71")
+report.enqueue_many([{}, {}])
+connection.close()
+os.environ["REPORTS"] = "fail"
+call_command("jobworker", burst=True)
+call_command("migrate", verbosity=0)
+assert Job.objects.filter(status="dead").count() == 2
+""",
+}
+"""What happened before somebody reads the page."""
+
+CALLS = {
+    "docs/changing-jobs.md": """
+greet.enqueue("Ada", "Lovelace", "Dear")
+enqueue("shop.send_mail", {"order_id": 1})
+old = greet.enqueue("", "", "")
+Job.objects.filter(pk=old.pk).update(payload={"name": "Ada Lovelace"}, payload_version=1)
+""",
+    "docs/delivery.md": """
+activate.enqueue(1)
+charge.enqueue(1)
+book.enqueue(1)
+ring_the_bell.enqueue()
+handle_pages.enqueue()
+""",
+    "docs/lifecycle.md": "sync.enqueue(1)",
+    "docs/limits.md": """
+fetch_rates.enqueue()
+import_catalogue.enqueue(1)
+render_report.enqueue(1)
+convert.enqueue(1)
+""",
+    "docs/long-jobs.md": """
+rebuild_index.enqueue()
+import_orders.enqueue("orders.csv")
+recalculate.enqueue()
+book_invoices.enqueue()
+book_unsent_invoices.enqueue()
+handle_pages.enqueue()
+""",
+    "docs/quarantine.md": "resize.enqueue()",
+    "docs/schedules.md": """
+from django.core.management import call_command
+
+call_command("migrate", verbosity=0)
+send_digest.enqueue()
+export.enqueue(2026)
+call_command("jobschedule", "run", "report")
+""",
+    "docs/reference/api.md": """
+tidy.enqueue()
+send_receipt.enqueue(1)
+send_digest.enqueue()
+""",
+    "docs/reference/commands.md": "resize.enqueue()",
+    "docs/reference/signals.md": """
+import shop.receivers
+from django_jobs.signals import job_dead
+
+((_, answer),) = job_dead.send_robust("shop.sync", job_id=1, reason="why")
+assert answer is None, answer
+""",
+}
+"""A call of each handler that the page declares. All have to succeed."""
