@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any
 
 from ..conf import conf
 from ..domain.errors import ErrorReport
 from ..domain.payload import encode
+
+JSON_TYPES = frozenset({dict, list, tuple, str, int, float, bool})
+
+
+class NeverRan(Exception):
+    """The handler returned work that nobody does: what it was called for did not happen."""
+
+
+def check_that_it_ran(result: Any) -> None:
+    """Raise :class:`NeverRan` for a result that is a body which has not run: a coroutine or another
+    awaitable, a generator. Another attempt would return the same."""
+    if type(result) in JSON_TYPES:
+        return
+    name = getattr(result, "__qualname__", "")
+    if inspect.isawaitable(result):
+        what = f"the coroutine {name}" if inspect.iscoroutine(result) else f"a {_kind(result)}"
+        advice = (
+            "declare the handler `async def` and await it there; a decorator around an async "
+            "handler has to be `async def` itself"
+        )
+    elif inspect.isgenerator(result):
+        what, advice = f"the generator {name}", "go through it in the handler, as by list(...)"
+    elif inspect.isasyncgen(result):
+        what = f"the async generator {name}"
+        advice = "declare the handler `async def` and go through it there by `async for`"
+    else:
+        return
+    if inspect.iscoroutine(result):
+        result.close()  # or Python warns that it was never awaited
+    raise NeverRan(f"it returned {what}, which nobody runs: {advice}")
+
+
+def _kind(value: object) -> str:
+    return type(value).__qualname__
 
 
 def answer_text(value: Any, name: str) -> str:

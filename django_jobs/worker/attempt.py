@@ -23,7 +23,7 @@ from ..lifecycle.claiming import HeldJob
 from ..lifecycle.fencing import lease_lost
 from ..lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ..signals import job_started
-from .answers import answer_text
+from .answers import NeverRan, answer_text, check_that_it_ran
 from .context import RunContext, _current
 from .failures import outcome_of
 from .limits import Interrupted, Limit, never
@@ -115,6 +115,8 @@ def _call(
         raise
     except Interrupted as interrupted:
         return interrupted.outcome
+    except NeverRan as error:
+        return _refused("NeverRan", str(error))
     except BaseException as error:  # also SystemExit: a handler must not end its thread
         return outcome_of(error, job_type)
 
@@ -142,6 +144,11 @@ def _call_in_transaction(
         if not committed:
             raise
         logger.exception("event=on_commit_failed job_id=%s job_type=%s", job.id, job.job_type)
+    if not committed:  # Django took the end of our block for that of one inside
+        raise transaction.TransactionManagementError(
+            "the handler entered transaction.atomic() and did not leave it, so nothing that it "
+            "wrote was committed; use `with transaction.atomic():`"
+        )
     return settled
 
 
@@ -165,6 +172,7 @@ def _in_one_process(handler: Callable[..., Any], /, **payload: Any) -> Any:
 def _success(result: Any) -> Succeeded:
     if result is None:
         return NO_RESULT
+    check_that_it_ran(result)
     return Succeeded(result=answer_text(result, "result"))
 
 

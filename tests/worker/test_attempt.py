@@ -23,6 +23,9 @@ from tests.app.jobs import noop
 from tests.app.models import Effect
 from tests.factories import declared, enqueue_and_claim, settle_one
 
+from .attempts import Desk
+from .threads import Handlers
+
 HELD = HeldJob(
     rank=0.0,
     id=1,
@@ -185,3 +188,21 @@ def test_what_was_to_follow_the_commit_fails_and_the_job_has_succeeded_all_the_s
     assert Effect.objects.count() == 1
     assert "event=on_commit_failed" in caplog.text
     assert "nobody is there" in caplog.text
+
+
+def test_a_block_that_an_exactly_once_handler_did_not_leave_is_a_failure(
+    desk: Desk, handlers: Handlers
+) -> None:
+    def enter() -> None:
+        transaction.atomic().__enter__()
+        Effect.objects.create(note="never committed")
+
+    with declared(enter, name="app.enter", delivery="exactly_once") as job_type:
+        held = enqueue_and_claim(job_type)
+        outcome = handlers.run(lambda: desk.make(held))
+    assert isinstance(outcome, Failed)
+    assert "did not leave it" in outcome.error.message
+    assert not Effect.objects.exists()
+    settle_one(held, outcome)
+    job = Job.objects.get()
+    assert (job.status, job.failures) == ("scheduled", 1)
