@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -65,7 +66,10 @@ def pytest_runtest_makereport(
 
 
 def pytest_configure() -> None:
-    """The schedules of the demo are not written to the tests' tables."""
+    """The schedules of the demo are not written to the tests' tables. Workers that are started here
+    hear SIGINT, also where a shell put this process into the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, fields in registry.schedules().items():
         if fields["job_type"].startswith("demo."):
             registry.forget_schedule(name)

@@ -12,19 +12,19 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-HEADER = struct.Struct("=qdii16x")  # worker id, lease valid until, lease lost, watched
+HEADER = struct.Struct("=qdii16x")  # worker id, lease valid until, lease lost, watched; process id
 LEASE = struct.Struct("=qdi")
-WATCHED_AT = 20
-# job, worker, started, deadline, silence, heard, attempt; state, cancel, alone
-ENTRY = struct.Struct("=qqddddiBBBx")
+WATCHED_AT, PROCESS_AT = 20, 24
+# job, worker, started, deadline, silence, heard, attempt; state, cancel, alone; process id of that
+ENTRY = struct.Struct("=qqddddiBBBx4x")
 TIMES = struct.Struct("=dddd")
 TIMES_AT, HEARD_AT = 16, 40
 BOUNDS = struct.Struct("=dd")  # deadline, silence
 BOUNDS_AT = 24
 MOMENT = struct.Struct("=d")
-FLAG = struct.Struct("=i")
+NUMBER = struct.Struct("=i")
 FREE, STARTED, FINISHED = 0, 1, 2
-STATE_AT, CANCEL_AT = 52, 53
+STATE_AT, CANCEL_AT, CHILD_AT = 52, 53, 56
 """Offsets in an entry. One writer each: the heartbeat writes cancel, the worker the rest; or the
 child that runs the job alone, while the worker waits for it."""
 
@@ -125,6 +125,20 @@ class Slot:
         """Note that the renewal of ``worker`` was refused."""
         if self.worker == worker:
             struct.pack_into("=i", self._memory, self._offset + 16, 1)
+
+    def begin_process(self, pid: int) -> None:
+        """The process that this slot is for has begun."""
+        NUMBER.pack_into(self._memory, self._offset + PROCESS_AT, pid)
+
+    def begin_child(self, index: int, pid: int) -> None:
+        """The process that runs the job at ``index`` alone has begun."""
+        NUMBER.pack_into(self._memory, index + CHILD_AT, pid)
+
+    def processes(self) -> list[int]:
+        """The ids of its process and of those that run its jobs alone."""
+        places = [self._offset + PROCESS_AT] + [one.index + CHILD_AT for one in self.in_hand()]
+        pids = [int(NUMBER.unpack_from(self._memory, place)[0]) for place in places]
+        return [pid for pid in pids if pid]
 
     def may_start(self, worker: int, now: float) -> bool:
         """Whether a job that was claimed as ``worker`` is still ours to start."""
@@ -242,4 +256,4 @@ class Slot:
         self._free = deque(range(self._first, self._end, ENTRY.size))
 
     def _set_watched(self, flag: int) -> None:
-        FLAG.pack_into(self._memory, self._offset + WATCHED_AT, flag)
+        NUMBER.pack_into(self._memory, self._offset + WATCHED_AT, flag)

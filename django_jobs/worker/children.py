@@ -99,13 +99,7 @@ class Isolated:
             return False
 
 
-def kill_alone(pid: int) -> None:
-    """SIGKILL to a child that runs one job, and to the programs that its handler started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-
-
 def kill(pid: int) -> None:
-    """SIGKILL, also to a process that is gone already."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    """SIGKILL to a child and to what its handlers started, also where the child is gone already."""
+    with contextlib.suppress(OSError):  # nobody is left
+        os.killpg(pid, signal.SIGKILL)

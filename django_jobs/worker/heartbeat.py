@@ -16,6 +16,7 @@ from datetime import datetime
 from ..lifecycle import renewing
 from . import burials, duties, scheduler
 from .board import Board, Slot
+from .children import kill
 from .connections import DATABASE_ERRORS, drop_connection, own_connection, say_rarely
 from .duties import StandingDuty
 from .links import Link
@@ -57,7 +58,9 @@ def run(
             board.beat()
         try:
             message = link.receive(min(max(beat_at - time.monotonic(), 0.0), LONGEST_ROUND))
-        except EOFError:
+        except EOFError:  # the supervisor is gone; its workers too, but not what they started
+            for pid in (pid for slot in board.slots for pid in slot.processes()):
+                kill(pid)
             return 0
         if message is None:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -14,6 +15,7 @@ from .attempt import unheard
 from .board import Slot
 from .connections import persistent
 from .control import Control, control
+from .forking import start_afresh_in_forks
 from .handler_connections import HandlerConnections
 from .limits import Alarm
 from .links import Link
@@ -27,6 +29,8 @@ def run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> int:
 
     The row is read anew, so that only its number has to come through the pipe.
     """
+    start_afresh_in_forks()
+    slot.begin_child(index, os.getpid())
     _run(link, slot, worker, job_id, index)
     link.send(verb="settled")
     return 0

@@ -13,13 +13,17 @@ import traceback
 from collections.abc import Callable, Iterable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
 CRASHED = 70
 """Exit code of a child that ended by an exception of ours."""
 
-OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The signals that ask to end."""
+
+OURS = (*STOPS, signal.SIGCHLD)
 
 Message = dict[str, Any]
 
@@ -60,12 +64,15 @@ class Link:
         self._connection.close()
 
 
-def fork(work: Callable[[Link], int], close_in_child: Iterable[Any]) -> tuple[int, Link]:
+def fork(
+    work: Callable[[Link], int], close_in_child: Iterable[Any], *, outlives_us: bool = False
+) -> tuple[int, Link]:
     """Start ``work`` in a child; return its process id and our end of the link.
 
-    To be called from a process with one thread and no connection. The child ignores the signals
-    of the terminal's group (the supervisor decides about them), dies with its parent, closes the
-    ends that are not its own, and leaves by ``os._exit`` with what ``work`` returns.
+    To be called from a process with one thread and no connection. The child leads a process group:
+    what it starts can be killed with it. It ignores the signals to end (the supervisor decides
+    about them), reads nothing from the terminal, dies with its parent unless it ``outlives_us``,
+    closes the ends that are not its own, and leaves by ``os._exit`` with what ``work`` returns.
     """
     connection, childs = Pipe(duplex=True)
     ours, theirs = Link(connection), Link(childs)
@@ -84,11 +91,13 @@ def fork(work: Callable[[Link], int], close_in_child: Iterable[Any]) -> tuple[in
         if os.getpid() == parent:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if pid:
+        with contextlib.suppress(OSError):  # the child was faster
+            os.setpgid(pid, pid)
         theirs.close()
         return pid, ours
     code = CRASHED
     try:
-        _settle_in(parent)
+        _settle_in(parent, outlives_us)
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for end in (ours, *close_in_child):
             end.close()
@@ -106,16 +115,32 @@ def _flush() -> None:
             stream.flush()
 
 
-def _settle_in(parent: int) -> None:
+def hear(number: int, frame: FrameType | None) -> None:
+    """Does nothing at a signal. Rather than SIG_IGN, which a subprocess of a job would inherit."""
+
+
+def _settle_in(parent: int, outlives_it: bool) -> None:
+    os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
-    # A handler that does nothing, rather than SIG_IGN, which a subprocess of a job would inherit.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
+    for number in STOPS:
+        signal.signal(number, hear)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if sys.platform == "linux":
+    # A group in the background that reads from its terminal, or on some also writes, is stopped.
+    for number in (signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
+    _close_input()
+    if sys.platform == "linux" and not outlives_it:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before we could ask to be told
         os._exit(CRASHED)
+
+
+def _close_input() -> None:
+    """Have nothing to read, so that a program of a handler does not fail at the terminal."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # None where it was closed
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, sys.stdin.fileno())
+        os.close(nothing)
 
 
 def describe_exit(status: int) -> str:

@@ -18,6 +18,7 @@ from .claimer import Claimer
 from .connections import drop_connection, own_connection, persistent, say
 from .executor import NOTHING_LEFT, Executor
 from .failures import StopHandler
+from .forking import start_afresh_in_forks
 from .holding import Holding
 from .links import CRASHED, Link, Message
 from .memory import resident_megabytes
@@ -178,6 +179,8 @@ class WorkerProcess:
 
 def run(link: Link, slot: Slot, options: Options) -> int:
     """Be a worker process."""
+    start_afresh_in_forks()
+    slot.begin_process(os.getpid())
     return WorkerProcess(link, slot, options).run()
 
 

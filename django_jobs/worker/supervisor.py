@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from .board import InHand
-from .children import Child, Isolated, kill, kill_alone
+from .children import Child, Isolated, kill
 from .connections import say
 from .duties import StandingDuty
 from .limits import TOLD
@@ -162,10 +162,9 @@ class Supervisor:
                 return
             if not pid:
                 return
+            kill(pid)  # what its handlers started must not run beside the next attempt
             if pid in self._tree.isolated:
                 self._isolated_ended(self._tree.isolated.pop(pid), status)
-                if self._forced:  # programs that its handler started must not run beside the next
-                    kill_alone(pid)
             elif pid == self._tree.heart:
                 self._heart_died(status)
             else:
@@ -205,7 +204,7 @@ class Supervisor:
         for isolated_pid, one in list(self._tree.isolated.items()):
             if one.child is child:
                 one.end = ORPHANED
-                kill_alone(isolated_pid)
+                kill(isolated_pid)
         code = os.waitstatus_to_exitcode(status)
         if worker:
             self._bury(child, worker, in_hand, status)
@@ -289,6 +288,6 @@ class Supervisor:
             kill(self._tree.heart)
             os.waitpid(self._tree.heart, 0)
         for pid in list(self._tree.isolated):
-            kill_alone(pid)
+            kill(pid)
             os.waitpid(pid, 0)
         self._tree.close_all()

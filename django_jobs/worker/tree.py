@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import selectors
 import signal
 import socket
@@ -15,7 +13,7 @@ from . import heartbeat, isolation, process
 from .board import Board, InHand
 from .children import Child, Isolated
 from .duties import StandingDuty
-from .links import OURS, Link, Message, fork
+from .links import OURS, Link, Message, fork, hear
 from .options import Options
 from .scheduler import Look
 
@@ -45,7 +43,7 @@ class Tree:
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in OURS:
-            self._handlers[number] = signal.signal(number, lambda *_: None)
+            self._handlers[number] = signal.signal(number, hear)
         self.selector.register(self.woken, selectors.EVENT_READ)
 
     def start_heart(self) -> None:
@@ -55,7 +53,8 @@ class Tree:
             return heartbeat.run(link, self.board, self._options, self._duties, self._look)
 
         self.board.beat()  # it gets its time to come round
-        self.heart, self.heart_link = fork(beat, self._ends())
+        # It stays a moment longer than we do, to end what handlers started.
+        self.heart, self.heart_link = fork(beat, self._ends(), outlives_us=True)
         self.selector.register(self.heart_link, selectors.EVENT_READ)
 
     def start(self, child: Child) -> None:
@@ -73,13 +72,11 @@ class Tree:
         self.selector.register(child.link, selectors.EVENT_READ)
 
     def isolate(self, asked_by: Link, message: Message) -> None:
-        """Fork a child that runs one job of the process that asked, in a process group of its own:
-        what its handler starts can be killed with it."""
+        """Fork a child that runs one job of the process that asked."""
         child = next(child for child in self.children if child.link is asked_by)
         job, worker, index = message["job"], message["worker"], message["index"]
 
         def run(link: Link) -> int:
-            os.setpgid(0, 0)
             return isolation.run(link, child.slot, worker, job, index)
 
         try:
@@ -89,8 +86,6 @@ class Tree:
                 verb="isolated", index=index, end="never_began", reason=str(error), seconds=0.0
             )
             return
-        with contextlib.suppress(OSError):  # the child may have been faster
-            os.setpgid(pid, pid)
         self.isolated[pid] = Isolated(
             child=child, link=link, index=index, job=job, max_rss=message["max_rss"]
         )

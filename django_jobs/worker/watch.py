@@ -8,7 +8,7 @@ import time
 
 from ..conf import conf
 from .board import InHand
-from .children import Child, Isolated, kill, kill_alone
+from .children import Child, Isolated, kill
 from .connections import say
 from .memory import resident_megabytes
 from .tree import Tree
@@ -84,12 +84,12 @@ class Watch:
         if one.max_rss is not None and (size := resident_megabytes(pid)) > one.max_rss:
             one.end = "crashed"
             one.reason = f"held {size} MB, more than its max_rss of {one.max_rss} MB"
-            kill_alone(pid)
+            kill(pid)
         elif entry.cancel_asked:
             one.cancel_seen = one.cancel_seen or now
             if now - one.cancel_seen >= conf().cancel_grace_seconds:
                 one.end = "cancelled"
-                kill_alone(pid)
+                kill(pid)
 
     def _stop_stale(self, child: Child, now: float) -> None:
         """Kill a process whose handlers go on with jobs that were taken from it."""
@@ -135,7 +135,7 @@ class Watch:
         if found := self._tree.alone(child, entry):
             pid, one = found
             one.end, one.seconds, one.reason = end, seconds, reason
-            kill_alone(pid)
+            kill(pid)
 
     def next_look(self, child: Child, now: float) -> float:
         """When this child has to be looked at again, at the latest."""

@@ -214,7 +214,7 @@ def test_a_worker_of_the_same_name_does_not_keep_the_jobs_of_the_dead_one(
     running_workers(2)
     # As a pod that comes back: the same name, host and process id.
     Worker.objects.exclude(pk=old.pk).update(pid=old.pid)
-    first.signal_group(signal.SIGKILL)
+    first.signal_all(signal.SIGKILL)
     until_marked(path, times=2)
     let_go(path)
     settled(job)

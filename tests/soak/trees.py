@@ -49,6 +49,8 @@ class Tree:
         try:
             return self._root.wait(30) == 0
         except subprocess.TimeoutExpired:
-            os.killpg(self._root.pid, signal.SIGKILL)
+            for process in self.processes():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             self._root.wait()
             return False

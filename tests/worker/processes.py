@@ -69,9 +69,16 @@ class JobWorker:
         """Signal the supervisor."""
         os.kill(self.pid, number)
 
-    def signal_group(self, number: int) -> None:
-        """Signal the supervisor and all of its children."""
-        os.killpg(self.pid, number)
+    def signal_all(self, number: int) -> None:
+        """Signal the supervisor and all processes below it."""
+        for pid in self.session():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def session(self) -> list[int]:
+        """All processes of its session that live: the supervisor, its children, and what these
+        started, also where the supervisor is gone."""
+        return [pid for pid in psutil.pids() if _is_of(self.pid, pid)]
 
     def wait(self, timeout: float = PATIENCE) -> int:
         """Its exit code."""
@@ -84,13 +91,19 @@ class JobWorker:
 
     def end(self) -> None:
         """Kill whatever is left."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        until(lambda: self.signal_all(signal.SIGKILL) or not self.session())
         self.process.wait(PATIENCE)
 
     def children(self) -> list[psutil.Process]:
         """The processes of the tree, without the supervisor."""
         return psutil.Process(self.pid).children(recursive=True)
+
+
+def _is_of(session: int, pid: int) -> bool:
+    try:
+        return os.getsid(pid) == session and is_alive(psutil.Process(pid))
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return False
 
 
 def until(condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "") -> Any:

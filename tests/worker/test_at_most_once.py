@@ -45,7 +45,7 @@ def test_what_a_lost_machine_held_is_dead_and_not_run_by_another(
     first = start_worker("--lease-seconds", "2")
     job = once_jobs.pay.enqueue(str(path))
     until_marked(path)
-    first.signal_group(signal.SIGKILL)
+    first.signal_all(signal.SIGKILL)
     first.wait()
     start_worker("--lease-seconds", "2")
     dead = until_status(job, "dead", timeout=40)

@@ -107,7 +107,7 @@ def test_a_job_of_a_lost_machine_is_taken_up_within_the_lease_and_six_seconds(
         second = start_worker("--lease-seconds", str(lease), "--queues", "emails")
         until(lambda: Worker.objects.count() > boots)
         lost = database_time()
-        first.signal_group(signal.SIGKILL)
+        first.signal_all(signal.SIGKILL)
         taken = until_claimed_again(job, lost, lease + AFTER_THE_LEASE + 20)
         let_go(path)
         until_status(job, "succeeded")

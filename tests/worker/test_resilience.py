@@ -215,9 +215,9 @@ def test_handlers_that_run_on_with_lost_jobs_are_stopped(
     pid = until_marked(path)
     start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     until(lambda: Worker.objects.filter(status="running").count() == 2)
-    first.signal_group(signal.SIGSTOP)
+    first.signal_all(signal.SIGSTOP)
     until_marked(path, times=2)
-    first.signal_group(signal.SIGCONT)
+    first.signal_all(signal.SIGCONT)
     until(lambda: not psutil.pid_exists(pid), what="the process of the stale handler is gone")
     after = [jobs.noop.enqueue() for _ in range(10)]
     for one in after:

@@ -142,7 +142,7 @@ def test_what_was_missed_in_an_outage_is_made_up_for_as_each_schedule_says(
     worker = start_worker()
     until_armed(*schedules.values(), busy)
     until_fired(busy)
-    worker.signal_group(signal.SIGKILL)
+    worker.signal_all(signal.SIGKILL)
     worker.wait()
     end_other_sessions()
     Tick.objects.all().delete()

@@ -86,7 +86,7 @@ def test_jobs_of_a_killed_group_run_elsewhere_once_the_lease_is_over(
         second = start_worker("--poll-seconds", "0.5", TEST_DJANGO_JOBS=BEATS_OFTEN)
         until(lambda: Worker.objects.filter(status="running").count() == 2)
         killed_at = time.monotonic()
-        first.signal_group(signal.SIGKILL)
+        first.signal_all(signal.SIGKILL)
         until_marked(path, times=2)
         let_go(path)
         until_status(job, "succeeded")
@@ -111,12 +111,12 @@ def test_a_stopped_worker_that_wakes_after_its_lease_is_refused_and_goes_on_as_a
     old = Job.objects.get(pk=job.pk).worker_id
     second = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     until(lambda: Worker.objects.filter(status="running").count() == 2)
-    first.signal_group(signal.SIGSTOP)
+    first.signal_all(signal.SIGSTOP)
     until_marked(path, times=2)
     # Now both end their attempt; only one of them may. First the one and then the other, or the
     # woken one could be killed for its handler before this process gets to let it go.
     let_go(path)
-    first.signal_group(signal.SIGCONT)
+    first.signal_all(signal.SIGCONT)
     until(lambda: "event=lease_lost" in first.text(), what="the old worker hears of it")
     until_status(job, "succeeded")
     until(lambda: "is no longer this worker's" in first.text(), what="the old settle is refused")
@@ -160,7 +160,7 @@ def test_an_idle_worker_exits_at_once(start_worker: Start, number: int) -> None:
         worker = start_worker()
         until(lambda: Worker.objects.filter(status="running").exists())
         begun = time.monotonic()
-        worker.signal_group(number)
+        worker.signal_all(number)
         assert worker.wait() == 0
         return time.monotonic() - begun
 

@@ -97,9 +97,9 @@ def test_a_tree_that_stood_still_gives_its_handlers_the_time_to_clean_up(
     worker = start_worker()
     job = limit_jobs.run_for_ever.enqueue(str(path))
     until_marked(path)
-    worker.signal_group(signal.SIGSTOP)
+    worker.signal_all(signal.SIGSTOP)
     time.sleep(0.5 + HARD + 2.0)  # longer than it may run, and than the supervisor ever waits
-    worker.signal_group(signal.SIGCONT)
+    worker.signal_all(signal.SIGCONT)
     until_status(job, "dead")
     assert Path(f"{path}.cleaned").exists()
     assert nobody_was_killed(worker)
