@@ -119,10 +119,15 @@ def hear(number: int, frame: FrameType | None) -> None:
     """Does nothing at a signal. Rather than SIG_IGN, which a subprocess of a job would inherit."""
 
 
+def respected(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Those of the signals that whoever started us, ``nohup`` for one, does not have us ignore."""
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 def _settle_in(parent: int, outlives_it: bool) -> None:
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
-    for number in STOPS:
+    for number in respected(STOPS):
         signal.signal(number, hear)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # A group in the background that reads from its terminal, or on some also writes, is stopped.

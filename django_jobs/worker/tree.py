@@ -13,7 +13,7 @@ from . import heartbeat, isolation, process
 from .board import Board, InHand
 from .children import Child, Isolated
 from .duties import StandingDuty
-from .links import OURS, Link, Message, fork, hear
+from .links import STOPS, Link, Message, fork, hear, respected
 from .options import Options
 from .scheduler import Look
 
@@ -42,7 +42,7 @@ class Tree:
         self.woken.setblocking(False)
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for number in OURS:
+        for number in (*respected(STOPS), signal.SIGCHLD):
             self._handlers[number] = signal.signal(number, hear)
         self.selector.register(self.woken, selectors.EVENT_READ)
 

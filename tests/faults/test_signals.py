@@ -224,6 +224,17 @@ def test_sighup_drains(start_worker: Start, tmp_path: Path) -> None:
     assert outcomes(job) == ["succeeded"]
 
 
+def test_a_worker_under_nohup_goes_on_after_sighup(transactional_db: None) -> None:
+    with started("nohup", *JOBWORKER, output=subprocess.DEVNULL) as process:
+        running_workers(1)
+        for one in (psutil.Process(process.pid), *below(process.pid)):
+            one.send_signal(signal.SIGHUP)
+        settled(jobs.noop.enqueue())
+        assert Worker.objects.get().status == "running"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
 def test_a_worker_goes_on_when_nobody_reads_its_log_any_more(transactional_db: None) -> None:
     reading, writing = os.pipe()
     with started(*JOBWORKER, output=writing) as process:
