@@ -141,7 +141,10 @@ def _bad_database() -> list[CheckMessage]:
     vendor = connections[alias].vendor
     if vendor != "postgresql":
         text = f"The database of the jobs, {alias!r}, is {vendor}; django_jobs needs PostgreSQL."
-        hint = f"Name a PostgreSQL database of DATABASES in {_lookup('DATABASE')}."
+        hint = (
+            f'Set the ENGINE of DATABASES["{alias}"] to "django.db.backends.postgresql", or name '
+            f"another alias in {_lookup('DATABASE')}."
+        )
         return [_error("E001", text, hint)]
     if not connections.settings[alias]["AUTOCOMMIT"]:
         text = f"AUTOCOMMIT of the database of the jobs, {alias!r}, is off: workers never commit."

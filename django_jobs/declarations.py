@@ -44,6 +44,26 @@ FOREIGN_OPTIONS = {
     **{"autoretry_for": "retry_on", "task_id": "idempotency_key"},
 }
 """What other queues call an option, and what it is called here."""
+INSTEAD_OF_OPTIONS = {
+    "bind": "in the handler current_run() gives the run that it is in",
+    "rate_limit": "max_concurrency of a queue bounds how many of its jobs run at once",
+    "ignore_result": "what the handler returns is the result; return None to keep none",
+}
+"""Options of other queues that are something else here."""
+INSTEAD_OF_ATTRIBUTES = {
+    **dict.fromkeys(
+        ("delay", "apply_async"),
+        "write {call}.enqueue(...); for a delay, {call}.using(delay=5).enqueue(...)",
+    ),
+    **dict.fromkeys(
+        ("s", "si", "signature", "subtask"),
+        "write {call}.enqueue(...); there are no signatures and no chains",
+    ),
+    "retry": "raise Retry(after=5) in the handler",
+    "update_state": "write current_run().progress(0.5) in the handler",
+    "AsyncResult": "write Job.objects.get(pk=...), and read its status and its result",
+}
+"""What a task of Celery has, and what is written here."""
 
 
 def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
@@ -84,7 +104,9 @@ def check_known(given: Collection[str], where: str, known: Collection[str] = USI
         ours = FOREIGN_OPTIONS.get(option, option)
         meant = "it" if ours == option else repr(ours)
         close = get_close_matches(ours, known, n=1)
-        if ours not in known and ours in USING_OPTIONS:
+        if option in INSTEAD_OF_OPTIONS:
+            hint = INSTEAD_OF_OPTIONS[option]
+        elif ours not in known and ours in USING_OPTIONS:
             hint = f"{meant} is an option of using()"
         elif ours not in known and ours in JOB_OPTIONS:
             hint = f"{meant} is an option of @job"
@@ -96,11 +118,10 @@ def check_known(given: Collection[str], where: str, known: Collection[str] = USI
 
 
 def no_attribute(job_type: JobType[..., Any], name: str) -> AttributeError:
-    """The error for what a job type does not have. Whoever knows Celery asks for a ``delay``."""
+    """The error for what a job type does not have, with what to write where Celery has it."""
     problem = f"{type(job_type).__name__!r} object has no attribute {name!r}"
-    if name in ("delay", "apply_async"):
-        call = job_type.handler.__name__
-        problem += f"; write {call}.enqueue(...); for a delay, {call}.using(delay=5).enqueue(...)"
+    if name in INSTEAD_OF_ATTRIBUTES:
+        problem += f"; {INSTEAD_OF_ATTRIBUTES[name].format(call=job_type.handler.__name__)}"
     return AttributeError(problem, name=name, obj=job_type)
 
 

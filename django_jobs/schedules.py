@@ -14,8 +14,10 @@ from django.db.models import Q
 
 from . import registry
 from .conf import conf
+from .domain.cron import DST_POLICIES
 from .domain.intervals import check_every
 from .domain.payload import encode
+from .domain.schedules import CatchUp, Overlap
 from .exceptions import PayloadError, QueueFull
 from .job_types import JobType
 from .lifecycle.database import has_todays_columns
@@ -39,6 +41,11 @@ KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "catch_up_limit": ((int, float), "a number"),
     **dict.fromkeys(("starts_at", "ends_at"), ((datetime,), "a datetime")),
     "enabled": ((bool,), "True or False"),
+}
+POLICIES: dict[str, tuple[str, ...]] = {
+    "dst": DST_POLICIES,
+    "overlap": tuple(policy.value for policy in Overlap),
+    "catch_up": tuple(policy.value for policy in CatchUp),
 }
 OPTIONAL = {"priority", "overlap_limit", "pause_after_dead", "catch_up_limit"} | {
     *("starts_at", "ends_at")
@@ -231,5 +238,8 @@ def _check_types(given: Mapping[str, Any], where: str) -> None:
         odd = isinstance(value, bool) and bool not in kinds
         if odd or not isinstance(value, kinds):
             raise TypeError(f"{where}: {option} is {meant}, not {value!r}")
+        if option in POLICIES and value not in POLICIES[option]:
+            *others, last = map(repr, POLICIES[option])
+            raise ValueError(f"{where}: {option} is {', '.join(others)} or {last}, not {value!r}")
         if isinstance(value, datetime) and value.utcoffset() is None:
             raise ValueError(f"{where}: {option} needs a time zone, and {value!r} has none")

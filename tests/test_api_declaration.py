@@ -87,6 +87,11 @@ def test_a_handler_that_could_not_run_is_refused(handler: Any, problem: str) -> 
         ({"retry": 3}, "there is no option 'retry'; did you mean 'max_attempts'"),
         ({"soft_time_limit": 3}, "did you mean 'timeout'"),
         ({"acks_late": True}, "did you mean 'delivery'"),
+        (
+            {"bind": True},
+            r"there is no option 'bind'; in the handler current_run\(\) gives the run",
+        ),
+        ({"rate_limit": "10/m"}, "there is no option 'rate_limit'; max_concurrency of a queue"),
         ({"countdown": 3}, r"there is no option 'countdown'; 'delay' is an option of using\(\)"),
         ({"eta": 3}, r"there is no option 'eta'; 'run_at' is an option of using\(\)"),
         ({"timout": 3}, "there is no option 'timout'; did you mean 'timeout'"),
@@ -185,6 +190,16 @@ def test_whoever_calls_a_job_type_as_celery_does_is_told_how_it_is_asked_for(hab
     assert str(refused.value).endswith(
         "; write noop.enqueue(...); for a delay, noop.using(delay=5).enqueue(...)"
     )
+    for other, hint in {
+        "s": "write noop.enqueue(...); there are no signatures",
+        "si": "write noop.enqueue(...); there are no signatures",
+        "retry": "raise Retry(after=5) in the handler",
+        "update_state": "current_run().progress(0.5)",
+        "AsyncResult": "Job.objects.get(pk=...)",
+    }.items():
+        with pytest.raises(AttributeError) as refused:
+            getattr(noop, other)
+        assert hint in str(refused.value)
     with pytest.raises(AttributeError, match=r"^'JobType' object has no attribute 'colour'$"):
         _ = noop.colour  # type: ignore[attr-defined]
     assert copy(noop) == noop

@@ -56,6 +56,10 @@ def test_another_database_vendor_is_told_without_a_connection(settings: Settings
         message = only(found(settings, DATABASE="lite"))
         assert ids([message]) == ["E001"]
         assert "is sqlite" in message.msg
+        assert message.hint == (
+            'Set the ENGINE of DATABASES["lite"] to "django.db.backends.postgresql", or name '
+            'another alias in DJANGO_JOBS["DATABASE"].'
+        )
     finally:
         del settings.DATABASES["lite"]
         connections.settings = connections.configure_settings(settings.DATABASES)

@@ -64,7 +64,7 @@ def _measure(value: Any, path: str, depth: int, remaining: int, name: str, max_b
         return _spend(remaining, value.bit_length() // 4 + 2, name, max_bytes)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise NotStorable(path, f"{value!r} is not JSON")
+            raise NotStorable(path, f"{value!r} is not JSON; pass None, or text")
         return _spend(remaining, 20, name, max_bytes)
     if depth >= MAX_DEPTH:
         raise NotStorable(path, f"nested deeper than {MAX_DEPTH} levels")
@@ -106,10 +106,14 @@ def _not_json(value: Any) -> str:
         "date": "pass value.isoformat()",
         "Decimal": "pass str(value)",
         "UUID": "pass str(value)",
+        "timedelta": "pass value.total_seconds()",
         "set": "pass sorted(value)",
+        "frozenset": "pass sorted(value)",
         "bytes": "pass base64 text",
     }
     hint = hints.get(kind.__name__)
     if hint is None and hasattr(kind, "_meta"):
         hint = "pass the object's primary key and load it in the handler"
+    if hint is None and hasattr(kind, "values_list"):
+        hint = "pass keys: list(queryset.values_list('pk', flat=True))"
     return f"{a_kind(value)} is not JSON" + (f"; {hint}" if hint else "")

@@ -1,8 +1,18 @@
-"""Numbers as options of commands."""
+"""What options of commands are given: numbers and moments."""
 
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db.models.functions import Now
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from ..conf import seconds_of
 
 
 def positive(text: str) -> float:
@@ -24,3 +34,15 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return number
+
+
+def since(text: str) -> Any:
+    """The moment that ``--since`` names: a date as it is given, an age by the database's clock."""
+    with suppress(ValueError):
+        return Now() - timedelta(seconds=min(seconds_of(text) or 0.0, 1e10))
+    moment: datetime | None = None
+    with suppress(ValueError):  # as of a month 13
+        moment = parse_datetime(text)
+    if moment is None:
+        raise CommandError(f"--since takes an age such as 2h or 1d, or a date, not {text!r}")
+    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment

@@ -20,7 +20,7 @@ from django.db import (
 from .. import registry
 from ..conf import conf
 from ..lifecycle.database import migration_problem
-from ..models import Job, Quarantine, Queue, Worker
+from ..models import Job, Quarantine, Queue, Run, Worker
 
 DATABASE_ERRORS = (DatabaseError, InterfaceError)
 
@@ -85,6 +85,15 @@ def demand_job_type(name: str) -> None:
         near = get_close_matches(name, registry.names(), n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise CommandError(f"no job type is named {name!r}{hint}")
+
+
+def demand_fingerprint(fingerprint: str) -> None:
+    """Raise ``CommandError`` for one that no run has. It has no index: a misspelt one is looked for
+    in all runs."""
+    if not Run.objects.using(conf().database).filter(fingerprint=fingerprint).exists():
+        raise CommandError(
+            f"no run has the fingerprint {fingerprint!r}; it stands on the page of a run"
+        )
 
 
 def operator() -> str:

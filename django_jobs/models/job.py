@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Never
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -28,6 +28,21 @@ class JobStatus(models.TextChoices):
     SUCCEEDED = JobState.SUCCEEDED.value, _("succeeded")
     DEAD = JobState.DEAD.value, _("dead")
     CANCELLED = JobState.CANCELLED.value, _("cancelled")
+
+
+class NotOfAJob:
+    """An attribute that results have elsewhere; the error says what to write in its place."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, job: Job | None, owner: type) -> Never:
+        raise AttributeError(
+            f"'Job' object has no attribute {self._name!r}; write job.refresh_from_db(), and then "
+            "read job.status and job.result",
+            name=self._name,
+            obj=job,
+        )
 
 
 class Job(models.Model):
@@ -102,6 +117,8 @@ class Job(models.Model):
 
     deduplicated: bool = False
     """True on the instance that an enqueue returned instead of making a job of its own."""
+
+    get, wait, ready, successful, failed, state = (NotOfAJob() for _name in range(6))
 
     class Meta:
         verbose_name = _("job")

@@ -155,3 +155,10 @@ def test_a_job_type_that_nobody_knows_is_refused_and_one_that_only_jobs_know_is_
 def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(CommandError, match=problem):
         replay(*arguments)
+
+
+@pytest.mark.django_db
+def test_a_fingerprint_that_no_run_has_is_refused() -> None:
+    make_dead()
+    with pytest.raises(CommandError, match=r"^no run has the fingerprint 'zzz'; .* page of a run"):
+        replay("--error", "zzz")

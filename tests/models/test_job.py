@@ -67,3 +67,15 @@ def test_the_querysets_tell_the_live_the_dead_and_the_holder_of_a_key() -> None:
 def test_a_job_without_a_rule_backs_off_by_the_default() -> None:
     assert Job(backoff=None).backoff_rule == Backoff.exponential()
     assert Job(backoff=Backoff.fixed(3).as_json()).backoff_rule == Backoff.fixed(3)
+
+
+@pytest.mark.parametrize("habit", ["get", "wait", "ready", "successful", "failed", "state"])
+def test_who_waits_for_a_result_is_told_where_it_stands(habit: str) -> None:
+    job = Job(pk=7)
+    assert not hasattr(job, habit)
+    with pytest.raises(AttributeError) as refused:
+        getattr(job, habit)
+    assert str(refused.value) == (
+        f"'Job' object has no attribute {habit!r}; write job.refresh_from_db(), and then read "
+        "job.status and job.result"
+    )

@@ -30,8 +30,7 @@ class Command(OperatorCommand):
         parser.add_argument(
             "--pending",
             action="store_true",
-            required=True,
-            help="look at all jobs that have not ended, and at the schedules",
+            help="look at all jobs that have not ended, and at the schedules; it does nothing else",
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 

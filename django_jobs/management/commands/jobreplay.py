@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import transaction
 from django.db.models import Exists, OuterRef
-from django.db.models.functions import Now
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from ...api import replay_problem
-from ...conf import conf, seconds_of
+from ...conf import conf
 from ...lifecycle import operating
 from ...models import Job, Run
-from ..base import OperatorCommand, counted, demand_job_type, demand_queue, operator
+from ..arguments import since
+from ..base import (
+    OperatorCommand,
+    counted,
+    demand_fingerprint,
+    demand_job_type,
+    demand_queue,
+    operator,
+)
 
 BATCH = 500
 SELECTORS = ("queue", "type", "error", "since")
@@ -97,20 +100,9 @@ def _chosen(options: dict[str, Any]) -> list[int]:
         demand_job_type(options["type"])
         dead = dead.filter(job_type=options["type"])
     if options["error"] is not None:
+        demand_fingerprint(options["error"])
         last = Run.objects.filter(job=OuterRef("pk"), attempt=OuterRef("attempt"))
         dead = dead.filter(Exists(last.filter(fingerprint=options["error"])))
     if options["since"] is not None:
-        dead = dead.filter(finished_at__gte=_moment(options["since"]))
+        dead = dead.filter(finished_at__gte=since(options["since"]))
     return list(dead.values_list("pk", flat=True)[:limit])
-
-
-def _moment(text: str) -> Any:
-    """A date as it is given, an age as the database's clock tells it."""
-    with suppress(ValueError):
-        return Now() - timedelta(seconds=min(seconds_of(text) or 0.0, 1e10))
-    moment = None
-    with suppress(ValueError):  # as of a month 13
-        moment = parse_datetime(text)
-    if moment is None:
-        raise CommandError(f"--since takes an age such as 2h or 1d, or a date, not {text!r}")
-    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
