@@ -150,7 +150,8 @@ def enqueue_many(
 
 
 def cancel(job_id: int) -> bool:
-    """Cancel a job. True if it was stopped or, running, asked to stop; False if it had ended.
+    """Cancel a job. True if it never begins or, where it has begun, is asked to stop; False if it
+    had ended.
 
     Raises ``TypeError`` for what is no id.
     """

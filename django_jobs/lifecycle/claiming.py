@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -91,7 +92,8 @@ class HeldJob(NamedTuple):
     """A running job as its worker holds it. ``(attempt, worker)`` is the fence.
 
     ``payload``, ``backoff`` and ``headers`` are JSON text as the database gave it, so that a row
-    that cannot be read fails alone, when its turn comes. Times are epoch seconds of the database.
+    that cannot be read fails alone, when its turn comes. Times are epoch seconds of the database,
+    but for ``taken_at``: when the answer to the claim came, of ``time.monotonic()``.
     """
 
     rank: float
@@ -117,6 +119,7 @@ class HeldJob(NamedTuple):
     scheduled_for: float | None
     at_most_once: bool
     worker: int
+    taken_at: float = 0.0
 
     @property
     def place(self) -> Place:
@@ -199,7 +202,8 @@ def held_by(worker: int, ids: Sequence[int] | None = None, *, lock: bool = False
 
 def _held(rows: list[tuple[Any, ...]], worker: int) -> list[HeldJob]:
     rows.sort()  # by (rank, id): an UPDATE returns in no order
-    return [HeldJob._make((*row, worker)) for row in rows]
+    now = time.monotonic()
+    return [HeldJob._make((*row, worker, now)) for row in rows]
 
 
 def _object_of(text: str | None) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..exceptions import OperationRefused
 from ..models import Job, Worker
 from .database import fetch, jobs_connection
-from .waking import wake_after_commit
+from .waking import CANCELLED, wake_after_commit
 
 Actor = Any
 """A user (``has_perm``), or None for the machine's own operator: code and the command line."""
@@ -117,6 +117,8 @@ def cancel(
         stopped = [id_ for (id_,) in fetch(CANCEL_PENDING, {"ids": locked, "reason": why})]
         asked = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": locked})]
         report = _report(wanted, stopped + asked)
+        if asked:
+            wake_after_commit(CANCELLED)
     report.asked = asked
     return report
 

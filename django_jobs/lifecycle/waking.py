@@ -13,6 +13,9 @@ from ..conf import conf
 from .database import fetch, jobs_connection
 
 CHANNEL = "django_jobs"
+CANCELLED = ":cancelled"
+"""In place of the name of a queue, none of which begins so: somebody asked to cancel what runs."""
+
 THROTTLE_SECONDS = 0.02
 """A NOTIFY takes a lock that all committing notifiers share, so a process sends at most one per
 queue in this time. A worker that was woken looks once more after twice this time, so whatever

@@ -146,6 +146,12 @@ class Job(models.Model):
                 condition=models.Q(status="running"),
                 name="django_jobs_running",
             ),
+            # What each worker asks again and again while it holds what has not begun: nearly none.
+            models.Index(
+                fields=("worker",),
+                condition=models.Q(status="running", cancel_requested_at__isnull=False),
+                name="django_jobs_cancel_asked",
+            ),
             # Dead letters are few and stay; without it their page reads the whole table.
             models.Index(
                 fields=("id",), condition=models.Q(status="dead"), name="django_jobs_dead"

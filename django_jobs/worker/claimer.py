@@ -6,14 +6,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from .. import registry
 from ..lifecycle import claiming, renewing, settling
 from ..lifecycle.claiming import START, HeldJob, Place
 from ..lifecycle.salvaging import give_back_unlocked
+from ..lifecycle.waking import CANCELLED
 from .bell import Bell
 from .board import CAPACITY, Slot
 from .boots import boot_of
+from .cancels import LOOK_SECONDS, Cancels
 from .connections import (
     DATABASE_ERRORS,
     Blocked,
@@ -48,7 +51,14 @@ SETBACK_SECONDS = 1.0
 class Claimer:
     """Claims for one worker process. All of it runs on its own thread and connection."""
 
-    def __init__(self, options: Options, slot: Slot, executor: Executor, holding: Holding) -> None:
+    def __init__(
+        self,
+        options: Options,
+        slot: Slot,
+        executor: Executor,
+        holding: Holding,
+        cancels: Cancels,
+    ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-claimer", daemon=True)
         self.drained = threading.Event()
         self.draining = False
@@ -58,6 +68,9 @@ class Claimer:
         self._slot = slot
         self._executor = executor
         self._holding = holding
+        self._cancels = cancels
+        self._cancelled: frozenset[int] = frozenset()
+        self._heard_cancel = False
         self._bell = Bell()
         self._hungry = False
         self._turns = Turns(options.queues, options.strict)
@@ -68,13 +81,16 @@ class Claimer:
         self._lookout = Lookout(list(self._queues), options.poll, every=options.every_queue)
         self._count_at = time.monotonic() + options.lease
 
-    def wake(self, queue: str | None = None) -> None:
-        """There may be something to claim, in ``queue`` or in any."""
-        if queue is not None and queue not in self._queues:
-            return
-        self._promising.update(self._queues if queue is None else (queue,))
-        self._lookout.once_more()
-        self._bell.ring()
+    def hear(self, hint: str | None) -> None:
+        """There may be something to claim, in the queue ``hint`` or in any; or something that is
+        held may have been cancelled. What else is notified says nothing."""
+        if hint == CANCELLED:
+            self._heard_cancel = True
+            self._bell.ring()
+        elif hint is None or hint in self._queues:
+            self._promising.update(self._queues if hint is None else (hint,))
+            self._lookout.once_more()
+            self._bell.ring()
 
     def hungry(self) -> None:
         """The executor has room. Cheap where the claimer is not waiting for it."""
@@ -94,12 +110,8 @@ class Claimer:
             self._hungry = False
             if self._slot.lease_lost:
                 self._begin_again()
-            pause = self._persistent_round()
-            if pause > 0:
-                self._bell.sleep(pause)
-        left = self._executor.take_unstarted()
-        while left := self._give_back(left):
-            time.sleep(SETBACK_SECONDS)
+            self._rest(self._persistently(self._guarded_round))
+        self.give_back(self._executor.take_unstarted())
         persistent(
             lambda: renewing.mark_draining([self._slot.worker]),
             what="show the drain",
@@ -108,10 +120,19 @@ class Claimer:
         drop_connection()
         self.drained.set()
 
-    def _persistent_round(self) -> float:
+    def _rest(self, seconds: float) -> None:
+        """Sleep until somebody rings, and keep an eye on what waits here meanwhile."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            waits = not self._executor.jobs.empty()
+            if self._bell.sleep(min(left, LOOK_SECONDS) if waits else left):
+                return
+            self._persistently(self._drop_cancelled)
+
+    def _persistently(self, work: Callable[[], float]) -> float:
         try:
             pause = persistent(
-                self._guarded_round,
+                work,
                 what="claim",
                 give_up=lambda: self.draining,
                 deadline=self.deadline,
@@ -145,6 +166,7 @@ class Claimer:
 
     def _round(self) -> float:
         """Claim what there is room for. Returns how long to sleep, in seconds; 0 to go on."""
+        self._drop_cancelled()
         self._return_hoarded()
         self._hungry = True
         if not self._lease_is_safe():
@@ -264,6 +286,22 @@ class Claimer:
             room = min(room, self._options.max_jobs - held - self._holding.ended)
         return room
 
+    def _drop_cancelled(self) -> float:
+        """Give back what was cancelled before it began: that makes it ``cancelled``."""
+        if self._executor.jobs.empty() or not (self._heard_cancel or self._cancels.are_due()):
+            return 0.0
+        self._heard_cancel = False
+        self._cancels.look()
+        asked = self._cancels.asked
+        if asked - self._cancelled:
+            unstarted = self._executor.take_unstarted()
+            locked = self._give_back([job for job in unstarted if job.id in asked])
+            for job in unstarted:
+                if job.id not in asked or job in locked:
+                    self._executor.jobs.put(job)
+        self._cancelled = asked
+        return 0.0
+
     def _return_hoarded(self) -> None:
         """Give back what has waited here too long, because slow jobs came before it."""
         if self._executor.jobs.empty():
@@ -273,6 +311,11 @@ class Claimer:
         if waited > PREFETCH_SECONDS and self._executor.unstuck(PREFETCH_SECONDS) == 0:
             for job in self._give_back(self._executor.take_unstarted()):
                 self._executor.jobs.put(job)
+
+    def give_back(self, unstarted: list[HeldJob]) -> None:
+        """Return these to the table, whoever has locked them."""
+        while unstarted := self._give_back(unstarted):
+            time.sleep(SETBACK_SECONDS)
 
     def _give_back(self, unstarted: list[HeldJob]) -> list[HeldJob]:
         """Return these to the table. Those that come back are ours still: their rows are locked."""

@@ -19,6 +19,7 @@ from . import attempt
 from .attempt import RunAsync, unheard
 from .board import Slot
 from .connections import say
+from .cancels import FRESH_SECONDS, Cancels
 from .control import control
 from .failures import StopHandler
 from .handler_connections import HandlerConnections
@@ -67,6 +68,8 @@ class Executor:
         isolate: Isolate,
         draining: Callable[[], bool],
         reporter: Reporter,
+        cancels: Cancels,
+        give_back: Callable[[list[HeldJob]], None],
     ) -> None:
         self.jobs: SimpleQueue[HeldJob] = SimpleQueue()
         self.pace = Pace()
@@ -81,6 +84,8 @@ class Executor:
         self._isolate = isolate
         self._draining = draining
         self._reporter = reporter
+        self._cancels = cancels
+        self._give_back = give_back
         self._timekeeper = Timekeeper()
         self._running: dict[int, tuple[HeldJob, float]] = {}
         self._calling: set[int] = set()
@@ -127,8 +132,14 @@ class Executor:
             if self.jobs.qsize() <= self.refill_below:
                 self._hungry()
             started = time.monotonic()
+            if started > job.taken_at + FRESH_SECONDS and not self._cancels.are_fresh(started):
+                self._cancels.refresh(job.worker)
+                started = time.monotonic()
             if not self._slot.may_start(job.worker, started):
                 self._let_go(job, None)  # others may have it by now, or will be given it back
+                continue
+            if job.id in self._cancels.asked:
+                self._give_back([job])
                 continue
             self._running[thread_id] = job, started
             try:

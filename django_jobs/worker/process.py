@@ -14,6 +14,7 @@ from ..domain.outcomes import Outcome
 from ..lifecycle import renewing
 from ..lifecycle.claiming import HeldJob
 from .board import Slot
+from .cancels import Cancels
 from .claimer import Claimer
 from .connections import drop_connection, own_connection, persistent, say
 from .executor import NOTHING_LEFT, Executor
@@ -53,6 +54,7 @@ class WorkerProcess:
             more_waits=self._more_waits,
         )
         self._reporter = Reporter()
+        cancels = Cancels(slot)
         self._executor = Executor(
             options.threads,
             slot,
@@ -63,9 +65,11 @@ class WorkerProcess:
             isolate=self._isolate,
             draining=lambda: self._claimer.draining,
             reporter=self._reporter,
+            cancels=cancels,
+            give_back=lambda jobs: self._claimer.give_back(jobs),
         )
-        self._claimer = Claimer(options, slot, self._executor, self._holding)
-        self._wakeup = Wakeup(self._claimer.wake)
+        self._claimer = Claimer(options, slot, self._executor, self._holding, cancels)
+        self._wakeup = Wakeup(self._claimer.hear)
 
     def run(self) -> int:
         """Work until told to drain; returns the exit code."""

@@ -13,6 +13,7 @@ from pytest_django import DjangoDbBlocker
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import (
     claiming,
+    operating,
     promoting,
     pruning,
     quarantining,
@@ -264,7 +265,6 @@ def test_what_workers_hold_is_found_by_the_running_index(worker: int) -> None:
     for sql, parameters in (
         (claiming.HELD, {"worker": worker, "ids": None}),
         (claiming.COUNT_RUNNING, {"queue": "default"}),
-        (renewing.CANCELS, {"workers": [worker]}),
         (reaping.ABANDONED, {"limit": reaping.BATCH}),
     ):
         plan = explain(sql, parameters)
@@ -272,6 +272,18 @@ def test_what_workers_hold_is_found_by_the_running_index(worker: int) -> None:
         assert not whole_tables(plan), sql
         # 200 are running; what rolled-back claims left in the index counts until vacuumed.
         assert most_rows(plan) <= 1_000, sql
+
+
+@pytest.mark.django_db
+def test_cancels_are_found_by_their_own_index_and_no_other_running_job_is_read(
+    worker: int,
+) -> None:
+    ids = [job.id for job in claiming.held_by(worker)[:3]]
+    operating.cancel(ids)
+    plan = explain(renewing.CANCELS, {"workers": [worker]})
+    assert "django_jobs_cancel_asked" in indexes(plan)
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 3
 
 
 @pytest.mark.django_db

@@ -33,16 +33,32 @@ REAPS_NEVER = json.dumps({"SWEEP_SECONDS": 86_400})
 when it goes on, since nobody declares its worker lost meanwhile."""
 
 
+COMMAND = """
+import django, sys
+from django.core.management import execute_from_command_line
+django.setup()
+{before}
+execute_from_command_line(sys.argv)
+"""
+
+
 class JobWorker:
     """A ``jobworker`` in a session of its own, so that its whole group can be signalled."""
 
     def __init__(
-        self, *arguments: str, log: Path, stderr: int = subprocess.STDOUT, **environment: str
+        self,
+        *arguments: str,
+        log: Path,
+        stderr: int = subprocess.STDOUT,
+        before: str = "",
+        **environment: str,
     ) -> None:
+        """``before`` is Python that runs before the command, to change what no option does."""
         self.log = log
+        program = ["-c", COMMAND.format(before=before)] if before else ["-m", "django"]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "django", "jobworker", "--skip-checks", *arguments],
+                [sys.executable, *program, "jobworker", "--skip-checks", *arguments],
                 cwd=PROJECT,
                 env={
                     **os.environ,

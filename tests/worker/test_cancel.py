@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from django.db import transaction
 
 from django_jobs import cancel
 from django_jobs.models import Job, Run, Worker
@@ -106,3 +107,32 @@ def test_a_job_that_fails_after_a_cancel_is_not_tried_again(
     let_go(path)
     assert until_status(job, "cancelled").reason == "cancelled while running"
     assert outcomes(job) == ["failed"]
+
+
+HOARDS = "from django_jobs.worker import claimer; claimer.PREFETCH_SECONDS = 600"
+HOARDS_DEAF = f"{HOARDS}; from django_jobs.worker import wakeup; wakeup.CHANNEL = 'elsewhere'"
+
+
+@pytest.mark.parametrize("before", [HOARDS, HOARDS_DEAF])
+def test_what_a_worker_holds_and_has_not_begun_never_begins(
+    start_worker: Start, tmp_path: Path, before: str
+) -> None:
+    """Also where no notification arrives."""
+    path = tmp_path / "slow"
+    start_worker("--threads", "1", before=before)
+    until_status(jobs.noop.enqueue(), "succeeded")  # now it knows that jobs are quick
+    with transaction.atomic():
+        slow = jobs.hold.enqueue(str(path), note="slow")
+        behind = [jobs.write_effect.enqueue(str(number)) for number in range(5)]
+    until_marked(path)
+    held = Job.objects.filter(status="running")
+    until(lambda: held.count() == 6)
+    assert cancel(behind[2].pk)
+    job = until_status(behind[2], "cancelled")
+    assert (job.reason, job.attempt, outcomes(job)) == ("cancelled", 0, [])
+    assert held.count() == 5
+    let_go(path)
+    for other in (slow, *behind[:2], *behind[3:]):
+        assert until_status(other, "succeeded").attempt == 1
+    assert set(Effect.objects.values_list("note", flat=True)) == {"slow", "0", "1", "3", "4"}
+    assert not cancel(behind[2].pk)

@@ -10,6 +10,7 @@ from django.db import transaction
 
 from django_jobs.models import Job
 from django_jobs.worker.board import Board
+from django_jobs.worker.cancels import Cancels
 from django_jobs.worker.claimer import Claimer
 from django_jobs.worker.holding import Holding
 from django_jobs.worker.options import Options, QueueShare
@@ -29,7 +30,7 @@ def test_a_lock_on_one_job_keeps_no_other_from_being_given_back() -> None:
     slot, holding = Board(1, 4).slots[0], Holding()
     slot.register(worker, time.monotonic() + 60)
     options = Options(queues=(QueueShare(name="default"),))
-    claimer = Claimer(options, slot, NO_EXECUTOR, holding)
+    claimer = Claimer(options, slot, NO_EXECUTOR, holding, Cancels(slot))
     holding.add(held)
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])

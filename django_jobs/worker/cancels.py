@@ -1,0 +1,61 @@
+"""Cancels of what a worker process holds and has not begun."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ..lifecycle import renewing
+from .board import Slot
+from .connections import persistent
+
+FRESH_SECONDS = 0.1
+"""A job begins so long after its claim, or after a look for cancels, without another look. Few wait
+longer: where jobs take a millisecond, none does."""
+
+LOOK_SECONDS = FRESH_SECONDS / 2
+"""How often the claimer looks while jobs wait here, so that no thread has to."""
+
+
+class Cancels:
+    """The jobs of this process that somebody asked to cancel, and when the table was asked.
+
+    A cancel stands in the row. That it is also notified makes it quicker and nothing more.
+    """
+
+    def __init__(self, slot: Slot) -> None:
+        self.asked: frozenset[int] = frozenset()
+        self._slot = slot
+        self._looked_at = 0.0
+        self._began_at = 0.0
+        self._noting = threading.Lock()
+        self._looking = threading.Lock()
+
+    def are_due(self) -> bool:
+        """Whether the claimer should look."""
+        return time.monotonic() >= self._looked_at + LOOK_SECONDS
+
+    def look(self) -> None:
+        """Ask the table, on the connection of the calling thread."""
+        began_at = time.monotonic()
+        asked = renewing.cancels_asked([self._slot.worker])
+        with self._noting:
+            if began_at >= self._began_at:  # another thread may have looked since
+                # In this order: who sees the time finds what was asked by then.
+                self.asked = frozenset(job for _, job in asked)
+                self._began_at, self._looked_at = began_at, time.monotonic()
+
+    def are_fresh(self, now: float) -> bool:
+        """Whether the last look is enough to begin a job that waited."""
+        return now < self._looked_at + FRESH_SECONDS
+
+    def refresh(self, worker: int) -> None:
+        """Look before a job of ``worker`` begins: the claimer has not, because a lock or an outage
+        holds it up."""
+        with self._looking:
+            if not self.are_fresh(time.monotonic()):
+                persistent(
+                    self.look,
+                    what="look for cancels",
+                    give_up=lambda: not self._slot.may_start(worker, time.monotonic()),
+                )

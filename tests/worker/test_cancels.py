@@ -1,0 +1,41 @@
+"""What a worker process knows of cancels before it begins a job."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from django_jobs import cancel
+from django_jobs.worker.board import Board
+from django_jobs.worker.cancels import FRESH_SECONDS, LOOK_SECONDS, Cancels
+from tests.app.jobs import noop
+from tests.factories import boot_worker, claim_ready
+
+
+@pytest.mark.django_db
+def test_a_look_finds_what_was_cancelled_of_its_worker_and_is_fresh_for_a_while() -> None:
+    jobs = [noop.enqueue() for _ in range(3)]
+    worker = boot_worker()
+    slot = Board(1, 4).slots[0]
+    slot.register(worker, time.monotonic() + 60)
+    cancels = Cancels(slot)
+    began = time.monotonic()
+    claim_ready(worker, limit=2)
+    for job in jobs:
+        assert cancel(job.pk)  # the last one is not running: it ends at once
+    assert cancels.are_due()
+    assert not cancels.are_fresh(began + FRESH_SECONDS)
+    cancels.refresh(worker)
+    assert cancels.asked == {job.pk for job in jobs[:2]}
+    assert cancels.are_fresh(began + FRESH_SECONDS)
+    assert not cancels.are_fresh(time.monotonic() + FRESH_SECONDS)
+    assert LOOK_SECONDS < FRESH_SECONDS  # so that the claimer looks before a thread has to
+
+
+@pytest.mark.django_db
+def test_a_claim_says_when_it_was_answered() -> None:
+    noop.enqueue()
+    before = time.monotonic()
+    (held,) = claim_ready(boot_worker())
+    assert before < held.taken_at <= time.monotonic()
