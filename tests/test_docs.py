@@ -288,3 +288,12 @@ def test_links_to_files_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_page_is_markdown_that_github_shows_as_well(path: Path) -> None:
+    """Roles and labels of Sphinx stand there as they are written. What is made of docstrings, and
+    the tables of contents, are blocks."""
+    text = re.sub(r"^ *```.*?^ *```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"\{\w+\}`[^`]*`", text) == []
+    assert re.findall(r"^\([\w-]+\)=$", text, re.MULTILINE) == []

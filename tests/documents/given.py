@@ -47,6 +47,8 @@ class Invoice(models.Model):
     number = models.IntegerField(unique=True)
     amount = models.IntegerField(default=1)
     sent = models.BooleanField(default=False)
+    closed = models.BooleanField(default=False)
+    tenant_id = models.BigIntegerField(default=1)
 
     def book(self):
         Invoice.objects.filter(pk=self.pk).update(sent=True)
@@ -221,6 +223,10 @@ call_command("migrate", verbosity=0)
 send_digest.enqueue()
 export.enqueue(2026)
 call_command("jobschedule", "run", "report")
+""",
+    "docs/tenants.md": """
+close_month.enqueue(1)
+export.enqueue(1)
 """,
     "docs/reference/api.md": """
 tidy.enqueue()

@@ -38,6 +38,7 @@ class Project:
         self.database = database
         self.session = ""
         self._seen: set[str] = set()
+        self._roles: list[str] = []
 
     # The blocks
 
@@ -166,7 +167,10 @@ class Project:
     # The database
 
     def execute(self, statement: str) -> None:
-        """Run SQL on the page's database."""
+        """Run SQL on the page's database. Roles are the whole server's, and go with the page."""
+        for role in re.findall(r"CREATE ROLE (\w+)", statement):
+            self._on_the_server("DROP ROLE IF EXISTS {}", role)  # of a test that was killed
+            self._roles.append(role)
         with psycopg.connect(self._server, dbname=self.database, autocommit=True) as connection:
             connection.execute(statement.encode())
 
@@ -182,6 +186,8 @@ class Project:
     def drop_database(self) -> None:
         """Remove it, with whoever is connected."""
         self._on_the_server("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.database)
+        for role in self._roles:
+            self._on_the_server("DROP ROLE {}", role)
 
     def _on_the_server(self, statement: str, *names: str) -> None:
         with psycopg.connect(self._server, autocommit=True) as connection:
