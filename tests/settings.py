@@ -41,6 +41,12 @@ if "TEST_DATABASE_POOL" in os.environ:
         },
     }
 
+if "TEST_DATABASE_ISOLATION" in os.environ:
+    DATABASES["default"]["OPTIONS"] = {
+        **DATABASES["default"].get("OPTIONS", {}),
+        "isolation_level": psycopg.IsolationLevel[os.environ["TEST_DATABASE_ISOLATION"]],
+    }
+
 DEBUG = False
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.app"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

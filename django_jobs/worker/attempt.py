@@ -24,9 +24,10 @@ from ..lifecycle.fencing import lease_lost
 from ..lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ..signals import job_started
 from .answers import NeverRan, answer_text, check_that_it_ran
+from .conflicts import again_after_lost_races
 from .context import RunContext, _current
 from .failures import outcome_of
-from .limits import Interrupted, Limit, never
+from .limits import NEVER, Interrupted, Limit, never
 from .reporter import Reporter
 
 RunAsync = Callable[[Any, float | None], Any]
@@ -103,7 +104,13 @@ def _call(
             keywords = {"job_id": job.id, "queue": job.queue, "attempt": job.attempt}
             job_started.send_robust(job.job_type, **keywords)
         if job_type.delivery == "exactly_once":
-            return _call_in_transaction(job, job_type, payload, started, limit)
+            return again_after_lost_races(
+                partial(_call_in_transaction, job, job_type, payload, started, limit),
+                attempt=job.attempt,
+                ends_at=NEVER if job.timeout is None else started + job.timeout,
+                should_stop=context.should_stop,
+                before_next=partial(_begin_again, context, limit),
+            )
         if job_type.is_async:
             if job.attempt > 1:
                 _ = context.saved_checkpoint  # on the event loop it could not be read
@@ -150,6 +157,13 @@ def _call_in_transaction(
             "wrote was committed; use `with transaction.atomic():`"
         )
     return settled
+
+
+def _begin_again(context: RunContext, limit: Limit | None) -> None:
+    """The handler is about to be called once more in this attempt."""
+    context._begin_again()
+    if limit is not None:
+        limit.begin_again()
 
 
 def _result_of(job_type: JobType[..., Any], payload: dict[str, Any], limit: Limit | None) -> Any:

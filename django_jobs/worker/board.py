@@ -181,6 +181,11 @@ class Slot:
         now = time.monotonic()
         TIMES.pack_into(self._memory, index + TIMES_AT, now, deadline, silence, now)
 
+    def bound(self, index: int, deadline: float, silence: float) -> None:
+        """The job at ``index`` has these times again."""
+        BOUNDS.pack_into(self._memory, index + BOUNDS_AT, deadline, silence)
+        self._set_watched(1)
+
     def end_times(self, index: int) -> None:
         """The job at ``index`` has no times any more, though it is still in hand: what it returned
         may yet crash its process."""

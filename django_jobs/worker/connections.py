@@ -49,8 +49,10 @@ def close_everything() -> None:
 def own_connection(alias: str | None = None) -> BaseDatabaseWrapper:
     """Give this thread a private connection to the jobs' database, in place of Django's.
 
-    Not from a pool, never aged out, in READ COMMITTED whatever the project uses: under other
-    levels a claim would fail with serialization errors (faults.md, b).
+    Not from a pool, never aged out, its transactions in READ COMMITTED whatever the project uses:
+    under other levels a claim would fail with serialization errors (faults.md, b). Statements in
+    autocommit have the level that the database or the role has by default. Where that is another,
+    one that lost a race is made again by :func:`persistent`.
     """
     alias = alias or conf().database
     wrapper = unpooled(connections[alias])

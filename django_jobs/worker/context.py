@@ -162,6 +162,10 @@ class RunContext:
         self._heard()
         self._reporter.checkpoint(self._job, text)
 
+    def _begin_again(self) -> None:
+        """Forget what the call of the handler before has left: its transaction was rolled back."""
+        self._reporter.of(self._job).walked = False
+
     def _confirm(self) -> None:
         """Have what was reported written now. Raises :class:`LeaseLost` if that is refused."""
         self._reporter.confirm(self._job)

@@ -19,8 +19,8 @@ from ..exceptions import Cancel, Discard, Retry, Snooze
 from ..job_types import JobType
 from .verdicts import STOPPED
 
-SOON = {"40001", "40P01"}
-"""SQLSTATEs of a serialization failure and a deadlock: whoever lost the race may try again soon."""
+LOST_RACE = {"40001", "40P01"}
+"""SQLSTATEs of a serialization failure and a deadlock: the loser may try again soon."""
 
 
 GONE = {"57P01", "57P02", "57P03"}
@@ -92,17 +92,21 @@ def _is_of_the_database(error: BaseException) -> bool:
     links = list(_chain(error))
     states = [state for link in links if (state := getattr(link, "sqlstate", None))]
     if states:
-        return any(state in SOON or state in GONE or state[:2] == "08" for state in states)
+        return any(state in LOST_RACE or state in GONE or state[:2] == "08" for state in states)
     return isinstance(links[-1], LOST)  # the cause of Django's, where it has one
+
+
+def is_lost_race(error: BaseException) -> bool:
+    """Whether ``error``, or what it was raised from, is a race that was lost in the database."""
+    return any(getattr(link, "sqlstate", None) in LOST_RACE for link in _chain(error))
 
 
 def _delay_asked(error: BaseException) -> float | None:
     """Seconds that the error itself asks to wait: a ``retry_after`` of its own, an HTTP response's
     Retry-After header (RFC 9110, 10.2.3), or a lost race in the database. None if it asks for no
     wait at all: the remote allows to come back at once, and does not ask for it."""
-    for link in _chain(error):
-        if getattr(link, "sqlstate", None) in SOON:
-            return random.uniform(0.05, 1.0)  # noqa: S311 — jitter
+    if is_lost_race(error):
+        return random.uniform(0.05, 1.0)  # noqa: S311 — jitter
     asked = _seconds(getattr(error, "retry_after", None))
     if asked is not None:
         return asked

@@ -124,6 +124,13 @@ class Limit:
             raise Interrupted(self.ended)
         return result
 
+    def begin_again(self) -> None:
+        """The handler is about to be called once more: its silence counts from now, and its
+        time-out from when it was called first."""
+        self._slot.heard(self._index)
+        deadline = 0.0 if self._timeout is None else self._deadline
+        self._slot.bound(self._index, deadline, self._silence or 0.0)
+
     def due(self) -> float:
         """When the time is over, if nothing is reported until then; never, where it does not
         matter any more."""

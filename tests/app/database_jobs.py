@@ -21,6 +21,24 @@ def write_once() -> None:
     Effect.objects.create(note="once")
 
 
+@job(delivery="exactly_once", backoff=Backoff.fixed(0.05), max_attempts=2)
+def write_once_or_die() -> None:
+    """:func:`write_once`, that may fail once."""
+    Effect.objects.create(note="once")
+
+
+@job(delivery="exactly_once", timeout=1.5, max_attempts=1)
+def lose_and_hang(path: str) -> None:
+    """Loses a race, and hangs when it is called once more."""
+    with open(path, "a") as file:
+        file.write("called\n")
+    if len(Path(path).read_text().splitlines()) == 1:
+        with connection.cursor() as cursor:
+            cursor.execute("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
+    while True:
+        time.sleep(0.01)
+
+
 @job
 def hold_without_a_database(path: str) -> str:
     """Say on disk that it started, and wait there until it is let go."""
