@@ -202,8 +202,9 @@ STOP = Verb(
     label=_("Ask to drain and stop"),
     question=_("Ask workers to drain and stop?"),
     explanation=_(
-        "A worker that is asked takes no more jobs, waits for those it runs, and exits. Whatever "
-        "started it may start a new one."
+        "A worker that is asked takes no more jobs, waits for those it runs, and exits. Its "
+        "command starts a new one in its place, unless all workers of that command were asked: "
+        "then the command ends."
     ),
     carry_out=_stop,
     done=lambda count: (

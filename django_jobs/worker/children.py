@@ -28,6 +28,8 @@ class Child:
     quick_deaths: int = 0
     start_at: float = 0.0
     wanted: bool = True
+    asked_to_drain: bool = False
+    """Whether an operator asked its process to drain."""
     leaving: bool = False
     """Whether it takes nothing more: it drains, or is about to be replaced."""
     killed_for: dict[tuple[int, int], tuple[str, float]] = field(default_factory=dict)

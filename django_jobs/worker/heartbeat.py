@@ -96,9 +96,9 @@ class Leases:
             drop_connection()
             say_rarely("beat_failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
             return False
-        for index, slot in enumerate(self._board.slots):
-            if slot.worker in alive and alive[slot.worker].drain_requested:
-                self._link.send(verb="drain", slot=index)
+        for worker, renewal in alive.items():
+            if renewal.drain_requested:
+                self._link.send(verb="drain", worker=worker)
         return not blocked
 
     def _note(

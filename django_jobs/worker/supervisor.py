@@ -128,7 +128,9 @@ class Supervisor:
             case "buried":
                 self._burials.pop(message["worker"], None)
             case "drain":
-                self._drain_child(self._tree.children[message["slot"]])
+                for child in self._tree.children:
+                    if child.slot.worker == message["worker"]:  # and not its successor
+                        self._drain_child(child)
             case "recycles":
                 for child in self._tree.children:
                     if child.link is link:
@@ -142,9 +144,9 @@ class Supervisor:
                     self._tell_to_stop()  # or before the stop
 
     def _drain_child(self, child: Child) -> None:
-        if child.wanted and child.link is not None:
+        if child.wanted and not child.asked_to_drain:
             say("draining", logging.INFO, worker=child.slot.worker, asked="by an operator")
-            child.wanted = False
+            child.asked_to_drain = True
             self._tell_to_drain(child)
 
     def _tell_to_drain(self, child: Child) -> None:
@@ -211,10 +213,13 @@ class Supervisor:
         because, guilty = child.killed_because, sorted(job for job, _ in child.killed_for)
         child.died()
         # A process that ends in order has closed its row; os._exit(0) in a handler has not.
-        if code == RECYCLE and not worker:
-            child.quick_deaths = 0
-        elif code == 0 and not worker:
+        in_order = code in (0, RECYCLE) and not worker
+        if child.asked_to_drain:
+            self._replace_drained(child)
+        elif in_order and code == 0:
             child.wanted = False
+        if in_order:
+            child.quick_deaths = 0
         else:
             child.pause_before_restart()
             if because:
@@ -223,6 +228,13 @@ class Supervisor:
             else:
                 end = describe_exit(status)
                 say("process_died", logging.ERROR, pid=pid, worker=worker, reason=end)
+
+    def _replace_drained(self, child: Child) -> None:
+        """An operator who asked one process to drain wants a new one; who asked all, an end."""
+        child.wanted = any(
+            other.wanted and not other.asked_to_drain for other in self._tree.children
+        )
+        child.asked_to_drain = not child.wanted
 
     def _bury(self, child: Child, worker: int, in_hand: list[InHand], status: int) -> None:
         message = child.burial(worker, in_hand, status) | {

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from django.utils import timezone
 
@@ -310,6 +311,25 @@ def test_an_operator_drains_a_worker_through_its_row(start_worker: Start) -> Non
     row = until(lambda: Worker.objects.filter(status="running").first())
     Worker.objects.filter(pk=row.pk).update(drain_requested_at=timezone.now())
     assert worker.wait() == 0
+
+
+def test_a_drained_process_of_a_living_tree_is_replaced_and_all_of_them_end_it(
+    start_worker: Start,
+) -> None:
+    def running() -> list[Worker] | None:
+        rows = list(Worker.objects.filter(status="running").order_by("started_at"))
+        return rows if len(rows) == 2 else None
+
+    worker = start_worker("--processes", "2", TEST_DJANGO_JOBS=BEATS_OFTEN)
+    first, second = until(running)
+    Worker.objects.filter(pk=first.pk).update(drain_requested_at=timezone.now())
+    until(Worker.objects.filter(pk=first.pk, status="stopped").exists)
+    left, replacement = until(running)
+    assert left.pk == second.pk
+    assert psutil.Process(replacement.pid).ppid() == worker.pid
+    Worker.objects.filter(status="running").update(drain_requested_at=timezone.now())
+    assert worker.wait() == 0
+    assert Worker.objects.count() == 3
 
 
 @pytest.mark.parametrize("job_type", [jobs.noop, jobs.alone, database_jobs.write_once])
