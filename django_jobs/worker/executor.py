@@ -18,8 +18,8 @@ from ..lifecycle.settling import Ending, Settled
 from . import attempt
 from .attempt import RunAsync, unheard
 from .board import Slot
-from .connections import say
 from .cancels import FRESH_SECONDS, Cancels
+from .connections import say
 from .control import control
 from .failures import StopHandler
 from .handler_connections import HandlerConnections
