@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
+from ..conf import conf
 from ..domain.decisions import Facts
 from .database import fetch, jobs_connection
 
 Place = tuple[float, int]
 """Where a job stands in its queue: ``(rank, id)``."""
+
+UNBOUNDED = 2**62
 
 START: Place = (float("-inf"), 0)
 
@@ -29,9 +32,14 @@ START: Place = (float("-inf"), 0)
 # An attempt at the end of its column stays there: of a row written by hand the statement would
 # fail, and with it every claim of the queue. If the attempt has a run already, its end is refused
 # and the job is dead with that reason.
+# What is picked is taken as far as its payloads fit into the bytes; the first in any case. Their
+# sizes are as they are stored: reading them would take as long as the rest. What is compressed
+# counts as the most that it can become, 256 times as much, or the largest payload there may be.
 CLAIM = """
 WITH picked AS MATERIALIZED (
-    SELECT id FROM django_jobs_job
+    SELECT id, CASE WHEN pg_column_compression(payload) IS NULL THEN pg_column_size(payload)
+                    ELSE least(256 * pg_column_size(payload), %(largest)s) END AS bytes
+    FROM django_jobs_job
     WHERE queue = %(queue)s AND status = 'ready'
       AND (rank, id) > (%(rank)s::float8, %(id)s::bigint)
       AND job_type = ANY(%(job_types)s::text[])
@@ -45,11 +53,14 @@ WITH picked AS MATERIALIZED (
     ORDER BY rank, id
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
+), summed AS (
+    SELECT id, bytes, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS up_to FROM picked
 )
 UPDATE django_jobs_job AS job
 SET status = 'running', attempt = least(job.attempt, 2147483646) + 1, worker_id = %(worker)s,
     claimed_at = clock_timestamp(), started_at = NULL
-WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
+WHERE job.id = ANY(ARRAY(
+    SELECT id FROM summed WHERE up_to <= %(bytes)s::bigint OR up_to = bytes))
 RETURNING job.rank, job.id, job.attempt, job.queue, job.job_type, job.payload,
     job.payload_version, job.priority, date_part('epoch', job.available_at),
     job.failures, job.crashes, job.max_attempts, job.max_crashes, job.backoff, job.timeout,
@@ -158,6 +169,7 @@ def claim(
     limit: int,
     after: Place = START,
     limited: bool = False,
+    most_bytes: int = UNBOUNDED,
 ) -> list[HeldJob]:
     """Take up to ``limit`` ready jobs of one queue for ``worker``, best rank first.
 
@@ -165,6 +177,7 @@ def claim(
     that its handler reads. ``after`` continues behind a place in the queue. ``limited`` says that
     the queue has a ``max_concurrency``; it is then kept for the whole fleet, counted from the
     running rows. An unlimited claim of a queue that has one meanwhile takes nothing.
+    ``most_bytes`` bounds what their payloads take in memory, if it is more than one job.
     """
     parameters: dict[str, Any] = {
         "queue": queue,
@@ -175,6 +188,8 @@ def claim(
         "worker": worker,
         "limit": limit,
         "within_limit": limited,
+        "bytes": most_bytes,
+        "largest": conf().max_payload_bytes,
     }
     if not limited:
         return _held(fetch(CLAIM, parameters), worker)

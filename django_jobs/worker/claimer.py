@@ -28,7 +28,7 @@ from .connections import (
     say_rarely,
 )
 from .executor import Executor
-from .holding import Holding
+from .holding import SMALL, Holding
 from .lookout import Lookout
 from .options import Options
 from .turns import Turns
@@ -39,6 +39,8 @@ PREFETCH_SECONDS = 0.5
 PREFETCH_LIMIT = 600
 CLAIM_LIMIT = 300
 HELD_LIMIT = CAPACITY - PREFETCH_LIMIT
+HELD_BYTES = 32 * 2**20
+"""Of payloads, that may wait in this process. With more, it claims for free threads only."""
 
 RESTART_SECONDS = 1.0
 """How often a claim goes back to the head of its queue, where a job of a long transaction, a
@@ -237,8 +239,10 @@ class Claimer:
             limit=limit,
             after=self._places.get(queue, START),
             limited=limited,
+            most_bytes=max(HELD_BYTES - self._holding.bytes, 0),
         )
-        if len(jobs) < limit:
+        # Of large ones there may be more than the bytes had room for.
+        if len(jobs) < limit and all(len(job.payload) <= SMALL for job in jobs):
             self._places.pop(queue, None)
         else:
             self._promising.add(queue)
@@ -281,6 +285,8 @@ class Claimer:
         held = len(self._holding)
         if ahead and self._executor.jobs.qsize() > ahead // 2:
             return 0
+        if self._holding.bytes > HELD_BYTES // 2:  # half, so that it is not filled one by one
+            ahead = 0
         room = min(self._options.threads + ahead, HELD_LIMIT) - held
         if self._options.max_jobs is not None:
             room = min(room, self._options.max_jobs - held - self._holding.ended)

@@ -147,6 +147,7 @@ class Executor:
                 connections.reset()  # after its end was handed on, which does not wait for this
             finally:
                 self._running.pop(thread_id, None)
+            del job  # its payload is not kept while the thread waits for the next
 
     def _make(self, job: HeldJob, started: float, connections: HandlerConnections) -> None:
         job_type = registry.find(job.job_type)

@@ -7,6 +7,9 @@ from collections.abc import Collection, Iterable
 
 from ..lifecycle.claiming import Fence, HeldJob
 
+SMALL = 2_000
+"""Bytes of a payload that does not count: of as many as are held at most, it is a megabyte."""
+
 
 class Holding:
     """The attempts in this process. Added to by the claimer, taken from by whoever settles; each of
@@ -20,6 +23,7 @@ class Holding:
         self.ended = 0
         """Attempts that were made here and are over, however they were settled."""
         self._queues: dict[Fence, str] = {}
+        self._large: dict[Fence, int] = {}
         self._counting = threading.Lock()
 
     def __len__(self) -> int:
@@ -36,6 +40,8 @@ class Holding:
         """These were claimed."""
         for job in jobs:
             self._queues[job.fence] = job.queue
+            if len(job.payload) > SMALL:
+                self._large[job.fence] = len(job.payload)
 
     def end(self, jobs: Collection[HeldJob]) -> None:
         """The attempts of these are over."""
@@ -47,11 +53,18 @@ class Holding:
     def remove(self, job: HeldJob) -> None:
         """This one is not held any more."""
         self._queues.pop(job.fence, None)
+        if self._large:
+            self._large.pop(job.fence, None)
 
     def remove_all(self, jobs: Iterable[HeldJob]) -> None:
         """None of these is held any more."""
         for job in jobs:
             self.remove(job)
+
+    @property
+    def bytes(self) -> int:
+        """What the payloads of these take in memory, but for the small ones."""
+        return sum(list(self._large.values()))
 
     def count_in(self, queues: Collection[str]) -> int:
         """How many are of these queues."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import psycopg
 
-from django_jobs.lifecycle.claiming import CLAIM, START
+from django_jobs.lifecycle.claiming import CLAIM, START, UNBOUNDED
 from django_jobs.lifecycle.renewing import Boot, register
 from django_jobs.lifecycle.settling import SETTLE
 
@@ -55,6 +55,8 @@ def drain(count: int) -> float:
                     "worker": worker,
                     "limit": min(BATCH, count - done),  # another may share the queue
                     "within_limit": False,
+                    "bytes": UNBOUNDED,
+                    "largest": 2**20,
                 },
             ).fetchall()
             rows.sort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 
 import pytest
@@ -219,3 +220,33 @@ def test_a_row_whose_attempts_are_at_their_end_keeps_no_other_from_being_claimed
     assert job.reason.startswith("its end could not be written: ")
     assert "duplicate key" in job.reason
     assert Run.objects.filter(job_id=poisoned).count() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("compressible", [True, False])
+def test_a_claim_takes_no_more_bytes_than_it_was_given(compressible: bool) -> None:
+    """Counted as text, however little the table takes for it; and small ones are no exception."""
+    ids = enqueue_many("app.write_effect", [{"note": text_of(10, compressible)}] * 5)
+    ids += enqueue_many("app.write_effect", [{"note": text_of(300_000, compressible)}] * 10)
+    worker, most = boot_worker(), 3 * 2**20
+    held = claim_ready(worker, most_bytes=most)
+    assert ids_of(held) == ids[: len(held)]
+    taken = sum(len(job.payload) for job in held)
+    assert most / 4 < taken <= most
+    rest = claim_ready(worker, after=held[-1].place)
+    assert ids_of(rest) == ids[len(held) :]
+
+
+@pytest.mark.django_db
+def test_a_payload_larger_than_all_that_may_be_taken_is_claimed_alone() -> None:
+    ids = enqueue_many("app.write_effect", [{"note": text_of(300_000, False)}] * 2)
+    worker = boot_worker()
+    assert [ids_of(claim_ready(worker, most_bytes=most)) for most in (1_000, 0, 0)] == [
+        ids[:1],
+        ids[1:],
+        [],
+    ]
+
+
+def text_of(size: int, compressible: bool) -> str:
+    return "x" * size if compressible else random.Random(size).randbytes(size // 2).hex()

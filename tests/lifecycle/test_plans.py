@@ -108,6 +108,8 @@ def claim_plan(
         "worker": worker,
         "limit": rows,
         "within_limit": False,
+        "bytes": claiming.UNBOUNDED,
+        "largest": 2**20,
     }
     return explain(claiming.CLAIM, parameters)
 

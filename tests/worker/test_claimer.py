@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
+from multiprocessing import Pipe
 from typing import Any
 
 import pytest
 from django.db import transaction
 
+from django_jobs import enqueue_many
 from django_jobs.models import Job
 from django_jobs.worker.board import Board
 from django_jobs.worker.cancels import Cancels
-from django_jobs.worker.claimer import Claimer
+from django_jobs.worker.claimer import HELD_BYTES, Claimer
 from django_jobs.worker.holding import Holding
+from django_jobs.worker.links import Link
 from django_jobs.worker.options import Options, QueueShare
+from django_jobs.worker.process import WorkerProcess
 from tests.app.jobs import noop
 from tests.factories import boot_worker, claim_ready, in_threads, run_sql
+
+OPTIONS = Options(queues=(QueueShare(name="default"),))
 
 NO_EXECUTOR: Any = None
 """Of what is asked here, nothing needs one."""
@@ -29,8 +35,7 @@ def test_a_lock_on_one_job_keeps_no_other_from_being_given_back() -> None:
     held = claim_ready(worker)
     slot, holding = Board(1, 4).slots[0], Holding()
     slot.register(worker, time.monotonic() + 60)
-    options = Options(queues=(QueueShare(name="default"),))
-    claimer = Claimer(options, slot, NO_EXECUTOR, holding, Cancels(slot))
+    claimer = Claimer(OPTIONS, slot, NO_EXECUTOR, holding, Cancels(slot))
     holding.add(held)
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])
@@ -41,3 +46,32 @@ def test_a_lock_on_one_job_keeps_no_other_from_being_given_back() -> None:
     assert [statuses[job.id] for job in held] == ["ready", "running", "ready"]
     assert in_threads(1, lambda _: claimer._give_back(locked)) == [[]]
     assert not holding
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("first", [0, 50])
+def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> None:
+    """Also in its first claim, and where large ones come behind small ones."""
+    enqueue_many("app.write_effect", [{"note": "small"}] * first)
+    enqueue_many("app.write_effect", [{"note": "x" * 900_000}] * 60)
+    link, other = (Link(end) for end in Pipe())
+    worker = WorkerProcess(link, Board(1, 2048).slots[0], OPTIONS)
+    claimer, holding, waiting = worker._claimer, worker._holding, worker._executor.jobs
+    worker._slot.register(boot_worker(), time.monotonic() + 600)
+    worker._executor.pace.saw(0.0001)
+    assert claimer._room() > 300
+    claimed = 0
+    while holding.bytes < HELD_BYTES // 2 or claimed < first:
+        took = claimer._claim_all(["default"], claimer._room())
+        assert took
+        claimed += took
+    assert HELD_BYTES // 2 < holding.bytes <= HELD_BYTES
+    assert claimer._room() <= 0
+    assert claimer._promising == {"default"}  # there is more
+    while not waiting.empty():
+        holding.end([waiting.get()])
+    assert holding.bytes == 0
+    assert claimer._claim_all(["default"], claimer._room()) > 0
+    assert holding.bytes <= HELD_BYTES
+    for end in (link, other):
+        end.close()
