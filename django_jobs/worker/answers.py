@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from typing import Any
 
 from ..conf import conf
 from ..domain.errors import ErrorReport
 from ..domain.payload import encode
+from .connections import say
 
 JSON_TYPES = frozenset({dict, list, tuple, str, int, float, bool})
 
@@ -45,10 +47,29 @@ def _kind(value: object) -> str:
     return type(value).__qualname__
 
 
+_unstored: set[str] = set()
+"""Job types of which it was logged that a result could not be stored."""
+
+
+def result_text(result: Any, job_type: str) -> str:
+    """:func:`answer_text` of a handler. That one is not stored is logged once for each job type."""
+    text, problem = _encoded(result, "result")
+    if problem and job_type not in _unstored:
+        _unstored.add(job_type)
+        say("result_not_stored", logging.WARNING, job_type=job_type, reason=problem)
+    return text
+
+
 def answer_text(value: Any, name: str) -> str:
     """``value`` as JSON text. The effect counts, not the answer: one that cannot be stored is
     replaced by a note rather than failing a handler that did its work."""
+    return _encoded(value, name)[0]
+
+
+def _encoded(value: Any, name: str) -> tuple[str, str]:
+    """The text, and why it is a note."""
     try:
-        return encode(value, max_bytes=conf().max_result_bytes, name=name)
+        return encode(value, max_bytes=conf().max_result_bytes, name=name), ""
     except Exception as error:  # also what a dict of the handler's own class raises
-        return json.dumps({"not_stored": ErrorReport.of(error).message})
+        message = ErrorReport.of(error).message
+        return json.dumps({"not_stored": message}), message

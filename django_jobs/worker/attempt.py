@@ -23,7 +23,7 @@ from ..lifecycle.claiming import HeldJob
 from ..lifecycle.fencing import lease_lost
 from ..lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ..signals import job_started
-from .answers import NeverRan, answer_text, check_that_it_ran
+from .answers import NeverRan, check_that_it_ran, result_text
 from .conflicts import again_after_lost_races
 from .context import RunContext, _current
 from .failures import outcome_of
@@ -117,7 +117,7 @@ def _call(
             result = run_async(job_type.handler(**payload), job.timeout)
         else:
             result = _result_of(job_type, payload, limit)
-        return _success(result)
+        return _success(job, result)
     except LeaseLost:
         raise
     except Interrupted as interrupted:
@@ -142,7 +142,7 @@ def _call_in_transaction(
         with transaction.atomic(using=conf().database, durable=True):
             # The first of all that wait for the commit: one of the handler's own may fail.
             transaction.on_commit(lambda: committed.append(True), using=conf().database)
-            outcome = _success(_result_of(job_type, payload, limit))
+            outcome = _success(job, _result_of(job_type, payload, limit))
             (settled,) = settle([Ending(job, outcome, started=started)])
             # In a transaction that has just begun, what was written earlier was not written by us.
             if settled.decision is None or settled.earlier:
@@ -183,11 +183,11 @@ def _in_one_process(handler: Callable[..., Any], /, **payload: Any) -> Any:
             os._exit(0)
 
 
-def _success(result: Any) -> Succeeded:
+def _success(job: HeldJob, result: Any) -> Succeeded:
     if result is None:
         return NO_RESULT
     check_that_it_ran(result)
-    return Succeeded(result=answer_text(result, "result"))
+    return Succeeded(result=result_text(result, job.job_type))
 
 
 def _refused(kind: str, message: str) -> Failed:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from traceback import walk_tb
 from typing import Any
 
 import psycopg
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import InterfaceError, OperationalError
 
 from ..domain.durations import as_seconds
@@ -66,10 +69,14 @@ def _chosen_by(error: BaseException) -> Outcome | None:
 
 
 def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
-    final = isinstance(error, job_type.discard_on) or bool(
-        job_type.retry_on
-        and not isinstance(error, job_type.retry_on)
-        and not _is_of_the_database(error)
+    final = (
+        isinstance(error, job_type.discard_on)
+        or _is_hopeless(error, job_type)
+        or bool(
+            job_type.retry_on
+            and not isinstance(error, job_type.retry_on)
+            and not _is_of_the_database(error)
+        )
     )
     try:
         retry_after = _delay_asked(error)
@@ -83,6 +90,31 @@ def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
         retry_after=retry_after,
         final=final,
         budget=min(budgets, default=None),
+    )
+
+
+def _is_hopeless(error: BaseException, job_type: JobType[..., Any]) -> bool:
+    """Whether the code has to be mended first, so that no other attempt can succeed: the ORM was
+    used in an async handler, or the arguments of the call do not fit the handler. A ``TypeError``
+    from inside of it may come of the data. ``retry_on`` may name the class all the same."""
+    kind = type(error)
+    if kind in job_type.retry_on:
+        return False
+    return kind is SynchronousOnlyOperation or (
+        kind is TypeError and _is_of_the_call(error, job_type.handler)
+    )
+
+
+def _is_of_the_call(error: BaseException, handler: Callable[..., Any]) -> bool:
+    """Whether the handler, or what its decorators wrap, was called and not entered."""
+    called = [handler]
+    while (inner := getattr(called[-1], "__wrapped__", None)) is not None and len(called) < 10:
+        called.append(inner)
+    entered = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
+    return any(
+        str(error).startswith(f"{one.__qualname__}()") and one.__code__ not in entered
+        for one in called
+        if inspect.isfunction(one)
     )
 
 
