@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from ..conf import conf
 from ..exceptions import EnqueueError
 from ..models import Job
 from .copying import copy_in
-from .database import fetch
+from .database import fetch, jobs_connection
 from .waking import wake_after_commit
 
 # statement_timestamp() is one value in the whole statement, and the statement's own: a job that is
@@ -59,27 +60,35 @@ VALUES (
 RETURNING id, status, rank, available_at, NULL, created_at
 """
 
-# For jobs with idempotency keys, of which some may exist: COPY knows no conflicts.
+# For jobs with idempotency keys, of which some may exist: COPY knows no conflicts. Inserted in the
+# order of the keys, so that no two that ask for the same wait for each other; the ids are in the
+# order of the request, in which the jobs begin.
 ENQUEUE_KEYED = """
 WITH due AS MATERIALIZED (
     SELECT statement_timestamp() AS now,
            coalesce(%(run_at)s::timestamptz, statement_timestamp()
                     + make_interval(secs => %(delay)s::float8)) AS at
+), ids AS MATERIALIZED (
+    SELECT pg_get_serial_sequence('django_jobs_job', 'id')::regclass AS sequence
+), item AS MATERIALIZED (
+    SELECT nextval(ids.sequence) AS id, told.payload, told.key
+    FROM ids, unnest(%(payloads)s::text[], %(keys)s::text[])
+        WITH ORDINALITY AS told (payload, key, place)
+    ORDER BY told.place
 )
 INSERT INTO django_jobs_job (
-    queue, job_type, payload, payload_version, status, priority, rank, available_at,
+    id, queue, job_type, payload, payload_version, status, priority, rank, available_at,
     attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, at_most_once,
     expires_at, last_error, reason, idempotency_key, replays, headers, created_at)
 SELECT
-    %(queue)s, %(job_type)s, item.payload::jsonb, %(payload_version)s,
+    item.id, %(queue)s, %(job_type)s, item.payload::jsonb, %(payload_version)s,
     CASE WHEN due.at > due.now THEN 'scheduled' ELSE 'ready' END,
     %(priority)s, date_part('epoch', due.at) - %(priority)s * %(weight)s::float8, due.at,
     0, 0, 0, %(max_attempts)s, %(max_crashes)s, %(backoff)s::jsonb, %(timeout)s, %(at_most_once)s,
     due.now + make_interval(secs => %(max_age)s::float8),
     '', '', item.key, 0, %(headers)s::jsonb, due.now
-FROM due, unnest(%(payloads)s::text[], %(keys)s::text[])
-    WITH ORDINALITY AS item (payload, key, place)
-ORDER BY item.place
+FROM due, item
+ORDER BY item.key COLLATE "C", item.id
 ON CONFLICT (queue, idempotency_key)
     WHERE idempotency_key IS NOT NULL
       AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
@@ -145,20 +154,42 @@ def enqueue_many(new: NewJobs, payloads: Iterator[tuple[str, str | None]]) -> li
     The id of a job that already held the key stands where the new one would have.
     """
     ids: list[int] = []
-    for batch in _batches(payloads):
+    batches = _batches(payloads)
+    for batch in batches:
+        if _has_keys(batch) and not jobs_connection().get_autocommit():
+            rest = [*batch, *chain.from_iterable(batches)]
+            return ids + _enqueue_by_keys(new, rest)
         ids += _enqueue_batch(new, batch)
         wake_after_commit(new.queue)  # for each: a later one may be refused
     return ids
 
 
+def _enqueue_by_keys(new: NewJobs, items: Sequence[tuple[str, str | None]]) -> list[int]:
+    """Insert the batches of one transaction in the order of their keys too. ``C`` is the order of
+    Python's strings."""
+    order = sorted(range(len(items)), key=lambda at: (items[at][1] is None, items[at][1] or ""))
+    ids = [0] * len(items)
+    for start in range(0, len(order), BATCH):
+        places = sorted(order[start : start + BATCH])
+        made = _enqueue_batch(new, [items[at] for at in places])
+        wake_after_commit(new.queue)
+        for at, id_ in zip(places, made, strict=True):
+            ids[at] = id_
+    return ids
+
+
+def _has_keys(batch: Sequence[tuple[str, str | None]]) -> bool:
+    return any(key is not None for _, key in batch)
+
+
 def _enqueue_batch(new: NewJobs, batch: Sequence[tuple[str, str | None]]) -> list[int]:
     keys = [key for _, key in batch]
-    if not any(keys):
+    if not _has_keys(batch):
         return copy_in(_common(new), [payload for payload, _ in batch])
     rows = _insert(new, [payload for payload, _ in batch], keys)
     if len(rows) == len(batch):
-        return [row[0] for row in rows]
-    unkeyed = iter([row[0] for row in rows if row[1] is None])
+        return sorted(row[0] for row in rows)
+    unkeyed = iter(sorted(row[0] for row in rows if row[1] is None))
     by_key: dict[str, int] = {row[1]: row[0] for row in rows if row[1] is not None}
     for _ in range(KEY_ATTEMPTS):
         missing = {key: payload for payload, key in batch if key is not None and key not in by_key}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,11 +12,13 @@ from django.db import transaction
 
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import operating
+from django_jobs.lifecycle import enqueueing, operating
 from django_jobs.lifecycle.claiming import HeldJob
 from django_jobs.lifecycle.settling import Ending, give_back, settle
 from django_jobs.models import Job
+from tests.app.jobs import add
 from tests.factories import boot_worker, claim_ready, in_threads, run_sql
+from tests.worker.processes import until
 
 T = TypeVar("T")
 
@@ -79,3 +82,43 @@ def test_a_settle_tells_its_endings_in_the_order_they_came() -> None:
     held = shuffled(claim_ready(boot_worker()))
     endings = [Ending(job, Succeeded()) for job in held]
     assert [one.ending.job.id for one in settle(endings)] == [job.id for job in held]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("batch", [5_000, 1])
+def test_two_who_ask_for_the_same_keys_in_opposite_orders_do_not_deadlock(
+    monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """Also where one call is several statements of one transaction. A third holds the key in the
+    middle until both wait: for it, or the second for the first."""
+    monkeypatch.setattr(enqueueing, "BATCH", batch)
+    keys = ["a", "b", "m", "y", "z"]
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = "
+    held = threading.Event()
+
+    def act(number: int) -> list[int]:
+        with transaction.atomic():
+            if number == 0:
+                add.using(idempotency_key="m").enqueue(0)
+                held.set()
+                until(lambda: run_sql(f"{waiting} current_database()") == [(2,)])
+                transaction.set_rollback(True)
+                return []
+            assert held.wait(60)
+            mine = keys if number == 1 else keys[::-1]
+            return enqueue_many("app.add", [{"first": 1}] * 5, idempotency_keys=mine)
+
+    _, ids, others = in_threads(3, act)
+    assert ids == others[::-1]
+    assert dict(Job.objects.values_list("idempotency_key", "pk")) == dict(
+        zip(keys, ids, strict=True)
+    )
+
+
+@pytest.mark.django_db
+def test_keys_change_nothing_of_the_order_in_which_jobs_begin() -> None:
+    keys = ["z", None, "a", "m", None, "a"]
+    ids = enqueue_many("app.noop", [{}] * 6, idempotency_keys=keys)
+    assert ids[5] == ids[2]
+    assert ids[:5] == sorted(ids[:5])
+    assert [job.id for job in claim_ready(boot_worker())] == ids[:5]
