@@ -33,7 +33,8 @@ SLOW = (
 """What takes minutes, and depends on the version of Django less than all else."""
 
 ENDS = (
-    *("domain/", "testproject/", "lifecycle/test_plans.py", "lifecycle/test_schedule_plans.py"),
+    *("documents/", "domain/", "testproject/", "lifecycle/test_plans.py"),
+    *("lifecycle/test_schedule_plans.py",),
     *("test_architecture.py", "test_chaos.py", "test_docs", "test_packaging.py"),
 )
 """What a pair of Python and Django between the oldest and the newest decides nothing about: pure

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.documents import given
 from tests.documents.blocks import EXECUTED, PAGES, SHOWN, blocks_of
 from tests.documents.project import Project
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 FROM_NOTHING = {"README.md", "docs/quickstart.md"}
 """Pages that a newcomer follows: nothing is there that they do not show."""
@@ -23,37 +21,6 @@ OTHERS = sorted(
     for page in PAGES
     if page not in FROM_NOTHING and any(one.language in EXECUTED for one in blocks_of(page))
 )
-SERVER = os.environ["DATABASE_URL"]
-OWN = f"documents_{os.getpid()}"
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """The project and the database that the pages of docs begin with; each has a copy."""
-    project = Project(tmp_path_factory.mktemp("shop"), SERVER, f"{OWN}_shop")
-    project.create_database()
-    project.console("django-admin startproject mysite .")
-    project.console("python manage.py startapp shop")
-    shutil.rmtree(project.directory / "shop" / "migrations")
-    project.add("mysite/settings.py", given.SETTINGS)
-    project.write("shop/models.py", given.MODELS)
-    project.write("shop/systems.py", given.SYSTEMS)
-    project.write("shop/jobs.py", given.JOBS)
-    project.write("deploy.sh", given.DEPLOY)
-    (project.directory / "deploy.sh").chmod(0o755)
-    project.command("python", "manage.py", "migrate", "--run-syncdb", "-v0")
-    project.type(given.SESSION + given.ROWS)
-    yield project
-    project.drop_database()
-
-
-@pytest.fixture
-def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
-    """An empty directory, and an empty database for the project that a page makes."""
-    page = re.sub(r"\W+", "_", request.node.name)
-    project = Project(tmp_path, SERVER, f"{OWN}_{page}"[:63])
-    yield project
-    project.drop_database()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -114,8 +81,7 @@ def test_the_quick_start_runs_as_it_is_written(project: Project) -> None:
 
 @pytest.mark.parametrize("page", OTHERS)
 def test_a_page_of_docs_runs_as_it_is_written(page: str, shop: Project, project: Project) -> None:
-    project.create_database(template=shop.database)
-    shutil.copytree(shop.directory, project.directory, dirs_exist_ok=True)
+    project.begin_as(shop)
     project.write("shop/jobs.py", given.JOBS + given.MORE_JOBS.get(page, ""))
     project.session = given.SESSION
     if page in given.BEFORE:
