@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from ..models import Worker
+from ..models.timestamps import DistantTime
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -87,30 +89,37 @@ def duration(length: timedelta | None) -> str:
 
 def moment(at: datetime | None) -> str:
     """A point in time, to the second."""
-    return NOTHING if at is None else _time(at, date_format(timezone.localtime(at), "M j, H:i:s"))
+    return NOTHING if at is None else _time(at, lambda local: date_format(local, "M j, H:i:s"))
 
 
 def ago(at: datetime | None, now: datetime) -> str:
     """A point in time as its distance from ``now``, which is the database's time."""
     if at is None:
         return NOTHING
-    if at > now:
-        return _time(at, _("in %(time)s") % {"time": duration(at - now)})
-    return _time(at, _("%(time)s ago") % {"time": duration(now - at)})
+    distance = at - now
+    if distance > timedelta(0):
+        text = _("in %(time)s") % {"time": duration(distance)}
+    else:
+        text = _("%(time)s ago") % {"time": duration(-distance)}
+    return _time(at, lambda local: text)
 
 
 def moment_and_age(at: datetime | None, now: datetime) -> str:
-    """Both."""
-    return NOTHING if at is None else format_html("{} ({})", moment(at), ago(at, now))
+    """:func:`moment` and :func:`ago`."""
+    if at is None or isinstance(at, DistantTime):
+        return moment(at)
+    return format_html("{} ({})", moment(at), ago(at, now))
 
 
-def _time(at: datetime, text: str) -> SafeString:
+def _time(at: datetime, text_of: Callable[[datetime], str]) -> str:
+    if isinstance(at, DistantTime):
+        return at.text
     local = timezone.localtime(at)
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         local.isoformat(),
         date_format(local, "Y-m-d H:i:s.u T"),
-        text,
+        text_of(local),
     )
 
 

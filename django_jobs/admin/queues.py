@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.http import urlencode
@@ -20,6 +20,7 @@ from ..domain.backoff import Backoff
 from ..domain.ranking import STRICT_WEIGHT
 from ..domain.states import FINAL
 from ..models import Job, JobStatus, Queue
+from ..models.timestamps import TimestampSubquery
 from .actions import answer
 from .base import ConsoleAdmin
 from .counting import CappedCount, counted
@@ -117,13 +118,14 @@ class QueueAdmin(ConsoleAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         jobs = Job.objects.using(conf().database).filter(queue=OuterRef("name"))
         ready = jobs.filter(status=JobStatus.READY)
+        # The head of the line, not the oldest of all: that is one step in the index.
+        head = ready.order_by("rank", "id")
         rows: QuerySet[Any] = super().get_queryset(request)
         rows = rows.annotate(
             ready_count=CappedCount(ready),
             scheduled_count=CappedCount(jobs.filter(status=JobStatus.SCHEDULED)),
             running_count=CappedCount(jobs.filter(status=JobStatus.RUNNING)),
-            # The head of the line, not the oldest of all: that is one step in the index.
-            head_due_at=Subquery(ready.order_by("rank", "id").values("available_at")[:1]),
+            head_due_at=TimestampSubquery(head.values("available_at")[:1]),
         )
         return rows
 

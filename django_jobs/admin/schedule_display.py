@@ -16,6 +16,7 @@ from ..domain.cron import UnknownTimezone, check_timezone, clock_change
 from ..domain.cron_words import describe
 from ..domain.schedules import Rule
 from ..models import Schedule
+from ..models.timestamps import DistantTime
 from .display import NOTHING, ago, badge
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def on_clock(at: datetime | None, zone: tzinfo, form: str = "D j M Y, H:i:s") ->
     """A point in time as a clock in ``zone`` shows it."""
     if at is None:
         return NOTHING
+    if isinstance(at, DistantTime):
+        return at.text
     local = at.astimezone(zone)
     shown = f"{date_format(local, form)} {local.tzname()}"
     return format_html('<time datetime="{}">{}</time>', local.isoformat(), shown)

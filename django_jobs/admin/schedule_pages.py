@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.db.models import Max
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -17,6 +16,7 @@ from django.utils.translation import gettext as _
 from .. import registry
 from ..conf import conf
 from ..models import Backfill, Job, Schedule, Tick, Worker
+from ..models.timestamps import TimestampMax
 from ..models.worker import ALIVE
 from .actions import ModelAdmin
 from .backfills import last_backfills
@@ -85,7 +85,7 @@ def list_notes() -> list[str]:
     if not Schedule.objects.using(alias).armed().exists():
         return []
     alive = Worker.objects.using(alias).filter(status__in=ALIVE)
-    seen = alive.aggregate(seen=Max("schedules_seen_at"))["seen"]
+    seen = alive.aggregate(seen=TimestampMax("schedules_seen_at"))["seen"]
     if seen is None:
         return [_("No live worker looks at the schedules: nothing is fired.")]
     age = database_time() - seen

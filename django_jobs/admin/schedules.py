@@ -18,6 +18,7 @@ from ..conf import conf
 from ..job_types import JobType
 from ..lifecycle import steering
 from ..models import Schedule, Tick
+from ..models.timestamps import TimestampSubquery
 from ..schedules import FIELDS
 from .actions import answer
 from .arguments import MORE, arguments_of, takes_more
@@ -72,7 +73,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         rows: QuerySet[Any] = super().get_queryset(request)
         rows = rows.annotate(
             last_outcome=Subquery(last.values("outcome")[:1]),
-            last_tick_at=Subquery(last.values("due_at")[:1]),
+            last_tick_at=TimestampSubquery(last.values("due_at")[:1]),
         )
         return rows
 

@@ -15,6 +15,7 @@ from ..conf import conf
 from ..domain.schedules import TickState
 from ..models import Schedule
 from ..models.schedule import ScheduleQuerySet
+from ..models.timestamps import DistantTime
 from .database import execute, fetch
 from .enqueueing import NewJobs
 from .waking import wake_after_commit
@@ -187,8 +188,13 @@ def take_stale(limit: int) -> list[int]:
 
 def read(ids: Collection[int]) -> list[Schedule]:
     """These schedules, in the order of their ids. ``now`` on each is the database's. Raises for a
-    row that holds what cannot be read, such as a number of 5,000 digits."""
-    return list(_rows(ids).annotate(**DATABASE_TIME))
+    row that holds what cannot be read, such as a number of 5,000 digits or a start at infinity."""
+    schedules = list(_rows(ids).annotate(**DATABASE_TIME))
+    for schedule in schedules:
+        for name in ("starts_at", "ends_at", "next_due_at"):
+            if isinstance(at := getattr(schedule, name), DistantTime):
+                raise ValueError(f"{name} is {at.text}, which is no date")
+    return schedules
 
 
 def lock(ids: Iterable[int]) -> list[Schedule]:

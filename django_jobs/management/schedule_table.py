@@ -85,7 +85,7 @@ def coming(rule: Rule, after: datetime, count: int) -> str:
     """The next due times, local and UTC. Raises ``ValueError`` for a broken rule."""
     rule.check()
     rows = [
-        (_local(due, rule.timezone), _utc(due), clock_change(due, rule.timezone) or "")
+        (_local(due, rule.timezone), _utc(due.isoformat()), clock_change(due, rule.timezone) or "")
         for due in islice(rule.due_times(after), count)
     ]
     return table(("LOCAL", "UTC", ""), rows) if rows else "It comes due no more."
@@ -125,9 +125,9 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
         row["name"],
         _cut(row["when"]),
         row["timezone"],
-        _utc(datetime.fromisoformat(due)) if due else "-",
+        _utc(due) if due else "-",
         row["next_due_local"] or "-",
-        _utc(datetime.fromisoformat(last["due_at"])) if last else "-",
+        _utc(last["due_at"]) if last else "-",
         _outcome(last) if last else "-",
         _cut(named),
     )
@@ -149,8 +149,11 @@ def _interval(seconds: float) -> str:
     return f"every {timedelta(seconds=seconds)}"
 
 
-def _utc(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+def _utc(text: str) -> str:
+    try:
+        return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    except ValueError:  # infinity, or a year that Python does not have
+        return text
 
 
 def _local(moment: datetime, timezone: str) -> str:

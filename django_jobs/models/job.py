@@ -11,6 +11,7 @@ from ..domain.backoff import Backoff
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import FINAL, LIVE, JobState
 from .querysets import DeadLetterManager, JobQuerySet
+from .timestamps import TimestampField
 from .worker import Worker
 
 QUARANTINED = "quarantined"
@@ -58,7 +59,7 @@ class Job(models.Model):
     rank = models.FloatField(
         _("rank"), help_text=_("Due time in epoch seconds less the weight of its priority.")
     )
-    available_at = models.DateTimeField(_("due at"))
+    available_at = TimestampField(_("due at"))
     attempt = models.PositiveIntegerField(_("attempt"), default=0)
     failures = models.PositiveIntegerField(_("failures"), default=0)
     crashes = models.PositiveSmallIntegerField(_("crashes in a row"), default=0)
@@ -73,7 +74,7 @@ class Job(models.Model):
         db_default=False,
         help_text=_("An attempt that failed or was lost is never made again."),
     )
-    expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
+    expires_at = TimestampField(_("expires at"), null=True, blank=True)
     worker = models.ForeignKey(
         Worker,
         verbose_name=_("worker"),
@@ -84,9 +85,9 @@ class Job(models.Model):
         db_constraint=False,
         db_index=False,
     )
-    claimed_at = models.DateTimeField(_("claimed at"), null=True, blank=True)
-    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
-    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+    claimed_at = TimestampField(_("claimed at"), null=True, blank=True)
+    started_at = TimestampField(_("started at"), null=True, blank=True)
+    finished_at = TimestampField(_("finished at"), null=True, blank=True)
     result = models.JSONField(_("result"), null=True, blank=True)
     last_error = models.TextField(_("last error"), blank=True, default="")
     reason = models.TextField(
@@ -95,7 +96,7 @@ class Job(models.Model):
     idempotency_key = models.CharField(  # noqa: DJ001 — null is no key; a partial index skips it
         _("idempotency key"), max_length=200, null=True, blank=True
     )
-    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True, blank=True)
+    cancel_requested_at = TimestampField(_("cancel requested at"), null=True, blank=True)
     schedule = models.ForeignKey(
         "Schedule",
         verbose_name=_("schedule"),
@@ -106,12 +107,12 @@ class Job(models.Model):
         db_constraint=False,
         db_index=False,
     )
-    scheduled_for = models.DateTimeField(
+    scheduled_for = TimestampField(
         _("scheduled for"), null=True, blank=True, help_text=_("The due time of its schedule.")
     )
     replays = models.PositiveIntegerField(_("replays"), default=0)
     headers = models.JSONField(_("headers"), default=dict, blank=True)
-    created_at = models.DateTimeField(_("created at"))
+    created_at = TimestampField(_("created at"))
 
     objects = JobQuerySet.as_manager()
 

@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .job import Job
+from .timestamps import TimestampField
 
 
 class Progress(models.Model):
@@ -26,7 +27,7 @@ class Progress(models.Model):
     checkpoint = models.JSONField(
         _("checkpoint"), null=True, help_text=_("Where the next attempt begins.")
     )
-    reported_at = models.DateTimeField(_("reported at"))
+    reported_at = TimestampField(_("reported at"))
 
     class Meta:
         verbose_name = _("progress")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .timestamps import TimestampField
+
 
 class Quarantine(models.Model):
     """Jobs of this type are held, and not failed. Made by an operator or after many crashes.
@@ -14,8 +16,8 @@ class Quarantine(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     job_type = models.CharField(_("job type"), max_length=200, unique=True)
-    since = models.DateTimeField(_("since"))
-    released_at = models.DateTimeField(
+    since = TimestampField(_("since"))
+    released_at = TimestampField(
         _("released at"), null=True, blank=True, help_text=_("Empty: its jobs are held.")
     )
     reason = models.CharField(_("reason"), max_length=300, blank=True, default="")

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.ranking import AGEING_WEIGHT, STRICT_WEIGHT
+from .timestamps import TimestampField
 
 QUEUE_NAME = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9_.-]*\Z",
@@ -64,7 +65,7 @@ class Queue(models.Model):
     """A named line. Rows are made from the settings after migrate, then edited in the admin."""
 
     name = models.CharField(_("name"), max_length=100, unique=True, validators=[QUEUE_NAME])
-    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True, editable=False)
+    paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
     paused_reason = models.CharField(
         _("reason for the pause"), max_length=300, blank=True, default="", editable=False
     )
@@ -117,7 +118,7 @@ class Queue(models.Model):
         blank=True,
         help_text=_('Overrides the setting, as {"succeeded": "1d", "dead": "30d"}.'),
     )
-    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    created_at = TimestampField(_("created at"), auto_now_add=True)
 
     objects = QueueManager()
 

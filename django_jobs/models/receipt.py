@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .job import Job
+from .timestamps import TimestampField
 
 
 class Receipt(models.Model):
@@ -24,7 +25,7 @@ class Receipt(models.Model):
     key = models.CharField(_("key"), max_length=200)
     attempt = models.PositiveIntegerField(_("attempt"))
     answer = models.JSONField(_("answer"), null=True)
-    made_at = models.DateTimeField(_("made at"))
+    made_at = TimestampField(_("made at"))
     prevented = models.PositiveIntegerField(
         _("duplicates prevented"), default=0, db_default=0, help_text=_("Calls answered from here.")
     )

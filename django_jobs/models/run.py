@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from ..domain.decisions import CRASHED
 from ..domain.states import RunState
 from .job import Job
+from .timestamps import TimestampField
 from .worker import Worker
 
 
@@ -50,10 +51,10 @@ class Run(models.Model):
         db_constraint=False,
         db_index=False,
     )
-    available_at = models.DateTimeField(_("due at"))
-    claimed_at = models.DateTimeField(_("claimed at"))
-    started_at = models.DateTimeField(_("started at"), null=True)
-    finished_at = models.DateTimeField(_("finished at"))
+    available_at = TimestampField(_("due at"))
+    claimed_at = TimestampField(_("claimed at"))
+    started_at = TimestampField(_("started at"), null=True)
+    finished_at = TimestampField(_("finished at"))
     error_type = models.CharField(_("error class"), max_length=200, blank=True, default="")
     error_message = models.TextField(_("error message"), blank=True, default="")
     traceback = models.TextField(_("traceback"), blank=True, default="")

@@ -17,6 +17,7 @@ from ..domain.cron import UnknownTimezone
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import CatchUp, Overlap, Rule
 from .queue import QUEUE_NAME
+from .timestamps import TimestampField
 
 LONGEST_JITTER = 86_400.0
 """Seconds."""
@@ -120,8 +121,8 @@ class Schedule(models.Model):
         help_text=_("Seconds, counted from the start; without one, from 1970."),
     )
     timezone = models.CharField(_("time zone"), max_length=64, default="UTC")
-    starts_at = models.DateTimeField(_("starts at"), null=True, blank=True)
-    ends_at = models.DateTimeField(_("ends at"), null=True, blank=True)
+    starts_at = TimestampField(_("starts at"), null=True, blank=True)
+    ends_at = TimestampField(_("ends at"), null=True, blank=True)
     enabled = models.BooleanField(_("enabled"), default=True)
     jitter_seconds = models.FloatField(
         _("jitter"),
@@ -163,11 +164,11 @@ class Schedule(models.Model):
         editable=False,
         help_text=_("What the code says of it is taken over after each migrate."),
     )
-    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True, editable=False)
+    paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
     paused_reason = models.CharField(
         _("reason for the pause"), max_length=300, blank=True, default="", editable=False
     )
-    resumed_at = models.DateTimeField(_("resumed at"), null=True, blank=True, editable=False)
+    resumed_at = TimestampField(_("resumed at"), null=True, blank=True, editable=False)
     error = models.TextField(
         _("put aside because"),
         blank=True,
@@ -177,9 +178,9 @@ class Schedule(models.Model):
     )
     stale = models.BooleanField(default=True, editable=False)
     """The next due time does not follow from the rule any more, or not yet."""
-    next_due_at = models.DateTimeField(_("next due at"), null=True, blank=True, editable=False)
-    last_due_at = models.DateTimeField(_("last due at"), null=True, blank=True, editable=False)
-    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    next_due_at = TimestampField(_("next due at"), null=True, blank=True, editable=False)
+    last_due_at = TimestampField(_("last due at"), null=True, blank=True, editable=False)
+    created_at = TimestampField(_("created at"), auto_now_add=True)
 
     objects = ScheduleQuerySet.as_manager()
 

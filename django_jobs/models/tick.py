@@ -8,6 +8,7 @@ from django.utils.translation import gettext_lazy as _
 from ..domain.schedules import TickState
 from .job import Job
 from .schedule import Schedule
+from .timestamps import TimestampField
 
 
 class Backfill(models.Model):
@@ -17,12 +18,12 @@ class Backfill(models.Model):
     schedule = models.ForeignKey(
         Schedule, verbose_name=_("schedule"), on_delete=models.CASCADE, related_name="backfills"
     )
-    begins_at = models.DateTimeField(_("from"))
-    ends_at = models.DateTimeField(_("to"))
+    begins_at = TimestampField(_("from"))
+    ends_at = TimestampField(_("to"))
     jobs = models.PositiveIntegerField(_("jobs"), default=0)
     asked_by = models.CharField(_("asked by"), max_length=200, blank=True, default="")
-    cancelled_at = models.DateTimeField(_("cancelled at"), null=True, blank=True)
-    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    cancelled_at = TimestampField(_("cancelled at"), null=True, blank=True)
+    created_at = TimestampField(_("created at"), auto_now_add=True)
 
     class Meta:
         verbose_name = _("backfill")
@@ -54,7 +55,7 @@ class Tick(models.Model):
         related_name="ticks",
         db_index=False,  # the unique pair below is the index
     )
-    due_at = models.DateTimeField(_("due at"))
+    due_at = TimestampField(_("due at"))
     outcome = models.CharField(_("outcome"), max_length=15, choices=TickOutcome)
     reason = models.CharField(_("reason"), max_length=300, blank=True, default="")
     # The job may be deleted long before: its retention is its own.
@@ -76,7 +77,7 @@ class Tick(models.Model):
         related_name="ticks",
         db_index=False,  # the partial one below: few ticks have one
     )
-    created_at = models.DateTimeField(_("created at"))
+    created_at = TimestampField(_("created at"))
 
     class Meta:
         verbose_name = _("tick")

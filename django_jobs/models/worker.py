@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .timestamps import TimestampField
+
 
 class WorkerStatus(models.TextChoices):
     """Where a worker process stands."""
@@ -39,12 +41,12 @@ class Worker(models.Model):
     status = models.CharField(
         _("status"), max_length=8, choices=WorkerStatus, default=WorkerStatus.RUNNING
     )
-    started_at = models.DateTimeField(_("started at"))
-    heartbeat_at = models.DateTimeField(_("last heartbeat"))
-    schedules_seen_at = models.DateTimeField(_("last look at the schedules"), null=True, blank=True)
-    lease_expires_at = models.DateTimeField(_("lease expires at"))
-    drain_requested_at = models.DateTimeField(_("drain requested at"), null=True, blank=True)
-    stopped_at = models.DateTimeField(_("stopped at"), null=True, blank=True)
+    started_at = TimestampField(_("started at"))
+    heartbeat_at = TimestampField(_("last heartbeat"))
+    schedules_seen_at = TimestampField(_("last look at the schedules"), null=True, blank=True)
+    lease_expires_at = TimestampField(_("lease expires at"))
+    drain_requested_at = TimestampField(_("drain requested at"), null=True, blank=True)
+    stopped_at = TimestampField(_("stopped at"), null=True, blank=True)
     stop_reason = models.CharField(_("reason of the end"), max_length=300, blank=True, default="")
 
     class Meta:

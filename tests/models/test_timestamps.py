@@ -1,0 +1,81 @@
+"""Times that Python cannot hold do not fail the query that meets them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.db import connection
+from django.db.models import F, Max
+from django.db.models.functions import TruncHour
+from django.utils import timezone
+
+from django_jobs.models import Job
+from django_jobs.models.timestamps import DistantTime
+from tests.app.jobs import noop
+from tests.factories import run_sql
+
+pytestmark = pytest.mark.django_db
+
+DISTANT = {
+    "infinity": datetime.max,
+    "20000-01-01 00:00:00+00": datetime.max,
+    "-infinity": datetime.min,
+    "0044-03-15 00:00:00+00 BC": datetime.min,
+}
+
+
+@pytest.mark.parametrize("text", DISTANT)
+def test_a_time_that_python_cannot_hold_is_at_its_edge_and_keeps_its_text(text: str) -> None:
+    job, other = noop.enqueue(), noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET expires_at = %s WHERE id = %s", [text, job.pk])
+    assert set(Job.objects.all()) == {job, other}
+    at = Job.objects.get(pk=job.pk).expires_at
+    assert isinstance(at, DistantTime)
+    assert (at, at.text) == (DISTANT[text].replace(tzinfo=UTC), text)
+    assert Job.objects.filter(expires_at=at).get() == job
+    Job.objects.filter(pk=other.pk).update(expires_at=at)
+    stored = "SELECT expires_at::text FROM django_jobs_job WHERE id = %s"
+    assert run_sql(stored, [other.pk]) == [(text,)]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/New_York"])
+def test_any_other_time_is_what_django_makes_of_it(zone: str) -> None:
+    moments = [
+        datetime(2026, 11, 22, 1, 2, 3, 456000, tzinfo=UTC),
+        datetime(2026, 3, 29, 1, tzinfo=UTC),
+        datetime(1883, 11, 18, 16, tzinfo=UTC),
+        datetime(1, 1, 3, tzinfo=UTC),
+        datetime(9999, 12, 29, 23, 59, 59, 999999, tzinfo=UTC),
+    ]
+    connection.cursor().execute(f"SET LOCAL TIME ZONE '{zone}'")
+    for moment in moments:
+        job = noop.enqueue()
+        Job.objects.filter(pk=job.pk).update(available_at=moment.astimezone(ZoneInfo(zone)))
+        read = Job.objects.get(pk=job.pk).available_at
+        assert (read, read.tzinfo) == (moment, UTC)
+        assert type(read) is datetime
+
+
+def test_queries_of_all_kinds_take_the_column() -> None:
+    first, second = noop.enqueue(), noop.using(run_at=timezone.now() + timedelta(days=2)).enqueue()
+    jobs, column = Job.objects.order_by("available_at"), "available_at"
+    wanted = [first.available_at, second.available_at]
+    assert list(jobs.values_list(column, flat=True)) == wanted
+    assert list(jobs.values_list(column, flat=True).distinct()) == wanted
+    assert jobs.aggregate(last=Max(column))["last"] == wanted[1]
+    assert list(jobs.annotate(at=F(column)).filter(at__gt=wanted[0])) == [second]
+    assert jobs.filter(available_at__in=jobs.values(column)).count() == 2
+    hours = jobs.annotate(hour=TruncHour(column)).values_list("hour", flat=True)
+    assert [hour.minute for hour in hours] == [0, 0]
+    assert sorted(jobs.values_list(column).union(jobs.values_list(column))) == [
+        (moment,) for moment in wanted
+    ]
+    assert [count for _, count in jobs.values_list(column).annotate(count=Max("pk") * 0 + 1)] == [
+        1,
+        1,
+    ]
+    assert [year.month for year in jobs.datetimes(column, "year")] == [1]
+    assert jobs.raw("SELECT * FROM django_jobs_job ORDER BY id")[0].available_at == wanted[0]
+    assert [job.available_at for job in jobs.iterator()] == wanted
