@@ -85,6 +85,7 @@ def make(
         context = _context(job, should_stop, draining, heard, reporter or Reporter())
     except Exception as error:  # a row that was not written by enqueue
         return _refused("UnreadableJob", f"its headers or time-out cannot be used: {error}")
+    context._reporter.begin(job)
     # A copied context keeps what a handler sets (translation, time zone) from the next one.
     return copy_context().run(_call, job, job_type, payload, context, run_async, started, limit)
 

@@ -26,7 +26,11 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RunContext:
-    """The attempt that is being made. Get it with :func:`current_run`."""
+    """The attempt that is being made. Get it with :func:`current_run`.
+
+    It is of use while the handler runs. One that is kept for longer, as by a thread, raises
+    ``RuntimeError`` where it is to report or to make a call, and :meth:`should_stop` is true.
+    """
 
     deadline: datetime | None
     """When the attempt will be stopped for its time-out; None without one. Aware, and of this
@@ -72,7 +76,7 @@ class RunContext:
         """Whether the handler should end as soon as it can: its job was cancelled, or its lease
         was lost; or its worker's time to drain is over, when a stop is raised in it as well. Cheap
         enough to ask in a loop."""
-        return self._stop()
+        return self._stop() or not self._reporter.is_live(self._job)
 
     def draining(self) -> bool:
         """Whether the worker was told to end. A handler that can go on elsewhere may leave now, by
@@ -96,7 +100,7 @@ class RunContext:
         if not 0.0 <= share <= 1.0:  # nor NaN
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
         told = "" if note is None else note if type(note) is str else text_of(note)
-        self._heard()
+        self._hear()
         self._reporter.progress(self._job, share, told)
 
     def checkpoint(self, data: Any) -> None:
@@ -145,21 +149,26 @@ class RunContext:
         ``TypeError`` for a call that is async or none, and :class:`LeaseLost` before the call if
         the job has been taken from this worker.
         """
-        self._heard()
+        self._hear()
         return receipts.once(self._job, self._reporter.errands, key, call)
 
     async def aonce(self, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """:meth:`once` for async code: what ``call`` returns is awaited. The answer of a plain call
         is stored and returned as well, for it has been made; but the event loop waits for it."""
-        self._heard()
+        self._hear()
         return await receipts.aonce(self._job, self._reporter.errands, key, call)
+
+    def _hear(self) -> None:
+        """Something is reported: the handler is not silent, as long as it runs."""
+        self._reporter.of(self._job)
+        self._heard()
 
     def _keep(self, data: Any) -> None:
         try:
             text = encode(data, max_bytes=conf().max_payload_bytes, name="checkpoint")
         except NotStorable as error:
             raise PayloadError(f"{self.job_type}: {error}") from None
-        self._heard()
+        self._hear()
         self._reporter.checkpoint(self._job, text)
 
     def _begin_again(self) -> None:

@@ -82,14 +82,31 @@ class Reporter:
     def __init__(self) -> None:
         self.errands = Errands()
         self._open: dict[tuple[int, int], Reports] = {}
+        self._live: set[tuple[int, int]] = set()
         self._planned_for = 0.0
         self._wrote_at = float("-inf")
 
+    def begin(self, job: HeldJob) -> None:
+        """The attempt is about to call its handler, which may report until :meth:`end`."""
+        self._live.add((job.id, job.attempt))
+
+    def is_live(self, job: HeldJob) -> bool:
+        """Whether the attempt has begun here and not ended."""
+        return (job.id, job.attempt) in self._live
+
     def of(self, job: HeldJob) -> Reports:
-        """What the attempt has reported. Raises :class:`LeaseLost` where a write was refused."""
-        reports = self._open.get((job.id, job.attempt))
+        """What the attempt has reported. Raises :class:`LeaseLost` where a write was refused, and
+        ``RuntimeError`` where the attempt has ended."""
+        key = job.id, job.attempt
+        reports = self._open.get(key)
         if reports is None:
-            reports = self._open.setdefault((job.id, job.attempt), Reports(job))
+            reports = self._open.setdefault(key, Reports(job))
+            if key not in self._live:  # asked after it was added: either end() sees it, or this
+                self._open.pop(key, None)
+                raise RuntimeError(
+                    f"attempt {job.attempt} of job {job.id} has ended; a RunContext is of use only "
+                    "while its handler runs"
+                )
         if reports.lost:
             raise lease_lost(job)
         return reports
@@ -145,6 +162,7 @@ class Reporter:
             self.errands.keep(job.fence)
             if reports is not None and reports.is_unwritten and not reports.lost:
                 self._flush(reports)
+        self._live.discard((job.id, job.attempt))
         self._open.pop((job.id, job.attempt), None)
 
     def _hold(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from django_jobs import LeaseLost, PayloadError, current_run
+from django_jobs import LeaseLost, PayloadError, RunContext, current_run
 from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.lifecycle import operating, reporting
 from django_jobs.lifecycle.claiming import HeldJob
@@ -163,6 +165,7 @@ def test_the_reports_of_many_jobs_are_written_in_one_statement(
 ) -> None:
     held = [enqueue_and_claim() for _ in range(20)]
     for one in held:
+        desk.reporter.begin(one)
         desk.reporter.progress(one, 0.5, "")
     until(lambda: Progress.objects.count() == 20)
     assert len(written) <= 3
@@ -261,6 +264,7 @@ class TestInATransaction:
                 this_run().progress(0.5, "inside")
                 this_run().checkpoint(1)
                 this_run().progress(0.6)
+                desk.reporter.begin(other)
                 desk.reporter.progress(other, 0.9, "")
                 until(lambda: Progress.objects.filter(pk=other.id).exists())
             row = Progress.objects.filter(pk=this_run().job_id)
@@ -302,6 +306,7 @@ class TestInATransaction:
         self, desk: Desk
     ) -> None:
         held = enqueue_and_claim()
+        desk.reporter.begin(held)
         desk.reporter.progress(held, 0.1, "")
         until(lambda: Progress.objects.exists())
         with another_connection() as other, ThreadPoolExecutor(1) as elsewhere:
@@ -429,3 +434,43 @@ def test_a_report_that_fails_in_itself_harms_no_handler(
     (outcome,) = desk.run(handler)
     assert isinstance(outcome, Failed)
     assert outcome.error.message == "after it reported"
+
+
+USES_AFTERWARDS: dict[str, Callable[[RunContext], Any]] = {
+    "progress": lambda run: run.progress(0.5, "late"),
+    "checkpoint": lambda run: run.checkpoint(1),
+    "saved_checkpoint": lambda run: run.saved_checkpoint,
+    "iterate": lambda run: run.iterate(Effect.objects.all()),
+    "once": lambda run: run.once("key", lambda: 1 / 0),
+    "aonce": lambda run: asyncio.run(run.aonce("key", send_late)),
+}
+
+
+async def send_late() -> None:
+    raise AssertionError("nobody calls this")
+
+
+@pytest.mark.parametrize("use", USES_AFTERWARDS.values(), ids=USES_AFTERWARDS)
+@pytest.mark.parametrize("handler", [lambda: None, fail], ids=["succeeded", "failed"])
+def test_a_context_that_is_kept_refuses_and_leaves_nothing_in_memory(
+    desk: Desk, handler: Callable[[], None], use: Callable[[RunContext], Any]
+) -> None:
+    kept: list[RunContext] = []
+
+    def keep() -> None:
+        run = this_run()
+        run.progress(0.1)
+        kept.append(run)
+        assert not run.should_stop()
+        handler()
+
+    desk.run(keep)
+    heard, (run,) = desk.heard, kept
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="has ended"):
+            use(run)
+    assert run.should_stop()
+    assert run.attempt == 1
+    assert desk.heard == heard  # it would keep another handler from being silent
+    assert not desk.reporter._open
+    assert not desk.reporter._live
