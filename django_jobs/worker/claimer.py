@@ -211,7 +211,7 @@ class Claimer:
             self._places.clear()
         taken, behind_limited = 0, False
         for queue in order:
-            most = min(room - taken, CLAIM_LIMIT)
+            most = room - taken
             limited = queue in self._lookout.limited
             if limited:
                 # Its running jobs are counted in the whole fleet, so none is held for later than
@@ -290,7 +290,8 @@ class Claimer:
         room = min(self._options.threads + ahead, HELD_LIMIT) - held
         if self._options.max_jobs is not None:
             room = min(room, self._options.max_jobs - held - self._holding.ended)
-        return room
+        # What one claim takes: with more, the turn of one queue would be half another one's.
+        return min(room, CLAIM_LIMIT)
 
     def _drop_cancelled(self) -> float:
         """Give back what was cancelled before it began: that makes it ``cancelled``."""

@@ -59,7 +59,7 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     claimer, holding, waiting = worker._claimer, worker._holding, worker._executor.jobs
     worker._slot.register(boot_worker(), time.monotonic() + 600)
     worker._executor.pace.saw(0.0001)
-    assert claimer._room() > 300
+    assert claimer._room() == 300
     claimed = 0
     while holding.bytes < HELD_BYTES // 2 or claimed < first:
         took = claimer._claim_all(["default"], claimer._room())
@@ -73,5 +73,31 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     assert holding.bytes == 0
     assert claimer._claim_all(["default"], claimer._room()) > 0
     assert holding.bytes <= HELD_BYTES
+    for end in (link, other):
+        end.close()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("seconds", [0.0001, 0.05, None])
+def test_the_shares_of_the_queues_hold_under_load(seconds: float | None) -> None:
+    """Whether claims come by the hundred, by the dozen, or for each free thread."""
+    for queue in ("default", "bulk"):
+        enqueue_many("app.noop", [{}] * 7_000, queue=queue)
+    link, other = (Link(end) for end in Pipe())
+    shares = QueueShare(name="default", weight=5), QueueShare(name="bulk", weight=1)
+    worker = WorkerProcess(link, Board(1, 2048).slots[0], Options(queues=shares))
+    claimer, holding, waiting = worker._claimer, worker._holding, worker._executor.jobs
+    worker._slot.register(boot_worker(), time.monotonic() + 600)
+    if seconds is not None:
+        worker._executor.pace.saw(seconds)
+    claimed: list[str] = []
+    count = 120 if seconds is None else 7_200
+    while len(claimed) < count:
+        claimer._round()
+        for _ in range(max(waiting.qsize() // 2, 1)):
+            job = waiting.get()
+            claimed.append(job.queue)
+            holding.end([job])
+    assert count * 0.78 < claimed.count("default") < count * 0.88  # 5 of 6
     for end in (link, other):
         end.close()
