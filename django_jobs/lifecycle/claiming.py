@@ -104,7 +104,7 @@ class HeldJob(NamedTuple):
 
     ``payload``, ``backoff`` and ``headers`` are JSON text as the database gave it, so that a row
     that cannot be read fails alone, when its turn comes. Times are epoch seconds of the database,
-    but for ``taken_at``: when the answer to the claim came, of ``time.monotonic()``.
+    but for ``taken_at``, which is the moment of ``claimed_at`` as ``time.monotonic()``.
     """
 
     rank: float
@@ -141,6 +141,12 @@ class HeldJob(NamedTuple):
     def fence(self) -> Fence:
         """What no other attempt has, of this job or of another."""
         return self.id, self.attempt, self.worker
+
+    def is_expired(self, now: float) -> bool:
+        """Whether its maximum age is over at ``now``, of ``time.monotonic()``."""
+        if self.expires_at is None:
+            return False
+        return self.claimed_at + now - self.taken_at >= self.expires_at
 
     @property
     def is_suspect(self) -> bool:
@@ -212,7 +218,8 @@ def held_by(worker: int, ids: Sequence[int] | None = None, *, lock: bool = False
     """
     parameters = {"worker": worker, "ids": None if ids is None else list(ids)}
     rows = fetch(TAKE_HELD if lock else HELD, parameters)
-    return [HeldJob(*row) for row in rows]
+    now = time.monotonic()
+    return [HeldJob._make((*row, now)) for row in rows]
 
 
 def _held(rows: list[tuple[Any, ...]], worker: int) -> list[HeldJob]:

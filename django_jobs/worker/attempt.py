@@ -74,7 +74,7 @@ def make(
     job_type = registry.find(job.job_type)
     if job_type is None:
         return _refused("UnknownJobType", f"no handler is registered for {job.job_type!r}")
-    if job.expires_at is not None and job.claimed_at >= job.expires_at:
+    if job.is_expired(started):
         return _refused("Expired", "its maximum age was over before this attempt began")
     try:
         payload = job_type.upgraded(_object_in(job.payload), job.payload_version)

@@ -152,8 +152,8 @@ def test_held_by_tells_what_a_worker_holds_as_the_claim_did() -> None:
     worker = boot_worker()
     claimed = claim_ready(worker)
     settle_one(claimed[0], Succeeded())
-    # ``claimed_at`` is the database's time when the row was read.
-    read = [one._replace(claimed_at=0) for one in held_by(worker)]
+    # ``claimed_at`` and ``taken_at`` are when the row was read.
+    read = [one._replace(claimed_at=0, taken_at=0) for one in held_by(worker)]
     assert read == [one._replace(claimed_at=0, taken_at=0) for one in claimed[1:]]
     assert ids_of(held_by(worker, [claimed[2].id, claimed[0].id])) == [claimed[2].id]
     assert held_by(boot_worker()) == []

@@ -6,11 +6,13 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from django_jobs import cancel, enqueue_many
 from django_jobs.domain.outcomes import Released
@@ -33,6 +35,7 @@ from .processes import (
     until_status,
 )
 from .test_attempt import HELD
+from .test_cancel import HOARDS
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Start = Callable[..., JobWorker]
@@ -104,6 +107,32 @@ def test_a_failure_is_retried_until_its_attempts_are_used_up(start_worker: Start
     for run in runs:
         assert run.started_at is not None
         assert run.available_at <= run.claimed_at <= run.started_at <= run.finished_at
+
+
+def test_a_job_whose_maximum_age_is_over_when_its_turn_comes_is_dead_and_never_begins(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    """Whether it was over before its claim, or while it waited behind another job."""
+    path = tmp_path / "slow"
+    over = jobs.write_effect.enqueue("over")
+    Job.objects.filter(pk=over.pk).update(expires_at=over.created_at)
+    start_worker("--threads", "1", before=HOARDS)
+    assert "maximum age was over" in until_status(over, "dead").reason
+    until_status(jobs.noop.enqueue(), "succeeded")  # now it knows that jobs are quick
+    with transaction.atomic():
+        slow = jobs.hold.enqueue(str(path), note="slow")
+        waits = jobs.write_effect.enqueue("waits")
+        Job.objects.filter(pk=waits.pk).update(expires_at=Now() + timedelta(seconds=3))
+    until_marked(path)
+    until_status(waits, "running")
+    until(lambda: Job.objects.filter(pk=waits.pk, expires_at__lt=Now()).exists())
+    let_go(path)
+    assert "maximum age was over" in until_status(waits, "dead").reason
+    until_status(slow, "succeeded")
+    for job in over, waits:
+        run = Run.objects.get(job=job)
+        assert (run.outcome, run.error_type) == ("failed", "Expired")
+    assert set(Effect.objects.values_list("note", flat=True)) == {"slow"}
 
 
 @pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
