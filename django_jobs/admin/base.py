@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -60,6 +61,9 @@ class ConsoleAdmin(ModelAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        if any("\0" in part for item in request.GET.lists() for part in (item[0], *item[1])):
+            # PostgreSQL has no text with it. Django answers other wrong parameters so.
+            return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
         if not all(id_.isascii() and id_.isdigit() and len(id_) < 19 for id_ in chosen):
             self.message_user(request, _("A row's number was not a number."), messages.ERROR)
