@@ -14,7 +14,7 @@ from .. import __version__, logs, registry
 from ..conf import conf
 from ..domain.errors import cut
 from ..domain.states import JobState, RunState
-from ..signals import job_dead, job_finished, worker_event
+from ..signals import attempt_failed, job_dead, job_finished, worker_event
 from ..worker.options import Options
 from .base import counted
 
@@ -24,8 +24,8 @@ making the worker wait."""
 
 SENTENCES = {
     "supervisor_started": "Started. Ctrl-C lets running jobs end; a second Ctrl-C stops at once.",
-    "worker_started": "Worker {worker} is ready.",
-    "worker_stopped": "Worker {worker} has stopped. Jobs that it ran: {ended}.",
+    "worker_started": "Process {pid} is ready.",
+    "worker_stopped": "A worker process has stopped. Jobs that it ran: {ended}.",
     "draining": "Stopping: running jobs get {timeout:g} s to end. Ctrl-C again stops at once.",
     "second_signal": "Stopping at once. What was running is released, and will run again.",
     "supervisor_stopped": "Stopped.",
@@ -46,7 +46,9 @@ def connect(level: int, choice: str) -> bool:
     if not logs.to_stderr(level, formatter) or not for_people:
         logs.connect(level)
         return False
-    job_finished.connect(show_attempt, dispatch_uid=logs.CONNECTED)
+    # A receiver of successes costs time with every job, shown or not.
+    ended = job_finished if level <= logging.INFO else attempt_failed
+    ended.connect(show_attempt, dispatch_uid=logs.CONNECTED)
     job_dead.connect(show_dead, dispatch_uid=logs.CONNECTED)
     worker_event.connect(show_worker_event, dispatch_uid=logs.CONNECTED)
     return True
@@ -68,7 +70,7 @@ def greeting(options: Options) -> str:
 
 
 def show_attempt(sender: str, **fields: Any) -> None:
-    """``job_finished``: one line, and the traceback of what failed."""
+    """``job_finished`` or ``attempt_failed``: one line, and the traceback of what failed."""
     traceback = cut(fields["traceback"], LONGEST_TRACEBACK).splitlines()
     _show(logs.level_of(fields["outcome"]), _of_attempt(sender, fields), *traceback)
 

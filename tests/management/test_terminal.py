@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pty
 import signal
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from django_jobs import logs
 from django_jobs.management import terminal
+from django_jobs.signals import attempt_failed, job_finished
 from tests.app.jobs import add, ask_for, fail, hold
 from tests.worker.processes import PATIENCE, JobWorker, end_other_sessions, until, until_marked
 
@@ -88,9 +91,9 @@ def test_a_person_reads_that_a_second_ctrl_c_stops_at_once(
     hold.enqueue(str(tmp_path / "held"))
     worker = start()
     until_marked(tmp_path / "held")
-    worker.signal_group(signal.SIGINT)
+    worker.signal(signal.SIGINT)
     worker.until_shown("Stopping: running jobs get 25 s to end. Ctrl-C again stops at once.")
-    worker.signal_group(signal.SIGINT)
+    worker.signal(signal.SIGINT)
     assert worker.wait() == 143
     worker.until_shown("Stopping at once.")
 
@@ -130,3 +133,16 @@ def test_what_an_error_says_cannot_steer_the_terminal(caplog: pytest.LogCaptureF
     assert record.getMessage() == (
         "WARNING app.fail #1 failed (attempt 1): ValueError: \\x1b[2J\n    one\n    \\x1b[2Jtwo"
     )
+
+
+@pytest.mark.parametrize("level, listens", [(logging.INFO, True), (logging.WARNING, False)])
+def test_successes_are_listened_to_only_where_they_are_shown(
+    level: int, listens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "logger", logging.Logger("of this test"))
+    try:
+        assert terminal.connect(level, "human")
+        assert job_finished.has_listeners("app.noop") is listens
+        assert attempt_failed.has_listeners("app.noop") is not listens
+    finally:
+        logs.disconnect()
