@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import plan, requests, worker_logs
+from tests.chaos import neighbour, plan, requests, roles, sessions, worker_logs
 from tests.chaos.history import Fault, History
 from tests.chaos.recovery import CRASH, Recoveries, Turns
 from tests.chaos.timing import LEASE, STALL
@@ -47,7 +47,9 @@ def test_the_storm_asks_for_so_many_jobs_of_all_kinds(seed):
     assert sum(request.count for request in storm) == 1_500
     kinds = [request.kind for request in storm]
     assert (kinds.count("poison"), kinds.count("hold_the_gil")) == (3, 3)
-    assert set(kinds) == {*requests.KINDS, "poison", "hold_the_gil"}
+    assert set(kinds) == {*requests.KINDS, "poison", "hold_the_gil", "cancelled"}
+    assert requests.LATER not in {request.queue for request in storm[: len(storm) // 3]}
+    assert requests.LATER in {request.queue for request in storm}
     assert {request.manner for request in storm} == set(requests.MANNERS)
     slow = [request for request in storm if request.seconds >= 0.04]
     assert 0.2 < len(slow) / len(storm) < 0.3
@@ -120,3 +122,33 @@ def test_only_what_faults_explain_may_stand_in_a_log(tmp_path: Path):
         log.write_text(wrong)
         ((number, _),) = worker_logs.problems([log])
         assert number == 10
+
+
+def test_a_setting_of_another_on_a_session_does_not_balance(tmp_path: Path):
+    effects, clean = tmp_path / "effects", '["","\\"$user\\",public","",0]'
+    looks = tmp_path / "effects.sessions"
+    looks.write_text(f"1 7 70 setting {clean}\n2 7 71 nothing {clean}\n3 7 70 nothing {clean}\n")
+    assert list(sessions.problems(effects)) == []
+    assert set(sessions.counted(effects).values()) == {1}
+    looks.write_text('4 7 70 nothing ["seven","\\"$user\\",public","",0]\n')
+    ((number, text),) = sessions.problems(effects)
+    assert number == 12
+    assert "seven" in text
+
+
+def test_two_executions_at_once_overlap_and_those_that_were_cut_off_do_not(tmp_path: Path):
+    file = tmp_path / "effects.guests"
+    file.write_text(
+        "begin a 1 10.0\nbegin b 2 10.5\nend a 1 11.0\nbegin a 2 11.5\nend a 2 12.0\n"
+        "begin b 3 11.0\nend b 3 12.0\n"
+    )
+    spans = neighbour.executions(file)
+    assert not neighbour.overlap(spans["a"])
+    assert not neighbour.overlap(spans["b"]), "its first was never seen to end"
+    assert neighbour.overlap([(10.0, 11.0), (10.5, 12.0)])
+
+
+def test_a_role_is_put_into_the_address_of_a_database():
+    assert roles.url("postgresql://postgres:@/postgres?host=/a", "few").startswith(
+        "postgresql://few@/"
+    )

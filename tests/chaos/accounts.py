@@ -22,6 +22,10 @@ ACCOUNTS = {
     8: "one job for each due time of the schedule",
     9: "no process, connection or file is left behind",
     10: "nothing unexpected in the workers' logs",
+    12: "no handler finds another's setting, role or lock on its connection",
+    13: "a flush of another database doubles and loses nothing, here or there",
+    14: "no process that a handler forked outlives it",
+    16: "what was cancelled before it began never runs",
 }
 """The eleventh is the negative control."""
 
@@ -52,7 +56,7 @@ ROWS = (
         "an innocent job that is not done",
         """
         SELECT id, status, job_type, reason FROM django_jobs_job
-        WHERE job_type <> 'chaos.poison' AND status <> 'succeeded'""",
+        WHERE job_type NOT IN ('chaos.poison', 'chaos.cancelled') AND status <> 'succeeded'""",
     ),
     (
         3,

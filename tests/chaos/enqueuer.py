@@ -24,10 +24,13 @@ django.setup()
 from django.db import DatabaseError, InterfaceError, connection, transaction  # noqa: E402 — models come after setup
 from django.db.models.functions import Now  # noqa: E402 — models come after setup
 
-from django_jobs import enqueue, enqueue_many  # noqa: E402 — models come after setup
-from django_jobs.models import Job, Schedule  # noqa: E402 — models come after setup
+from django_jobs import cancel, enqueue, enqueue_many  # noqa: E402 — models come after setup
+from django_jobs.models import Job, Queue, Schedule  # noqa: E402 — models come after setup
 
 AWAY = (DatabaseError, InterfaceError)
+
+CLAIMED_SOON = 0.05
+"""Seconds between a batch and its cancels: a part of it runs by then, and a part is prefetched."""
 
 
 class Dropped(Exception):
@@ -40,6 +43,8 @@ class Enqueuer:
     def __init__(self, prefix: str) -> None:
         self.kept: list[str] = []
         self.dropped: list[str] = []
+        self.cancels: list[tuple[int, bool, float]] = []
+        """Job, answer, and when it came."""
         self._prefix = prefix
         self._number = 0
 
@@ -55,7 +60,12 @@ class Enqueuer:
         def many() -> list[int]:
             return enqueue_many(name, payloads, idempotency_keys=keys, queue=request.queue)
 
+        if request.queue == requests.LATER:
+            until_it_works(lambda: Queue.objects.get_or_create(name=request.queue))
         match request.manner:
+            case "cancelled":
+                self._persistently(keys, lambda: in_one_transaction(many))
+                self._cancel(keys)
             case "batch":
                 self._persistently(keys, lambda: in_one_transaction(many))
             case "twice":
@@ -66,18 +76,22 @@ class Enqueuer:
                 self._persistently(keys, one)
 
     def _persistently(self, keys: list[str], work: Callable[[], object]) -> None:
-        while True:
-            try:
-                # A key is free again when its job has ended, so the retry has to look.
-                there = Job.objects.filter(idempotency_key__in=keys).count()
-                assert there in (0, len(keys)), "a part of a batch"
-                if not there:
-                    work()
-                self.kept += keys
-                return
-            except AWAY:
-                connection.close()
-                time.sleep(0.1)
+        def once() -> None:
+            # A key is free again when its job has ended, so the retry has to look.
+            there = Job.objects.filter(idempotency_key__in=keys).count()
+            assert there in (0, len(keys)), "a part of a batch"
+            if not there:
+                work()
+
+        until_it_works(once)
+        self.kept += keys
+
+    def _cancel(self, keys: list[str]) -> None:
+        time.sleep(CLAIMED_SOON)
+        batch = Job.objects.filter(idempotency_key__in=keys).order_by("id")
+        for job in until_it_works(lambda: list(batch.values_list("pk", flat=True))):
+            answer = until_it_works(lambda job=job: cancel(job))
+            self.cancels.append((job, answer, time.time()))
 
     def _drop(self, key: str, work: Callable[[], object]) -> None:
         self.dropped.append(key)
@@ -89,6 +103,16 @@ class Enqueuer:
             return
         except AWAY:  # then it was never committed either
             connection.close()
+
+
+def until_it_works(work: Callable[[], Any]) -> Any:
+    """Again and again while the database is away."""
+    while True:
+        try:
+            return work()
+        except AWAY:
+            connection.close()
+            time.sleep(0.1)
 
 
 def in_one_transaction(work: Callable[[], object]) -> None:
@@ -146,7 +170,7 @@ def main() -> None:
         ahead = begun + asked.seconds * done / total - time.monotonic()
         if ahead > 0:
             time.sleep(ahead)
-    found |= {"kept": enqueuer.kept, "dropped": enqueuer.dropped}
+    found |= {"kept": enqueuer.kept, "dropped": enqueuer.dropped, "cancels": enqueuer.cancels}
     asked.file.write_text(json.dumps(found))
 
 

@@ -21,9 +21,9 @@ from .timing import DRAIN
 class Tree:
     """One ``jobworker``, started again whenever it is gone."""
 
-    def __init__(self, number: int, directory: Path, environment: dict[str, str]) -> None:
-        self.name = f"tree-{number}"
-        self.log = directory / f"worker-{number}.log"
+    def __init__(self, name: str, directory: Path, environment: dict[str, str]) -> None:
+        self.name = name
+        self.log = directory / f"worker-{name}.log"
         self._environment = {**environment, "CHAOS_TREE": self.name}
         self.roots: list[int] = []
         self.process = self._start()
@@ -69,8 +69,13 @@ class Tree:
         return self.process.pid
 
     def signal_one(self, number: int, share: float) -> int:
-        """Signal the child that stands at ``share`` of them. Returns its process id, or 0."""
-        children = self.processes()[1:]
+        """Signal the child that stands at ``share`` of them. Returns its process id, or 0. What a
+        handler has forked is passed over: a pool waits for ever for what a killed process of its
+        had in hand, which is Python's business."""
+        try:
+            children = psutil.Process(self.process.pid).children()
+        except psutil.NoSuchProcess:
+            return 0
         if not children:
             return 0
         chosen = children[int(share * len(children))]

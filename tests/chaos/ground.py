@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.clusters import PROJECT, Cluster
 
-from . import resources
+from . import effects, neighbour, resources, roles
 from .fleet import Tree
 from .history import History
 
@@ -23,7 +23,7 @@ WHERE status NOT IN ('succeeded', 'dead', 'cancelled')
 """
 
 BEGUN = """
-SELECT (SELECT count(*) FROM django_jobs_worker) >= %s
+SELECT (SELECT count(*) FROM django_jobs_worker WHERE name LIKE 'tree-%%') >= %s
    AND EXISTS (SELECT 1 FROM django_jobs_schedule WHERE name = 'every second')
 """
 
@@ -48,8 +48,11 @@ class Ground:
         self.patience = patience
         self.say = say
         self.trees: list[Tree] = []
+        self.guests: list[Tree] = []
+        """Commands that no fault is meant for: those of the other database."""
         self.history = History()
         self._enqueuer: subprocess.Popen[bytes] | None = None
+        self._flusher: subprocess.Popen[bytes] | None = None
         self._environment = {
             **cluster.environment,
             "TEST_DATABASE_NAME": "postgres",
@@ -59,9 +62,44 @@ class Ground:
             self._environment["CHAOS_WITHOUT_FENCE"] = "1"
 
     def start_trees(self, count: int) -> None:
-        """The fleet."""
-        for number in range(count):
-            self.trees.append(Tree(number, self.directory, self._environment))
+        """The fleet. The transactions of the second are SERIALIZABLE, and the third has a role with
+        as many connections as the documentation says, and no more."""
+        special = {
+            effects.SERIALIZABLE: {"CHAOS_SERIALIZABLE": "1"},
+            "tree-2": {"DATABASE_URL": roles.url(self.cluster.url, roles.ENOUGH)},
+        }
+        for name in (f"tree-{number}" for number in range(count)):
+            environment = {**self._environment, **special.get(name, {})}
+            self.trees.append(Tree(name, self.directory, environment))
+
+    def start_guests(self, seconds: float, seed: int) -> None:
+        """What has to do with the fleet no more than that the server is the same."""
+        environment = neighbour.make(self.cluster, self._environment)
+        for number in range(neighbour.COMMANDS):
+            name = f"{neighbour.NAME}-{number}"
+            self.guests.append(Tree(name, self.directory, environment))
+        self._flusher = self._python(
+            environment, "tests.chaos.flusher", str(self.directory / "flushes.json"),
+            "--seconds", str(seconds), "--seed", str(seed),
+        )  # fmt: skip
+
+    def end_guests(self) -> None:
+        """Wait for the last jobs of the other database, then drain them all."""
+        assert self._flusher is not None
+        while self._flusher.poll() is None:
+            self.keep_trees()
+            time.sleep(0.1)
+        if self._flusher.returncode:
+            raise RuntimeError(f"the flusher ended with {self._flusher.returncode}")
+        for tree in self.guests:
+            tree.signal_root(signal.SIGTERM)
+        for tree in self.guests:
+            try:
+                tree.process.wait(20)
+            except subprocess.TimeoutExpired:
+                tree.kill()
+                self.say(f"{tree.name} did not drain")
+        self.guests.clear()
 
     def wait_for_begin(self) -> None:
         """Until all work and are asked: twenty seconds on a crowded machine."""
@@ -72,16 +110,20 @@ class Ground:
     def keep_trees(self) -> None:
         """Start again what is gone."""
         self.history.exits += [gone for tree in self.trees if (gone := tree.keep()) is not None]
+        for tree in self.guests:
+            tree.keep()
 
     def ask(self, errand: str, **numbers: float) -> None:
         """Start an enqueuer on ``errand``."""
         words = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
         file = str(self.directory / f"keys-{errand}.json")
-        self._enqueuer = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.enqueuer", errand, file, *words],
-            cwd=PROJECT,
-            env=self._environment,
-            start_new_session=True,
+        self._enqueuer = self._python(
+            self._environment, "tests.chaos.enqueuer", errand, file, *words
+        )
+
+    def _python(self, environment: dict[str, str], *words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", *words], cwd=PROJECT, env=environment, start_new_session=True
         )
 
     def all_asked(self) -> None:
@@ -104,11 +146,12 @@ class Ground:
 
     def clear(self) -> None:
         """End whatever is left, at once."""
-        for tree in self.trees:
+        for tree in (*self.trees, *self.guests):
             tree.kill()
         for pid in resources.ours(self.directory):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if self._enqueuer is not None:
-            self._enqueuer.kill()
-            self._enqueuer.wait()
+        for process in (self._enqueuer, self._flusher):
+            if process is not None:
+                process.kill()
+                process.wait()

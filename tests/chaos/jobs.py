@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import multiprocessing
 import os
 import signal
+import threading
 import time
+
+from django.db import connection
+from psycopg import sql
 
 from django_jobs import Backoff, current_run, job
 
@@ -16,16 +22,22 @@ SOON = Backoff.fixed(0.2, jitter=0.5)
 
 
 def leave_a_line() -> int:
-    """Append job, attempt, tree, process and time in one write, so that lines never mix."""
+    """Append job, attempt, tree, process and time."""
     run = current_run()
     assert run is not None
-    words = run.job_id, run.attempt, os.environ["CHAOS_TREE"], os.getpid(), f"{time.time():.6f}"
-    file = os.open(os.environ["CHAOS_EFFECTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    note("", run.job_id, run.attempt, os.environ["CHAOS_TREE"], os.getpid(), f"{time.time():.6f}")
+    return run.attempt
+
+
+def note(suffix: str, *words: object) -> None:
+    """Append them to the file of effects, or with a ``suffix`` to the one next to it, in one write,
+    so that lines never mix."""
+    path = os.environ["CHAOS_EFFECTS"] + suffix
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, (" ".join(map(str, words)) + "\n").encode())
     finally:
         os.close(file)
-    return run.attempt
 
 
 @job(backoff=SOON, max_crashes=50, max_attempts=50)
@@ -46,6 +58,7 @@ def alone(seconds: float) -> None:
 def inside(seconds: float) -> None:
     """An effect that commits with the job or not at all."""
     leave_a_line()
+    look_at_the_session()
     run = current_run()
     assert run is not None
     Mark(job_id=run.job_id).save()
@@ -79,3 +92,88 @@ def poison(seconds: float) -> None:
 def every_second() -> None:
     """What the schedule makes."""
     leave_a_line()
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+def cancelled(seconds: float) -> None:
+    """Somebody cancels it soon."""
+    leave_a_line()
+    time.sleep(seconds)
+
+
+SESSION = """
+SELECT coalesce(current_setting('app.tenant', true), ''), current_setting('search_path'),
+    CASE WHEN current_user = session_user THEN '' ELSE current_user END,
+    (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
+"""
+
+
+def look_at_the_session(left: str = "") -> None:
+    """Note what the handler finds on its connection, and what it will leave there."""
+    run = current_run()
+    assert run is not None
+    with connection.cursor() as cursor:
+        cursor.execute(SESSION)
+        found = json.dumps(cursor.fetchone(), separators=(",", ":")).replace(" ", "")
+    note(".sessions", run.job_id, os.getpid(), threading.get_native_id(), left or "nothing", found)
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+def tenant(seconds: float) -> None:
+    """Leaves a setting, a role or a lock on its connection, each in a way that does not look like
+    it, and the next one must not find it."""
+    leave_a_line()
+    run = current_run()
+    assert run is not None
+    left = ("setting", "search_path", "role", "set_config", "lock")[run.job_id % 5]
+    look_at_the_session(left)
+    with connection.cursor() as cursor:
+        match left:
+            case "setting":
+                cursor.execute(sql.SQL("SET app.tenant TO {}").format(sql.Literal("seven")))
+            case "search_path":
+                path = sql.SQL("/* of the tenant */ SET search_path TO {}, public")
+                cursor.execute(path.format(sql.Identifier("seven")))
+            case "role":
+                cursor.execute(sql.SQL("SET ROLE {}").format(sql.Identifier("chaos_tenant")))
+            case "set_config":
+                cursor.callproc("set_config", ["app.tenant", "seven", False])
+            case "lock":
+                cursor.callproc("pg_try_advisory_lock", [run.job_id])
+    time.sleep(seconds)
+
+
+def begin_in_a_pool(job: int, parent: int) -> None:
+    """In each process of a pool."""
+    note(".pools", job, parent, os.getpid())
+
+
+def in_a_pool(seconds: float) -> None:
+    """As the manual of Python has it."""
+    leave_a_line()
+    run = current_run()
+    assert run is not None
+    with multiprocessing.get_context("fork").Pool(
+        2, initializer=begin_in_a_pool, initargs=(run.job_id, os.getpid())
+    ) as pool:
+        pool.map(time.sleep, [seconds / 2] * 4)
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+def pool(seconds: float) -> None:
+    """Parallel work in a plain handler."""
+    in_a_pool(seconds)
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50, isolated=True)
+def pool_alone(seconds: float) -> None:
+    """The same in a child process of its own."""
+    in_a_pool(seconds)
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+def guest(key: str, seconds: float) -> None:
+    """A job of the database that is flushed."""
+    note(".guests", "begin", key, os.getpid(), f"{time.time():.6f}")
+    time.sleep(seconds)
+    note(".guests", "end", key, os.getpid(), f"{time.time():.6f}")

@@ -6,10 +6,23 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-KINDS = {"outside": 56, "inside": 28, "stumble": 12, "alone": 4}
+KINDS = {
+    "outside": 50,
+    "inside": 26,
+    "stumble": 10,
+    "alone": 3,
+    "tenant": 8,
+    "pool": 2,
+    "pool_alone": 1,
+}
 PILLS = 3
-MANNERS = {"one": 89, "batch": 5, "twice": 3, "rolled back": 3}
-"""``twice`` asks a second time, with the same key, before the first has committed."""
+MANNERS = {"one": 87, "batch": 5, "twice": 3, "rolled back": 3, "cancelled": 2}
+"""``twice`` asks a second time, with the same key, before the first has committed. ``cancelled``
+asks for a batch and cancels all of it: some run by then, some are held by a worker, some wait."""
+
+QUEUES = ("default", "default", "default", "second")
+LATER = "later"
+"""A queue that is made in the midst of the storm, long after the workers have begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,24 +48,27 @@ def requests(seed: int, jobs: int) -> Iterator[Request]:
         (kind,) = choice.choices(list(KINDS), list(KINDS.values()))
         (manner,) = choice.choices(list(MANNERS), list(MANNERS.values()))
         count = choice.randint(2, 20)
-        queue = choice.choice(("default", "default", "default", "second"))
+        queue = choice.choice(QUEUES if number < jobs // 2 else (*QUEUES, LATER))
         slow = choice.random() < 0.25
         # Most of the slow are of a few hundred milliseconds, as many as there are of each octave.
         seconds = 0.04 * 37.5 ** choice.random() if slow else choice.uniform(0.005, 0.02)
         if number in pills or number in holding:
             kind, manner = "poison" if number in pills else "hold_the_gil", "one"
             seconds = min(seconds, 0.3)
-        count = min(count, jobs - number) if manner == "batch" else 1
+        count = min(count, jobs - number) if manner in ("batch", "cancelled") else 1
         if any(place in pills or place in holding for place in range(number + 1, number + count)):
             count = 1  # a special one among them would be passed over
+        if manner == "cancelled":
+            kind, seconds = "cancelled", 0.05 + seconds / 10
         yield Request(kind=kind, manner=manner, count=count, queue=queue, seconds=round(seconds, 4))
         number += count
 
 
 def _mild(jobs: int) -> Iterator[Request]:
-    """Some of every kind that harms nobody."""
+    """Some of every kind that harms nobody. Each pool forks two processes, so fewer of those."""
     for kind in KINDS:
-        yield Request(kind=kind, manner="batch", count=jobs, queue="default", seconds=0.01)
+        count = jobs // 6 if kind.startswith("pool") else jobs
+        yield Request(kind=kind, manner="batch", count=count, queue="default", seconds=0.01)
 
 
 def errand(name: str, seed: int, jobs: int) -> list[Request]:

@@ -13,7 +13,18 @@ from pathlib import Path
 
 from tests.clusters import Cluster
 
-from . import accounts, afterwards, effects, recovery, worker_logs
+from . import (
+    accounts,
+    afterwards,
+    cancels,
+    effects,
+    neighbour,
+    pools,
+    recovery,
+    roles,
+    sessions,
+    worker_logs,
+)
 from .accounts import Problem
 from .faults import Faults
 from .ground import Ground
@@ -94,16 +105,20 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     # The server is killed, the machine is not; and the disk of a shared one may stall.
     ground.cluster.execute("ALTER SYSTEM SET fsync = off")
     ground.cluster.execute("SELECT pg_reload_conf()")
+    roles.make(ground.cluster)
     ground.ask("storm", jobs=asked.jobs, seed=asked.seed, seconds=asked.seconds)
     ground.start_trees(asked.workers)
+    ground.start_guests(asked.seconds, asked.seed)
     ground.wait_for_begin()
     result.history = ground.history
     Faults(ground, asked.seed).go_on_for(asked.seconds)
     ground.say("peace")
     next_due = afterwards.stop_schedule(ground)
     result.found += afterwards.come_to_rest(ground)
+    ground.end_guests()
     if not asked.without_fence:  # the control is about the storm
         result.found += afterwards.rest(ground)
+        result.found += pools.problems(ground.directory)
         afterwards.drill(ground)
     result.found += afterwards.end(ground)
     _account(ground, result, next_due)
@@ -115,10 +130,17 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.found += accounts.problems(cluster, directory, next_due)
     result.found += effects.problems(cluster, lines)
     result.found += worker_logs.problems(directory.glob("worker-*.log"))
+    result.found += sessions.problems(ground.effects)
+    result.found += neighbour.problems(cluster, directory)
+    result.found += cancels.problems(cluster, directory, lines, ground.history)
     result.recoveries = recovery.measure(cluster, result.history, lines)
     result.found += result.recoveries.problems()
     names = ("jobs", "runs", "boots of workers", "due times")
     result.totals = dict(zip(names, cluster.fetch(TOTALS)[0], strict=True))
+    result.totals |= sessions.counted(ground.effects)
+    result.totals |= cancels.counted(directory, lines)
+    result.totals["processes of pools"] = len(pools.begun(directory))
+    result.totals |= neighbour.counted(directory)
     result.outcomes = dict(cluster.fetch(OUTCOMES))
     result.repeated = effects.count_repeated(lines)
     result.server = cluster.fetch("SHOW server_version")[0][0]

@@ -1,9 +1,12 @@
 """Settings of the chaos test: short leases, so that many run out in a minute."""
 
+import os
 from typing import Any
 
+from psycopg import IsolationLevel
+
 from tests.settings import *  # noqa: F403
-from tests.settings import INSTALLED_APPS
+from tests.settings import DATABASES, INSTALLED_APPS
 
 from .timing import LEASE, POLL, SWEEP
 
@@ -15,3 +18,8 @@ DJANGO_JOBS = dict[str, Any](
     POLL_SECONDS=POLL,
     QUARANTINE={"crashes": None},  # the pills' type is to crash as often as they are swallowed
 )
+if os.environ.get("CHAOS_SERIALIZABLE"):
+    options = DATABASES["default"].setdefault("OPTIONS", {})
+    options["isolation_level"] = IsolationLevel.SERIALIZABLE
+if os.environ.get("CHAOS_WITHOUT_SCHEDULES"):
+    DJANGO_JOBS["SCHEDULES"] = False

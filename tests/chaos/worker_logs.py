@@ -20,11 +20,13 @@ EXPECTED = {
 
 AWAY = re.compile(
     r"^CommandError: the database 'default' does not answer: |^\s*$"
+    r"|^CommandError: --queues: there are no queues yet; run manage.py migrate$"
     # A message of libpq may have several lines.
     r"|^\s*(Is the server running|connection to server|DETAIL:|HINT:|FATAL:|server closed"
     r"|This probably means|before or while processing)"
 )
-"""What a ``jobworker`` says that was started while the database was away."""
+"""What a ``jobworker`` says that was started while the database was away, or between the flush of
+its tables and the queues that are written again."""
 
 
 def problems(logs: Iterable[Path]) -> Iterator[tuple[int, str]]:
