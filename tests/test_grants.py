@@ -1,0 +1,170 @@
+"""The rights of docs/operations.md are enough, each role having those alone."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import ProgrammingError, connection, transaction
+
+from django_jobs import cancel
+from django_jobs.domain.outcomes import Lost, Succeeded
+from django_jobs.lifecycle import operating, quarantining, reaping
+from django_jobs.models import (
+    Backfill,
+    DeadLetter,
+    Job,
+    Quarantine,
+    Queue,
+    Run,
+    Schedule,
+    Tick,
+    Worker,
+)
+from tests.admin.walking import Page, change_url, list_url
+from tests.app.jobs import noop
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    due_schedule,
+    enqueue_and_claim,
+    failure,
+    look,
+    make_dead,
+    run_sql,
+    settle_one,
+)
+from tests.throwaway import Project, fresh_database
+
+OPERATIONS = (Path(__file__).resolve().parent.parent / "docs" / "operations.md").read_text()
+RIGHTS = OPERATIONS.split("## Rights in the database")[1].split("\n## ")[0]
+GRANTS = "".join(re.findall(r"```sql\n(.*?)```", RIGHTS, re.DOTALL)).split(";")
+CONTRIB = (
+    *("auth_user", "auth_user_groups", "auth_user_user_permissions", "auth_group"),
+    *("auth_group_permissions", "auth_permission", "django_session", "django_admin_log"),
+    "django_content_type",
+)
+CONSOLE = (Job, DeadLetter, Run, Queue, Worker, Schedule, Tick, Backfill, Quarantine)
+
+
+def granting(role: str, name: str) -> str:
+    """SQL that makes ``name`` with the rights of the page's ``role``."""
+    ours = [grant.removesuffix(f" TO {role}") for grant in GRANTS if grant.endswith(f" TO {role}")]
+    assert ours
+    return ";".join((f"CREATE ROLE {name}", *(f"{grant} TO {name}" for grant in ours)))
+
+
+@contextmanager
+def acting_as(role: str, more: str = "") -> Iterator[str]:
+    """Within this transaction, with the rights of ``role`` alone."""
+    name = f"{role}_{uuid.uuid4().hex[:8]}"
+    run_sql(granting(role, name))
+    if more:
+        run_sql(f"GRANT {more} TO {name}")
+    run_sql(f"SET LOCAL ROLE {name}")
+    yield name
+    run_sql("RESET ROLE")
+
+
+@pytest.mark.django_db
+def test_a_site_enqueues_and_does_no_more() -> None:
+    with acting_as("site"):
+        job = noop.enqueue()
+        keyed = noop.using(idempotency_key="k")
+        assert keyed.enqueue() == keyed.enqueue()
+        assert noop.using(delay=5).enqueue().status == "scheduled"
+        assert len(noop.enqueue_many([{}] * 3)) == 3
+        assert len(noop.enqueue_many([{}] * 2, idempotency_keys=["k", "l"])) == 2
+        forbidden: list[Callable[[], Any]] = [
+            lambda: cancel(job.pk),
+            lambda: run_sql("TABLE django_jobs_run"),
+        ]
+        for call in forbidden:
+            with pytest.raises(ProgrammingError, match="permission denied"), transaction.atomic():
+                call()
+    with acting_as("site", "UPDATE ON django_jobs_job"):
+        assert cancel(job.pk)
+
+
+@pytest.mark.django_db
+def test_a_worker_does_all_that_workers_and_commands_do() -> None:
+    with acting_as("worker"):
+        worker = boot_worker()
+        settle_one(enqueue_and_claim(worker=worker), Succeeded(result="1"))
+        settle_one(enqueue_and_claim(worker=worker), failure())
+        settle_one(enqueue_and_claim(queue="emails", worker=worker), failure(final=True))
+        held = enqueue_and_claim(worker=worker)
+        reaping.bury(worker, {held.id: Lost(reason="SIGKILL")}, reason="SIGKILL")
+        due_schedule()
+        look()
+        quarantining.quarantine("app.add", reason="why not")
+        quarantining.release("app.add")
+        operating.pause(["bulk"])
+        operating.resume(["bulk"])
+        noop.enqueue_many([{}] * 3)
+        assert len(claim_ready(boot_worker())) >= 3
+        run_sql(
+            "UPDATE django_jobs_job SET finished_at = now() - interval '1 year'"
+            " WHERE finished_at IS NOT NULL"
+        )
+        for command in ("jobstatus", "jobreplay --queue emails", "jobschedule list", "jobprune"):
+            call_command(*command.split(), stdout=StringIO())
+
+
+@pytest.mark.django_db
+def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: Any) -> None:
+    dead, waiting = make_dead(), noop.using(delay=60).enqueue()
+    schedule = due_schedule()
+    look()
+    quarantining.quarantine("app.add", reason="why not")
+    client.force_login(admin_user)
+    page = Page(client)
+    with acting_as("console", f"SELECT, INSERT, UPDATE, DELETE ON {', '.join(CONTRIB)}"):
+        for model in CONSOLE:
+            page.text(list_url(model))
+            for row in model._default_manager.all()[:2]:
+                page.text(change_url(model, row.pk))
+        page.act(DeadLetter, "replay_jobs", dead.pk, reason="again")
+        page.act(Job, "run_jobs_now", waiting.pk)
+        page.act(Job, "reprioritize_jobs", waiting.pk, priority="5")
+        page.act(Job, "cancel_jobs", dead.pk)
+        page.act(Schedule, "run_schedules_now", schedule.pk)
+        page.act(Worker, "stop_workers", *Worker.objects.values_list("pk", flat=True))
+        page.act(Queue, "pause_queues", Queue.objects.get(name="bulk").pk)
+        page.act(Quarantine, "release_job_types", Quarantine.objects.get().pk)
+    statuses = dict(Job.objects.values_list("pk", "status"))
+    assert (statuses[dead.pk], statuses[waiting.pk]) == ("cancelled", "ready")
+
+
+ASK = """shell -c "from shop.jobs import greet
+greet.enqueue('Al'); greet.enqueue('Bo', fail=True)" """
+LOOK = """shell -c "from django_jobs.models import Job
+print(sorted(Job.objects.values_list('status', flat=True)))" """
+
+
+@pytest.mark.django_db
+def test_jobworker_runs_with_the_rights_of_its_role(tmp_path: Path) -> None:
+    name = f"worker_{uuid.uuid4().hex[:8]}"
+    with fresh_database() as database:
+        made = Project(tmp_path, database).manage("migrate -v0", ASK)
+        assert made.returncode == 0, made.stderr
+        server = {**connection.get_connection_params(), "dbname": database["NAME"]}
+        with psycopg.connect(**server, autocommit=True) as owner:
+            owner.execute(granting("worker", name))  # type: ignore[arg-type]
+            try:
+                options = {**database["OPTIONS"], "assume_role": name}
+                limited = Project(tmp_path, {**database, "OPTIONS": options})
+                ran = limited.manage("jobworker --burst", LOOK)
+            finally:
+                owner.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")  # type: ignore[arg-type]
+    assert ran.returncode == 0, ran.stderr
+    assert "['dead', 'succeeded']" in ran.stdout
+    assert "database_error" not in ran.stderr
