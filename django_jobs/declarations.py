@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from difflib import get_close_matches
@@ -11,13 +11,15 @@ from math import nan
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
+from django.db import DatabaseError, InterfaceError
 from django.utils import timezone
+from psycopg import Error as PsycopgError
 
 from .domain.backoff import Backoff
 from .domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
 from .domain.payload import NotStorable, encode
 from .domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from .exceptions import EnqueueError
+from .exceptions import EnqueueError, Fate, LeaseLost, TimeLimitExceeded
 from .models.queue import QUEUE_NAME
 
 if TYPE_CHECKING:
@@ -29,6 +31,12 @@ LONGEST_KEY = 200
 """Characters of an idempotency key."""
 LONGEST_DELAY = LONGEST_AGE
 """Seconds."""
+SMALLEST_RSS = 40
+"""Megabytes. A process with Python and Django alone holds 45 to 60."""
+HANDLED_BEFORE = (Fate, LeaseLost, TimeLimitExceeded)
+"""Exceptions that end an attempt in their own way, whatever a job type declares."""
+OF_THE_DATABASE = (DatabaseError, InterfaceError, PsycopgError)
+"""A lost race and a lost connection are tried again whatever ``retry_on`` says."""
 JOB_OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
     *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
@@ -187,6 +195,49 @@ def check_declaration(declared: JobType[..., Any]) -> None:
     _check_versions(declared, where)
     _check_aliases(declared, where)
     check_options(declared, where)
+    for problem in _contradictions(declared):
+        raise ValueError(f"{where}: {problem}")
+
+
+def _contradictions(declared: JobType[..., Any]) -> Iterator[str]:
+    """Options of which one can never act, because of the other."""
+    timeout, silence, backoff = declared.timeout, declared.silence_timeout, declared.backoff
+    if timeout is not None and silence is not None and silence >= timeout:
+        yield f"silence_timeout={silence!r} is never over before timeout={timeout!r}"
+    if declared.max_rss is not None and declared.max_rss < SMALLEST_RSS:
+        yield (
+            f"max_rss={declared.max_rss} megabytes are less than a process with Django holds, "
+            f"which is {SMALLEST_RSS} or more"
+        )
+    if declared.max_age is not None and backoff is not None:
+        soonest = backoff.delay(1, spread=lambda: 1.0)
+        if soonest >= declared.max_age:
+            yield (
+                f"max_age={declared.max_age:g} is over before the backoff of {soonest:g} s has "
+                "passed, so there is no second attempt: give max_attempts=1 instead"
+            )
+    if declared.delivery == "at_most_once":
+        yield from _never_retried(declared)
+    for option in ("retry_on", "discard_on", "error_budgets"):
+        for kind in getattr(declared, option):
+            if issubclass(kind, HANDLED_BEFORE):
+                yield f"{kind.__name__} has its own meaning and never comes to {option}"
+    for option in ("retry_on", "error_budgets"):
+        for kind in getattr(declared, option):
+            if issubclass(kind, declared.discard_on):
+                yield f"{kind.__name__} in {option} is discarded by discard_on before"
+    for kind in declared.error_budgets if declared.retry_on else ():
+        tried_again = *declared.retry_on, *OF_THE_DATABASE
+        if not any(issubclass(kind, one) or issubclass(one, kind) for one in tried_again):
+            yield f"{kind.__name__} in error_budgets is not in retry_on, so it is never retried"
+
+
+def _never_retried(declared: JobType[..., Any]) -> Iterator[str]:
+    for option in ("backoff", "retry_on", "discard_on", "error_budgets"):
+        if getattr(declared, option):
+            yield f"delivery='at_most_once' retries nothing, so {option} never acts"
+    if (declared.max_attempts or 1) > 1:
+        yield "delivery='at_most_once' retries nothing, so max_attempts is 1"
 
 
 def _check_budgets(declared: JobType[..., Any], where: str) -> None:

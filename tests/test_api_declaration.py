@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
-from django_jobs import job, registry
+from django_jobs import Backoff, Discard, JobsError, Retry, TimeLimitExceeded, job, registry
 from tests.app.jobs import noop
 from tests.factories import declared
 
@@ -130,6 +131,57 @@ def test_an_option_that_cannot_work_is_refused(options: dict[str, Any], problem:
     with pytest.raises((TypeError, ValueError), match=f"^@job .*: .*{problem}"):
         job(**options)(plain)
     assert registry.names() == before
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ({"timeout": 60, "silence_timeout": 60}, "silence_timeout=60 is never over before"),
+        ({"timeout": 5, "silence_timeout": 60.5}, "silence_timeout=60.5 is never over before"),
+        ({"max_rss": 1}, "max_rss=1 megabytes are less than a process with Django holds"),
+        ({"max_age": 60, "backoff": Backoff.fixed(60)}, "so there is no second attempt"),
+        ({"max_age": 60, "backoff": Backoff.linear(200, jitter=0.5)}, "so there is no second"),
+        ({"delivery": "at_most_once", "backoff": Backoff.fixed(1)}, "so backoff never acts"),
+        ({"delivery": "at_most_once", "retry_on": OSError}, "so retry_on never acts"),
+        ({"delivery": "at_most_once", "discard_on": OSError}, "so discard_on never acts"),
+        ({"delivery": "at_most_once", "error_budgets": {OSError: 2}}, "error_budgets never acts"),
+        ({"delivery": "at_most_once", "max_attempts": 3}, "so max_attempts is 1"),
+        ({"retry_on": OSError, "discard_on": OSError}, "OSError in retry_on is discarded"),
+        ({"retry_on": FileNotFoundError, "discard_on": OSError}, "FileNotFoundError in retry_on"),
+        ({"discard_on": OSError, "error_budgets": {OSError: 2}}, "OSError in error_budgets is dis"),
+        ({"retry_on": OSError, "error_budgets": {KeyError: 2}}, "is not in retry_on"),
+        ({"retry_on": Retry}, "Retry has its own meaning and never comes to retry_on"),
+        ({"discard_on": (OSError, Discard)}, "Discard has its own meaning"),
+        ({"error_budgets": {TimeLimitExceeded: 1}}, "TimeLimitExceeded has its own meaning"),
+    ],
+)
+def test_an_option_that_another_keeps_from_acting_is_refused(
+    options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^@job .*: .*{problem}"):
+        job(**options)(plain)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": 60, "silence_timeout": 59.5},
+        {"max_rss": 40},
+        {"max_age": 60, "backoff": Backoff.fixed(100, jitter=0.5)},  # from 50 s
+        {"max_age": 1, "timeout": 600},
+        {"delivery": "at_most_once", "max_attempts": 1, "max_crashes": 1, "isolated": True},
+        {"retry_on": OSError, "discard_on": FileNotFoundError},
+        {"retry_on": OSError, "discard_on": KeyError},
+        {"retry_on": OSError, "error_budgets": {ConnectionError: 2, Exception: 3}},
+        {"retry_on": OSError, "error_budgets": {OperationalError: 2}},  # a lost race
+        {"retry_on": Exception, "discard_on": JobsError},
+        {"max_attempts": 1, "retry_on": OSError},  # using(max_attempts=3) may follow
+        {"delivery": "exactly_once", "isolated": True, "silence_timeout": 5, "max_rss": 512},
+    ],
+)
+def test_options_that_act_together_are_taken(options: dict[str, Any]) -> None:
+    with declared(plain, name="app.together", **options) as job_type:
+        assert job_type.name == "app.together"
 
 
 def test_one_exception_class_is_taken_by_itself() -> None:

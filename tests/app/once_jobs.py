@@ -12,7 +12,7 @@ from django_jobs import Backoff, current_run, job
 from .marks import mark
 
 
-@job(delivery="at_most_once", backoff=Backoff.fixed(0.05))
+@job(delivery="at_most_once")
 def pay(path: str, how: str = "") -> None:
     """Marks that it began, waits until it is let go, and ends as it is told to."""
     mark(path)

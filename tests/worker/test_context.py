@@ -344,6 +344,7 @@ def _take_away() -> None:
 
 
 def _saved_checkpoint(desk: Desk, held: HeldJob) -> Any:
+    desk.reporter.begin(held)
     try:
         return desk.reporter.saved_checkpoint(held)
     finally:
