@@ -41,6 +41,9 @@ if "TEST_DATABASE_POOL" in os.environ:
         },
     }
 
+if "TEST_DATABASE_AUTOCOMMIT" in os.environ:
+    DATABASES["default"]["AUTOCOMMIT"] = bool(int(os.environ["TEST_DATABASE_AUTOCOMMIT"]))
+
 if "TEST_DATABASE_ISOLATION" in os.environ:
     DATABASES["default"]["OPTIONS"] = {
         **DATABASES["default"].get("OPTIONS", {}),

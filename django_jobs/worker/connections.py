@@ -69,8 +69,11 @@ def own_connection(alias: str | None = None) -> BaseDatabaseWrapper:
 
 
 def unpooled(wrapper: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
-    """A copy of the connection that is not from a pool: each thread here keeps one of its own."""
+    """A copy of the connection that is not from a pool: each thread here keeps one of its own. It
+    commits by itself, also where the project has set AUTOCOMMIT to False: nobody else would commit
+    what is claimed and settled here."""
     copy = wrapper.copy(wrapper.alias)
+    copy.settings_dict["AUTOCOMMIT"] = True
     copy.settings_dict["OPTIONS"].pop("pool", None)
     return copy
 

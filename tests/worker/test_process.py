@@ -22,7 +22,7 @@ from django_jobs.worker.board import Board
 from django_jobs.worker.links import Link
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process import WorkerProcess
-from tests.app import jobs
+from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 
 from .processes import (
@@ -189,6 +189,17 @@ def test_a_connection_is_clean_after_each_job(start_worker: Start, how: str) -> 
     for job in checks:
         assert until_status(job, "succeeded").result == ["0", "True", "False"]
     assert Effect.objects.count() == 0
+
+
+def test_a_project_without_autocommit_has_its_jobs_run_once_and_settled(
+    start_worker: Start,
+) -> None:
+    """Before, nothing that its worker claimed or settled was committed."""
+    plain, once = jobs.write_effect.enqueue(note="plain"), database_jobs.write_once.enqueue()
+    start_worker("--threads", "1", TEST_DATABASE_AUTOCOMMIT="0")
+    for job in (plain, once):
+        assert until_status(job, "succeeded").attempt == 1
+    assert sorted(effect.note for effect in Effect.objects.all()) == ["once", "plain"]
 
 
 def test_a_notification_wakes_an_idle_worker_long_before_its_poll(start_worker: Start) -> None:
