@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import connection, transaction
+from django.http import QueryDict
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
@@ -182,6 +183,22 @@ def test_an_unknown_job_type_or_queue_is_refused_with_the_known_ones() -> None:
         enqueue("nope")
     with pytest.raises(UnknownQueue, match=r"'nowhere'; known are: .*default, emails"):
         noop.using(queue="nowhere").enqueue()
+
+
+@pytest.mark.django_db
+def test_what_comes_back_otherwise_is_what_the_page_says() -> None:
+    """docs/reference/api.md, "What a payload may be"."""
+
+    def open_handler(**arguments: Any) -> None: ...
+
+    with declared(open_handler) as job_type:
+        form = QueryDict("a=1&a=2")
+        job_type.enqueue(large=1e16, small=1e15, zero=-0.0, pair=(1, 2), form=form)
+    back = Job.objects.get().payload
+    expected = {"large": 10**16, "small": 1e15, "zero": 0.0, "pair": [1, 2], "form": {"a": "2"}}
+    assert back == expected
+    assert [type(back[name]) for name in ("large", "small")] == [int, float]
+    assert str(back["zero"]) == "0.0"
 
 
 @pytest.mark.django_db
