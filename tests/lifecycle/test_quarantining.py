@@ -107,7 +107,7 @@ def test_a_name_that_nobody_knows_here_can_be_quarantined_too() -> None:
 def test_what_is_ready_is_blocked_and_comes_back_to_its_place() -> None:
     first, other, second = noop.enqueue().pk, add.enqueue(1).pk, noop.enqueue().pk
     ranks = dict(Job.objects.values_list("pk", "rank"))
-    quarantining.quarantine("app.noop")
+    quarantining.quarantine("app.noop", seconds=0)
     step = quarantining.hold("default")
     assert (step.held, step.is_full) == (2, False)
     assert status_of(first) == status_of(second) == ("blocked", "quarantined")
@@ -118,10 +118,22 @@ def test_what_is_ready_is_blocked_and_comes_back_to_its_place() -> None:
     assert [one.id for one in claim_ready(boot_worker())] == [first, other, second]
 
 
+def test_what_a_second_suffices_for_is_held_at_once_and_is_in_no_claims_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quarantining, "PAGE", 4)
+    noop.enqueue_many({} for _ in range(25))
+    bulk = noop.using(queue="bulk").enqueue()
+    other = add.enqueue(1)
+    quarantining.quarantine("app.noop")
+    assert status_of(bulk.pk) == ("blocked", "quarantined")
+    assert list(Job.objects.filter(status="ready")) == [other]
+
+
 def test_nothing_else_of_the_job_changes() -> None:
     job = noop.using(idempotency_key="k", priority=3).enqueue()
     before = Job.objects.values().get(pk=job.pk)
-    quarantining.quarantine("app.noop")
+    quarantining.quarantine("app.noop", seconds=0)
     quarantining.hold("default")
     quarantining.release("app.noop")
     assert Job.objects.values().get(pk=job.pk) == before
@@ -129,7 +141,7 @@ def test_nothing_else_of_the_job_changes() -> None:
 
 def test_a_page_goes_on_where_the_one_before_ended() -> None:
     ids = noop.enqueue_many({} for _ in range(5))
-    quarantining.quarantine("app.noop")
+    quarantining.quarantine("app.noop", seconds=0)
     run_sql("UPDATE django_jobs_job SET job_type = 'app.add' WHERE id = %s", [ids[0]])
     first = quarantining.hold("default", START, page=2)
     assert (first.held, first.is_full, first.last[1]) == (1, True, ids[1])
@@ -211,7 +223,7 @@ def test_what_is_held_is_let_go_also_where_somebody_deleted_the_quarantine() -> 
 
 def test_what_somebody_has_locked_is_passed_over(transactional_db: None) -> None:
     locked, free = noop.enqueue().pk, noop.enqueue().pk
-    quarantining.quarantine("app.noop")
+    quarantining.quarantine("app.noop", seconds=0)
     with another_connection() as other, transaction.atomic():
         other.set_autocommit(False)
         with other.cursor() as cursor:

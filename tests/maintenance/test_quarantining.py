@@ -42,7 +42,7 @@ def test_ready_jobs_of_a_quarantined_type_are_held_and_let_go_after_it() -> None
     noop.enqueue_many({} for _ in range(3))
     noop.using(queue="bulk").enqueue()
     add.enqueue(1)
-    quarantining.quarantine("app.noop")
+    quarantining.quarantine("app.noop", seconds=0)
     duty = Quarantining()
     assert duty.run_once() == 4
     assert statuses() == {"blocked"}
@@ -56,7 +56,7 @@ def test_ready_jobs_of_a_quarantined_type_are_held_and_let_go_after_it() -> None
 def test_what_stands_far_behind_is_found_by_walking_on(settings: Settings) -> None:
     add.enqueue_many({"first": n} for n in range(25))
     noop.enqueue_many({} for _ in range(5))
-    quarantining.quarantine("app.noop")
+    quarantining.quarantine("app.noop", seconds=0)
     duty = Quarantining(page=4, budget=0.0)
     changed = []
     for _ in range(10):
@@ -92,7 +92,7 @@ def test_the_places_of_a_walk_are_forgotten_with_the_last_quarantine() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_all_workers_may_do_it_at_once() -> None:
     noop.enqueue_many({} for _ in range(300))
-    quarantining.quarantine("app.noop")
+    quarantining.quarantine("app.noop", seconds=0)
     held = in_threads(4, lambda _: Quarantining(page=50).run_once())
     assert sum(held) == Job.objects.filter(status="blocked").count()
     while Quarantining(page=50).run_once():
@@ -171,3 +171,13 @@ def test_what_the_setting_leaves_out_is_the_default(settings: Settings) -> None:
     for _ in range(10):
         crash()
     assert quarantine_what_crashes() == 1
+
+
+def test_a_walk_does_not_stop_while_it_finds_what_is_to_be_held() -> None:
+    noop.enqueue_many({} for _ in range(25))
+    add.enqueue_many({"first": n} for n in range(25))
+    quarantining.quarantine("app.noop", seconds=0)
+    duty = Quarantining(page=4, budget=0.0)
+    assert duty.run_once() == 25
+    assert statuses() == {"blocked"}
+    assert "default" in duty.places  # behind those, its time was over
