@@ -29,6 +29,9 @@ DATABASES["default"] |= json.loads(os.environ["DOCUMENTS_DATABASE"])
 
 PATIENCE = 60.0
 
+ROLE = re.compile(r"\b(CREATE ROLE|TO) (\w+)")
+"""A role that a page makes, or takes for granted."""
+
 
 class Project:
     """Runs the blocks of one page, in a directory and on a database that are this page's alone."""
@@ -39,7 +42,7 @@ class Project:
         self.database = database
         self.session = ""
         self._seen: set[str] = set()
-        self._roles: list[str] = []
+        self._roles: dict[str, None] = {}
 
     # The blocks
 
@@ -169,10 +172,13 @@ class Project:
     # The database
 
     def execute(self, statement: str) -> None:
-        """Run SQL on the page's database. Roles are the whole server's, and go with the page."""
-        for role in re.findall(r"CREATE ROLE (\w+)", statement):
-            self._on_the_server("DROP ROLE IF EXISTS {}", role)  # of a test that was killed
-            self._roles.append(role)
+        """Run SQL on the page's database. Roles are the server's, which may have others of these
+        names: those of the page bear the id of this process, and go with the database."""
+        statement = ROLE.sub(rf"\1 \2_{os.getpid()}", statement)
+        for verb, role in ROLE.findall(statement):
+            if verb == "TO" and role not in self._roles:
+                self._on_the_server("CREATE ROLE {}", role)
+            self._roles[role] = None
         with psycopg.connect(self._server, dbname=self.database, autocommit=True) as connection:
             connection.execute(statement.encode())
 
