@@ -30,7 +30,9 @@ child that runs the job alone, while the worker waits for it."""
 
 BEAT = struct.Struct("=d")
 SCHEDULES = struct.Struct("=d")
-FRONT = BEAT.size + SCHEDULES.size
+CONNECTED_AT = BEAT.size + SCHEDULES.size
+ROOM_AT = CONNECTED_AT + 8
+FRONT = ROOM_AT + MOMENT.size
 
 CAPACITY = 2_048
 """Entries of one process: more than it ever holds started and not yet settled."""
@@ -73,6 +75,19 @@ class Board:
         BEAT.pack_into(self._memory, 0, time.monotonic())
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the heartbeat process has reached the database since the tree began."""
+        return self._memory[CONNECTED_AT] == 1
+
+    def note_connection(self) -> None:
+        """Note that the heartbeat process has reached the database: leases will be renewed."""
+        self._memory[CONNECTED_AT] = 1
+
+    def ask_for_room(self) -> None:
+        """Note that a connection of the tree's own could not be opened."""
+        MOMENT.pack_into(self._memory, ROOM_AT, time.monotonic())
+
+    @property
     def schedules_seen_at(self) -> float:
         """When this tree last looked at the schedules, of ``time.monotonic()``; 0 for never."""
         return float(SCHEDULES.unpack_from(self._memory, BEAT.size)[0])
@@ -96,6 +111,21 @@ class Slot:
     def worker(self) -> int:
         """The id of the worker's row; 0 where it has none."""
         return int(HEADER.unpack_from(self._memory, self._offset)[0])
+
+    @property
+    def may_claim(self) -> bool:
+        """Whether the heartbeat process has reached the database, so that a lease is renewed."""
+        return self._memory[CONNECTED_AT] == 1
+
+    @property
+    def room_asked_at(self) -> float:
+        """When a process of the tree last could not open a connection of its own, of
+        ``time.monotonic()``; 0 for never."""
+        return float(MOMENT.unpack_from(self._memory, ROOM_AT)[0])
+
+    def ask_for_room(self) -> None:
+        """Note that a connection of the tree's own could not be opened."""
+        MOMENT.pack_into(self._memory, ROOM_AT, time.monotonic())
 
     @property
     def lease_until(self) -> float:

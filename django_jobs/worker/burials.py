@@ -8,16 +8,30 @@ import time
 from queue import SimpleQueue
 
 from ..lifecycle import reaping
-from .connections import own_connection, persistent, say
+from ..lifecycle.settling import Settled
+from .connections import (
+    Blocked,
+    Deadline,
+    drop_connection,
+    own_connection,
+    persistent,
+    say,
+    say_rarely,
+)
 from .links import Link, Message
 from .settler import tell
 from .verdicts import outcome_of
 
 
 class Burials:
-    """Takes the supervisor's word of the dead, one after the other, and says when it is done."""
+    """Takes the supervisor's word of the dead, one after the other, and says when it is done.
+
+    It has a connection only while there is something to settle: those of the dead process are free
+    then.
+    """
 
     def __init__(self, link: Link) -> None:
+        self.deadline = Deadline()
         self.thread = threading.Thread(target=self._run, name="django_jobs-burials", daemon=True)
         self._link = link
         self._waiting: SimpleQueue[Message] = SimpleQueue()
@@ -35,6 +49,8 @@ class Burials:
             except Exception as error:  # what is left of it is for whoever reaps
                 say("burial_failed", logging.ERROR, worker=message["worker"], error=repr(error))
             self._link.send(verb="buried", worker=message["worker"])
+            if self._waiting.empty():
+                drop_connection()
 
     def _bury(self, message: Message) -> None:
         """While the database is away, try for as long as the message says."""
@@ -44,9 +60,20 @@ class Burials:
             for job, (end, seconds) in message["outcomes"].items()
         }
         until = time.monotonic() + message["patience"]
-        settled = persistent(
-            lambda: reaping.bury(worker, outcomes, reason=reason, status=message["status"]),
-            what="settle what a dead process held",
-            give_up=lambda: time.monotonic() > until,
-        )
-        tell(settled or ())
+
+        def settle() -> list[Settled] | None:
+            return persistent(
+                lambda: reaping.bury(worker, outcomes, reason=reason, status=message["status"]),
+                what="settle what a dead process held",
+                give_up=lambda: time.monotonic() > until,
+                deadline=self.deadline,
+            )
+
+        while True:
+            try:
+                tell(settle() or ())
+                return
+            except Blocked:
+                if time.monotonic() > until:
+                    raise
+                say_rarely("burial_blocked", logging.WARNING, worker=worker)

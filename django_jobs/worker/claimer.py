@@ -46,6 +46,9 @@ RESTART_SECONDS = 1.0
 """How often a claim goes back to the head of its queue, where a job of a long transaction, a
 better priority or a retry may have entered behind our place."""
 
+CONNECTING_SECONDS = 0.02
+"""How often it is looked whether the rest of the tree has its connections."""
+
 SETBACK_SECONDS = 1.0
 """How long to wait where the heartbeat is late, or a lock in the way."""
 
@@ -60,9 +63,12 @@ class Claimer:
         executor: Executor,
         holding: Holding,
         cancels: Cancels,
+        settles: threading.Event,
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-claimer", daemon=True)
         self.drained = threading.Event()
+        self.registered = threading.Event()
+        self._settles = settles
         self.draining = False
         self.deadline = Deadline()
         self._empty_rounds = 0
@@ -107,7 +113,12 @@ class Claimer:
 
     def _run(self) -> None:
         own_connection()
+        # What settles and what renews has its connection first: or handlers would run whose ends
+        # could not be written, and whose jobs would run again elsewhere.
+        while not (self.draining or (self._settles.is_set() and self._slot.may_claim)):
+            self._bell.sleep(CONNECTING_SECONDS)
         self._register()
+        self.registered.set()
         while not self.draining:
             self._hungry = False
             if self._slot.lease_lost:

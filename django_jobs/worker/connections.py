@@ -9,7 +9,9 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from django.db import DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -26,13 +28,16 @@ DATABASE_ERRORS = (DatabaseError, InterfaceError, PsycopgError)
 # A silent partition is noticed in about ten seconds instead of the kernel's quarter of an hour
 # (faults.md, b).
 TRANSPORT = {
-    "connect_timeout": 5,
+    "connect_timeout": 10,
     "keepalives": 1,
     "keepalives_idle": 3,
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 9_000,
 }
+
+IDLE_SECONDS = 60.0
+"""After which what is not needed all the time is closed."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 QUIET_SECONDS = 5.0
@@ -55,7 +60,8 @@ def own_connection(alias: str | None = None) -> BaseDatabaseWrapper:
     one that lost a race is made again by :func:`persistent`.
     """
     alias = alias or conf().database
-    wrapper = unpooled(connections[alias])
+    wrapper: Any = unpooled(connections[alias])
+    wrapper.get_new_connection = partial(_open, wrapper.get_new_connection)
     wrapper.queries_log = deque(maxlen=1)  # with DEBUG on it would keep 9,000 statements
     wrapper.settings_dict["OPTIONS"] = {
         **TRANSPORT,
@@ -65,7 +71,94 @@ def own_connection(alias: str | None = None) -> BaseDatabaseWrapper:
     wrapper.settings_dict["CONN_MAX_AGE"] = None
     wrapper.settings_dict["CONN_HEALTH_CHECKS"] = False
     connections[alias] = wrapper
-    return wrapper
+    opened: BaseDatabaseWrapper = wrapper
+    return opened
+
+
+NO_CONNECTION_LEFT = (
+    "too many clients already",
+    "too many connections for",
+    "connection slots are reserved",
+)
+"""What PostgreSQL says where a limit of the server, a role or a database is reached. libpq has no
+SQLSTATE of a connection that could not be made. In other languages it is an error like any other.
+"""
+
+_needed = 0
+
+
+def note_need(number: int) -> None:
+    """Remember how many connections this command needs, for what it says where it cannot have
+    them."""
+    global _needed
+    _needed = number
+
+
+def is_out_of_connections(error: BaseException) -> bool:
+    """Whether a connection could not be made because there are as many as there may be."""
+    return any(text in str(error) for text in NO_CONNECTION_LEFT)
+
+
+class Closable(Protocol):
+    """Has connections that are closed where others need them more."""
+
+    def close_if_idle(self, seconds: float) -> None:
+        """Close what nobody has used for so long."""
+
+
+closable: WeakSet[Closable] = WeakSet()
+"""In this process."""
+
+
+def close_idle(seconds: float = 0.0) -> None:
+    """Close the connections of this process that handlers have not used for so long."""
+    for one in list(closable):
+        one.close_if_idle(seconds)
+
+
+def nothing() -> None:
+    """Where there is nobody to ask."""
+
+
+_ask_for_room: Callable[[], None] = nothing
+_short_until = 0.0
+
+
+def make_room_by(ask: Callable[[], None]) -> None:
+    """How to ask all processes of the tree for room, where one of our own connections cannot be
+    opened."""
+    global _ask_for_room
+    _ask_for_room = ask
+
+
+def note_shortage() -> None:
+    """A connection of our own could not be opened: close those that handlers do not use, and open
+    no others until it was tried again."""
+    global _short_until
+    _short_until = time.monotonic() + LONGEST_PAUSE + 0.5
+    close_idle()
+
+
+def is_short() -> bool:
+    """Whether what a handler would open now is needed for settling or the like."""
+    return time.monotonic() < _short_until
+
+
+def _open(connect: Callable[[Any], Any], parameters: Any) -> Any:
+    """Open one of our own connections."""
+    try:
+        return connect(parameters)
+    except PsycopgError as error:
+        if is_out_of_connections(error):
+            note_shortage()
+            _ask_for_room()
+            say_rarely(
+                "no_connection_left",
+                logging.WARNING,
+                reason=f"this jobworker needs {_needed} connections, and more for isolated jobs",
+                error=str(error),
+            )
+        raise
 
 
 def unpooled(wrapper: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
@@ -100,7 +193,7 @@ def persistent(
                 return work()
         except DATABASE_ERRORS as error:
             drop_connection()
-            if deadline is not None and (deadline.passed or _took_too_long(error)):
+            if deadline is not None and deadline.cut_short(error):
                 raise Blocked(what) from error
             if give_up():
                 return None
@@ -126,6 +219,9 @@ class Deadline:
     Server-side time-outs would be settings of the session, which a pooler hands on to others, and
     do not help where packets vanish. So the process's main thread asks now and then: first the
     server is told to cancel, then the socket is shut.
+
+    It bounds each statement, and not all of a piece of work with the time to connect: over a slow
+    line nothing would ever come to its end.
     """
 
     def __init__(self, seconds: float = 5.0) -> None:
@@ -134,13 +230,40 @@ class Deadline:
         self._since = 0.0
         self._wrapper: BaseDatabaseWrapper | None = None
 
+    def watch(self) -> None:
+        """Bound every statement on this thread's connection from now on."""
+        self._wrapper = connections[conf().database]
+        self._wrapper.execute_wrappers.append(self._bound)
+
     def __enter__(self) -> None:
+        """Bound the statements of a piece of work, and their commit."""
         self.passed = False
         self._wrapper = connections[conf().database]
+        self._wrapper.ensure_connection()
         self._since = time.monotonic()
+        self._wrapper.execute_wrappers.append(self._begin)
 
     def __exit__(self, *error: object) -> None:
         self._since = 0.0
+        if self._wrapper is not None:
+            self._wrapper.execute_wrappers.remove(self._begin)
+
+    def cut_short(self, error: BaseException) -> bool:
+        """Whether a statement failed because it took too long: as it does where somebody holds a
+        lock, and the server is well."""
+        return self.passed or _took_too_long(error)
+
+    def _begin(self, execute: Callable[..., Any], *statement: Any) -> Any:
+        self._since = time.monotonic()
+        return execute(*statement)
+
+    def _bound(self, execute: Callable[..., Any], *statement: Any) -> Any:
+        self.passed = False
+        self._since = time.monotonic()
+        try:
+            return execute(*statement)
+        finally:
+            self._since = 0.0
 
     def enforce(self) -> None:
         """Cancel what has run for longer than it may."""

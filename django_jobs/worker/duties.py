@@ -1,4 +1,4 @@
-"""The thread of the heartbeat process that does the standing duties: reaping, retention."""
+"""The standing duties of the heartbeat process: reaping, retention, quarantine."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .connections import (
-    DATABASE_ERRORS,
-    drop_connection,
-    own_connection,
-    ping,
-    say_rarely,
-)
+from .connections import DATABASE_ERRORS, say_rarely
 from .options import Options
 
 SHORTEST_GRACE = 2.0
@@ -40,51 +34,35 @@ class StandingDuty(Protocol):
         """Whether that many rows mean that there is more to do."""
 
 
-def run(duties: Sequence[StandingDuty], options: Options) -> None:
-    """The standing duties, on a thread and connection of their own: a slow one delays no beat."""
-    own_connection()
-    due: dict[str, float] = {}
-    connected = False
-    while True:
-        try:
-            if not connected:
-                ping()
-                connected = True
-                # Living workers first get two beats to renew: when the database was away for
-                # longer than a lease, or the machine slept, all leases have run out and nobody is
-                # lost.
-                grace = time.monotonic() + max(2 * options.beat, SHORTEST_GRACE)
-                due = {duty.name: max(due.get(duty.name, 0.0), grace) for duty in duties}
-            _do_what_is_due(duties, due)
-        except DATABASE_ERRORS as error:
-            connected = False
-            drop_connection()
-            say_rarely("duty_failed", logging.WARNING, error=type(error).__name__)
-            time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 — jitter
-            continue
-        until = min(due.values(), default=time.monotonic() + 60)
-        # Whoever slept with us has had no time to renew either.
-        connected = not _slept_too_long(until - time.monotonic(), options.beat)
+class Duties:
+    """Does what is due of them, a bounded piece at a time."""
 
+    def __init__(self, duties: Sequence[StandingDuty], options: Options) -> None:
+        self._duties = duties
+        self._grace = max(2 * options.beat, SHORTEST_GRACE)
+        self._due = {duty.name: 0.0 for duty in duties}
 
-def _slept_too_long(seconds: float, patience: float) -> bool:
-    """Sleep; whether it took longer by more than ``patience`` seconds, because this process or its
-    whole machine stood still. The first shows on the monotonic clock, the second on the other."""
-    asked = max(seconds, 0.05)
-    steady, wall = time.monotonic(), time.time()
-    time.sleep(asked)
-    return max(time.monotonic() - steady, time.time() - wall) > asked + patience
+    def wait_for_beats(self) -> None:
+        """Put them off until living workers had two beats to renew: when the database was away for
+        longer than a lease, or the machine slept, all leases have run out and nobody is lost."""
+        grace = time.monotonic() + self._grace
+        self._due = {name: max(due, grace) for name, due in self._due.items()}
 
+    def next_in(self) -> float:
+        """Seconds until one is due."""
+        return max(min(self._due.values(), default=time.monotonic() + 60) - time.monotonic(), 0.0)
 
-def _do_what_is_due(duties: Sequence[StandingDuty], due: dict[str, float]) -> None:
-    for duty in duties:
+    def do_one(self) -> None:
+        """Do a piece of the one that has been due for longest, if there is one. Raises what the
+        database raises."""
+        duty = min(self._duties, key=lambda one: self._due[one.name], default=None)
         now = time.monotonic()
-        if now < due[duty.name]:
-            continue
-        due[duty.name] = now + duty.every * random.uniform(0.8, 1.0)  # noqa: S311 — jitter
+        if duty is None or now < self._due[duty.name]:
+            return
+        self._due[duty.name] = now + duty.every * random.uniform(0.8, 1.0)  # noqa: S311 — jitter
         try:
             if duty.has_more(duty.run_once()):
-                due[duty.name] = 0.0
+                self._due[duty.name] = now  # after the others that are due
         except DATABASE_ERRORS:
             raise
         except Exception as error:  # one duty's fault must not end the others

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from ..lifecycle.claiming import Fence
-from .connections import Deadline, drop_connection, own_connection
+from .connections import IDLE_SECONDS, Deadline, drop_connection, own_connection
 
 R = TypeVar("R")
 
@@ -92,11 +92,14 @@ class Errands:
         waiting: list[_Errand] = []
         closing = False
         while not (closing and (not waiting or waiting[0].due > time.monotonic())):
-            pause = max(waiting[0].due - time.monotonic(), 0.0) if waiting else None
+            pause = max(waiting[0].due - time.monotonic(), 0.0) if waiting else IDLE_SECONDS
             try:
                 errand = self._asked.get(timeout=pause)
             except Empty:
-                _do(heappop(waiting))
+                if waiting:
+                    _do(heappop(waiting))
+                else:
+                    drop_connection()
                 continue
             if errand is None:
                 closing = True

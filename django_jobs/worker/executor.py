@@ -143,8 +143,9 @@ class Executor:
                 continue
             self._running[thread_id] = job, started
             try:
-                self._make(job, started, connections)
-                connections.reset()  # after its end was handed on, which does not wait for this
+                with connections.in_use:
+                    self._make(job, started, connections)
+                    connections.reset()  # after its end was handed on, which does not wait for this
             finally:
                 self._running.pop(thread_id, None)
             del job  # its payload is not kept while the thread waits for the next

@@ -20,6 +20,7 @@ from ..domain.errors import ErrorReport, text_of
 from ..domain.outcomes import Cancelled, Failed, Outcome, Snoozed
 from ..exceptions import Cancel, Discard, Retry, Snooze
 from ..job_types import JobType
+from .connections import is_out_of_connections
 from .verdicts import STOPPED
 
 LOST_RACE = {"40001", "40P01"}
@@ -46,7 +47,9 @@ def outcome_of(error: BaseException, job_type: JobType[..., Any]) -> Outcome:
     of others; where it fails, the attempt is an ordinary failure with backoff.
     """
     try:
-        return _chosen_by(error) or _failure(error, job_type)
+        return (
+            _chosen_by(error) or _without_connection(error, job_type) or _failure(error, job_type)
+        )
     except StopHandler:  # arrived here instead of in the handler
         return STOPPED
     except BaseException:
@@ -65,6 +68,17 @@ def _chosen_by(error: BaseException) -> Outcome | None:
             return Failed(error=ErrorReport.of(error), final=True)
         case Retry(after=after):
             return Failed(error=ErrorReport.of(error), retry_after=as_seconds(after))
+    return None
+
+
+def _without_connection(error: BaseException, job_type: JobType[..., Any]) -> Snoozed | None:
+    """The handler found no connection to the database left: no fault of its own, as often as it
+    happens. A job that is delivered at most once may have done something before."""
+    if job_type.delivery == "at_most_once":
+        return None
+    if any(isinstance(link, LOST) and is_out_of_connections(link) for link in _chain(error)):
+        seconds = random.uniform(1.0, 5.0)  # noqa: S311 — jitter
+        return Snoozed(seconds=seconds, reason=text_of(error))
     return None
 
 

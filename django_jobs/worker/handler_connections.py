@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import random
 import select
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,14 @@ from psycopg import Connection, Cursor, ServerCursor
 from psycopg import Error as PsycopgError
 from psycopg.pq import TransactionStatus
 
-from .connections import DATABASE_ERRORS, unpooled
+from .connections import (
+    DATABASE_ERRORS,
+    closable,
+    close_idle,
+    is_out_of_connections,
+    is_short,
+    unpooled,
+)
 from .plain_statements import is_plain, plain_texts
 
 if TYPE_CHECKING:
@@ -25,6 +34,9 @@ else:
 
 IDLE_CHECK_SECONDS = 30.0
 
+PATIENCE = 5.0
+"""Seconds that a handler waits for a connection where a limit is reached."""
+
 _touched: WeakSet[Connection[Any]] = WeakSet()
 """Sessions in which something ran that is not plain."""
 
@@ -33,7 +45,10 @@ class HandlerConnections:
     """Keeps the connections of one executor thread open between jobs, and clean."""
 
     def __init__(self) -> None:
+        self.in_use = threading.Lock()
+        """Held by their thread from before it prepares them until they are reset."""
         self._all = [_HandlerConnection(alias) for alias in connections]
+        closable.add(self)
 
     def prepare(self) -> None:
         """Before a handler: what is open is usable."""
@@ -44,6 +59,15 @@ class HandlerConnections:
         """After a handler: no transaction is open."""
         for connection in self._all:
             connection.clean()
+
+    def close_if_idle(self, seconds: float) -> None:
+        """Close what no handler has used for so long. From any thread."""
+        if self.in_use.acquire(blocking=False):
+            try:
+                for connection in self._all:
+                    connection.close_if_idle(seconds)
+            finally:
+                self.in_use.release()
 
     def reset(self) -> None:
         """Before the next handler: no setting, lock or table of this one is left to it."""
@@ -77,6 +101,12 @@ class _HandlerConnection:
                 wrapper.errors_occurred = False
             else:
                 wrapper.close()
+
+    def close_if_idle(self, seconds: float) -> None:
+        raw = self._wrapper.connection
+        # The session only: Django's wrapper is its thread's, which finds it closed.
+        if _is_psycopg(raw) and time.monotonic() - self._last_used >= seconds:
+            raw.close()
 
     def clean(self) -> None:
         wrapper = self._wrapper
@@ -132,7 +162,7 @@ class _HandlerConnection:
         return wrapper
 
     def _connect(self, wrapper: Any, connect: Callable[[], None]) -> None:
-        connect()
+        _patiently(connect)
         raw = wrapper.connection
         if _is_psycopg(raw):
             raw.cursor_factory = _watched(raw.cursor_factory)
@@ -149,6 +179,22 @@ class _HandlerConnection:
         """Of a database that is not PostgreSQL, where nothing else can be watched."""
         self._other_touched = self._other_touched or not is_plain(sql)
         return execute(sql, params, many, context)
+
+
+def _patiently(connect: Callable[[], None]) -> None:
+    """Wait for a while where there are as many connections as there may be: others of this process
+    may be idle, or are soon. What settles and renews goes first."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        if not is_short() or time.monotonic() > until:
+            try:
+                connect()
+                return
+            except DATABASE_ERRORS as error:
+                if not is_out_of_connections(error) or time.monotonic() > until:
+                    raise
+            close_idle()
+        time.sleep(random.uniform(0.05, 0.25))  # noqa: S311 — jitter
 
 
 class _Watched(AnyCursor):

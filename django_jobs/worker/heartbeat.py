@@ -1,27 +1,33 @@
 """The process that renews the leases of its siblings and settles what a dead one held.
 
 It never runs a handler, so no handler can starve it, whatever it does to the GIL. Its main thread
-only beats; burials, duties and schedules, which may have to wait for a lock, have threads of their
-own.
+only beats; burials, duties and schedules, which may have to wait for a lock, have other threads.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Sequence
 from datetime import datetime
 
 from ..lifecycle import renewing
-from . import burials, duties, scheduler
+from . import burials
 from .board import Board, Slot
 from .children import kill
-from .connections import DATABASE_ERRORS, drop_connection, own_connection, say_rarely
+from .connections import (
+    DATABASE_ERRORS,
+    drop_connection,
+    make_room_by,
+    own_connection,
+    ping,
+    say_rarely,
+)
 from .duties import StandingDuty
 from .links import Link
 from .options import Options
 from .scheduler import Look
+from .upkeep import Upkeep
 
 LONGEST_ROUND = 1.0
 """Seconds. The supervisor takes a heartbeat process that has not come round for long for hung."""
@@ -35,17 +41,10 @@ def run(
     look: Look | None = None,
 ) -> int:
     """Beat until the supervisor says quit or is gone."""
+    make_room_by(board.ask_for_room)
     own_connection()
-    threading.Thread(
-        target=duties.run, args=(standing, options), name="django_jobs-duties", daemon=True
-    ).start()
-    if look is not None:
-        threading.Thread(
-            target=scheduler.run,
-            args=(look, board, options),
-            name="django_jobs-scheduler",
-            daemon=True,
-        ).start()
+    upkeep = Upkeep(standing, look, board, options)
+    upkeep.thread.start()
     graves = burials.Burials(link)
     graves.thread.start()
     leases = Leases(link, board, options)
@@ -56,6 +55,8 @@ def run(
         if now >= beat_at:
             beat_at = now + (options.beat if leases.renew() else min(options.beat, 0.5))
             board.beat()
+        upkeep.deadline.enforce()
+        graves.deadline.enforce()
         try:
             message = link.receive(min(max(beat_at - time.monotonic(), 0.0), LONGEST_ROUND))
         except EOFError:  # the supervisor is gone; its workers too, but not what they started
@@ -82,12 +83,15 @@ class Leases:
     def renew(self) -> bool:
         """Renew them, and pass on what operators asked for. False: try again soon."""
         slots = {slot.worker: slot for slot in self._board.slots if slot.worker}
-        if not slots:
+        if not slots and self._board.is_connected:
             return True
         asked_at = time.monotonic()
         seen = self._board.schedules_seen_at
         looked_ago = asked_at - seen if seen else None
         try:
+            if not self._board.is_connected:
+                ping()
+                self._board.note_connection()
             alive = renewing.renew(list(slots), self._options.lease, looked_ago, self._beats)
             blocked = self._note(slots, alive, asked_at)
             for worker, job in renewing.cancels_asked(list(slots)):

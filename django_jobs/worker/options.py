@@ -40,6 +40,13 @@ class Options:
     max_rss: int | None = None
     name: str = ""
 
+    @property
+    def connections(self) -> int:
+        """How many connections to the jobs' database a command needs at most, but for what its
+        isolated children need: of the heartbeat process for leases and for upkeep; of each worker
+        process for claiming, settling, listening and reports, and one of each thread."""
+        return 2 + self.processes * (4 + self.threads)
+
 
 def chosen_queues(text: str | None, strict: bool, known: Sequence[str]) -> tuple[QueueShare, ...]:
     """The queues that ``--queues`` names, all that are ``known`` where it is None.

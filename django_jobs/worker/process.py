@@ -16,7 +16,14 @@ from ..lifecycle.claiming import HeldJob
 from .board import Slot
 from .cancels import Cancels
 from .claimer import Claimer
-from .connections import drop_connection, own_connection, persistent, say
+from .connections import (
+    IDLE_SECONDS,
+    close_idle,
+    make_room_by,
+    note_shortage,
+    persistent,
+    say,
+)
 from .executor import NOTHING_LEFT, Executor
 from .failures import StopHandler
 from .forking import start_afresh_in_forks
@@ -44,6 +51,7 @@ class WorkerProcess:
         self._options = options
         self._waiting: dict[int, tuple[threading.Event, Message]] = {}
         self._code = 0
+        self._made_room_at = 0.0
         self._ending = False
         self._holding = Holding()
         self._settler = Settler(
@@ -52,6 +60,7 @@ class WorkerProcess:
             settled=self._settled,
             give_up=self._gave_up,
             more_waits=self._more_waits,
+            at_end=self._deregister,
         )
         self._reporter = Reporter()
         cancels = Cancels(slot)
@@ -68,12 +77,15 @@ class WorkerProcess:
             cancels=cancels,
             give_back=lambda jobs: self._claimer.give_back(jobs),
         )
-        self._claimer = Claimer(options, slot, self._executor, self._holding, cancels)
-        self._wakeup = Wakeup(self._claimer.hear)
+        self._claimer = Claimer(
+            options, slot, self._executor, self._holding, cancels, settles=self._settler.connected
+        )
+        self._wakeup = Wakeup(self._claimer.hear, after=self._claimer.registered)
 
     def run(self) -> int:
         """Work until told to drain; returns the exit code."""
         threading.excepthook = _die_of_our_own_fault
+        make_room_by(self._slot.ask_for_room)
         self._settler.thread.start()
         self._executor.start()
         self._claimer.thread.start()
@@ -88,6 +100,7 @@ class WorkerProcess:
                 os._exit(CRASHED)  # the supervisor is gone; the reaper settles what we held
             if message is not None:
                 self._obey(message)
+            self._close_idle()
             self._claimer.deadline.enforce()
             self._settler.deadline.enforce()
             self._reporter.errands.deadline.enforce()
@@ -96,8 +109,16 @@ class WorkerProcess:
                 self._recycle_if_due()
         self._settler.finish()
         self._settler.thread.join(5)
-        self._deregister()
         return self._code
+
+    def _close_idle(self) -> None:
+        """Where the tree lacks a connection, and after a while, close what handlers do not use."""
+        asked_at = self._slot.room_asked_at
+        if asked_at > self._made_room_at:
+            self._made_room_at = asked_at
+            note_shortage()
+        else:
+            close_idle(IDLE_SECONDS)
 
     def _is_over(self) -> bool:
         return self._claimer.drained.is_set() and not self._holding
@@ -169,14 +190,12 @@ class WorkerProcess:
         worker = self._slot.worker
         if not worker:
             return
-        own_connection()
         until = time.monotonic() + 2
         persistent(
             lambda: renewing.end(worker),
             what="deregister",
             give_up=lambda: time.monotonic() > until,
         )
-        drop_connection()
         self._slot.register(0, 0.0)
         say("worker_stopped", logging.INFO, worker=worker, ended=self._holding.ended)
 

@@ -1,45 +1,42 @@
-"""The thread of the heartbeat process that fires schedules on time."""
+"""When the schedules are looked at."""
 
 from __future__ import annotations
 
-import logging
-import random
+import time
 from collections.abc import Callable
 
-from ..lifecycle.scheduling import SCHEDULES
-from .bell import Bell
 from .board import Board
-from .connections import DATABASE_ERRORS, drop_connection, own_connection, say_rarely
 from .lookout import LINGER_SECONDS
-from .options import Options
-from .wakeup import Wakeup
 
 Look = Callable[[], float]
 """Fires what is due and says in how many seconds to look again, at the latest."""
 
 
-def run(look: Look, board: Board, options: Options) -> None:
-    """Look when the next known due time comes, when a hint says that a schedule was changed, and
-    at every poll."""
-    own_connection()
-    bell = Bell()
+class Scheduler:
+    """Looks when the next known due time comes, when a hint says that a schedule was changed, and
+    at every poll. Without a ``look`` there is nothing to do."""
 
-    def hear(hint: str | None) -> None:
-        if hint in (None, SCHEDULES):
-            bell.ring()
+    def __init__(self, look: Look | None, board: Board, poll: float) -> None:
+        self.enabled = look is not None
+        self._look = look
+        self._board = board
+        self._poll = self._longest = poll
+        self._next = 0.0
 
-    Wakeup(hear).thread.start()
-    longest = options.poll
-    while True:
-        try:
-            pause = min(look(), longest)
-            board.note_schedules()
-        except DATABASE_ERRORS as error:
-            drop_connection()
-            say_rarely("schedules_failed", logging.WARNING, error=type(error).__name__)
-            pause = random.uniform(0.2, 0.5)  # noqa: S311 — jitter
-        except Exception as error:  # whatever it is, the schedules of tomorrow are to be fired
-            say_rarely("schedules_failed", logging.ERROR, error=repr(error))
-            pause = longest
-        # A hint may stand for others that came in its shadow.
-        longest = LINGER_SECONDS if pause > 0 and bell.sleep(pause) else options.poll
+    def next_in(self) -> float:
+        """Seconds until the next look."""
+        return max(self._next - time.monotonic(), 0.0) if self.enabled else float("inf")
+
+    def hint(self) -> None:
+        """A schedule was changed. The hint may stand for others that came in its shadow."""
+        self._next, self._longest = 0.0, LINGER_SECONDS
+
+    def look_if_due(self) -> None:
+        """Raises what the database raises, and is due then in a poll."""
+        if self._look is None or self.next_in() > 0:
+            return
+        longest, self._longest = self._longest, self._poll
+        self._next = time.monotonic() + self._poll
+        pause = min(self._look(), longest)
+        self._board.note_schedules()
+        self._next = time.monotonic() + pause

@@ -20,6 +20,7 @@ from .connections import (
     drop_connection,
     own_connection,
     persistent,
+    ping,
     say,
     say_rarely,
 )
@@ -48,9 +49,12 @@ class Settler:
         settled: Callable[[], None],
         give_up: Callable[[], bool],
         more_waits: Callable[[], bool],
+        at_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-settler", daemon=True)
         self.deadline = Deadline(3.0)
+        self.connected = threading.Event()
+        self._at_end = at_end
         self._slot = slot
         self._holding = holding
         self._settled = settled
@@ -72,7 +76,7 @@ class Settler:
             self._enough.set()
 
     def finish(self) -> None:
-        """Write what is left, then end the thread."""
+        """Write what is left, do what is to be done at the end, and end the thread."""
         self._finishing = True
         self._something.set()
 
@@ -93,6 +97,10 @@ class Settler:
 
     def _run(self) -> None:
         own_connection()
+        # Before anything is claimed: what runs has to be settled, however few connections there are
+        # by then. It is kept.
+        persistent(ping, what="connect to settle", give_up=lambda: self._finishing)
+        self.connected.set()
         while True:
             self._something.wait(LOCKED_SECONDS if self._locked else None)
             self._something.clear()
@@ -104,6 +112,7 @@ class Settler:
                 self._look_at_locked()
             self._look_at_locked()
             if self._finishing and not self._pending and not self._locked:
+                self._at_end()
                 drop_connection()
                 return
 

@@ -14,7 +14,13 @@ from django.db import OperationalError, connections
 
 from ..conf import conf
 from ..lifecycle.waking import CHANNEL, NOTIFY
-from .connections import DATABASE_ERRORS, drop_connection, own_connection, say
+from .connections import (
+    DATABASE_ERRORS,
+    drop_connection,
+    is_out_of_connections,
+    own_connection,
+    say,
+)
 
 SELF_TEST_SECONDS = 2.0
 ALIVE_SECONDS = 30.0
@@ -27,13 +33,18 @@ class Wakeup:
     """A thread with a connection of its own that calls ``wake`` for each hint, and with None where
     some may have been missed. Anybody may notify: ``wake`` heeds what it knows."""
 
-    def __init__(self, wake: Callable[[str | None], None]) -> None:
+    def __init__(
+        self, wake: Callable[[str | None], None], after: threading.Event | None = None
+    ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-wakeup", daemon=True)
         self._worked = self._said = False
         self._wake = wake
+        self._after = after
         self._test = f":test:{os.getpid()}:{random.getrandbits(64)}"
 
     def _run(self) -> None:
+        if self._after is not None:
+            self._after.wait()
         own_connection()
         pause, retest = 0.1, RETEST_SECONDS
         while True:
@@ -56,7 +67,12 @@ class Wakeup:
         connection = connections[conf().database]
         with connection.cursor() as cursor:
             cursor.execute(f"LISTEN {CHANNEL}")
-        self._notify_ourselves()
+        try:
+            self._notify_ourselves()
+        except DATABASE_ERRORS as error:
+            if not is_out_of_connections(error):
+                raise
+            return connection.connection  # untested: it would only take a place from others
         raw = connection.connection
         until = time.monotonic() + SELF_TEST_SECONDS
         while (left := until - time.monotonic()) > 0:

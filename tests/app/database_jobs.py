@@ -177,3 +177,24 @@ def answer(kind: str) -> object:
     Effect.objects.create(note=kind)
     answers = {"huge": "x" * 50_000_000, "object": object(), "nan": float("nan"), "nul": "a\x00b"}
     return answers[kind]
+
+
+@job(max_attempts=1)
+def leave_effect_slowly(seconds: float) -> None:
+    """A row that is committed at once; then its connection is idle for a while."""
+    run = current_run()
+    Effect.objects.create(note="slow", job_id=run.job_id if run else None)
+    time.sleep(seconds)
+
+
+@job
+def hold_with_a_connection(path: str) -> None:
+    """Uses the database, reports, and waits until it is let go."""
+    run = current_run()
+    assert run is not None
+    run.progress(0.5)
+    Effect.objects.create(note="held", job_id=run.job_id)
+    with open(path, "a") as file:
+        file.write(f"{os.getpid()} {time.monotonic()}\n")
+    while not Path(f"{path}.go").exists():
+        time.sleep(0.01)

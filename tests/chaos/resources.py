@@ -19,9 +19,9 @@ THREADS = 2
 PROCESSES = 3
 """Of a tree at rest: supervisor, heartbeat, worker."""
 
-LEAST, MOST = 4 + 3, 4 + 3 + THREADS + 1
+LEAST, MOST = 2 + 3, 2 + 3 + THREADS + 1
 """Connections of a tree at rest, as docs/operations.md has it. A handler's thread opens one with
-its first job that uses the database, and the heartbeat one more when it has buried a process."""
+its first job that uses the database, and its process one for what handlers report."""
 
 BACKENDS = """
 SELECT count(*), count(*) FILTER (WHERE state LIKE 'idle in transaction%'

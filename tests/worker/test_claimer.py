@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from multiprocessing import Pipe
 from typing import Any
@@ -35,7 +36,7 @@ def test_a_lock_on_one_job_keeps_no_other_from_being_given_back() -> None:
     held = claim_ready(worker)
     slot, holding = Board(1, 4).slots[0], Holding()
     slot.register(worker, time.monotonic() + 60)
-    claimer = Claimer(OPTIONS, slot, NO_EXECUTOR, holding, Cancels(slot))
+    claimer = Claimer(OPTIONS, slot, NO_EXECUTOR, holding, Cancels(slot), threading.Event())
     holding.add(held)
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])

@@ -66,9 +66,9 @@ FAULTY = """
 import os, django
 django.setup()
 from django_jobs import logs
-from django_jobs.worker import scheduler
 from django_jobs.worker.board import Board
 from django_jobs.worker.options import Options
+from django_jobs.worker.upkeep import Upkeep
 
 logs.to_stderr(20)
 logs.connect(20)
@@ -80,7 +80,7 @@ def look():
         os._exit(75)
     raise fault
 
-scheduler.run(look, Board(1), Options(queues=(), poll=0.1))
+Upkeep((), look, Board(1), Options(queues=(), poll=0.1)).run()
 """
 
 
@@ -126,12 +126,12 @@ def test_a_restart_of_the_database_does_not_end_the_firing(tmp_path: Path) -> No
             assert fires()
             away_since = time.monotonic()
             cluster.stop(FAST)
-            until(lambda: "event=schedules_failed" in worker.text())
+            until(lambda: "event=database_error" in worker.text())
             cluster.start()
             assert fires()
             # Once in five seconds, however long it takes to start.
             most = 2 + (time.monotonic() - away_since) // 5
-            assert worker.text().count("event=schedules_failed") <= most
+            assert worker.text().count("event=database_error") <= most
             assert "Traceback" not in worker.text(), worker.text()
         finally:
             worker.end()

@@ -1,0 +1,202 @@
+"""How many connections a worker has, and what it does where it cannot have them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.db import OperationalError, connection
+
+from django_jobs.domain.outcomes import Failed, Snoozed
+from django_jobs.models import Job, Run, Worker
+from django_jobs.worker.failures import outcome_of
+from django_jobs.worker.options import Options
+from tests.app import database_jobs, jobs
+from tests.app.models import Effect
+from tests.factories import run_sql
+
+from .processes import JobWorker, end_other_sessions, let_go, until, until_marked, until_status
+from .threads import Handlers
+
+Start = Callable[..., JobWorker]
+
+DEFAULT = Options(queues=())
+IDLE = 5
+"""Of a default worker: leases and upkeep; claims, settles, and listening."""
+
+OTHERS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+"""
+
+
+def others() -> int:
+    ((count,),) = run_sql(OTHERS)
+    return int(count)
+
+
+class Role:
+    """A role of the database that may have few connections. One that is a superuser may have any
+    number."""
+
+    def __init__(self) -> None:
+        self.name = f"few_{uuid.uuid4().hex[:8]}"
+        run_sql(f"CREATE ROLE {self.name} LOGIN PASSWORD 'few'")
+        run_sql(f"GRANT pg_read_all_data, pg_write_all_data TO {self.name}")
+        server = urlsplit(os.environ["DATABASE_URL"])
+        place = server.netloc.rpartition("@")[2]
+        self.url = server._replace(netloc=f"{self.name}:few@{place}").geturl()
+
+    def limit(self, connections: int) -> None:
+        run_sql(f"ALTER ROLE {self.name} CONNECTION LIMIT {connections}")
+
+
+@pytest.fixture
+def role(transactional_db: None) -> Iterator[Role]:
+    made = Role()
+    yield made
+    run_sql(f"DROP ROLE {made.name}")
+
+
+@pytest.mark.processes
+def test_a_default_worker_has_five_connections_when_idle_and_ten_when_all_is_in_use(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    start_worker()
+    until(lambda: others() == IDLE, what="it is idle")
+    paths = [tmp_path / f"job-{number}" for number in range(4)]
+    held = [database_jobs.hold_with_a_connection.enqueue(str(path)) for path in paths]
+    for path in paths:
+        until_marked(path)
+    assert DEFAULT.connections == 10
+    until(lambda: others() == DEFAULT.connections, what="all is in use")
+    for path in paths:
+        let_go(path)
+    for job in held:
+        until_status(job, "succeeded")
+    assert others() == DEFAULT.connections
+
+
+def test_two_processes_of_eight_threads_need_what_the_formula_says() -> None:
+    options = Options(queues=(), processes=2, threads=8)
+    assert options.connections == 2 + 2 * (4 + 8)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("limit", [8, 9])
+def test_with_less_than_it_needs_every_job_is_done_once_and_settled(
+    role: Role, start_worker: Start, limit: int
+) -> None:
+    role.limit(limit)
+    database_jobs.leave_effect_slowly.enqueue_many({"seconds": 0.1} for _ in range(30))
+    worker = start_worker("--lease-seconds", "5", DATABASE_URL=role.url)
+    until(lambda: Job.objects.filter(status="succeeded").count() == 30)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert all_once(30)
+    assert "event=lease_lost" not in worker.text()
+
+
+@pytest.mark.processes
+def test_a_limit_that_is_lowered_under_a_worker_loses_nothing_and_repeats_nothing(
+    role: Role, start_worker: Start
+) -> None:
+    worker = start_worker("--lease-seconds", "5", DATABASE_URL=role.url)
+    until(lambda: others() == IDLE)
+    database_jobs.leave_effect_slowly.enqueue_many({"seconds": 0.2} for _ in range(30))
+    until(Effect.objects.exists)
+    role.limit(IDLE + 1)
+    end_other_sessions()  # its own ones too
+    until(lambda: Job.objects.filter(status="succeeded").count() == 30)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert all_once(30)
+
+
+def all_once(number: int) -> bool:
+    counts = Counter(Effect.objects.values_list("job_id", flat=True))
+    assert len(counts) == number
+    assert set(counts.values()) == {1}
+    outcomes = Counter(Run.objects.values_list("outcome", flat=True))
+    assert outcomes.pop("succeeded") == number
+    return not outcomes or set(outcomes) == {"snoozed"}  # for want of a connection
+
+
+@pytest.mark.processes
+def test_a_worker_that_cannot_have_what_settles_and_renews_says_so_and_claims_nothing(
+    role: Role, start_worker: Start
+) -> None:
+    role.limit(1)
+    job = jobs.noop.enqueue()
+    worker = start_worker(DATABASE_URL=role.url)
+    until(lambda: "event=no_connection_left" in worker.text())
+    assert "this jobworker needs 10 connections" in worker.text()
+    assert not Worker.objects.exists()
+    assert Job.objects.get(pk=job.pk).attempt == 0
+    role.limit(10)
+    until_status(job, "succeeded")
+
+
+@pytest.mark.processes
+def test_idle_connections_of_handlers_make_room_for_the_workers_own(
+    role: Role, start_worker: Start, tmp_path: Path
+) -> None:
+    """All of the worker's own are ended, and those of handlers have their places."""
+    start_worker("--threads", "2", "--lease-seconds", "6", DATABASE_URL=role.url)
+    until(lambda: others() == IDLE)
+    paths = [tmp_path / f"job-{number}" for number in range(2)]
+    held = [database_jobs.hold_with_a_connection.enqueue(str(path)) for path in paths]
+    for path in paths:
+        until_marked(path)
+    handlers = run_sql("SELECT pid FROM pg_stat_activity WHERE query LIKE '%%tests_app_effect%%'")
+    for path in paths:
+        let_go(path)
+    for job in held:
+        until_status(job, "succeeded")
+    role.limit(IDLE)
+    run_sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE usename = %s AND NOT pid = ANY(%s)",
+        [role.name, [pid for (pid,) in handlers]],
+    )
+    until_status(jobs.noop.enqueue(), "succeeded")
+    before = Worker.objects.get(status="running")
+    until(Worker.objects.filter(pk=before.pk, heartbeat_at__gt=before.heartbeat_at).exists)
+
+
+def test_a_handler_that_finds_no_connection_left_has_not_failed() -> None:
+    refused = OperationalError('connection failed: FATAL:  too many connections for role "shop"')
+    outcome = outcome_of(refused, database_jobs.leave_effect_slowly)
+    assert isinstance(outcome, Snoozed)
+    assert 1 <= outcome.seconds <= 5
+    other = outcome_of(OperationalError("too many columns"), database_jobs.leave_effect_slowly)
+    assert isinstance(other, Failed)
+
+
+def test_a_handlers_session_is_closed_by_others_only_while_it_is_idle(
+    transactional_db: None,
+) -> None:
+    handlers = Handlers()
+
+    def session() -> psycopg.Connection[tuple[object, ...]]:
+        connection.ensure_connection()
+        raw: psycopg.Connection[tuple[object, ...]] = connection.connection
+        return raw
+
+    first = handlers.run(session)
+    kept = handlers._connections
+    kept.close_if_idle(60)
+    with kept.in_use:
+        kept.close_if_idle(0)
+    assert not first.closed
+    kept.close_if_idle(0)
+    assert first.closed
+    assert not handlers.run(session).closed
+    handlers.close()
