@@ -250,3 +250,31 @@ def test_a_payload_larger_than_all_that_may_be_taken_is_claimed_alone() -> None:
 
 def text_of(size: int, compressible: bool) -> str:
     return "x" * size if compressible else random.Random(size).randbytes(size // 2).hex()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "poison",
+    [
+        "failures = 2147483647, max_attempts = 2147483647",
+        "crashes = 32767",
+        "rank = 'NaN'",
+        "rank = '-infinity'",
+        "rank = 'infinity'",
+        "available_at = 'infinity'",
+        "payload_version = 32767",
+        "timeout = 'NaN'",
+    ],
+)
+def test_a_row_of_odd_numbers_harms_itself_alone(poison: str) -> None:
+    """Claimed, failed or left; the others of its queue are claimed and settled."""
+    poisoned, *healthy = (noop.enqueue().pk for _ in range(4))
+    run_sql(f"UPDATE django_jobs_job SET {poison} WHERE id = %s", [poisoned])
+    worker, after, held = boot_worker(), START, []
+    while got := claim_ready(worker, limit=2, after=after):
+        held, after = held + got, got[-1].place
+    assert {job.id for job in held} >= set(healthy)
+    settle_apart([Ending(job, failure() if job.id == poisoned else Succeeded()) for job in held])
+    statuses = dict(Job.objects.values_list("pk", "status"))
+    assert [statuses[pk] for pk in healthy] == ["succeeded"] * 3
+    assert statuses[poisoned] in ("ready", "dead", "scheduled")
