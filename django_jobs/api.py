@@ -160,7 +160,7 @@ def cancel(job_id: int) -> bool:
         raise TypeError(f"cancel takes the id of a job, a whole number, not {job_id!r}{hint}")
     if not 0 < job_id < 2**63:
         return False
-    with needing_tables():
+    with needing_tables:
         return bool(operating.cancel([job_id]).done)
 
 

@@ -159,7 +159,7 @@ class JobType(Generic[P, R]):
         :class:`PayloadError` with its index, after earlier batches of 5,000 were written: call it
         inside ``transaction.atomic()`` to have all or none.
         """
-        with needing_tables():
+        with needing_tables:
             new, _ = self.request()
             return enqueueing.enqueue_many(new, self._texts(payloads, idempotency_keys))
 
@@ -198,7 +198,7 @@ class JobType(Generic[P, R]):
     def insert(self, payload: dict[str, Any]) -> Job:
         """Write one job with a payload that :meth:`bind` gave."""
         text = self.encoded(payload, "payload")
-        with needing_tables():
+        with needing_tables:
             new, headers = self.request()
             values = {
                 "payload": payload,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import ProgrammingError, connections
@@ -64,13 +63,18 @@ def migration_problem(error: Exception) -> str | None:
     return None
 
 
-@contextmanager
-def needing_tables() -> Iterator[None]:
-    """Raise :class:`NotMigrated` in place of the database's error about our tables."""
-    try:
-        yield
-    except ProgrammingError as error:
-        problem = migration_problem(error)
-        if problem is None:
-            raise
-        raise NotMigrated(problem) from error
+class NeedingTables:
+    """Raises :class:`NotMigrated` in place of the database's error about our tables.
+
+    A class, because a generator would cost each enqueue three microseconds.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, ProgrammingError) and (problem := migration_problem(error)):
+            raise NotMigrated(problem) from error
+
+
+needing_tables = NeedingTables()
