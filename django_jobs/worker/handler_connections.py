@@ -110,7 +110,9 @@ class _HandlerConnection:
 
     def clean(self) -> None:
         wrapper = self._wrapper
-        if wrapper.connection is None and not wrapper.in_atomic_block:
+        if wrapper.connection is None:
+            if wrapper.in_atomic_block or wrapper.execute_wrappers:
+                self._replace()
             return
         self._last_used = time.monotonic()
         if (
@@ -128,6 +130,8 @@ class _HandlerConnection:
             return
         if self._other_touched:
             self._replace()
+        elif raw in _touched and raw.prepare_threshold is not None:
+            self._replace()  # psycopg 3.2.0 would go on with what it had prepared
         elif raw in _touched:
             try:
                 raw.execute("DISCARD ALL")
@@ -158,6 +162,7 @@ class _HandlerConnection:
         wrapper: Any = self._pattern.copy(self._alias)
         # Of the instance, not of a class: receivers of connection_created may ask for the sender.
         wrapper.connect = functools.partial(self._connect, wrapper, wrapper.connect)
+        wrapper.chunked_cursor = functools.partial(_noted, wrapper, wrapper.chunked_cursor)
         connections[self._alias] = wrapper
         return wrapper
 
@@ -167,7 +172,6 @@ class _HandlerConnection:
         if _is_psycopg(raw):
             raw.cursor_factory = _watched(raw.cursor_factory)
             raw.server_cursor_factory = _watched(raw.server_cursor_factory)
-            wrapper.chunked_cursor = functools.partial(_noted, raw, wrapper.chunked_cursor)
             _touched.discard(raw)
         elif self._watch not in wrapper.execute_wrappers:
             wrapper.execute_wrappers.append(self._watch)
@@ -238,10 +242,12 @@ def _watched(cursor: Any) -> Any:
     return type(f"Watched{cursor.__name__}", (watched, cursor), {})
 
 
-def _noted(raw: Connection[Any], chunked_cursor: Callable[[], Any]) -> Any:
+def _noted(wrapper: Any, chunked_cursor: Callable[[], Any]) -> Any:
     """A cursor for ``iterator()``, which Django does not ask the factory for."""
-    _touched.add(raw)
-    return chunked_cursor()
+    cursor = chunked_cursor()
+    if _is_psycopg(wrapper.connection):
+        _touched.add(wrapper.connection)
+    return cursor
 
 
 def _is_psycopg(raw: Any) -> bool:

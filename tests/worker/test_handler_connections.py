@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.models import Count, Func, Max
 from django.db.models.functions import Upper
-from psycopg import Cursor, sql
+from psycopg import sql
 from psycopg.rows import dict_row
 
 from django_jobs import cancel, enqueue_many
@@ -84,6 +84,11 @@ def iterate_and_leave() -> None:
     next(LEFT_OPEN[-1])
 
 
+def append_wrapper_and_close() -> None:
+    connection.execute_wrappers.append(lambda execute, *rest: execute(*rest))
+    connection.close()
+
+
 LEFT_OPEN: list[Any] = []
 
 LEAVES: dict[str, Callable[[], Any]] = {
@@ -141,6 +146,7 @@ LEAVES: dict[str, Callable[[], Any]] = {
     "read only": raw(lambda raw: setattr(raw, "read_only", True)),
     "autocommit": raw(lambda raw: setattr(raw, "autocommit", False)),
     "wrapper": lambda: connection.execute_wrappers.append(lambda execute, *rest: execute(*rest)),
+    "wrapper of a closed connection": append_wrapper_and_close,
     "transaction": lambda: transaction.set_autocommit(False),
     "atomic": lambda: transaction.atomic().__enter__(),
     "begun": execute("BEGIN"),
@@ -256,17 +262,23 @@ def test_a_session_that_cannot_be_reset_is_closed(handlers: Handlers) -> None:
     assert handlers.run(backend) != server
 
 
-def test_prepared_statements_of_psycopg_survive_a_reset(handlers: Handlers) -> None:
-    def prepare() -> list[Any]:
-        connection.ensure_connection()
-        raw = connection.connection
-        with raw.cursor() as cursor:
-            return [
-                Cursor(raw).execute("SELECT 1", prepare=True).fetchone(),
-                cursor.execute("SET app.tenant = '1'") and 1,
-            ]
-
-    assert handlers.run(prepare) == handlers.run(prepare)
+@pytest.mark.django_db(transaction=True)
+def test_a_session_with_prepared_statements_of_psycopg_is_closed() -> None:
+    options = connections["default"].settings_dict["OPTIONS"]
+    before = dict(options)
+    options.update(server_side_binding=True, prepare_threshold=0)
+    handlers = Handlers()  # whose connections copy what is set now
+    try:
+        server = handlers.run(backend)
+        handlers.run(write_with_the_orm)
+        assert handlers.run(backend) == server
+        handlers.run(execute("SET app.tenant = '1'"))
+        handlers.run(write_with_the_orm)
+        assert handlers.run(backend) != server
+    finally:
+        options.clear()
+        options.update(before)
+        handlers.close()
 
 
 def django_functions(base: type[Func] = Func) -> Iterator[str]:
