@@ -1,14 +1,31 @@
-"""What a worker looks at once before it begins: whether its job types are those one expects."""
+"""What a worker looks at once before it begins: whether it can run here as it was asked to, and
+whether its job types are those one expects."""
 
 from __future__ import annotations
 
 import logging
+import os
+from typing import Any
 
 from django.apps import apps
+from django.core.management.base import CommandError
 from django.utils.module_loading import module_has_submodule
 
 from .. import registry
 from ..worker.connections import say
+
+
+def check_processes(
+    *, no_fork: bool, processes: int, max_jobs: int | None, max_rss: int | None, **others: Any
+) -> None:
+    """Refuse to start processes where there is no fork, or is to be none."""
+    if not no_fork:
+        if not hasattr(os, "fork"):
+            raise CommandError("this system has no fork: start jobworker with --no-fork")
+    elif processes != 1:
+        raise CommandError("--no-fork is one process: leave out --processes")
+    elif max_jobs is not None or max_rss is not None:
+        raise CommandError("--max-jobs and --max-rss replace a process, which --no-fork cannot")
 
 
 def warn_of_job_types() -> None:

@@ -29,6 +29,7 @@ SENTENCES = {
     "draining": "Stopping: running jobs get {timeout:g} s to end. Ctrl-C again stops at once.",
     "second_signal": "Stopping at once. What was running is released, and will run again.",
     "supervisor_stopped": "Stopped.",
+    "no_fork": "One process without fork: {cannot}. Not run here: {not_claimed}.",
     "no_job_types": "No job type is known: {hint}",
     "job_type_by_chance": "{job_type} is known by chance only: {hint}",
     "code_changed": "Changed since this worker began: {files}. Restart it to run the new code.",

@@ -46,7 +46,8 @@ class _Forked:
 
 
 _forked = _Forked()
-os.register_at_fork(after_in_child=_forked.count)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked.count)
 
 
 def unheard() -> None:

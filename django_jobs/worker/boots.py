@@ -5,11 +5,29 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from typing import Any
 
 from .. import registry
 from ..conf import conf
+from ..job_types import JobType
 from ..lifecycle.renewing import Boot
 from .options import Options
+
+
+def claimable(options: Options) -> dict[str, int]:
+    """The names of the job types that are claimed here, and the newest version that is read."""
+    left = frozenset() if options.forks else left_to_others()
+    return {name: version for name, version in registry.versions().items() if name not in left}
+
+
+def left_to_others() -> frozenset[str]:
+    """The names of the job types that only a worker which forks can run."""
+    return frozenset(name for name in registry.versions() if runs_alone(registry.find(name)))
+
+
+def runs_alone(job_type: JobType[..., Any] | None) -> bool:
+    """Whether each attempt has a process of its own."""
+    return job_type is not None and (job_type.isolated or job_type.max_rss is not None)
 
 
 def boot_of(options: Options, queues: list[str]) -> Boot:
@@ -21,7 +39,7 @@ def boot_of(options: Options, queues: list[str]) -> Boot:
         pid=os.getpid(),
         queues=queues,
         threads=options.threads,
-        job_types=registry.versions(),
+        job_types=claimable(options),
         code_version=conf().code_version,
         lease=options.lease,
     )

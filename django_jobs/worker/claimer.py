@@ -8,14 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from .. import registry
 from ..lifecycle import claiming, renewing, settling
 from ..lifecycle.claiming import START, HeldJob, Place
 from ..lifecycle.salvaging import give_back_unlocked
 from ..lifecycle.waking import CANCELLED
 from .bell import Bell
 from .board import CAPACITY, Slot
-from .boots import boot_of
+from .boots import boot_of, claimable
 from .cancels import LOOK_SECONDS, Cancels
 from .connections import (
     DATABASE_ERRORS,
@@ -246,7 +245,7 @@ class Claimer:
         jobs = claiming.claim(
             queue,
             worker=self._slot.worker,
-            job_types=registry.versions(),
+            job_types=claimable(self._options),
             limit=limit,
             after=self._places.get(queue, START),
             limited=limited,

@@ -18,6 +18,7 @@ from ..lifecycle.settling import Ending, Settled
 from . import attempt
 from .attempt import RunAsync, unheard
 from .board import Slot
+from .boots import runs_alone
 from .cancels import FRESH_SECONDS, Cancels
 from .connections import say
 from .control import control
@@ -65,7 +66,7 @@ class Executor:
         settled_itself: Callable[[Settled, int], None],
         let_go: Callable[[HeldJob, int | None], None],
         hungry: Callable[[], None],
-        isolate: Isolate,
+        isolate: Isolate | None,
         draining: Callable[[], bool],
         reporter: Reporter,
         cancels: Cancels,
@@ -152,9 +153,7 @@ class Executor:
 
     def _make(self, job: HeldJob, started: float, connections: HandlerConnections) -> None:
         job_type = registry.find(job.job_type)
-        if job.is_suspect or (
-            job_type is not None and (job_type.isolated or job_type.max_rss is not None)
-        ):
+        if self._isolate is not None and (job.is_suspect or runs_alone(job_type)):
             # Without times yet: they count from when its child begins.
             index = self._slot.start(job.id, job.attempt, job.worker, alone=True)
             outcome: Outcome | Settled | None = self._isolate(job, index)

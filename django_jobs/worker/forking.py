@@ -14,12 +14,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from psycopg import Error as PsycopgError
 
+from .links import STOPS
+
 USUAL: dict[signal.Signals, Any] = {
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGHUP: signal.SIG_DFL,
-    signal.SIGALRM: signal.SIG_DFL,
-    signal.SIGURG: signal.SIG_DFL,
+    number: signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
+    for number in signal.Signals
+    if number in STOPS or number.name in ("SIGALRM", "SIGURG")
 }
 """The signals that this package handles in a process with handlers, and what Python does at them.
 ``multiprocessing`` ends its processes with SIGTERM and waits for them."""
@@ -35,6 +35,8 @@ _inherited: list[Any] = []
 def start_afresh_in_forks() -> None:
     """From now on what is forked here begins so. Not for a process that forks workers."""
     connection_created.connect(_remember)
+    if not hasattr(os, "register_at_fork"):
+        return
     os.register_at_fork(
         before=_hold_signals, after_in_parent=_release_signals, after_in_child=_start_afresh
     )

@@ -35,10 +35,10 @@ TOUCHY_WAIT = 0.002
 """Seconds until a handler that was found in such code is tried again. Short, because a thread that
 writes logs is found in them nearly always: there it lets the others run."""
 
-TOLD = signal.SIGURG
+TOLD: signal.Signals = getattr(signal, "SIGURG", signal.SIGTERM)
 """What wakes a child that runs one job when it was told to stop. By default it is ignored, so it
 may come at any time; nobody sends it to all processes of a service, as is done with SIGTERM. It is
-not the word itself: some runtimes send it to themselves."""
+not the word itself: some runtimes send it to themselves. A system without it has no such child."""
 
 RESULT = "result"
 NEVER = float("inf")

@@ -20,10 +20,8 @@ PR_SET_PDEATHSIG = 1
 CRASHED = 70
 """Exit code of a child that ended by an exception of ours."""
 
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""The signals that ask to end."""
-
-OURS = (*STOPS, signal.SIGCHLD)
+STOPS = tuple(number for number in signal.Signals if number.name in ("SIGTERM", "SIGINT", "SIGHUP"))
+"""The signals that ask to end; not every system has all."""
 
 Message = dict[str, Any]
 
@@ -76,11 +74,11 @@ def fork(
     """
     connection, childs = Pipe(duplex=True)
     ours, theirs = Link(connection), Link(childs)
-    _flush()
+    flush()
     parent = os.getpid()
     # A signal to the group that reaches the child before it has let go of the parent's wake-up
     # descriptor would be heard there a second time.
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, OURS)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, signal.SIGCHLD))
     try:
         pid = os.fork()
     except OSError:
@@ -105,11 +103,12 @@ def fork(
     except BaseException:
         traceback.print_exc()
     finally:
-        _flush()
+        flush()
         os._exit(code)
 
 
-def _flush() -> None:
+def flush() -> None:
+    """Write out what is printed."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # None where it was closed
             stream.flush()

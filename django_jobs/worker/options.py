@@ -39,6 +39,7 @@ class Options:
     max_jobs: int | None = None
     max_rss: int | None = None
     name: str = ""
+    forks: bool = True
 
     @property
     def connections(self) -> int:

@@ -71,7 +71,7 @@ class WorkerProcess:
             settled_itself=self._settler.report,
             let_go=self._settler.let_go,
             hungry=self._hungry,
-            isolate=self._isolate,
+            isolate=self._isolate if options.forks else None,
             draining=lambda: self._claimer.draining,
             reporter=self._reporter,
             cancels=cancels,

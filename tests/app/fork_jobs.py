@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pdb
 import signal
 import subprocess
 import warnings
@@ -162,3 +163,11 @@ def look_from_a_fork() -> list[object]:
 def look_from_a_fork_alone() -> list[object]:
     """The same in a process of its own."""
     return _look_from_a_fork()
+
+
+@job(max_attempts=1)
+def debug() -> str:
+    """Stops in the debugger, where somebody sets the answer."""
+    answer = "nobody came"
+    pdb.Pdb(nosigint=True).set_trace()
+    return answer

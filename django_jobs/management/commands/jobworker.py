@@ -17,12 +17,13 @@ from django_jobs.management import terminal
 from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
 from django_jobs.management.code_watch import CodeWatch
-from django_jobs.management.startup import warn_of_job_types
+from django_jobs.management.startup import check_processes, warn_of_job_types
 from django_jobs.models import Queue
 from django_jobs.worker import faults
 from django_jobs.worker.connections import close_everything
 from django_jobs.worker.duties import StandingDuty
 from django_jobs.worker.options import Options, QueueShare, chosen_queues
+from django_jobs.worker.single_process import SingleProcess
 from django_jobs.worker.supervisor import Supervisor
 
 
@@ -61,11 +62,15 @@ class Command(OperatorCommand):
             default="auto",
             help="human at a terminal and with DEBUG, keyvalue elsewhere, unless given.",
         )
+        parser.add_argument(
+            "--no-fork",
+            action="store_true",
+            help="One process with threads, for debuggers and systems without fork.",
+        )
         parser.add_argument("--name", default="", help="Name of this worker. Default: the host.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if not hasattr(os, "fork"):
-            raise CommandError("jobworker needs a system with fork; Windows is not one")
+        check_processes(**options)
         demand_no_transaction("jobworker")
         level = _log_level(options["verbosity"])
         for_people = terminal.connect(level, options["log_format"])
@@ -84,6 +89,7 @@ class Command(OperatorCommand):
             max_jobs=options["max_jobs"],
             max_rss=options["max_rss"],
             name=options["name"] or socket.gethostname(),
+            forks=not options["no_fork"],
         )
         duties: list[StandingDuty] = [*default_duties()]
         if for_people:
@@ -93,7 +99,8 @@ class Command(OperatorCommand):
         warn_of_job_types()
         close_everything()
         fires = conf().schedules and not chosen.burst
-        code = Supervisor(chosen, duties, Scheduling().look if fires else None).run()
+        tree = Supervisor if chosen.forks else SingleProcess
+        code = tree(chosen, duties, Scheduling().look if fires else None).run()
         if code:
             raise SystemExit(code)
 
