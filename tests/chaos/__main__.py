@@ -66,7 +66,7 @@ def _ci(asked: Asked, report: Path | None) -> int:
     usual = replace(asked, seconds=45.0, jobs=1_200, workers=4, without_fence=False)
     results = [_run(replace(usual, seed=seed)) for seed in SEEDS]
     controls: list[Result] = []
-    for seed in SEEDS:
+    for seed in reversed(SEEDS):  # the last mostly finds it out
         short = replace(usual, seed=seed, seconds=25.0, jobs=700, without_fence=True)
         controls.append(_run(short))
         if not _control(controls[-1]):

@@ -25,6 +25,7 @@ ACCOUNTS = {
     12: "no handler finds another's setting, role or lock on its connection",
     13: "a flush of another database doubles and loses nothing, here or there",
     14: "no process that a handler forked outlives it",
+    15: "a worker that cannot have the connections it needs claims nothing and says so",
     16: "what was cancelled before it began never runs",
 }
 """The eleventh is the negative control."""

@@ -49,7 +49,8 @@ class Ground:
         self.say = say
         self.trees: list[Tree] = []
         self.guests: list[Tree] = []
-        """Commands that no fault is meant for: those of the other database."""
+        """Commands that no fault is meant for: those of the other database, and the one whose role
+        has too few connections."""
         self.history = History()
         self._enqueuer: subprocess.Popen[bytes] | None = None
         self._flusher: subprocess.Popen[bytes] | None = None
@@ -74,6 +75,8 @@ class Ground:
 
     def start_guests(self, seconds: float, seed: int) -> None:
         """What has to do with the fleet no more than that the server is the same."""
+        short = {**self._environment, "DATABASE_URL": roles.url(self.cluster.url, roles.TOO_FEW)}
+        self.guests.append(Tree(roles.TOO_FEW, self.directory, short))
         environment = neighbour.make(self.cluster, self._environment)
         for number in range(neighbour.COMMANDS):
             name = f"{neighbour.NAME}-{number}"

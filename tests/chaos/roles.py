@@ -1,24 +1,43 @@
-"""A role of the server with a limit of connections."""
+"""Roles of the server with a limit of connections, and what becomes of a worker that cannot have
+those that it needs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from tests.clusters import Cluster
 
 from .resources import MOST, THREADS
 
-ENOUGH = "enough"
-LIMITS = {ENOUGH: MOST + 2 * THREADS}
-"""What docs/operations.md says that a tree needs, with an isolated child for each thread."""
+ENOUGH, TOO_FEW = "enough", "too_few"
+LIMITS = {ENOUGH: MOST + 2 * THREADS, TOO_FEW: 2}
+"""What docs/operations.md says that a tree needs, with an isolated child for each thread; and one
+less than what claims, settles and renews."""
 
-# What docs/operations.md grants to the role of a worker, and the role that a tenant's jobs take.
+# The grants of docs/operations.md for workers, and what is the project's own: the table of its
+# handlers, and the role that they take for a tenant.
 MAKE = """
 CREATE ROLE {name} LOGIN CONNECTION LIMIT {limit};
 GRANT USAGE ON SCHEMA public TO {name};
-GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name};
-GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {name};
+GRANT SELECT, INSERT, UPDATE, DELETE ON
+    django_jobs_job, django_jobs_run, django_jobs_worker, django_jobs_progress,
+    django_jobs_receipt, django_jobs_quarantine, django_jobs_schedule, django_jobs_tick,
+    django_jobs_backfill TO {name};
+GRANT SELECT, UPDATE ON django_jobs_queue TO {name};
+GRANT USAGE ON SEQUENCE django_jobs_job_id_seq TO {name};
+GRANT INSERT ON chaos_mark TO {name};
+GRANT SELECT (id) ON chaos_mark TO {name};
 GRANT chaos_tenant TO {name};
+"""
+
+CLAIMED = """
+SELECT job.id, job.attempt FROM django_jobs_job AS job
+JOIN django_jobs_worker AS worker ON worker.id = job.worker_id AND worker.name = %(name)s
+UNION ALL
+SELECT run.job_id, run.attempt FROM django_jobs_run AS run
+JOIN django_jobs_worker AS worker ON worker.id = run.worker_id AND worker.name = %(name)s
 """
 
 
@@ -34,3 +53,13 @@ def url(of: str, role: str) -> str:
     parts = urlsplit(of)
     _, _, place = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{role}@{place}"))
+
+
+def problems(cluster: Cluster, directory: Path) -> Iterator[tuple[int, str]]:
+    """The worker with too few has claimed nothing, and has said how many it needs."""
+    claimed = cluster.fetch(CLAIMED, {"name": TOO_FEW})
+    if claimed:
+        yield 15, f"claimed with too few connections: {len(claimed)}, such as {claimed[:3]}"
+    log = (directory / f"worker-{TOO_FEW}.log").read_text(errors="replace")
+    if f"needs {MOST} connections" not in log:
+        yield 15, f"a worker with too few connections did not say how many it needs: {log[-500:]!r}"
