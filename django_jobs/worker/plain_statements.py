@@ -31,22 +31,22 @@ KEYWORDS = """
 """
 
 FUNCTIONS = """
-    abs acos age array_agg array_append array_cat array_length array_position array_remove
-    array_to_string ascii asin atan atan2 avg bit bit_and bit_or bit_xor bool_and bool_or btrim
-    cardinality cast ceil ceiling char character chr clock_timestamp coalesce concat concat_ws
-    corr cos cot count covar_pop covar_samp cume_dist current_database current_setting currval
-    date date_part date_trunc daterange decimal degrees dense_rank div every exp extract
-    first_value float floor format gen_random_uuid generate_series greatest hashtext initcap
-    int4range int8range interval isempty isfinite json_agg json_array json_object
-    json_object_agg json_to_recordset jsonb_agg jsonb_array_elements jsonb_array_elements_text
-    jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each jsonb_each_text
-    jsonb_extract_path jsonb_extract_path_text jsonb_object_agg jsonb_object_keys
-    jsonb_path_exists jsonb_path_query jsonb_path_query_array jsonb_set jsonb_to_recordset
-    jsonb_typeof lag last_value lead least left length ln log lower lower_inc lower_inf lpad
-    ltrim make_date make_interval max md5 min mod mode nextval now nth_value ntile nullif
-    numeric numrange overlay percent_rank percentile_cont percentile_disc pg_advisory_xact_lock
-    pg_advisory_xact_lock_shared pg_backend_pid pg_get_serial_sequence pg_notify
-    pg_try_advisory_xact_lock pg_try_advisory_xact_lock_shared phraseto_tsquery pi
+    abs acos age any_value array_agg array_append array_cat array_length array_position
+    array_remove array_to_string ascii asin atan atan2 avg bit bit_and bit_or bit_xor bool_and
+    bool_or btrim cardinality cast ceil ceiling char char_length character chr clock_timestamp
+    coalesce concat concat_ws corr cos cot count covar_pop covar_samp cume_dist current_database
+    current_setting currval date date_part date_trunc daterange decimal degrees dense_rank div
+    every exp extract first_value float floor format gen_random_uuid generate_series greatest
+    hashtext initcap int4range int8range interval isempty isfinite json_agg json_array
+    json_object json_object_agg json_to_recordset jsonb_agg jsonb_array_elements
+    jsonb_array_elements_text jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each
+    jsonb_each_text jsonb_extract_path jsonb_extract_path_text jsonb_object_agg
+    jsonb_object_keys jsonb_path_exists jsonb_path_query jsonb_path_query_array jsonb_set
+    jsonb_to_recordset jsonb_typeof lag last_value lead least left length ln log lower lower_inc
+    lower_inf lpad ltrim make_date make_interval max md5 min mod mode nextval now nth_value
+    ntile nullif numeric numrange overlay percent_rank percentile_cont percentile_disc
+    pg_advisory_xact_lock pg_advisory_xact_lock_shared pg_backend_pid pg_get_serial_sequence
+    pg_notify pg_try_advisory_xact_lock pg_try_advisory_xact_lock_shared phraseto_tsquery pi
     plainto_tsquery position power radians random rank regexp_replace regr_avgx regr_avgy
     regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy repeat replace
     reverse right round row_number rpad rtrim setval setweight sha224 sha256 sha384 sha512 sign
@@ -54,8 +54,8 @@ FUNCTIONS = """
     string_to_array strpos substr substring sum tan time timestamp timestamptz timezone to_char
     to_date to_json to_jsonb to_number to_regclass to_timestamp to_tsquery to_tsvector
     transaction_timestamp translate trim trunc ts_headline ts_rank ts_rank_cd tsrange tstzrange
-    unnest upper upper_inc upper_inf var_pop var_samp varchar varying websearch_to_tsquery
-    width_bucket
+    unnest upper upper_inc upper_inf uuidv4 uuidv7 var_pop var_samp varchar varying
+    websearch_to_tsquery width_bucket
 """
 """Functions of PostgreSQL that leave nothing in the session: those that Django's ORM and this
 package write, and some more; a lock of a transaction ends with it. A name that is not here costs a

@@ -300,6 +300,7 @@ def test_every_function_that_the_orm_writes_is_known_to_be_harmless() -> None:
 VOLATILE = """
     clock_timestamp currval gen_random_uuid nextval pg_advisory_xact_lock pg_notify random setval
     pg_advisory_xact_lock_shared pg_try_advisory_xact_lock pg_try_advisory_xact_lock_shared
+    uuidv4 uuidv7
 """
 """These give another answer each time, or act; what they do to a session ends with its
 transaction, or is the position of a sequence."""
@@ -311,7 +312,7 @@ def test_the_server_calls_no_other_harmless_function_volatile() -> None:
         "SELECT DISTINCT proname FROM pg_proc WHERE provolatile = 'v' AND proname = ANY(%s)",
         [sorted(HARMLESS)],
     )
-    assert {name for (name,) in rows} == set(VOLATILE.split())
+    assert {name for (name,) in rows} <= set(VOLATILE.split())  # PostgreSQL 18 knows more of them
 
 
 @pytest.mark.parametrize(
