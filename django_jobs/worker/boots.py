@@ -16,8 +16,11 @@ from .options import Options
 
 def claimable(options: Options) -> dict[str, int]:
     """The names of the job types that are claimed here, and the newest version that is read."""
-    left = frozenset() if options.forks else left_to_others()
-    return {name: version for name, version in registry.versions().items() if name not in left}
+    versions = registry.versions()
+    if options.forks:
+        return versions
+    left = left_to_others()
+    return {name: version for name, version in versions.items() if name not in left}
 
 
 def left_to_others() -> frozenset[str]:

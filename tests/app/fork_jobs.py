@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pdb
 import signal
 import subprocess
@@ -171,3 +172,15 @@ def debug() -> str:
     answer = "nobody came"
     pdb.Pdb(nosigint=True).set_trace()
     return answer
+
+
+@job
+def leave_program() -> int:
+    """Starts a program and does not wait for it."""
+    return os.posix_spawnp("sleep", ["sleep", "600"], os.environ)
+
+
+@job(isolated=True)
+def leave_program_alone() -> int:
+    """The same in a process of its own."""
+    return leave_program()

@@ -184,6 +184,18 @@ def test_parallel_work_of_a_killed_process_leaves_nothing_and_is_done_again(
     assert Effect.objects.filter(note="parent").count() == 6
 
 
+def test_a_program_that_a_handler_left_ends_with_its_process(start_worker: Start) -> None:
+    left, left_alone = fork_jobs.leave_program.enqueue(), fork_jobs.leave_program_alone.enqueue()
+    worker = start_worker()
+    program = until_status(left, "succeeded").result
+    alone = until_status(left_alone, "succeeded").result
+    until(lambda: are_gone([alone]), 5, "it ends with the attempt")
+    assert not are_gone([program])
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert are_gone([program])
+
+
 def test_parallel_work_ends_with_the_supervisor(start_wide: Start, tmp_path: Path) -> None:
     work = Work(tmp_path, fork_jobs.work_in_parallel, fork_jobs.work_in_parallel_alone)
     worker = start_wide()
