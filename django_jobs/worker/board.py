@@ -76,12 +76,12 @@ class Board:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the heartbeat process has reached the database since the tree began."""
+        """Whether the heartbeat process has a connection, as far as its last try showed."""
         return self._memory[CONNECTED_AT] == 1
 
-    def note_connection(self) -> None:
-        """Note that the heartbeat process has reached the database: leases will be renewed."""
-        self._memory[CONNECTED_AT] = 1
+    def note_connection(self, connected: bool) -> None:
+        """Note whether the heartbeat process has a connection: without, no lease is renewed."""
+        self._memory[CONNECTED_AT] = connected
 
     def ask_for_room(self) -> None:
         """Note that a connection of the tree's own could not be opened."""
@@ -114,7 +114,7 @@ class Slot:
 
     @property
     def may_claim(self) -> bool:
-        """Whether the heartbeat process has reached the database, so that a lease is renewed."""
+        """Whether the heartbeat process has a connection, so that a lease will be renewed."""
         return self._memory[CONNECTED_AT] == 1
 
     @property

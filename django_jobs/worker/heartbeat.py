@@ -91,13 +91,14 @@ class Leases:
         try:
             if not self._board.is_connected:
                 ping()
-                self._board.note_connection()
+                self._board.note_connection(True)
             alive = renewing.renew(list(slots), self._options.lease, looked_ago, self._beats)
             blocked = self._note(slots, alive, asked_at)
             for worker, job in renewing.cancels_asked(list(slots)):
                 slots[worker].ask_cancel(job)
         except DATABASE_ERRORS as error:
             drop_connection()
+            self._board.note_connection(False)  # what starts meanwhile could not keep its lease
             say_rarely("beat_failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
             return False
         for worker, renewal in alive.items():

@@ -132,7 +132,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.found += worker_logs.problems(directory.glob("worker-*.log"))
     result.found += sessions.problems(ground.effects)
     result.found += neighbour.problems(cluster, directory)
-    result.found += roles.problems(cluster, directory)
+    result.found += roles.problems(cluster, directory, ground.history)
     result.found += cancels.problems(cluster, directory, lines, ground.history)
     result.recoveries = recovery.measure(cluster, result.history, lines)
     result.found += result.recoveries.problems()

@@ -7,6 +7,7 @@ import signal
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +17,10 @@ from django.db import OperationalError, connection
 
 from django_jobs.domain.outcomes import Failed, Snoozed
 from django_jobs.models import Job, Run, Worker
+from django_jobs.worker.board import Board
 from django_jobs.worker.failures import outcome_of
+from django_jobs.worker.heartbeat import Leases
+from django_jobs.worker.links import Link
 from django_jobs.worker.options import Options
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
@@ -142,6 +146,27 @@ def test_a_worker_that_cannot_have_what_settles_and_renews_says_so_and_claims_no
     assert Job.objects.get(pk=job.pk).attempt == 0
     role.limit(10)
     until_status(job, "succeeded")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_heartbeat_that_lost_its_connection_lets_no_new_process_claim() -> None:
+    board = Board(1)
+    link, other = (Link(end) for end in Pipe())
+    leases = Leases(link, board, DEFAULT)
+    assert leases.renew()
+    assert board.slots[0].may_claim
+    board.slots[0].register(7, 0.0)
+    with connection.execute_wrapper(refuse):
+        assert not leases.renew()
+    assert not board.slots[0].may_claim, "its first lease would run out"
+    assert leases.renew()
+    assert board.slots[0].may_claim
+    link.close()
+    other.close()
+
+
+def refuse(*_: object) -> None:
+    raise OperationalError("the server closed the connection")
 
 
 @pytest.mark.processes
