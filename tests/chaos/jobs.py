@@ -144,7 +144,9 @@ def tenant(seconds: float) -> None:
 
 
 def begin_in_a_pool(job: int, parent: int) -> None:
-    """In each process of a pool."""
+    """In each process of a pool. It is silent from here on: where its handler's process is killed,
+    Python writes the traceback of a broken pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     note(".pools", job, parent, os.getpid())
 
 
