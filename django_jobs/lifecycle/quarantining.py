@@ -16,7 +16,7 @@ from ..registry import family
 from .claiming import START, Place
 from .database import fetch
 from .operating import Actor, demand, name_of
-from .waking import wake_after_commit
+from .waking import QUARANTINED, wake_after_commit
 
 PAGE = 5_000
 """Jobs that one statement looks at or moves."""
@@ -157,7 +157,7 @@ def quarantine(
 ) -> list[str]:
     """Have no job of this type start any more, under any of its names; what runs goes on. Returns
     the names that were not quarantined before. Without an actor, ``by`` is who asked. What
-    is ready and not held in so many seconds follows by the standing duty.
+    is ready and not held within ``seconds`` is moved by the workers' duty, which is notified.
 
     With ``crashed_at``, when the first crash was that is the reason, a name that was released since
     is left alone. Raises ``PermissionDenied`` if ``actor`` may not.
@@ -176,6 +176,8 @@ def quarantine(
         while is_full and time.monotonic() < deadline:
             step = hold(queue, place, PAGE)
             place, is_full = step.last, step.is_full
+    if names:
+        wake_after_commit(QUARANTINED)
     return names
 
 

@@ -14,7 +14,9 @@ from .database import fetch, jobs_connection
 
 CHANNEL = "django_jobs"
 CANCELLED = ":cancelled"
-"""In place of the name of a queue, none of which begins so: somebody asked to cancel what runs."""
+QUARANTINED = ":quarantined"
+"""In place of the name of a queue, none of which begins so: a running job is to be cancelled; a job
+type was quarantined, and ready jobs of it may be left to move."""
 
 THROTTLE_SECONDS = 0.02
 """A NOTIFY takes a lock that all committing notifiers share, so a process sends at most one per

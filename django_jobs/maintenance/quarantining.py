@@ -13,8 +13,11 @@ from ..signals import worker_event
 from .duty import Duty
 
 BUDGET_SECONDS = 0.1
-"""Time for the walk along one queue in one run. Where it is not through, the next goes on. A walk
-that finds what is to be held does not stop: until it is moved, it is in the way of every claim."""
+"""Time for the walk along one queue in one run. The next run continues it."""
+
+MOVING_SECONDS = 1.0
+"""Time for a walk that finds jobs to hold: until they are moved, they slow down every claim. The
+run is repeated at once then, after the schedules that are due meanwhile."""
 
 
 class Quarantining:
@@ -42,11 +45,13 @@ class Quarantining:
 
     def _walk(self, queue: str) -> int:
         """Always its head, where jobs come back to and claims begin; then a piece of the rest."""
-        deadline = time.monotonic() + self.budget
+        started = time.monotonic()
         step = quarantining.hold(queue, START, self.page)
         held = step.held
         place = self.places.pop(queue, step.last)
-        while step.is_full and (step.held or time.monotonic() < deadline):
+        while step.is_full and time.monotonic() < started + (
+            MOVING_SECONDS if step.held else self.budget
+        ):
             step = quarantining.hold(queue, place, self.page)
             held += step.held
             place = step.last

@@ -48,6 +48,11 @@ class Duties:
         grace = time.monotonic() + self._grace
         self._due = {name: max(due, grace) for name, due in self._due.items()}
 
+    def bring_forward(self, name: str) -> None:
+        """Have this duty done next, if there is one of that name."""
+        if name in self._due:
+            self._due[name] = 0.0
+
     def next_in(self) -> float:
         """Seconds until one is due."""
         return max(min(self._due.values(), default=time.monotonic() + 60) - time.monotonic(), 0.0)

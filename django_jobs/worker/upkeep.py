@@ -17,7 +17,7 @@ from django.db import connections
 
 from ..conf import conf
 from ..lifecycle.scheduling import SCHEDULES
-from ..lifecycle.waking import CHANNEL
+from ..lifecycle.waking import CHANNEL, QUARANTINED
 from .board import Board
 from .connections import (
     DATABASE_ERRORS,
@@ -109,6 +109,9 @@ class Upkeep:
             for notice in raw.notifies(timeout=left, stop_after=1):
                 if notice.payload == SCHEDULES:
                     self._scheduler.hint()
+                    return
+                if notice.payload == QUARANTINED:
+                    self._duties.bring_forward("quarantining")
                     return
 
 

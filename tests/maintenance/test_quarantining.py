@@ -181,3 +181,11 @@ def test_a_walk_does_not_stop_while_it_finds_what_is_to_be_held() -> None:
     assert duty.run_once() == 25
     assert statuses() == {"blocked"}
     assert "default" in duty.places  # behind those, its time was over
+
+
+def test_a_walk_ends_in_time_and_the_next_continues_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    noop.enqueue_many({} for _ in range(9))
+    quarantining.quarantine("app.noop", seconds=0)
+    monkeypatch.setattr("django_jobs.maintenance.quarantining.MOVING_SECONDS", 0.0)
+    duty = Quarantining(page=4, budget=0.0)
+    assert [duty.run_once() for _ in range(3)] == [4, 4, 1]

@@ -15,7 +15,7 @@ from tests.app.jobs import kill_itself, noop, write_effect
 from tests.app.version_jobs import greet
 from tests.factories import run_sql
 
-from .processes import JobWorker, until, until_status
+from .processes import REAPS_NEVER, JobWorker, until, until_status
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Start = Callable[..., JobWorker]
@@ -111,3 +111,16 @@ def test_a_type_that_keeps_crashing_is_quarantined_by_the_workers(start_worker: 
     until_status(other, "succeeded")
     until(lambda: "event=job_type_quarantined job_type=app.kill_itself" in worker.text())
     assert Run.objects.filter(error_type="Crashed").count() >= 2
+
+
+def test_a_quarantine_has_the_workers_move_at_once_what_it_leaves(start_worker: Start) -> None:
+    def held(name: str) -> bool:
+        return Job.objects.filter(job_type=name, status="blocked").exists()
+
+    stored("app.greet", 1, {})
+    quarantining.quarantine("app.greet", seconds=0.0)
+    start_worker("--queues", "emails", "--lease-seconds", "3", TEST_DJANGO_JOBS=REAPS_NEVER)
+    until(lambda: held("app.greet"))  # by the first sweep; the next one is in a day
+    left = write_effect.enqueue("x")
+    quarantining.quarantine(left.job_type, seconds=0.0)
+    until(lambda: held(left.job_type))
