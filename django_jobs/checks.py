@@ -147,7 +147,7 @@ def _bad_database() -> list[CheckMessage]:
         )
         return [_error("E001", text, hint)]
     if not connections.settings[alias]["AUTOCOMMIT"]:
-        text = f"AUTOCOMMIT of the database of the jobs, {alias!r}, is off: workers never commit."
+        text = f"AUTOCOMMIT of the database of the jobs, {alias!r}, is off: jobs are not committed."
         hint = (
             "Leave it out of DATABASES. Use transaction.atomic() where statements belong together."
         )

@@ -134,10 +134,11 @@ def all_once(number: int) -> bool:
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("limit", [1, 2])
 def test_a_worker_that_cannot_have_what_settles_and_renews_says_so_and_claims_nothing(
-    role: Role, start_worker: Start
+    role: Role, start_worker: Start, limit: int
 ) -> None:
-    role.limit(1)
+    role.limit(limit)
     job = jobs.noop.enqueue()
     worker = start_worker(DATABASE_URL=role.url)
     until(lambda: "event=no_connection_left" in worker.text())
@@ -196,8 +197,16 @@ def test_idle_connections_of_handlers_make_room_for_the_workers_own(
     until(Worker.objects.filter(pk=before.pk, heartbeat_at__gt=before.heartbeat_at).exists)
 
 
-def test_a_handler_that_finds_no_connection_left_has_not_failed() -> None:
-    refused = OperationalError('connection failed: FATAL:  too many connections for role "shop"')
+@pytest.mark.parametrize(
+    "message",
+    [
+        'too many connections for role "shop"',
+        "sorry, too many clients already",
+        "remaining connection slots are reserved for roles with the SUPERUSER attribute",
+    ],
+)
+def test_a_handler_that_finds_no_connection_left_has_not_failed(message: str) -> None:
+    refused = OperationalError(f"connection failed: FATAL:  {message}")
     outcome = outcome_of(refused, database_jobs.leave_effect_slowly)
     assert isinstance(outcome, Snoozed)
     assert 1 <= outcome.seconds <= 5
