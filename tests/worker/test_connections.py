@@ -26,7 +26,7 @@ from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 from tests.factories import run_sql
 
-from .processes import JobWorker, end_other_sessions, let_go, until, until_marked, until_status
+from .processes import JobWorker, let_go, until, until_marked, until_status
 from .threads import Handlers
 
 Start = Callable[..., JobWorker]
@@ -39,6 +39,13 @@ OTHERS = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
 """
+
+HANDLERS = f"{OTHERS} AND query LIKE '%app_effect%'"
+END_ITS_OWN = f"""
+SELECT pg_terminate_backend(pid, 60000) FROM ({OTHERS.replace("count(*)", "pid, query")}) AS found
+WHERE query NOT LIKE '%app_effect%'
+"""
+"""A handler whose statement is cut off has failed, which is not what is tested."""
 
 
 def others() -> int:
@@ -115,9 +122,9 @@ def test_a_limit_that_is_lowered_under_a_worker_loses_nothing_and_repeats_nothin
     worker = start_worker("--lease-seconds", "5", DATABASE_URL=role.url)
     until(lambda: others() == IDLE)
     database_jobs.leave_effect_slowly.enqueue_many({"seconds": 0.2} for _ in range(30))
-    until(Effect.objects.exists)
+    until(lambda: run_sql(HANDLERS) == [(4,)], what="all handlers are connected")
     role.limit(IDLE + 1)
-    end_other_sessions()  # its own ones too
+    run_sql(END_ITS_OWN)
     until(lambda: Job.objects.filter(status="succeeded").count() == 30)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
