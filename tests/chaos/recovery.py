@@ -67,11 +67,12 @@ HOLDERS = """
 SELECT id, (payload->>'seconds')::float8 FROM django_jobs_job WHERE job_type = 'chaos.hold_the_gil'
 """
 
-# When somebody was there to sweep and to claim: from two looks at its row after its boot.
+# When somebody was there to sweep and to claim: from two looks at its row after its boot. The one
+# with too few connections never is.
 BOOTS = """
 SELECT name, extract(epoch FROM started_at)::float8,
     extract(epoch FROM coalesce(stopped_at, 'infinity'))::float8
-FROM django_jobs_worker
+FROM django_jobs_worker WHERE name LIKE 'tree-%'
 """
 
 
