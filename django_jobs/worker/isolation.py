@@ -38,6 +38,13 @@ def run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> int:
 
 def _run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> None:
     connections = HandlerConnections()
+    with connections.in_use:  # a shortage that another thread here meets closes none of them
+        _run_on(connections, link, slot, worker, job_id, index)
+
+
+def _run_on(
+    connections: HandlerConnections, link: Link, slot: Slot, worker: int, job_id: int, index: int
+) -> None:
     held = persistent(lambda: held_by(worker, [job_id]), what="read the job")
     if not held:
         return

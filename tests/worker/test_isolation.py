@@ -12,15 +12,17 @@ from uuid import uuid4
 
 import psutil
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from django_jobs.api import JobType
 from django_jobs.models import Job, Run
-from django_jobs.worker import isolation
+from django_jobs.worker import connections, isolation
 from django_jobs.worker.board import Board
+from django_jobs.worker.connections import note_shortage
 from django_jobs.worker.timekeeper import Timekeeper
 from tests.app import long_jobs
 from tests.app.jobs import noop
+from tests.app.models import Effect
 from tests.factories import boot_worker, claim_ready, declared, run_sql
 
 from .processes import JobWorker, is_alive, until, until_marked
@@ -64,6 +66,34 @@ def run_alone(*arguments: Any) -> None:
         isolation._run(*arguments)
     finally:
         connection.close()
+
+
+def write_through_a_shortage() -> None:
+    """Another thread of the child finds no connection left while this one is in a transaction."""
+    with transaction.atomic():
+        Effect.objects.create(note="before")
+        with ThreadPoolExecutor(1) as errands:
+            errands.submit(note_shortage).result()
+        Effect.objects.create(note="after")
+
+
+@pytest.mark.usefixtures("no_signals")
+@pytest.mark.django_db(transaction=True)
+def test_a_shortage_of_connections_does_not_close_the_handler_s_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_short_until", 0.0)
+    with declared(write_through_a_shortage) as job_type:
+        job = job_type.enqueue()
+        worker = boot_worker()
+        claim_ready(worker, job_types={job_type.name: 1})
+        slot = Board(1).slots[0]
+        slot.register(worker, time.monotonic() + 60.0)
+        index = slot.start(job.pk, 1, worker, 0.0, True)
+        with ThreadPoolExecutor(1) as child:
+            child.submit(run_alone, Silent(), slot, worker, job.pk, index).result()
+    assert Job.objects.get(pk=job.pk).status == "succeeded"
+    assert set(Effect.objects.values_list("note", flat=True)) == {"before", "after"}
 
 
 @pytest.mark.usefixtures("no_signals")

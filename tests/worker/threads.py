@@ -25,12 +25,13 @@ class Handlers:
         return self._thread.submit(self._run, handler).result()
 
     def _run(self, handler: Callable[[], T]) -> T:
-        self._connections.prepare()
-        try:
-            return handler()
-        finally:
-            self._connections.clean()
-            self._connections.reset()
+        with self._connections.in_use:
+            self._connections.prepare()
+            try:
+                return handler()
+            finally:
+                self._connections.clean()
+                self._connections.reset()
 
     def close(self) -> None:
         self._thread.submit(connections.close_all).result()
