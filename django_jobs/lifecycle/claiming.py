@@ -38,7 +38,7 @@ START: Place = (float("-inf"), 0)
 CLAIM = """
 WITH picked AS MATERIALIZED (
     SELECT id, CASE WHEN pg_column_compression(payload) IS NULL THEN pg_column_size(payload)
-                    ELSE least(256 * pg_column_size(payload), %(largest)s) END AS bytes
+                    ELSE least(256::bigint * pg_column_size(payload), %(largest)s) END AS bytes
     FROM django_jobs_job
     WHERE queue = %(queue)s AND status = 'ready'
       AND (rank, id) > (%(rank)s::float8, %(id)s::bigint)

@@ -64,12 +64,15 @@ WHERE status = 'running' AND worker_id = ANY(%(workers)s::bigint[])
   AND cancel_requested_at IS NOT NULL
 """
 
+# Like a renewal, these wait for no lock. A row that was not closed is declared lost by its lease.
 SERVE = """
 UPDATE django_jobs_worker SET queues = %(queues)s::jsonb
-WHERE id = %(worker)s AND status IN ('running', 'draining')
+WHERE id IN (
+    SELECT id FROM django_jobs_worker
+    WHERE id = %(worker)s AND status IN ('running', 'draining')
+    FOR NO KEY UPDATE SKIP LOCKED)
 """
 
-# Like a renewal, these wait for no lock. A row that was not closed is declared lost by its lease.
 MARK_DRAINING = """
 UPDATE django_jobs_worker SET status = 'draining'
 WHERE id IN (
@@ -172,9 +175,9 @@ def cancels_asked(workers: Sequence[int]) -> list[tuple[int, int]]:
     return [(worker, job) for worker, job in fetch(CANCELS, {"workers": list(workers)})]
 
 
-def serve(worker: int, queues: Sequence[str]) -> None:
-    """Show that the worker serves these queues from now on."""
-    execute(SERVE, {"worker": worker, "queues": json.dumps(list(queues))})
+def serve(worker: int, queues: Sequence[str]) -> bool:
+    """Show that the worker serves these queues from now on. False if there is a lock on its row."""
+    return execute(SERVE, {"worker": worker, "queues": json.dumps(list(queues))}) > 0
 
 
 def mark_draining(workers: Sequence[int]) -> None:

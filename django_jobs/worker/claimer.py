@@ -85,6 +85,7 @@ class Claimer:
         self._promising = set(self._queues)
         self._places: dict[str, Place] = {}
         self._restarted = self._oldest_unstarted = 0.0
+        self._shows_queues = True
         self._lookout = Lookout(list(self._queues), options.poll, every=options.every_queue)
         self._count_at = time.monotonic() + options.lease
 
@@ -209,10 +210,12 @@ class Claimer:
         date."""
         ready = self._lookout.look(now)
         if self._lookout.queues != list(self._queues):
-            renewing.serve(self._slot.worker, self._lookout.queues)
+            self._shows_queues = False
             self._turns.serve(self._lookout.queues)
             self._queues = dict.fromkeys(self._lookout.queues)
             self._promising.intersection_update(self._queues)
+        if not self._shows_queues:
+            self._shows_queues = renewing.serve(self._slot.worker, self._lookout.queues)
         return ready
 
     def _claim_all(self, order: list[str], room: int) -> int:
@@ -384,6 +387,7 @@ class Claimer:
         worker = persistent(register, what="register", give_up=lambda: self.draining)
         if worker is not None:
             self._slot.register(worker, asked_at + self._options.lease)
+            self._shows_queues = True
             say(
                 "worker_started",
                 logging.INFO,

@@ -68,7 +68,9 @@ class Duties:
         try:
             if duty.has_more(duty.run_once()):
                 self._due[duty.name] = now  # after the others that are due
-        except DATABASE_ERRORS:
+        except DATABASE_ERRORS as error:
+            text = f"{type(error).__name__}: {error}"
+            say_rarely("duty_failed", logging.WARNING, duty=duty.name, error=text)
             raise
         except Exception as error:  # one duty's fault must not end the others
             say_rarely("duty_failed", logging.ERROR, duty=duty.name, error=repr(error))

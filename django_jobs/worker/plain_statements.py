@@ -18,8 +18,11 @@ A text that merely contains one in a literal is not read either, which costs a r
 LOCAL_SETTING = re.compile(r"\bset_config\((?:%s|'[^'%]*'), ?(?:%s|'[^'%]*'), ?true\)", re.I)
 """A setting that ends with its transaction."""
 
-CALL = re.compile(r"(?:(\b(?:as|into|copy)\s|::)\s*)?([\w.$\"'!]+)\s*\(", re.IGNORECASE)
-"""A name before a parenthesis. After AS, INTO, COPY or ``::`` it names columns, a table or a type,
+CALL = re.compile(
+    r"(?:(\b(?:as|into|copy)\s|::)\s*)?(?<![\w.$\"'!])([\w.$\"'!]+)\s*\(", re.IGNORECASE
+)
+"""A name before a parenthesis, from its first character: tried at each of them, a literal of 40 kB
+took 34 s. After AS, INTO, COPY or ``::`` it names columns, a table or a type,
 and calls nothing."""
 
 KEYWORDS = """

@@ -36,7 +36,9 @@ class Scheduler:
         if self._look is None or self.next_in() > 0:
             return
         longest, self._longest = self._longest, self._poll
-        self._next = time.monotonic() + self._poll
-        pause = min(self._look(), longest)
-        self._board.note_schedules()
-        self._next = time.monotonic() + pause
+        pause = self._poll
+        try:
+            pause = min(self._look(), longest)
+            self._board.note_schedules()
+        finally:
+            self._next = time.monotonic() + pause

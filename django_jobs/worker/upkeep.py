@@ -33,7 +33,7 @@ from .scheduler import Look, Scheduler
 
 
 class Upkeep:
-    """Schedules first, then a piece of one duty, and again; then it sleeps."""
+    """Schedules first, then a piece of one duty, also where the schedules failed; then sleep."""
 
     def __init__(
         self, standing: Sequence[StandingDuty], look: Look | None, board: Board, options: Options
@@ -51,22 +51,27 @@ class Upkeep:
         own_connection()
         self.deadline.watch()
         while True:
-            done = self._do(self._connect, _database_failed)
-            done = done and self._do(self._scheduler.look_if_due, _schedules_failed)
-            done = done and self._do(self._duties.do_one, _duty_failed)
-            done = done and self._do(self._sleep, _database_failed)
-            if not done:
-                time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 — jitter
+            self.turn()
+
+    def turn(self) -> None:
+        """Do once what is due."""
+        looked = self._do(self._scheduler.look_if_due, _schedules_failed)
+        done = self._do(self._duties.do_one, _duty_failed)
+        if not (looked and done and self._do(self._sleep, _database_failed)):
+            time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 — jitter
 
     def _do(self, work: Callable[[], None], failed: Callable[[int, str], None]) -> bool:
         try:
+            self._connect()
             work()
         except DATABASE_ERRORS as error:
+            # Without the database the workers could not renew their leases either. Where it
+            # refuses or a lock is in the way, they renew as ever.
+            self._grants_grace = self._grants_grace or _is_disconnected()
+            say_it = failed if self._connected else _database_failed
             self._connected = False
-            # Where the server answers and only a lock is in the way, leases are renewed as ever.
-            self._grants_grace = self._grants_grace or not self.deadline.cut_short(error)
             drop_connection()
-            failed(logging.WARNING, f"{type(error).__name__}: {error}")
+            say_it(logging.WARNING, f"{type(error).__name__}: {error}")
         except Exception as error:  # whatever it is, the schedules of tomorrow are to be fired
             failed(logging.ERROR, repr(error))
         else:
@@ -113,6 +118,11 @@ class Upkeep:
                 if notice.payload == QUARANTINED:
                     self._duties.bring_forward("quarantining")
                     return
+
+
+def _is_disconnected() -> bool:
+    raw: Any = connections[conf().database].connection
+    return raw is None or bool(raw.closed)
 
 
 def _database_failed(level: int, error: str) -> None:

@@ -248,6 +248,18 @@ def test_a_payload_larger_than_all_that_may_be_taken_is_claimed_alone() -> None:
     ]
 
 
+@pytest.mark.django_db
+def test_a_compressed_payload_of_megabytes_stops_no_claim() -> None:
+    ids = enqueue_many("app.noop", [{}] * 2)
+    text = text_of(12_000_000, False)
+    twice = "".join(2 * text[at : at + 60] for at in range(0, len(text), 60))
+    run_sql(  # 256 times what it takes is more than an integer of 32 bits holds
+        "UPDATE django_jobs_job SET payload = jsonb_build_object('note', %s::text) WHERE id = %s",
+        [twice, ids[0]],
+    )
+    assert ids_of(claim_ready(boot_worker(), most_bytes=1_000)) == ids[:1]
+
+
 def text_of(size: int, compressible: bool) -> str:
     return "x" * size if compressible else random.Random(size).randbytes(size // 2).hex()
 

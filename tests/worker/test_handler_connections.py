@@ -341,6 +341,11 @@ def test_what_is_plain_is_read_from_the_text(statement: Any, plain: bool) -> Non
         assert is_plain(statement) is plain
 
 
+def test_a_long_literal_is_read_in_one_go() -> None:
+    """It would take minutes if each character of it were tried as the beginning of a name."""
+    assert is_plain(f"INSERT INTO app_effect (note) VALUES ('{'f' * 1_000_000}')")
+
+
 def test_few_statements_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_statements, "MOST_KEPT", 10)
     for number in range(100):
