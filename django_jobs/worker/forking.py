@@ -61,8 +61,10 @@ def _start_afresh() -> None:
         if _is_ours(signal.getsignal(number)):
             signal.signal(number, usual)
     connection_created.lock = threading.Lock()
-    _let_go_of_connections()
-    _release_signals()
+    try:
+        _let_go_of_connections()
+    finally:
+        _release_signals()
 
 
 def _is_ours(handler: Any) -> bool:
@@ -72,15 +74,16 @@ def _is_ours(handler: Any) -> bool:
 def _let_go_of_connections() -> None:
     """Close the sockets, without a word on them: at the other end the parent goes on. While one is
     open, a killed worker's transaction is not over."""
+    inherited = [wrapper.connection for wrapper in list(_connected)]
+    _inherited.extend(inherited)
+    _connected.clear()
+    for wrapper in connections.all(initialized_only=True):
+        connections[wrapper.alias] = wrapper.copy()
+    # Last, since it fails where no descriptor is left.
     nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for wrapper in list(_connected):
-        raw = wrapper.connection
-        _inherited.append(raw)
+    for raw in inherited:
         try:
             os.dup2(nowhere, raw.fileno(), inheritable=False)
         except (AttributeError, OSError, PsycopgError):  # closed, or of another kind of database
             continue
     os.close(nowhere)
-    _connected.clear()
-    for wrapper in connections.all(initialized_only=True):
-        connections[wrapper.alias] = wrapper.copy()

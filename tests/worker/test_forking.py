@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tests.app import fork_jobs
 from tests.app.models import Effect
 
 from .processes import (
+    PROJECT,
     JobWorker,
     is_alive,
     let_go,
@@ -113,6 +116,43 @@ def test_what_a_handler_forks_has_the_usual_signals_and_connections_of_its_own(
     result = until_status(job, "succeeded").result
     assert result == ["True", "False", True, -signal.SIGTERM]
     assert Effect.objects.filter(note="kept").exists()
+
+
+FORK_WITHOUT_DESCRIPTORS = """
+import django, os, resource, signal, sys
+django.setup()
+from django.db import connection
+from django_jobs.worker.forking import start_afresh_in_forks
+
+start_afresh_in_forks()
+connection.ensure_connection()
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+pid = os.fork()
+if pid == 0:
+    print(signal.pthread_sigmask(signal.SIG_BLOCK, ()), connection.connection, flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+def test_what_is_forked_without_descriptors_hears_signals_and_leaves_the_connection_alone(
+    transactional_db: None,
+) -> None:
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
+    }
+    forked = subprocess.run(
+        [sys.executable, "-c", FORK_WITHOUT_DESCRIPTORS],
+        cwd=PROJECT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Too many open files" in forked.stderr
+    assert forked.stdout.split() == ["set()", "None"]
 
 
 @pytest.mark.parametrize("drains", [False, True])
