@@ -45,8 +45,9 @@ class Options:
     def connections(self) -> int:
         """How many connections to the jobs' database a command needs at most, but for what its
         isolated children need: of the heartbeat process for leases and for upkeep; of each worker
-        process for claiming, settling, listening and reports, and one of each thread."""
-        return 2 + self.processes * (4 + self.threads)
+        process for claiming, settling, listening and reports, and one of each thread. Without
+        forks what it leaves is settled while it has all of its own, on one more."""
+        return 2 + self.processes * (4 + self.threads) + (not self.forks)
 
 
 def chosen_queues(text: str | None, strict: bool, known: Sequence[str]) -> tuple[QueueShare, ...]:

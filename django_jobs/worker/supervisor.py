@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .board import InHand
 from .children import Child, Isolated, kill
-from .connections import note_need, say
+from .connections import say
 from .duties import StandingDuty
 from .limits import TOLD
 from .links import Link, Message, describe_exit
@@ -49,7 +49,6 @@ class Supervisor:
     def run(self) -> int:
         """Start everything, keep it alive, drain on a signal; returns the exit code."""
         self._tree.catch_signals()
-        note_need(self._options.connections)
         gc.freeze()  # children share the pages of what is loaded now
         say("supervisor_started", logging.INFO, pid=os.getpid(), processes=self._options.processes)
         while True:

@@ -10,6 +10,7 @@ import pytest
 
 from .attempts import Desk
 from .processes import JobWorker, end_other_sessions
+from .roles import Role
 from .threads import Handlers
 
 
@@ -31,6 +32,14 @@ def start_worker(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..
     for worker in started:
         print(f"{worker.log.name}:\n{worker.text()}")  # shown with a test that failed
         assert "Traceback" not in worker.text(), worker.text()
+
+
+@pytest.fixture
+def role(transactional_db: None) -> Iterator[Role]:
+    """A role for a worker; give its ``url`` as ``DATABASE_URL``."""
+    made = Role()
+    yield made
+    made.drop()
 
 
 @pytest.fixture

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing import Pipe
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -27,6 +24,7 @@ from tests.app.models import Effect
 from tests.factories import run_sql
 
 from .processes import JobWorker, let_go, until, until_marked, until_status
+from .roles import Role
 from .threads import Handlers
 
 Start = Callable[..., JobWorker]
@@ -53,29 +51,6 @@ def others() -> int:
     return int(count)
 
 
-class Role:
-    """A role of the database that may have few connections. One that is a superuser may have any
-    number."""
-
-    def __init__(self) -> None:
-        self.name = f"few_{uuid.uuid4().hex[:8]}"
-        run_sql(f"CREATE ROLE {self.name} LOGIN PASSWORD 'few'")
-        run_sql(f"GRANT pg_read_all_data, pg_write_all_data TO {self.name}")
-        server = urlsplit(os.environ["DATABASE_URL"])
-        place = server.netloc.rpartition("@")[2]
-        self.url = server._replace(netloc=f"{self.name}:few@{place}").geturl()
-
-    def limit(self, connections: int) -> None:
-        run_sql(f"ALTER ROLE {self.name} CONNECTION LIMIT {connections}")
-
-
-@pytest.fixture
-def role(transactional_db: None) -> Iterator[Role]:
-    made = Role()
-    yield made
-    run_sql(f"DROP ROLE {made.name}")
-
-
 @pytest.mark.processes
 def test_a_default_worker_has_five_connections_when_idle_and_ten_when_all_is_in_use(
     start_worker: Start, tmp_path: Path
@@ -98,6 +73,10 @@ def test_a_default_worker_has_five_connections_when_idle_and_ten_when_all_is_in_
 def test_two_processes_of_eight_threads_need_what_the_formula_says() -> None:
     options = Options(queues=(), processes=2, threads=8)
     assert options.connections == 2 + 2 * (4 + 8)
+
+
+def test_one_process_needs_another_one_to_settle_what_it_leaves() -> None:
+    assert Options(queues=(), forks=False).connections == DEFAULT.connections + 1
 
 
 @pytest.mark.processes

@@ -21,6 +21,7 @@ from .processes import (
     until_marked,
     until_status,
 )
+from .roles import Role
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Start = Callable[..., JobWorker]
@@ -99,6 +100,13 @@ def test_one_process_leaves_where_its_jobs_are_no_longer_its_own(
     Worker.objects.update(status="lost")
     assert worker.wait() == 70
     assert "event=fenced" in worker.text()
+
+
+def test_one_process_says_how_many_connections_it_needs(start_worker: Start, role: Role) -> None:
+    role.limit(1)
+    worker = start_worker("--no-fork", DATABASE_URL=role.url)
+    until(lambda: "event=no_connection_left" in worker.text())
+    assert "this jobworker needs 11 connections" in worker.text()
 
 
 def test_a_time_out_is_raised_in_one_process_and_pools_work(

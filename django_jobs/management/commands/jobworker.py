@@ -20,7 +20,7 @@ from django_jobs.management.code_watch import CodeWatch
 from django_jobs.management.startup import check_processes, warn_of_job_types
 from django_jobs.models import Queue
 from django_jobs.worker import faults
-from django_jobs.worker.connections import close_everything
+from django_jobs.worker.connections import close_everything, note_need
 from django_jobs.worker.duties import StandingDuty
 from django_jobs.worker.options import Options, QueueShare, chosen_queues
 from django_jobs.worker.single_process import SingleProcess
@@ -98,6 +98,7 @@ class Command(OperatorCommand):
                 self.stdout.write(terminal.greeting(chosen))
         warn_of_job_types()
         close_everything()
+        note_need(chosen.connections)
         fires = conf().schedules and not chosen.burst
         tree = Supervisor if chosen.forks else SingleProcess
         code = tree(chosen, duties, Scheduling().look if fires else None).run()

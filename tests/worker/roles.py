@@ -1,0 +1,30 @@
+"""Roles of the database for a worker that is to have few connections."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from urllib.parse import urlsplit
+
+from tests.factories import run_sql
+
+
+class Role:
+    """A role of the database that may have few connections. One that is a superuser may have any
+    number."""
+
+    def __init__(self) -> None:
+        self.name = f"few_{uuid.uuid4().hex[:8]}"
+        run_sql(f"CREATE ROLE {self.name} LOGIN PASSWORD 'few'")
+        run_sql(f"GRANT pg_read_all_data, pg_write_all_data TO {self.name}")
+        server = urlsplit(os.environ["DATABASE_URL"])
+        place = server.netloc.rpartition("@")[2]
+        self.url = server._replace(netloc=f"{self.name}:few@{place}").geturl()
+
+    def limit(self, connections: int) -> None:
+        """Let it have so many from now on."""
+        run_sql(f"ALTER ROLE {self.name} CONNECTION LIMIT {connections}")
+
+    def drop(self) -> None:
+        """Remove it."""
+        run_sql(f"DROP ROLE {self.name}")
