@@ -25,7 +25,7 @@ from .options import FORCED, Options
 from .process import WorkerProcess
 from .scheduler import Look
 from .supervisor import GOODBYE, STOP_GRACE
-from .watch import LOST_GRACE
+from .watch import LOST_GRACE, fence_at
 
 TICK = 0.1
 """Seconds between two looks at signals and the lease."""
@@ -113,25 +113,32 @@ class SingleProcess:
         if now > self._lenient_until and self._lost(now):
             say("fenced", logging.ERROR, worker=self._child.slot.worker, reason="the lease is over")
             self._worker.send(verb="stop")
-            time.sleep(STOP_GRACE)
+            time.sleep(max(min(STOP_GRACE, self._gone_by() - now), 0.0))
             self._leave(CRASHED, "its worker could not renew its lease and stopped it")
 
     def _lost(self, now: float) -> bool:
         """Whether something runs here that others may start now, or soon."""
         slot = self._child.slot
-        over = now >= slot.lease_until - min(1.0, self._options.lease / 10) or slot.lease_lost
+        grace = min(STOP_GRACE, self._options.lease / 10)
+        over = now >= self._gone_by() - grace or slot.lease_lost
         return any(
             over or entry.worker != slot.worker for entry in slot.in_hand() if not entry.finished
         )
 
+    def _gone_by(self) -> float:
+        """When the process has to be gone, so that nothing of it outlives its lease."""
+        return fence_at(self._child.slot, self._options.lease)
+
     def _leave(self, code: int, reason: str) -> NoReturn:
-        """Release what runs here, and end it with the process."""
-        slot, until = self._child.slot, time.monotonic() + GOODBYE
-        if slot.worker:
+        """Release what runs here, and end it with the process. What there is no time for, since
+        the lease is over or lost, is for whoever reaps: until the process is gone it runs on."""
+        slot, now = self._child.slot, time.monotonic()
+        patience = min(GOODBYE, self._gone_by() - now)
+        if slot.worker and patience > 0 and not slot.lease_lost:
             self._child.killed_because = reason
             burial = self._child.burial(slot.worker, slot.in_hand(), 0)
-            self._heart.send(**burial | {"status": "stopped", "patience": GOODBYE})
-            while (left := until - time.monotonic()) > 0:
+            self._heart.send(**burial | {"status": "stopped", "patience": patience})
+            while (left := now + patience - time.monotonic()) > 0:
                 message = self._heart.receive(left)
                 if message is not None and message["verb"] == "buried":
                     break

@@ -7,7 +7,7 @@ import logging
 import time
 
 from ..conf import conf
-from .board import InHand
+from .board import InHand, Slot
 from .children import Child, Isolated, kill
 from .connections import say
 from .memory import resident_megabytes
@@ -51,7 +51,8 @@ class Watch:
     def _look_at(self, child: Child, now: float) -> None:
         slot = child.slot
         self._stop_stale(child, now)
-        lease_over = bool(slot.worker) and now >= self._fence_at(child) and not slot.lease_lost
+        fence = fence_at(slot, self._lease)
+        lease_over = bool(slot.worker) and now >= fence and not slot.lease_lost
         if not (slot.watched or lease_over):
             child.fenced = False
             return
@@ -116,10 +117,6 @@ class Watch:
                 child.killed_because = "its process was killed for jobs that it had lost"
                 kill(child.pid)
 
-    def _fence_at(self, child: Child) -> float:
-        """When a handler has to be stopped, so that it is gone before the lease is."""
-        return child.slot.lease_until - min(1.0, self._lease / 10)
-
     def _fence(self, child: Child) -> None:
         """Others may start its jobs soon: what it runs must not run any more by then. A process
         that runs nothing is left alone, so what has finished is settled once the database
@@ -139,8 +136,13 @@ class Watch:
 
     def next_look(self, child: Child, now: float) -> float:
         """When this child has to be looked at again, at the latest."""
-        fence_at = self._fence_at(child)
-        return fence_at if fence_at > now and not child.stale_since else now + TICK
+        fence = fence_at(child.slot, self._lease)
+        return fence if fence > now and not child.stale_since else now + TICK
+
+
+def fence_at(slot: Slot, lease: float) -> float:
+    """When a handler has to be stopped, so that it is gone before the lease is."""
+    return slot.lease_until - min(1.0, lease / 10)
 
 
 def _overdue(entry: InHand, now: float) -> tuple[str, float] | None:

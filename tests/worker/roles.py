@@ -1,4 +1,4 @@
-"""Roles of the database for a worker that is to have few connections."""
+"""Roles of the database for a worker that is to have few connections, or none any more."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ class Role:
     def limit(self, connections: int) -> None:
         """Let it have so many from now on."""
         run_sql(f"ALTER ROLE {self.name} CONNECTION LIMIT {connections}")
+
+    def cut_off(self) -> None:
+        """For it the database is away: it has no connection and gets none."""
+        self.limit(0)
+        run_sql(
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+            f"WHERE usename = '{self.name}'"
+        )
 
     def drop(self) -> None:
         """Remove it."""

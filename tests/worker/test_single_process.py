@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from .processes import (
     BEATS_OFTEN,
     JobWorker,
     let_go,
+    quickest,
     until,
     until_marked,
     until_status,
@@ -100,6 +102,26 @@ def test_one_process_leaves_where_its_jobs_are_no_longer_its_own(
     Worker.objects.update(status="lost")
     assert worker.wait() == 70
     assert "event=fenced" in worker.text()
+
+
+def test_one_process_is_gone_before_its_lease_where_the_database_is_away(
+    start_worker: Start, role: Role, tmp_path: Path
+) -> None:
+    def seconds_past_the_lease() -> float:
+        path = tmp_path / f"job-{uuid.uuid4()}"
+        jobs.sleep_deaf.enqueue(str(path), 600)
+        role.limit(-1)
+        worker = start_worker("--no-fork", "--lease-seconds", "4", DATABASE_URL=role.url)
+        until_marked(path)
+        role.cut_off()
+        row = Worker.objects.latest("pk")
+        assert worker.wait() == 70
+        gone_at = timezone.now()
+        assert "event=fenced" in worker.text()
+        assert Job.objects.filter(worker=row, status="running").exists()  # for whoever reaps
+        return (gone_at - row.lease_expires_at).total_seconds()
+
+    assert quickest(seconds_past_the_lease, within=0.0) < 0
 
 
 def test_one_process_says_how_many_connections_it_needs(start_worker: Start, role: Role) -> None:
