@@ -57,6 +57,7 @@ class SingleProcess:
         ]
         self._signals: list[int] = []
         self._draining = False
+        self._code = 0
         self._stop_at = self._leave_at = float("inf")
         self._looked_at = self._lenient_until = 0.0
 
@@ -79,7 +80,7 @@ class SingleProcess:
             self._look(time.monotonic())
         self._heart.send(verb="quit")
         heart.join(GOODBYE)
-        _exit(0)
+        _exit(self._code)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
@@ -106,6 +107,7 @@ class SingleProcess:
             self._leave(FORCED, "the time to drain was over")
         if now >= self._stop_at:
             self._stop_at, self._leave_at = float("inf"), now + STOP_GRACE
+            self._code = FORCED  # also where all handlers heed it
             self._worker.send(verb="stop")
         if now - self._looked_at > 1.0:  # it stood still, and its heartbeat as well
             self._lenient_until = now + LOST_GRACE

@@ -67,12 +67,16 @@ def test_one_process_waits_for_its_jobs_when_it_drains(start_worker: Start, tmp_
     assert Job.objects.get(pk=later.pk).status == "ready"
 
 
-@pytest.mark.parametrize("drain_timeout, signals", [("0.2", 1), ("600", 2)])
+@pytest.mark.parametrize(
+    "drain_timeout, signals, heeds_the_stop",
+    [("0.2", 1, False), ("600", 2, False), ("0.2", 1, True)],
+)
 def test_one_process_releases_what_does_not_end(
-    start_worker: Start, tmp_path: Path, drain_timeout: str, signals: int
+    start_worker: Start, tmp_path: Path, drain_timeout: str, signals: int, heeds_the_stop: bool
 ) -> None:
     path = tmp_path / "job"
-    job = jobs.sleep_deaf.enqueue(str(path), 600)
+    held = jobs.hold.enqueue(str(path)) if heeds_the_stop else None
+    job = held or jobs.sleep_deaf.enqueue(str(path), 600)
     worker = start_worker("--no-fork", "--drain-timeout", drain_timeout)
     until_marked(path)
     for _ in range(signals):
