@@ -6,8 +6,9 @@ import threading
 import time
 
 from ..lifecycle import renewing
+from ..lifecycle.claiming import HeldJob
 from .board import Slot
-from .connections import persistent
+from .connections import Deadline, persistent
 
 FRESH_SECONDS = 0.1
 """A job begins so long after its claim, or after a look for cancels, without another look. Few wait
@@ -29,7 +30,6 @@ class Cancels:
         self._looked_at = 0.0
         self._began_at = 0.0
         self._noting = threading.Lock()
-        self._looking = threading.Lock()
 
     def are_due(self) -> bool:
         """Whether the claimer should look."""
@@ -45,17 +45,17 @@ class Cancels:
                 self.asked = frozenset(job for _, job in asked)
                 self._began_at, self._looked_at = began_at, time.monotonic()
 
-    def are_fresh(self, now: float) -> bool:
-        """Whether the last look is enough to begin a job that waited."""
-        return now < self._looked_at + FRESH_SECONDS
+    def cover(self, job: HeldJob, now: float) -> bool:
+        """Whether ``asked`` says if this job may begin."""
+        return now <= job.taken_at + FRESH_SECONDS or now < self._looked_at + FRESH_SECONDS
 
-    def refresh(self, worker: int) -> None:
-        """Look before a job of ``worker`` begins: the claimer has not, because a lock or an outage
-        holds it up."""
-        with self._looking:
-            if not self.are_fresh(time.monotonic()):
-                persistent(
-                    self.look,
-                    what="look for cancels",
-                    give_up=lambda: not self._slot.may_start(worker, time.monotonic()),
-                )
+    def refresh(self, job: HeldJob, deadline: Deadline) -> None:
+        """Look before this job begins, unless another thread just has: the claimer has not, because
+        a lock or an outage holds it up. Raises :class:`Blocked` where that takes too long."""
+        if not self.cover(job, time.monotonic()):
+            persistent(
+                self.look,
+                what="look for cancels",
+                give_up=lambda: not self._slot.may_start(job.worker, time.monotonic()),
+                deadline=deadline,
+            )

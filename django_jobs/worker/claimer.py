@@ -124,7 +124,9 @@ class Claimer:
             if self._slot.lease_lost:
                 self._begin_again()
             self._rest(self._persistently(self._guarded_round))
-        self.give_back(self._executor.take_unstarted())
+        unstarted = self._executor.take_unstarted()
+        while unstarted := self.give_back(unstarted):
+            time.sleep(SETBACK_SECONDS)
         persistent(
             lambda: renewing.mark_draining([self._slot.worker]),
             what="show the drain",
@@ -315,7 +317,7 @@ class Claimer:
         asked = self._cancels.asked
         if asked - self._cancelled:
             unstarted = self._executor.take_unstarted()
-            locked = self._give_back([job for job in unstarted if job.id in asked])
+            locked = self.give_back([job for job in unstarted if job.id in asked])
             for job in unstarted:
                 if job.id not in asked or job in locked:
                     self._executor.jobs.put(job)
@@ -329,22 +331,21 @@ class Claimer:
             return
         waited = time.monotonic() - self._oldest_unstarted
         if waited > PREFETCH_SECONDS and self._executor.unstuck(PREFETCH_SECONDS) == 0:
-            for job in self._give_back(self._executor.take_unstarted()):
+            for job in self.give_back(self._executor.take_unstarted()):
                 self._executor.jobs.put(job)
 
-    def give_back(self, unstarted: list[HeldJob]) -> None:
-        """Return these to the table, whoever has locked them."""
-        while unstarted := self._give_back(unstarted):
-            time.sleep(SETBACK_SECONDS)
-
-    def _give_back(self, unstarted: list[HeldJob]) -> list[HeldJob]:
-        """Return these to the table. Those that come back are ours still: their rows are locked."""
+    def give_back(
+        self, unstarted: list[HeldJob], deadline: Deadline | None = None
+    ) -> list[HeldJob]:
+        """Return these to the table. Those that come back are ours still: their rows are locked.
+        From any thread."""
         worker = self._slot.worker
         held = [(job.id, job.attempt) for job in unstarted if job.worker == worker]
         left = persistent(
             lambda: give_back_unlocked(worker, held),
             what="give back",
             give_up=lambda: not self._lease_is_safe(),
+            deadline=deadline,
         )
         locked = [job for job in unstarted if job.id in (left or ())]
         self._holding.remove_all(job for job in unstarted if job not in locked)
@@ -371,7 +372,7 @@ class Claimer:
         """The lease was lost: what was held is on its way to others. Go on as a new worker."""
         say("lease_lost", logging.WARNING, worker=self._slot.worker, held=len(self._holding))
         unstarted = self._executor.take_unstarted()
-        self._give_back(unstarted)  # where its rows are from an earlier time, nobody else does yet
+        self.give_back(unstarted)  # where its rows are from an earlier time, nobody else does yet
         self._holding.remove_all(unstarted)
         self._register()
 

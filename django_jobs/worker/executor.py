@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -19,8 +20,8 @@ from . import attempt
 from .attempt import RunAsync, unheard
 from .board import Slot
 from .boots import runs_alone
-from .cancels import FRESH_SECONDS, Cancels
-from .connections import say
+from .cancels import Cancels
+from .connections import Blocked, Deadline, say
 from .control import control
 from .failures import StopHandler
 from .handler_connections import HandlerConnections
@@ -33,6 +34,9 @@ NOTHING_LEFT = None
 """In place of an outcome: the attempt was settled by its own child, or is not ours any more."""
 
 Isolate = Callable[[HeldJob, int], Outcome | None]
+
+LOCKED_SECONDS = 1.0
+"""How often a cancelled job is given back while somebody has locked its row."""
 
 SLOW_WEIGHT, FAST_WEIGHT = 0.5, 0.02
 """How fast the estimate of a job's duration follows: quickly up, so that slow jobs are not
@@ -70,7 +74,7 @@ class Executor:
         draining: Callable[[], bool],
         reporter: Reporter,
         cancels: Cancels,
-        give_back: Callable[[list[HeldJob]], None],
+        give_back: Callable[[list[HeldJob], Deadline], list[HeldJob]],
     ) -> None:
         self.jobs: SimpleQueue[HeldJob] = SimpleQueue()
         self.pace = Pace()
@@ -85,6 +89,7 @@ class Executor:
         self._isolate = isolate
         self._draining = draining
         self._reporter = reporter
+        self._errands = reporter.errands
         self._cancels = cancels
         self._give_back = give_back
         self._timekeeper = Timekeeper()
@@ -133,14 +138,14 @@ class Executor:
             if self.jobs.qsize() <= self.refill_below:
                 self._hungry()
             started = time.monotonic()
-            if started > job.taken_at + FRESH_SECONDS and not self._cancels.are_fresh(started):
-                self._cancels.refresh(job.worker)
+            if not self._cancels.cover(job, started):
+                self._look(job)
                 started = time.monotonic()
             if not self._slot.may_start(job.worker, started):
                 self._let_go(job, None)  # others may have it by now, or will be given it back
                 continue
             if job.id in self._cancels.asked:
-                self._give_back([job])
+                self._errands.ask(partial(self._return, job)).result()
                 continue
             self._running[thread_id] = job, started
             try:
@@ -150,6 +155,25 @@ class Executor:
             finally:
                 self._running.pop(thread_id, None)
             del job  # its payload is not kept while the thread waits for the next
+
+    def _look(self, job: HeldJob) -> None:
+        """Look for cancels for as long as this job may begin. Not on this thread's connections:
+        they are its handlers', have no deadline, and others close them while they are idle."""
+        while self._slot.may_start(job.worker, time.monotonic()):
+            asked = self._errands.ask(lambda: self._cancels.refresh(job, self._errands.deadline))
+            try:
+                return asked.result()
+            except Blocked:
+                continue
+
+    def _return(self, job: HeldJob) -> None:
+        """Give a cancelled job back, as an errand, now or as soon as nobody has locked its row."""
+        try:
+            left = self._give_back([job], self._errands.deadline)
+        except Blocked:
+            left = [job]
+        if left:
+            self._errands.ask(partial(self._return, job), after=LOCKED_SECONDS)
 
     def _make(self, job: HeldJob, started: float, connections: HandlerConnections) -> None:
         job_type = registry.find(job.job_type)

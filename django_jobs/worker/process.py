@@ -75,7 +75,7 @@ class WorkerProcess:
             draining=lambda: self._claimer.draining,
             reporter=self._reporter,
             cancels=cancels,
-            give_back=lambda jobs: self._claimer.give_back(jobs),
+            give_back=lambda jobs, deadline: self._claimer.give_back(jobs, deadline),
         )
         self._claimer = Claimer(
             options, slot, self._executor, self._holding, cancels, settles=self._settler.connected

@@ -9,6 +9,7 @@ import pytest
 from django_jobs import cancel
 from django_jobs.worker.board import Board
 from django_jobs.worker.cancels import FRESH_SECONDS, LOOK_SECONDS, Cancels
+from django_jobs.worker.connections import Deadline
 from tests.app.jobs import noop
 from tests.factories import boot_worker, claim_ready
 
@@ -21,15 +22,17 @@ def test_a_look_finds_what_was_cancelled_of_its_worker_and_is_fresh_for_a_while(
     slot.register(worker, time.monotonic() + 60)
     cancels = Cancels(slot)
     began = time.monotonic()
-    claim_ready(worker, limit=2)
+    held = claim_ready(worker, limit=2)
     for job in jobs:
         assert cancel(job.pk)  # the last one is not running: it ends at once
     assert cancels.are_due()
-    assert not cancels.are_fresh(began + FRESH_SECONDS)
-    cancels.refresh(worker)
+    assert all(cancels.cover(job, began + FRESH_SECONDS) for job in held)
+    waited = held[0]._replace(taken_at=began - 1)
+    assert not cancels.cover(waited, time.monotonic())
+    cancels.refresh(waited, Deadline())
     assert cancels.asked == {job.pk for job in jobs[:2]}
-    assert cancels.are_fresh(began + FRESH_SECONDS)
-    assert not cancels.are_fresh(time.monotonic() + FRESH_SECONDS)
+    assert cancels.cover(waited, began + FRESH_SECONDS)
+    assert not cancels.cover(waited, time.monotonic() + FRESH_SECONDS)
     assert LOOK_SECONDS < FRESH_SECONDS  # so that the claimer looks before a thread has to
 
 

@@ -40,12 +40,12 @@ def test_a_lock_on_one_job_keeps_no_other_from_being_given_back() -> None:
     holding.add(held)
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])
-        (locked,) = in_threads(1, lambda _: claimer._give_back(held))
+        (locked,) = in_threads(1, lambda _: claimer.give_back(held))
     assert locked == [held[1]]
     assert [job in holding for job in held] == [False, True, False]
     statuses = dict(Job.objects.values_list("pk", "status"))
     assert [statuses[job.id] for job in held] == ["ready", "running", "ready"]
-    assert in_threads(1, lambda _: claimer._give_back(locked)) == [[]]
+    assert in_threads(1, lambda _: claimer.give_back(locked)) == [[]]
     assert not holding
 
 
