@@ -46,8 +46,11 @@ class Cancels:
                 self._began_at, self._looked_at = began_at, time.monotonic()
 
     def cover(self, job: HeldJob, now: float) -> bool:
-        """Whether ``asked`` says if this job may begin."""
-        return now <= job.taken_at + FRESH_SECONDS or now < self._looked_at + FRESH_SECONDS
+        """Whether ``asked`` says if this job may begin. What a look found that had begun before the
+        claim may be of another job, which had this id before the table was emptied."""
+        if now > job.taken_at + FRESH_SECONDS and now >= self._looked_at + FRESH_SECONDS:
+            return False
+        return job.id not in self.asked or self._began_at >= job.taken_at
 
     def refresh(self, job: HeldJob, deadline: Deadline) -> None:
         """Look before this job begins, unless another thread just has: the claimer has not, because

@@ -374,6 +374,7 @@ class Claimer:
         unstarted = self._executor.take_unstarted()
         self.give_back(unstarted)  # where its rows are from an earlier time, nobody else does yet
         self._holding.remove_all(unstarted)
+        self._cancelled = frozenset()  # an id may come back, of another job
         self._register()
 
     def _register(self) -> None:

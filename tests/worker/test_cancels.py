@@ -7,6 +7,7 @@ import time
 import pytest
 
 from django_jobs import cancel
+from django_jobs.models import Job
 from django_jobs.worker.board import Board
 from django_jobs.worker.cancels import FRESH_SECONDS, LOOK_SECONDS, Cancels
 from django_jobs.worker.connections import Deadline
@@ -34,6 +35,27 @@ def test_a_look_finds_what_was_cancelled_of_its_worker_and_is_fresh_for_a_while(
     assert cancels.cover(waited, began + FRESH_SECONDS)
     assert not cancels.cover(waited, time.monotonic() + FRESH_SECONDS)
     assert LOOK_SECONDS < FRESH_SECONDS  # so that the claimer looks before a thread has to
+
+
+@pytest.mark.django_db
+def test_a_cancel_of_an_earlier_job_with_the_same_id_is_not_believed() -> None:
+    """After ``flush`` or a restore ids come back. Each claim of such a job was given back at once,
+    for ever."""
+    noop.enqueue()
+    worker = boot_worker()
+    slot = Board(1, 4).slots[0]
+    slot.register(worker, time.monotonic() + 60)
+    cancels = Cancels(slot)
+    (held,) = claim_ready(worker)
+    assert cancel(held.id)
+    cancels.look()
+    assert cancels.cover(held, time.monotonic())
+    Job.objects.update(cancel_requested_at=None)
+    again = held._replace(taken_at=time.monotonic())
+    assert not cancels.cover(again, again.taken_at)
+    cancels.refresh(again, Deadline())
+    assert not cancels.asked
+    assert cancels.cover(again, again.taken_at)
 
 
 @pytest.mark.django_db
