@@ -317,10 +317,11 @@ class Claimer:
         asked = self._cancels.asked
         if asked - self._cancelled:
             unstarted = self._executor.take_unstarted()
-            locked = self.give_back([job for job in unstarted if job.id in asked])
             for job in unstarted:
-                if job.id not in asked or job in locked:
+                if job.id not in asked:
                     self._executor.jobs.put(job)
+            for job in self.give_back([job for job in unstarted if job.id in asked]):
+                self._executor.jobs.put(job)
         self._cancelled = asked
         return 0.0
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_jobs import enqueue_many
+from django_jobs import cancel, enqueue_many
+from django_jobs.lifecycle.salvaging import give_back_unlocked
 from django_jobs.models import Job
+from django_jobs.worker import claimer as claimer_module
 from django_jobs.worker.board import Board
 from django_jobs.worker.cancels import Cancels
 from django_jobs.worker.claimer import HELD_BYTES, Claimer
@@ -47,6 +49,35 @@ def test_a_lock_on_one_job_keeps_no_other_from_being_given_back() -> None:
     assert [statuses[job.id] for job in held] == ["ready", "running", "ready"]
     assert in_threads(1, lambda _: claimer.give_back(locked)) == [[]]
     assert not holding
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_not_cancelled_waits_for_no_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads find it while what was cancelled is given back."""
+    for _ in range(4):
+        noop.enqueue()
+    link, other = (Link(end) for end in Pipe())
+    worker = WorkerProcess(link, Board(1, 4).slots[0], OPTIONS)
+    claimer, waiting = worker._claimer, worker._executor.jobs
+    worker._slot.register(boot_worker(), time.monotonic() + 60)
+    held = claim_ready(worker._slot.worker)
+    claimer._hand_over(held)
+    assert cancel(held[1].id)
+    assert cancel(held[2].id)
+    there: list[int] = []
+
+    def give_back(worker: int, those: list[tuple[int, int]]) -> set[int]:
+        there.append(waiting.qsize())
+        return give_back_unlocked(worker, those)
+
+    monkeypatch.setattr(claimer_module, "give_back_unlocked", give_back)
+    with transaction.atomic():
+        run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])
+        in_threads(1, lambda _: claimer._drop_cancelled())
+    assert there == [2]
+    assert worker._executor.take_unstarted() == [held[0], held[3], held[1]]
+    for end in (link, other):
+        end.close()
 
 
 @pytest.mark.django_db(transaction=True)
