@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
 import pytest
 from django.db import transaction
+from django.db.models.functions import Now
 
 from django_jobs import cancel
 from django_jobs.models import Job, Run, Worker
+from django_jobs.worker.cancels import FRESH_SECONDS
 from tests.app import jobs, limit_jobs
 from tests.app.models import Effect
 
@@ -136,3 +139,29 @@ def test_what_a_worker_holds_and_has_not_begun_never_begins(
         assert until_status(other, "succeeded").attempt == 1
     assert set(Effect.objects.values_list("note", flat=True)) == {"slow", "0", "1", "3", "4"}
     assert not cancel(behind[2].pk)
+
+
+HELD_UP = f"{HOARDS}; claimer.Claimer._drop_cancelled = lambda self: 0.0"
+
+
+def test_a_thread_looks_for_cancels_where_the_claimer_is_held_up(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "slow"
+    start_worker("--threads", "1", before=HELD_UP)
+    until_status(jobs.noop.enqueue(), "succeeded")  # now it knows that jobs are quick
+    with transaction.atomic():
+        slow = jobs.hold.enqueue(str(path), note="slow")
+        behind = [jobs.write_effect.enqueue(str(number)) for number in range(3)]
+    until_marked(path)
+    held = Job.objects.filter(status="running")
+    # What was claimed this lately begins without a look.
+    waited = held.filter(claimed_at__lt=Now() - timedelta(seconds=2 * FRESH_SECONDS))
+    until(lambda: waited.count() == 4)
+    assert cancel(behind[1].pk)
+    let_go(path)
+    job = until_status(behind[1], "cancelled")
+    assert (job.reason, job.attempt, outcomes(job)) == ("cancelled", 0, [])
+    for other in (slow, behind[0], behind[2]):
+        until_status(other, "succeeded")
+    assert set(Effect.objects.values_list("note", flat=True)) == {"slow", "0", "2"}
