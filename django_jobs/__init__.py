@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import cancel, enqueue, enqueue_many, job
+    from .api.job_type import JobType
+    from .api.schedules import schedule
     from .domain.backoff import Backoff
     from .exceptions import (
         Cancel,
@@ -27,10 +29,8 @@ if TYPE_CHECKING:
         UnknownJobType,
         UnknownQueue,
     )
-    from .job_types import JobType
     from .models import JobStatus, RunOutcome
-    from .schedules import schedule
-    from .worker.context import RunContext, current_run
+    from .worker.context.run_context import RunContext, current_run
 
 __version__ = "0.1.0"
 
@@ -66,11 +66,11 @@ _HOMES = {
     "Backoff": "domain.backoff",
     "JobStatus": "models",
     "RunOutcome": "models",
-    "RunContext": "worker.context",
-    "current_run": "worker.context",
-    "JobType": "job_types",
+    "RunContext": "worker.context.run_context",
+    "current_run": "worker.context.run_context",
+    "JobType": "api.job_type",
     **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
-    "schedule": "schedules",
+    "schedule": "api.schedules",
 }
 
 

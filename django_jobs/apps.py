@@ -18,7 +18,8 @@ class JobsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks, delivery_checks, registry, schedule_checks  # noqa: F401 — register checks
+        from . import registry
+        from .checks import delivery, schedules, settings  # noqa: F401 — register checks
 
         registry.autodiscover()
         post_migrate.connect(seed_queues, sender=self, dispatch_uid="django_jobs.seed_queues")
@@ -28,8 +29,8 @@ class JobsConfig(AppConfig):
 def seed_queues(*, using: str, **kwargs: Any) -> None:
     """Create the configured queues after migrate, in the jobs' database once it has our tables."""
     from .conf import conf
-    from .lifecycle.database import has_todays_columns
     from .models import Queue
+    from .models.database import has_todays_columns
 
     if using == conf().database and has_todays_columns(Queue, using):
         Queue.objects.seed(conf().queues, using)
@@ -37,8 +38,8 @@ def seed_queues(*, using: str, **kwargs: Any) -> None:
 
 def take_over(*, using: str, **kwargs: Any) -> None:
     """Write the schedules that the code declares after migrate, as :func:`seed_queues` does."""
+    from .api.schedules import synchronise
     from .conf import conf
-    from .schedules import synchronise
 
     if using == conf().database:
         synchronise(using)

@@ -11,7 +11,7 @@ from django.utils.module_loading import autodiscover_modules
 from .exceptions import UnknownJobType
 
 if TYPE_CHECKING:
-    from .job_types import JobType
+    from .api.job_type import JobType
 
 _job_types: dict[str, JobType[..., Any]] = {}
 _aliases: dict[str, JobType[..., Any]] = {}

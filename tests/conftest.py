@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from django_jobs import registry
-from django_jobs.lifecycle import waking
+from django_jobs.lifecycle import notifying
 from django_jobs.models import Queue
 from tests import sessions
 
@@ -28,19 +28,19 @@ TESTS = Path(__file__).resolve().parent
 SLOW = (
     *("faults/", "soak/", "test_soak.py", "test_migrations_under_load.py"),
     *("worker/test_recovery.py", "worker/test_memory.py", "worker/test_time_limits.py"),
-    *("worker/test_limits.py", "test_benchmarks.py"),
+    *("worker/timeouts/test_limits.py", "test_benchmarks.py"),
 )
 """What takes minutes, and depends on the version of Django less than all else."""
 
 ENDS = (
     *("documents/", "domain/", "testproject/", "lifecycle/test_plans.py"),
-    *("lifecycle/test_schedule_plans.py",),
+    *("lifecycle/schedules/test_plans.py",),
     *("test_architecture.py", "test_chaos.py", "test_docs", "test_packaging.py"),
 )
 """What a pair of Python and Django between the oldest and the newest decides nothing about: pure
 rules, PostgreSQL's plans, the demo, the sources themselves. tox.ini has the pairs."""
 
-EVERYWHERE = ("worker/test_process.py", "management/test_burst.py")
+EVERYWHERE = ("worker/process/test_worker_process.py", "management/test_burst.py")
 """Of the tests with worker processes, two thirds of the time, those that every pair runs:
 start, claim, failure, time-out, isolated child, drain."""
 
@@ -80,4 +80,4 @@ def pytest_configure() -> None:
 def _nothing_remembered() -> None:
     """No test sees the queues or the throttle of another."""
     Queue.objects.forget_recent()
-    waking._last_sent.clear()
+    notifying._last_sent.clear()

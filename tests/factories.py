@@ -18,10 +18,11 @@ from django_jobs import registry
 from django_jobs.api import JobType, job
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Outcome
-from django_jobs.lifecycle import operating, renewing, waking
+from django_jobs.lifecycle import notifying, workers
 from django_jobs.lifecycle.claiming import HeldJob, claim
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, Settled, settle
-from django_jobs.maintenance.scheduling import Scheduling
+from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Job, Schedule
 
 from .app.jobs import noop
@@ -39,8 +40,8 @@ def boot_worker(
 ) -> int:
     """Register a worker that knows all job types, or those; return its id. A negative lease has
     run out."""
-    return renewing.register(
-        renewing.Boot(
+    return workers.register(
+        workers.Boot(
             name=name,
             host="testhost",
             pid=4711,
@@ -77,7 +78,7 @@ def settle_one(held: HeldJob, outcome: Outcome, **options: Any) -> Settled:
 
 def run_again(job: int, worker: int, outcome: Outcome) -> None:
     """Let a scheduled job take its next attempt."""
-    operating.run_now([job])
+    job_operations.run_now([job])
     (held,) = claim_ready(worker)
     settle_one(held, outcome)
 
@@ -205,7 +206,7 @@ def listening() -> Iterator[Callable[[], list[str]]]:
         other.ensure_connection()
         other.connection.add_notify_handler(lambda note: came.append(note.payload))
         other.connection.execute("LISTEN django_jobs")
-        waking._last_sent.clear()
+        notifying._last_sent.clear()
 
         def told() -> list[str]:
             last = f":last:{next(numbers)}"

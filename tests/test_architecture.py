@@ -19,39 +19,26 @@ FLOORS: dict[str, int] = {
     "exceptions": 1,
     "signals": 1,
     "registry": 1,
+    "logs": 2,
     "models": 2,
     "lifecycle": 3,
     "api": 4,
-    "declarations": 4,
-    "job_types": 4,
-    "schedules": 4,
-    "upgrading": 4,
-    "workflows": 4,
     "worker": 5,
     "maintenance": 5,
     "metrics": 5,
+    "checks": 6,
+    "testing": 6,
     "admin": 6,
     "management": 6,
-    "backend": 6,
-    "testing": 6,
-    "checks": 6,
-    "delivery_checks": 6,
-    "setting_rules": 6,
-    "schedule_checks": 6,
-    "apps": 6,
-    "logs": 6,
+    "contrib": 7,
+    "management.commands": 8,
+    "apps": 9,
 }
 """The package's ``__init__`` is a table of public names and stands outside; migrations are
-Django's."""
+Django's. The commands stand above the rooms that they parse arguments for."""
 
-ROOMS = {"api": "desk", "declarations": "desk", "job_types": "desk", "schedules": "desk"} | {
-    "upgrading": "desk",
-    "checks": "checks",
-    "delivery_checks": "checks",
-    "schedule_checks": "checks",
-    "setting_rules": "checks",
-}
-"""Modules that share a room without a folder: declaring a job type and asking for a job."""
+MOST_FILES = 9
+"""Of a sub-room, besides its ``__init__``: what is seen at one glance."""
 
 MAY_IMPORT_ITS_NEIGHBOUR = {("registry", "exceptions"): "an unknown name is one of its exceptions"}
 """Rooms of one floor do not know one another, but for these, and why."""
@@ -119,17 +106,22 @@ def imports(path: Path) -> tuple[set[str], set[str]]:
     return own, others
 
 
-def top(name: str) -> str:
-    return name.split(".")[0]
-
-
 def room(name: str) -> str:
-    return ROOMS.get(top(name), top(name))
+    """The longest part of a module's name that has a floor: ``management.commands`` is a room."""
+    parts = name.split(".")
+    names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    found = next((one for one in names if one in FLOORS), None)
+    assert found is not None, f"on which floor is {name}?"
+    return found
+
+
+def sub_room(name: str) -> str:
+    """The folder of a module: ``worker.process`` for worker/process/claimer.py."""
+    return name.rpartition(".")[0]
 
 
 def floor(name: str) -> int:
-    assert top(name) in FLOORS, f"on which floor is {top(name)}?"
-    return FLOORS[top(name)]
+    return FLOORS[room(name)]
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -138,11 +130,24 @@ def test_a_module_imports_from_lower_floors_or_its_own_room_only(name: str) -> N
         here, there = room(name), room(imported)
         if here == there or (here, there) in MAY_IMPORT_ITS_NEIGHBOUR:
             continue
-        if here == "apps":  # Django's own exception: ready() runs when all is loaded
-            continue
-        if here == "management" and there == "logs":  # the worker's command connects the log lines
-            continue
         assert floor(name) > floor(imported), f"{name} imports {imported}"
+
+
+def circle_in(graph: dict[str, set[str]]) -> str:
+    """The names of a circle, or nothing."""
+    done: set[str] = set()
+
+    def visit(name: str, way: tuple[str, ...]) -> str:
+        if name in way:
+            return " -> ".join((*way[way.index(name) :], name))
+        if name not in done:
+            for imported in sorted(graph.get(name, ())):
+                if circle := visit(imported, (*way, name)):
+                    return circle
+            done.add(name)
+        return ""
+
+    return next((circle for name in graph if (circle := visit(name, ()))), "")
 
 
 def test_the_files_of_a_room_import_each_other_in_no_circle() -> None:
@@ -150,18 +155,36 @@ def test_the_files_of_a_room_import_each_other_in_no_circle() -> None:
         name: {one for one in imports(path)[0] if room(one) == room(name) and one != name}
         for name, path in NAMES.items()
     }
-    done: set[str] = set()
+    assert not circle_in(graph)
 
-    def visit(name: str, way: tuple[str, ...]) -> None:
-        assert name not in way, " -> ".join((*way[way.index(name) :], name))
-        if name in done:
-            return
-        for imported in graph.get(name, ()):
-            visit(imported, (*way, name))
-        done.add(name)
 
-    for name in graph:
-        visit(name, ())
+def test_the_sub_rooms_of_a_room_import_each_other_in_no_circle() -> None:
+    """The files of a room itself count as one of them: they are its ground floor. An ``__init__``
+    is a table of contents and stands outside."""
+    files = {name: path for name, path in NAMES.items() if path.name != "__init__.py"}
+    graph: dict[str, set[str]] = {}
+    for name, path in files.items():
+        here = sub_room(name)
+        near = {one for one in imports(path)[0] if one in files and room(one) == room(name)}
+        graph.setdefault(here, set()).update({sub_room(one) for one in near} - {here})
+    assert not circle_in(graph)
+
+
+def test_a_sub_room_has_few_files() -> None:
+    folders = [
+        folder
+        for folder in PACKAGE.glob("*/**/")
+        if "migrations" not in folder.parts and any(folder.glob("*.py"))
+    ]
+    counts = {
+        folder.relative_to(PACKAGE).as_posix(): len(
+            [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        )
+        for folder in folders
+        if folder.parent != PACKAGE
+    }
+    assert counts
+    assert not {folder: count for folder, count in counts.items() if count > MOST_FILES}
 
 
 @pytest.mark.parametrize("name", sorted(name for name in NAMES if room(name) == "domain"))

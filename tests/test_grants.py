@@ -17,7 +17,9 @@ from django.db import ProgrammingError, connection, transaction
 
 from django_jobs import cancel
 from django_jobs.domain.outcomes import Lost, Succeeded
-from django_jobs.lifecycle import operating, quarantining, reaping
+from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import quarantines
 from django_jobs.models import (
     Backfill,
     DeadLetter,
@@ -105,10 +107,10 @@ def test_a_worker_does_all_that_workers_and_commands_do() -> None:
         reaping.bury(worker, {held.id: Lost(reason="SIGKILL")}, reason="SIGKILL")
         due_schedule()
         look()
-        quarantining.quarantine("app.add", reason="why not")
-        quarantining.release("app.add")
-        operating.pause(["bulk"])
-        operating.resume(["bulk"])
+        quarantines.quarantine("app.add", reason="why not")
+        quarantines.release("app.add")
+        job_operations.pause(["bulk"])
+        job_operations.resume(["bulk"])
         noop.enqueue_many([{}] * 3)
         assert len(claim_ready(boot_worker())) >= 3
         run_sql(
@@ -124,7 +126,7 @@ def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: A
     dead, waiting = make_dead(), noop.using(delay=60).enqueue()
     schedule = due_schedule()
     look()
-    quarantining.quarantine("app.add", reason="why not")
+    quarantines.quarantine("app.add", reason="why not")
     client.force_login(admin_user)
     page = Page(client)
     with acting_as("console", f"SELECT, INSERT, UPDATE, DELETE ON {', '.join(CONTRIB)}"):

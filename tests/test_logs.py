@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from django_jobs import logs
 from django_jobs.domain.outcomes import Cancelled, Snoozed, Succeeded
-from django_jobs.lifecycle.announcing import announce
+from django_jobs.lifecycle.signalling import announce
 from django_jobs.signals import job_finished, worker_event
 from tests.factories import enqueue_and_claim, failure, settle_one
 

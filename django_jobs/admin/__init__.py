@@ -1,15 +1,17 @@
 """The operator's console: Django's admin for queues, jobs, runs, schedules and workers."""
 
-from . import backfills, dead_letters, jobs, quarantines, queues, runs, schedules, ticks, workers
+from . import quarantines, queues, runs, workers
+from .jobs import dead_letters, job_admin
+from .schedules import backfills, schedule_admin, ticks
 
 __all__ = [
     "backfills",
     "dead_letters",
-    "jobs",
+    "job_admin",
     "quarantines",
     "queues",
     "runs",
-    "schedules",
+    "schedule_admin",
     "ticks",
     "workers",
 ]

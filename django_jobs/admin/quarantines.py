@@ -17,15 +17,15 @@ from django.utils.translation import ngettext
 
 from .. import registry
 from ..conf import conf
-from ..lifecycle import quarantining
-from ..lifecycle.operating import Report
+from ..lifecycle.operations import quarantines
+from ..lifecycle.operations.jobs import Report
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
-from .actions import Verb, answer
-from .base import ConsoleAdmin
-from .counting import CappedCount, counted
-from .display import NOTHING, ago, badge, list_url, moment_and_age
-from .verbs import Given
+from .base.actions import Verb, answer
+from .base.formatting import NOTHING, ago, badge, list_url, moment_and_age
+from .base.model_admin import ConsoleAdmin
+from .base.paginator import CappedCount, counted
+from .operator_actions import Given
 
 
 def _release(ids: list[int], actor: Any, given: Given) -> Report:
@@ -33,7 +33,7 @@ def _release(ids: list[int], actor: Any, given: Given) -> Report:
     names = dict(rows.values_list("pk", "job_type"))
     released: set[str] = set()
     for name in names.values():
-        released.update(quarantining.release(name, actor=actor))
+        released.update(quarantines.release(name, actor=actor))
     done = [pk for pk, name in names.items() if name in released]
     refusal = _now("it is not quarantined")
     return Report(done=done, refused={pk: refusal for pk in ids if pk not in done})
@@ -79,7 +79,7 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean_job_type(self) -> str:
         name: str = self.cleaned_data["job_type"]
-        if set(registry.family(name)) <= set(quarantining.in_force()):
+        if set(registry.family(name)) <= set(quarantines.in_force()):
             raise ValidationError(_("It is quarantined already."))
         return name
 
@@ -129,7 +129,7 @@ class QuarantineAdmin(ConsoleAdmin):
         return super().has_view_permission(request, obj) or self.has_quarantine_permission(request)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        quarantining.quarantine(obj.job_type, actor=request.user, reason=obj.reason)
+        quarantines.quarantine(obj.job_type, actor=request.user, reason=obj.reason)
         obj.pk = Quarantine.objects.using(conf().database).get(job_type=obj.job_type).pk
 
     @admin.display(description=_("status"))

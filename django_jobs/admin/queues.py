@@ -21,11 +21,11 @@ from ..domain.ranking import STRICT_WEIGHT
 from ..domain.states import FINAL
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
-from .actions import answer
-from .base import ConsoleAdmin
-from .counting import CappedCount, counted
-from .display import NOTHING, ago, badge, duration, list_url
-from .verbs import PAUSE, RESUME
+from .base.actions import answer
+from .base.formatting import NOTHING, ago, badge, duration, list_url
+from .base.model_admin import ConsoleAdmin
+from .base.paginator import CappedCount, counted
+from .operator_actions import PAUSE, RESUME
 
 BACKOFF = '{"curve": "fixed", "base": 5}'
 AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})

@@ -11,9 +11,18 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..models import Job, Run, Worker
-from .base import ConsoleAdmin
-from .display import NOTHING, ago, badge, duration, link, moment_and_age, preformatted, worker_link
-from .filters import FinishedSinceFilter, OutcomeFilter
+from .base.filters import FinishedSinceFilter, OutcomeFilter
+from .base.formatting import (
+    NOTHING,
+    ago,
+    badge,
+    duration,
+    link,
+    moment_and_age,
+    preformatted,
+    worker_link,
+)
+from .base.model_admin import ConsoleAdmin
 
 
 @admin.register(Run)

@@ -14,12 +14,12 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..models import Job, Worker
-from .actions import answer
-from .base import ConsoleAdmin
-from .counting import CappedCount, counted
-from .display import NOTHING, ago, badge, moment_and_age
-from .filters import WorkerStatusFilter
-from .verbs import STOP
+from .base.actions import answer
+from .base.filters import WorkerStatusFilter
+from .base.formatting import NOTHING, ago, badge, moment_and_age
+from .base.model_admin import ConsoleAdmin
+from .base.paginator import CappedCount, counted
+from .operator_actions import STOP
 
 
 @admin.register(Worker)

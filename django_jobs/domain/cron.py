@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
-from django_jobs.domain import cron_words
+from django_jobs.domain import cron_text
 
 LONGEST_CRON = 100
 LONGEST_TIMEZONE = 64
@@ -84,7 +84,7 @@ def times(
         raise ValueError(f"dst is one of {', '.join(DST_POLICIES)}, not {dst!r}")
     zone = check_timezone(timezone)
     check_cron(cron, hash_id)
-    fields = cron_words.split(cron)
+    fields = cron_text.split(cron)
     if hash_id is None and any(field.startswith("h") for field in fields):
         raise BrokenCron(f"{cron!r}: H is computed from the schedule's name, which is missing")
     return _times(_expression(fields), zone, after.astimezone(UTC), dst, hash_id)
@@ -214,8 +214,8 @@ def check_cron(cron: object, hash_id: str | None = None) -> None:
 @lru_cache(maxsize=1024)
 def _check(cron: str, hash_id: str) -> None:
     try:
-        fields = cron_words.split(cron)
-        cron_words.check(fields)
+        fields = cron_text.split(cron)
+        cron_text.check(fields)
         expression = _expression(fields)
         croniter.expand(expression, hash_id=hash_id.encode(), strict=True)
         _, walls = _wall_times(expression, BEGINNING, hash_id)

@@ -1,16 +1,18 @@
 """Every statement that changes a job. One verb, one file; nothing else changes a job.
 
-enqueueing   writes a new job
-copying      writes many at once, for enqueueing
-waking       tells idle workers that there may be something to do
-surveying    looks at what a worker could do next; changes nothing
-promoting    scheduled -> ready, when due
-claiming     ready -> running: the only way in
-settling     running -> anything: the only way out
-salvaging    settles one by one where a batch holds a row that cannot be settled
-renewing     a worker's row: registered, renewed, ended
-reaping      settles what workers held whose lease ran out
-announcing   tells the project, by signals, what was settled
-pruning      finished -> gone, when the retention is over
-operating    what a person asks for: cancel, reprioritize, run now, replay, pause, resume
+enqueueing     writes a new job
+bulk_insert    writes many at once, for enqueueing
+notifying      tells idle workers that there may be something to do
+promoting      scheduled -> ready, when due; and what a worker could do next
+claiming       ready -> running: the only way in
+settling       running -> anything: the only way out
+settling_rows  settles one by one where a batch holds a row that cannot be settled
+workers        a worker's row: registered, renewed, ended
+progress       what handlers report while they run
+receipts       the answers of calls that are made once
+reaping        settles what workers held whose lease ran out
+signalling     tells the project, by signals, what was settled
+pruning        finished -> gone, when the retention is over
+schedules/     due times become jobs
+operations/    what a person asks for, with permission and log entry
 """

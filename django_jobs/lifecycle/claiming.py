@@ -11,7 +11,8 @@ from django.db import transaction
 
 from ..conf import conf
 from ..domain.decisions import Facts
-from .database import fetch, jobs_connection
+from ..exceptions import LeaseLost
+from ..models.database import fetch, jobs_connection
 
 Place = tuple[float, int]
 """Where a job stands in its queue: ``(rank, id)``."""
@@ -236,3 +237,8 @@ def _object_of(text: str | None) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def lease_lost(job: HeldJob) -> LeaseLost:
+    """The exception for whoever writes about an attempt that is not its worker's any more."""
+    return LeaseLost(f"job {job.id} attempt {job.attempt} is no longer this worker's")

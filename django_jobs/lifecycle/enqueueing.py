@@ -11,9 +11,9 @@ from typing import Any
 from ..conf import conf
 from ..exceptions import EnqueueError
 from ..models import Job
-from .copying import copy_in
-from .database import fetch, jobs_connection
-from .waking import wake_after_commit
+from ..models.database import fetch, jobs_connection
+from .bulk_insert import copy_in
+from .notifying import wake_after_commit
 
 # statement_timestamp() is one value in the whole statement, and the statement's own: a job that is
 # enqueued late in a long transaction is not backdated to its begin. One row as VALUES is planned in

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .database import execute, fetch
+from ..models.database import execute, fetch
 
 PAGE = 2_000
 """Jobs looked at per statement."""

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from django.db import transaction
 
 from ..domain.outcomes import Lost, Outcome
+from ..models.database import fetch, jobs_connection
 from .claiming import held_by
-from .database import fetch, jobs_connection
-from .renewing import end
-from .salvaging import give_back_apart, settle_apart
+from .notifying import wake
 from .settling import Ending, Settled
-from .waking import wake
+from .settling_rows import give_back_apart, settle_apart
+from .workers import end
 
 BATCH = 500
 

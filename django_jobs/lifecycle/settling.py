@@ -13,8 +13,8 @@ from ..domain.decisions import Decision, Facts, decide
 from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Outcome, Succeeded
 from ..domain.states import FINAL, JobState
+from ..models.database import fetch
 from .claiming import HeldJob
-from .database import fetch
 
 # The rows are found by primary key only. With ``job.status = 'running'`` in it the planner may
 # take the small partial index on running jobs, which under churn is full of dead entries: that

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..conf import conf
-from ..lifecycle.announcing import announce
 from ..lifecycle.reaping import BATCH, reap
-from .duty import Duty
+from ..lifecycle.signalling import announce
+from .task import Duty
 
 
 def reaping_duty() -> Duty:

@@ -10,7 +10,7 @@ from ..conf import conf, seconds_of
 from ..domain.states import FINAL
 from ..lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune, prune_ticks, prune_workers
 from ..models import Queue
-from .duty import Duty
+from .task import Duty
 
 EVERY_SECONDS = 60.0
 BUDGET_SECONDS = 0.25

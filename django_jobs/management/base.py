@@ -19,8 +19,8 @@ from django.db import (
 
 from .. import registry
 from ..conf import conf
-from ..lifecycle.database import migration_problem
 from ..models import Job, Quarantine, Queue, Run, Worker
+from ..models.database import migration_problem
 
 DATABASE_ERRORS = (DatabaseError, InterfaceError)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..lifecycle.database import fetch
+from ..models.database import fetch
 
 # Claims pass over what their worker cannot run, so such jobs come to stand at the head. What is in
 # a queue that no living worker serves waits for another reason: there ``reads`` is null.

@@ -2,8 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import platform
+import socket
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from .. import registry
+from ..api.job_type import JobType
+from ..conf import conf
+from ..lifecycle.workers import Boot
+
+
+class Turns:
+    """Weighted turns over queues: a queue of weight 5 is first five times as often as one of 1,
+    evenly mixed (nginx's smooth weighted round robin). In strict order the first listed is always
+    first."""
+
+    def __init__(self, shares: Sequence[QueueShare], strict: bool = False) -> None:
+        self._shares = list(shares)
+        self._strict = strict
+        self._credit = {share.name: 0 for share in shares}
+
+    def serve(self, names: Collection[str]) -> None:
+        """From now on the queues are these, with equal weights."""
+        self._shares = [QueueShare(name=name) for name in names]
+        self._credit = {name: self._credit.get(name, 0) for name in names}
+
+    def order(self, among: Collection[str]) -> list[str]:
+        """The queues of ``among``, the one whose turn it is first."""
+        shares = [share for share in self._shares if share.name in among]
+        if self._strict or len(shares) < 2:
+            return [share.name for share in shares]
+        for share in shares:
+            self._credit[share.name] += share.weight
+        shares.sort(key=lambda share: self._credit[share.name], reverse=True)
+        self._credit[shares[0].name] -= sum(share.weight for share in shares)
+        return [share.name for share in shares]
+
 
 RECYCLE = 75
 """Exit code of a worker process that wants to be replaced (``--max-jobs``, ``--max-rss``)."""
@@ -87,3 +124,37 @@ def parse_queues(text: str) -> tuple[QueueShare, ...]:
             )
         shares.append(QueueShare(name=name, weight=int(weight or 1)))
     return tuple(shares)
+
+
+def claimable(options: Options) -> dict[str, int]:
+    """The names of the job types that are claimed here, and the newest version that is read."""
+    versions = registry.versions()
+    if options.forks:
+        return versions
+    left = left_to_others()
+    return {name: version for name, version in versions.items() if name not in left}
+
+
+def left_to_others() -> frozenset[str]:
+    """The names of the job types that only a worker which forks can run."""
+    return frozenset(name for name in registry.versions() if runs_alone(registry.find(name)))
+
+
+def runs_alone(job_type: JobType[..., Any] | None) -> bool:
+    """Whether each attempt has a process of its own."""
+    return job_type is not None and (job_type.isolated or job_type.max_rss is not None)
+
+
+def boot_of(options: Options, queues: list[str]) -> Boot:
+    """What this process says of itself in its row."""
+    host = socket.gethostname() or platform.node()
+    return Boot(
+        name=options.name or host,
+        host=host,
+        pid=os.getpid(),
+        queues=queues,
+        threads=options.threads,
+        job_types=claimable(options),
+        code_version=conf().code_version,
+        lease=options.lease,
+    )

@@ -13,14 +13,32 @@ from typing import Any
 from django.db import OperationalError, connections
 
 from ..conf import conf
-from ..lifecycle.waking import CHANNEL, NOTIFY
-from .connections import (
-    DATABASE_ERRORS,
-    drop_connection,
-    is_out_of_connections,
-    own_connection,
-    say,
-)
+from ..lifecycle.notifying import CHANNEL, NOTIFY
+from .connections import DATABASE_ERRORS, drop_connection, is_out_of_connections, own_connection
+from .events import say
+
+
+class Bell:
+    """One thread sleeps, any other may ring. A ring while nobody sleeps ends the next sleep."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._rung = False
+
+    def ring(self) -> None:
+        """End the sleep."""
+        with self._condition:
+            self._rung = True
+            self._condition.notify()
+
+    def sleep(self, seconds: float) -> bool:
+        """Sleep for at most ``seconds``; whether somebody rang."""
+        with self._condition:
+            if not self._rung:
+                self._condition.wait(seconds)
+            rung, self._rung = self._rung, False
+            return rung
+
 
 SELF_TEST_SECONDS = 2.0
 ALIVE_SECONDS = 30.0

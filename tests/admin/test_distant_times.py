@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.test import override_settings
 from django.utils import timezone
 
-from django_jobs.lifecycle import quarantining
+from django_jobs.lifecycle.operations import quarantines
 from django_jobs.models import (
     Backfill,
     DeadLetter,
@@ -41,7 +41,7 @@ def one_of_each() -> None:
     Backfill.objects.create(
         schedule=schedule, begins_at=timezone.now(), ends_at=timezone.now(), asked_by="ada"
     )
-    quarantining.quarantine("app.add", reason="why not")
+    quarantines.quarantine("app.add", reason="why not")
 
 
 def set_all_times(text: str) -> None:

@@ -9,9 +9,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.admin.paginator import CappedPaginator
+from django_jobs.admin.base.paginator import CappedPaginator
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import operating, promoting
+from django_jobs.lifecycle import promoting
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import DeadLetter, Job, JobStatus, Queue, Run, Worker
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -36,11 +37,11 @@ def one_of_each_state() -> None:
     make_dead(add, 1, worker=worker)
     settle_one(enqueue_and_claim(add, 2, worker=worker), Succeeded(result="3"))
     settle_one(enqueue_and_claim(add, 3, worker=worker), failure())
-    operating.cancel([noop.enqueue().pk])
+    job_operations.cancel([noop.enqueue().pk])
     enqueue_and_claim(add, 4, worker=worker)
     noop.using(delay=500).enqueue()
     noop.enqueue()
-    operating.pause(["bulk"], reason="mail server is down")
+    job_operations.pause(["bulk"], reason="mail server is down")
 
 
 @pytest.mark.parametrize("model", ALL)
@@ -175,7 +176,7 @@ def test_a_job_whose_payload_cannot_be_read_is_not_replayed(page: Page) -> None:
 def test_a_payload_too_large_to_mask_is_not_shown(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_jobs.admin.documents.LARGEST", 20)
+    monkeypatch.setattr("django_jobs.admin.base.json_display.LARGEST", 20)
     job = add.enqueue(123456789, second=987654321)
     text = page.read(change_url(Job, job.pk))
     assert "too large to show: " in text
@@ -183,7 +184,7 @@ def test_a_payload_too_large_to_mask_is_not_shown(
 
 
 def test_a_long_payload_is_cut(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_jobs.admin.documents.LONGEST", 20)
+    monkeypatch.setattr("django_jobs.admin.base.json_display.LONGEST", 20)
     text = page.read(change_url(Job, add.enqueue(1, second=987654321).pk))
     assert "cut after 20 of" in text
     assert "987654321" not in text

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_jobs.lifecycle import quarantining
+from django_jobs.lifecycle.operations import quarantines
 from django_jobs.models import Job, Quarantine
 from tests.app.jobs import noop
 from tests.factories import run_sql
@@ -24,8 +24,8 @@ ADD = reverse("admin:django_jobs_quarantine_add")
 
 def held_type(reason: str = "eats memory") -> Quarantine:
     noop.enqueue_many({} for _ in range(3))
-    quarantining.quarantine("app.noop", reason=reason, by="ada")
-    quarantining.hold("default")
+    quarantines.quarantine("app.noop", reason=reason, by="ada")
+    quarantines.hold("default")
     return Quarantine.objects.get()
 
 
@@ -38,9 +38,9 @@ def test_the_list_shows_why_who_and_how_many_are_held(page: Page) -> None:
 
 
 def test_what_is_in_force_comes_first_and_what_was_released_stays(page: Page) -> None:
-    quarantining.quarantine("app.add")
-    quarantining.release("app.add")
-    quarantining.quarantine("app.noop")
+    quarantines.quarantine("app.add")
+    quarantines.release("app.add")
+    quarantines.quarantine("app.noop")
     text = page.read(list_url(Quarantine))
     assert text.index(">app.noop<") < text.index(">app.add<")
     assert "released" in text
@@ -62,14 +62,14 @@ def test_a_type_is_quarantined_by_the_form_and_that_is_written_down(page: Page) 
 
 
 def test_a_type_that_was_released_can_be_quarantined_again(page: Page) -> None:
-    quarantining.quarantine("app.noop")
-    quarantining.release("app.noop")
+    quarantines.quarantine("app.noop")
+    quarantines.release("app.noop")
     assert page.client.post(ADD, {"job_type": "app.noop"}).status_code == 302
     assert Quarantine.objects.get().in_force
 
 
 def test_one_that_is_quarantined_already_and_one_that_is_unknown_are_refused(page: Page) -> None:
-    quarantining.quarantine("app.noop")
+    quarantines.quarantine("app.noop")
     assert (
         "It is quarantined already."
         in page.client.post(ADD, {"job_type": "app.noop"}).content.decode()
@@ -155,7 +155,7 @@ def test_the_statements_of_the_list_do_not_grow_with_its_rows(page: Page) -> Non
     with CaptureQueriesContext(connection) as few:
         page.text(list_url(Quarantine))
     for n in range(20):
-        quarantining.quarantine(f"app.gone_{n}")
+        quarantines.quarantine(f"app.gone_{n}")
     with CaptureQueriesContext(connection) as many:
         page.text(list_url(Quarantine))
     assert len(many) == len(few)

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed
-from django_jobs.lifecycle import operating
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import DeadLetter, Job, Queue, Run, Worker
 from tests.app.jobs import add, noop, write_effect
 from tests.factories import boot_worker, declared, enqueue_and_claim, make_dead, run_sql, settle_one
@@ -56,7 +56,7 @@ def test_a_queue_is_added_and_edited_but_keeps_its_name_and_its_pause(page: Page
     page.text(add_url)
     assert page.client.post(add_url, queue_form()).status_code == 302
     queue = Queue.objects.get(name="fresh")
-    operating.pause(["fresh"], reason="a while")
+    job_operations.pause(["fresh"], reason="a while")
     changed = queue_form(name="other", max_concurrency="3", paused_at="", paused_reason="none")
     assert page.client.post(change_url(Queue, queue.pk), changed).status_code == 302
     queue = Queue.objects.get(pk=queue.pk)
@@ -138,9 +138,9 @@ def evil_rows() -> None:
     held = enqueue_and_claim(write_effect, EVIL, worker=worker, headers={"note": EVIL, EVIL: 1})
     error = ErrorReport(type=EVIL, message=f"{EVIL}\n{EVIL}", traceback=EVIL, fingerprint="f")
     settle_one(held, Failed(error=error, final=True))
-    operating.replay([held.id], check=lambda job: None, actor=None, reason=EVIL)
-    operating.cancel([held.id], reason=EVIL)
-    operating.pause(["bulk"], reason=EVIL)
+    job_operations.replay([held.id], check=lambda job: None, actor=None, reason=EVIL)
+    job_operations.cancel([held.id], reason=EVIL)
+    job_operations.pause(["bulk"], reason=EVIL)
     make_dead(write_effect, EVIL)
     run_sql(
         "UPDATE django_jobs_job SET job_type = %s, queue = %s, reason = %s, last_error = %s,"

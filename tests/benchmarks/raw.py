@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import psycopg
 
 from django_jobs.lifecycle.claiming import CLAIM, START, UNBOUNDED
-from django_jobs.lifecycle.renewing import Boot, register
 from django_jobs.lifecycle.settling import SETTLE
+from django_jobs.lifecycle.workers import Boot, register
 
 from .database import NOOP
 

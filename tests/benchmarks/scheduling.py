@@ -11,9 +11,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from django_jobs.lifecycle.scheduling import ADVANCE, INSERT_JOBS, INSERT_TICKS
-from django_jobs.lifecycle.steering import changed
-from django_jobs.maintenance.scheduling import BATCH
+from django_jobs.lifecycle.operations.schedules import changed
+from django_jobs.lifecycle.schedules.firing import ADVANCE, INSERT_JOBS, INSERT_TICKS
+from django_jobs.maintenance.schedules import BATCH
 from django_jobs.models import Schedule
 from tests.app.jobs import noop
 

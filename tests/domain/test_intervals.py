@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.domain.intervals import (
+from django_jobs.domain.schedules import (
     LONGEST_INTERVAL,
     check_every,
     interval_times,

@@ -8,7 +8,7 @@ from .entries import Fault, shown
 __all__ = ["DATABASE", "INPUT", "NETWORK"]
 
 OUTAGE = "tests/worker/test_database_outage.py::"
-PROCESS = "tests/worker/test_process.py::"
+PROCESS = "tests/worker/process/test_worker_process.py::"
 RESILIENCE = "tests/worker/test_resilience.py::"
 SURVIVE = "tests/worker/test_schedules_survive.py::"
 ENQUEUEING = "tests/lifecycle/test_enqueueing.py::"
@@ -128,7 +128,7 @@ DATABASE: dict[str, Fault] = {
         "the listening connection dies, a notification is lost or refused",
         f"{LISTEN}test_a_listening_connection_that_died_is_opened_again_and_what_came_meanwhile_is_found",
         f"{LISTEN}test_a_job_that_nobody_told_of_waits_for_no_more_than_the_poll",
-        "tests/lifecycle/test_waking.py::test_a_wake_up_that_fails_is_logged_and_harms_nobody",
+        "tests/lifecycle/test_notifying.py::test_a_wake_up_that_fails_is_logged_and_harms_nobody",
     ),
     "D21": shown(
         "the role has a statement_timeout and a lock_timeout",
@@ -146,7 +146,7 @@ DATABASE: dict[str, Fault] = {
     ),
     "D24": shown(
         "the queue is on another database than the data",
-        "tests/test_delivery_checks.py::test_exactly_once_across_two_databases_is_refused",
+        "tests/checks/test_delivery.py::test_exactly_once_across_two_databases_is_refused",
     ),
     "D25": shown(
         "a worker's clock is two hours off the database's",

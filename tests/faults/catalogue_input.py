@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .entries import Fault, shown
 
-PROCESS = "tests/worker/test_process.py::"
+PROCESS = "tests/worker/process/test_worker_process.py::"
 SCHEDULES = "tests/worker/test_schedules.py::"
 ENQUEUEING = "tests/lifecycle/test_enqueueing.py::"
 BAD = "tests/faults/test_bad_input.py::"
@@ -14,18 +14,18 @@ INPUT: dict[str, Fault] = {
     "B1": shown(
         "a job of an unknown type",
         f"{PROCESS}test_a_job_of_an_unknown_type_is_left_for_others",
-        "tests/admin/test_timeline.py::test_the_timeline_says_why_a_ready_job_does_not_run",
+        "tests/admin/jobs/test_timeline.py::test_the_timeline_says_why_a_ready_job_does_not_run",
     ),
     "B2": shown(
         "a handler was renamed",
         "tests/lifecycle/test_claiming_versions.py::"
         "test_jobs_of_an_old_name_are_taken_by_those_who_have_the_alias",
-        "tests/test_api_versions.py::test_what_is_enqueued_by_an_old_name_bears_the_new_one",
+        "tests/api/test_payload_versions.py::test_what_is_enqueued_by_an_old_name_bears_the_new_one",
     ),
     "B3": shown(
         "a handler's arguments changed",
         f"{PROCESS}test_a_payload_that_cannot_be_read_fails_alone",
-        "tests/test_api_versions.py::test_what_today_s_code_makes_of_a_stored_payload",
+        "tests/api/test_payload_versions.py::test_what_today_s_code_makes_of_a_stored_payload",
     ),
     "B4": shown(
         "a row names a dotted path",
@@ -42,12 +42,12 @@ INPUT: dict[str, Fault] = {
         "tests/domain/test_payload.py::"
         "test_what_json_or_postgresql_does_not_know_is_refused_with_its_path",
         "tests/domain/test_payload.py::test_nesting_is_allowed_to_the_limit_and_refused_beyond",
-        "tests/test_api.py::test_of_many_the_refused_one_is_named_by_its_index",
+        "tests/api/test_shortcuts.py::test_of_many_the_refused_one_is_named_by_its_index",
     ),
     "B7": shown(
         "such values written by SQL",
         f"{PROCESS}test_a_payload_that_cannot_be_read_fails_alone",
-        "tests/worker/test_attempt.py::test_a_row_that_cannot_be_used_fails_for_good",
+        "tests/worker/execution/test_attempt.py::test_a_row_that_cannot_be_used_fails_for_good",
         "tests/admin/test_pages.py::"
         "test_a_payload_that_cannot_be_read_breaks_neither_list_nor_page",
     ),
@@ -60,20 +60,20 @@ INPUT: dict[str, Fault] = {
     "B9": shown(
         "a result that is huge or cannot be stored",
         f"{BAD}test_a_result_that_cannot_be_stored_is_replaced_by_a_note",
-        "tests/worker/test_attempt.py::test_a_result_that_explodes_is_replaced_by_a_note",
+        "tests/worker/execution/test_attempt.py::test_a_result_that_explodes_is_replaced_by_a_note",
     ),
     "B10": shown(
         "an exception that is hard to write down",
         f"{BAD}test_errors_that_are_hard_to_write_down_are_written_and_bounded",
-        "tests/worker/test_failures.py::"
+        "tests/worker/execution/test_failures.py::"
         "test_an_exception_that_raises_at_every_look_is_an_ordinary_failure",
         "tests/lifecycle/test_settling.py::"
         "test_texts_that_postgresql_cannot_store_are_stored_escaped",
     ),
     "B11": shown(
         "a key of thousands of characters",
-        "tests/test_api_options.py::test_options_that_cannot_be_are_refused",
-        "tests/test_api_options.py::test_any_other_key_of_up_to_200_characters_is_taken",
+        "tests/api/test_validation.py::test_options_that_cannot_be_are_refused",
+        "tests/api/test_validation.py::test_any_other_key_of_up_to_200_characters_is_taken",
     ),
     "B12": shown(
         "an enqueue whose transaction rolls back, or whose hook after the commit raises",
@@ -90,8 +90,8 @@ INPUT: dict[str, Fault] = {
     "B14": shown(
         "a cron rule that is broken or never true",
         "tests/domain/test_cron.py::test_a_rule_is_refused_with_its_reason",
-        "tests/test_schedules.py::test_what_can_never_be_fired_is_refused_at_its_declaration",
-        "tests/admin/test_schedule_form.py::"
+        "tests/api/test_schedules.py::test_what_can_never_be_fired_is_refused_at_its_declaration",
+        "tests/admin/schedules/test_form.py::"
         "test_what_would_fail_in_a_worker_is_refused_with_the_reason",
         f"{SCHEDULES}test_broken_rows_are_put_aside_with_their_error_and_the_others_go_on",
     ),
@@ -110,13 +110,13 @@ INPUT: dict[str, Fault] = {
     "B17": shown(
         "ten schedulers at once",
         f"{SCHEDULES}test_ten_schedulers_at_once_fire_each_due_time_once",
-        "tests/maintenance/test_scheduling_trouble.py::"
+        "tests/maintenance/test_schedules_trouble.py::"
         "test_a_second_tick_of_a_due_time_is_refused_by_the_table_itself",
     ),
     "B18": shown(
         "a schedule is edited while it is due; its zone is gone",
         f"{SCHEDULES}test_an_edit_while_it_is_due_wins_and_the_others_do_not_wait_for_it",
-        "tests/maintenance/test_scheduling_trouble.py::"
+        "tests/maintenance/test_schedules_trouble.py::"
         "test_a_bad_row_is_put_aside_with_its_error_and_the_others_fire",
     ),
     "B19": shown(
@@ -128,13 +128,13 @@ INPUT: dict[str, Fault] = {
     ),
     "B20": shown(
         "a handler that could not run",
-        "tests/test_api_declaration.py::test_a_handler_that_could_not_run_is_refused",
-        "tests/test_api_declaration.py::test_async_functions_are_handlers_too",
+        "tests/api/test_shortcuts_declaration.py::test_a_handler_that_could_not_run_is_refused",
+        "tests/api/test_shortcuts_declaration.py::test_async_functions_are_handlers_too",
     ),
     "B21": shown(
         "a flood is enqueued and then cancelled",
         f"{LOADS}test_a_flood_is_cancelled_while_jobs_of_others_are_claimed",
-        "tests/admin/test_actions.py::test_all_matching_stops_at_the_limit_and_says_so",
+        "tests/admin/base/test_actions.py::test_all_matching_stops_at_the_limit_and_says_so",
         cannot="A million takes minutes; 20,000 in the chunks of the admin show the same locks.",
     ),
     "B22": shown(

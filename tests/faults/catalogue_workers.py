@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from .entries import Fault, shown
 
-SUPERVISOR = "tests/worker/test_supervisor.py"
+SUPERVISOR = "tests/worker/supervisor/test_supervisor.py"
 RESILIENCE = "tests/worker/test_resilience.py"
-PROCESS = "tests/worker/test_process.py"
+PROCESS = "tests/worker/process/test_worker_process.py"
 OUTAGE = "tests/worker/test_database_outage.py"
 DEATH = "tests/faults/test_worker_death.py"
 STALLS = "tests/faults/test_stalls.py"

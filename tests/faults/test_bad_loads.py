@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from django_jobs.lifecycle import operating
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Queue, Run
 from tests.app import database_jobs, jobs
 from tests.worker.processes import JobWorker, until, until_status
@@ -31,7 +31,7 @@ def test_a_flood_is_cancelled_while_jobs_of_others_are_claimed(start_worker: Sta
     until_status(jobs.noop.using(queue="bulk").enqueue(), "succeeded")
     waits = []
     for number, chunk in enumerate(in_chunks(flood)):
-        operating.cancel(list(chunk), reason="a flood")
+        job_operations.cancel(list(chunk), reason="a flood")
         if number % 8 == 0:
             job = until_status(jobs.noop.using(queue="bulk").enqueue(), "succeeded")
             assert job.claimed_at is not None

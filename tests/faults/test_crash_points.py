@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from django_jobs.job_types import JobType
+from django_jobs.api.job_type import JobType
 from django_jobs.models import Job, Run, Worker
 from tests.app import fault_jobs, jobs
 from tests.worker.processes import let_go, lines, until_marked

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import reaping, renewing
+from django_jobs.lifecycle import reaping, workers
 from django_jobs.models import Job, Run, Worker
 from tests.app import jobs
 from tests.clusters import FAST, Cluster
@@ -86,7 +86,7 @@ def test_a_clock_of_the_database_that_goes_back_revives_no_lease() -> None:
     run_sql(
         "UPDATE django_jobs_worker SET lease_expires_at = lease_expires_at + interval '3 hours'"
     )
-    assert renewing.renew([late], 30.0) == {}
+    assert workers.renew([late], 30.0) == {}
     assert settle_one(held, Succeeded()).decision is None
     assert Job.objects.get(pk=held.id).status == "ready"
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection
 
-from django_jobs.lifecycle import operating
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Run, Worker
 from tests.app import database_jobs, jobs
 from tests.clusters import IMMEDIATE, Cluster
@@ -103,7 +103,7 @@ def test_after_a_failover_that_lost_commits_nobody_owns_what_nobody_runs(
 ) -> None:
     """What was claimed in the lost commits runs again; what was enqueued in them is forgotten."""
     path = tmp_path / "job"
-    operating.pause(["bulk"])
+    job_operations.pause(["bulk"])
     with Standby(stage.cluster) as standby, Proxy(connection.settings_dict) as proxy:
         worker = stage.start_worker(*POLL, "--lease-seconds", "60", DATABASE_URL=proxy.url)
         kept = until_status(jobs.noop.enqueue(), "succeeded")
@@ -111,7 +111,7 @@ def test_after_a_failover_that_lost_commits_nobody_owns_what_nobody_runs(
         boot = Worker.objects.get()
         standby.catch_up()
         standby.cut_off()
-        operating.resume(["bulk"])
+        job_operations.resume(["bulk"])
         until_marked(path)
         forgotten = until_status(jobs.noop.enqueue(), "succeeded")
         stage.cluster.stop(IMMEDIATE)
@@ -122,7 +122,7 @@ def test_after_a_failover_that_lost_commits_nobody_owns_what_nobody_runs(
             assert Job.objects.get(pk=kept.pk).status == "succeeded"
             assert not Job.objects.filter(pk=forgotten.pk).exists()
             assert Job.objects.get(pk=again.pk).status == "ready"
-            operating.resume(["bulk"])
+            job_operations.resume(["bulk"])
             until_marked(path, times=2, timeout=40)
             let_go(path)
             assert until_status(again, "succeeded", 40).attempt == 1
@@ -132,4 +132,4 @@ def test_after_a_failover_that_lost_commits_nobody_owns_what_nobody_runs(
             assert not Job.objects.filter(status="running").exists()
         worker.end()
     stage.come_back()
-    operating.resume(["bulk"])
+    job_operations.resume(["bulk"])

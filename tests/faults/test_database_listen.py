@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from django_jobs.lifecycle import waking
+from django_jobs.lifecycle import notifying
 from django_jobs.models import Job, Worker
 from tests.app import jobs
 from tests.factories import run_sql
@@ -53,7 +53,7 @@ def test_a_job_that_nobody_told_of_waits_for_no_more_than_the_poll(
 ) -> None:
     start_worker("--poll-seconds", "1")
     until_status(jobs.noop.enqueue(), "succeeded")
-    monkeypatch.setattr(waking, "wake", lambda queue: None)
+    monkeypatch.setattr(notifying, "wake", lambda queue: None)
     waits = []
     for _ in range(3):
         job = until_status(jobs.noop.enqueue(), "succeeded")

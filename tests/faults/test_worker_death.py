@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from django_jobs.job_types import JobType
+from django_jobs.api.job_type import JobType
 from django_jobs.models import Job, Run, Worker
 from tests.app import fault_jobs, jobs
 from tests.app.models import Effect

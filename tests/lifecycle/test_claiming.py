@@ -11,10 +11,11 @@ from django.utils import timezone
 
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Lost, Succeeded
-from django_jobs.lifecycle import operating, reaping, renewing
+from django_jobs.lifecycle import reaping, workers
 from django_jobs.lifecycle.claiming import START, held_by
-from django_jobs.lifecycle.salvaging import settle_apart
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending
+from django_jobs.lifecycle.settling_rows import settle_apart
 from django_jobs.models import Job, Queue, Run
 from tests.app.jobs import add, noop
 from tests.factories import boot_worker, claim_ready, failure, in_threads, run_sql, settle_one
@@ -99,10 +100,10 @@ def test_scheduled_jobs_are_not_claimed() -> None:
 def test_a_paused_queue_gives_nothing_until_it_is_resumed() -> None:
     noop.enqueue()
     worker = boot_worker()
-    operating.pause(["default"])
+    job_operations.pause(["default"])
     assert claim_ready(worker) == []
     assert claim_ready(worker, limited=True) == []
-    operating.resume(["default"])
+    job_operations.resume(["default"])
     assert len(claim_ready(worker)) == 1
 
 
@@ -120,7 +121,7 @@ def test_a_worker_that_was_declared_lost_or_has_ended_gets_nothing() -> None:
     noop.enqueue()
     lost, ended = boot_worker(lease=-1), boot_worker()
     reaping.reap()
-    renewing.end(ended)
+    workers.end(ended)
     assert claim_ready(lost) == []
     assert claim_ready(ended) == []
     assert claim_ready(10**12) == []
@@ -130,7 +131,7 @@ def test_a_worker_that_was_declared_lost_or_has_ended_gets_nothing() -> None:
 def test_a_draining_worker_may_still_claim_what_it_chooses_to() -> None:
     noop.enqueue()
     worker = boot_worker()
-    renewing.mark_draining([worker])
+    workers.mark_draining([worker])
     assert len(claim_ready(worker)) == 1
 
 

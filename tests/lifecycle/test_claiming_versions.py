@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from django_jobs import registry
-from django_jobs.lifecycle import claiming, quarantining
+from django_jobs.lifecycle import claiming
+from django_jobs.lifecycle.operations import quarantines
 from django_jobs.models import Job
 from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
@@ -58,18 +59,18 @@ def test_jobs_of_an_old_name_are_taken_by_those_who_have_the_alias() -> None:
 
 def test_a_quarantined_type_is_not_claimed_and_all_others_are() -> None:
     held, other = noop.enqueue().pk, add.enqueue(1).pk
-    quarantining.quarantine("app.noop", seconds=0)
+    quarantines.quarantine("app.noop", seconds=0)
     worker = boot_worker()
     assert [one.id for one in claim_ready(worker)] == [other]
     assert Job.objects.get(pk=held).status == "ready"
-    quarantining.release("app.noop")
+    quarantines.release("app.noop")
     assert [one.id for one in claim_ready(worker)] == [held]
 
 
 def test_a_limited_claim_leaves_them_too() -> None:
     noop.using(queue="emails").enqueue()
     greet.using(queue="emails").enqueue("Ada", "Lovelace")
-    quarantining.quarantine("app.noop", seconds=0)
+    quarantines.quarantine("app.noop", seconds=0)
     known = {"app.noop": 1, "app.greet": 2}
     assert (
         claiming.claim("emails", worker=boot_worker(), job_types=known, limit=5, limited=True) == []

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from django_jobs import PayloadError, enqueue_many
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import waking
+from django_jobs.lifecycle import notifying
 from django_jobs.lifecycle.enqueueing import BATCH
 from django_jobs.models import Job, Queue
 from tests.app.jobs import add, noop
@@ -218,7 +218,7 @@ def test_what_was_written_before_a_refusal_wakes_its_workers() -> None:
         with pytest.raises(PayloadError, match=r"payload\[5000\]"):
             enqueue_many("app.noop", payloads)
         assert notes() == ["default"]
-    waking._last_sent.clear()
+    notifying._last_sent.clear()
     with listening() as notes:
         with transaction.atomic():
             with pytest.raises(PayloadError):

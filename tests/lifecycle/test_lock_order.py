@@ -12,8 +12,9 @@ from django.db import transaction
 
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import enqueueing, operating
+from django_jobs.lifecycle import enqueueing
 from django_jobs.lifecycle.claiming import HeldJob
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, give_back, settle
 from django_jobs.models import Job
 from tests.app.jobs import add
@@ -34,10 +35,10 @@ def shuffled(items: list[T]) -> list[T]:
 def test_operators_who_change_the_same_jobs_do_not_deadlock() -> None:
     ids = enqueue_many("app.noop", [{}] * JOBS, delay=3600)
     verbs: list[Callable[[], object]] = [
-        lambda: operating.reprioritize(shuffled(ids), random.randint(-100, 100)),
-        lambda: operating.run_now(shuffled(ids)),
-        lambda: operating.reprioritize(shuffled(ids), 7),
-        lambda: operating.run_now(shuffled(ids)[: JOBS // 2]),
+        lambda: job_operations.reprioritize(shuffled(ids), random.randint(-100, 100)),
+        lambda: job_operations.run_now(shuffled(ids)),
+        lambda: job_operations.reprioritize(shuffled(ids), 7),
+        lambda: job_operations.run_now(shuffled(ids)[: JOBS // 2]),
     ]
 
     def repeat(number: int) -> None:
@@ -49,7 +50,7 @@ def test_operators_who_change_the_same_jobs_do_not_deadlock() -> None:
                     run_sql("UPDATE django_jobs_job SET status = 'scheduled' WHERE id % 2 = 0")
 
     in_threads(4, repeat)
-    operating.cancel(ids)
+    job_operations.cancel(ids)
     assert set(Job.objects.values_list("status", flat=True)) == {"cancelled"}
 
 
@@ -58,7 +59,7 @@ def end_at_once(worker: int, held: list[HeldJob], ids: list[int]) -> None:
         if number < 2:
             give_back(worker, [(job.id, job.attempt) for job in shuffled(held[number::2])])
         else:
-            operating.cancel(shuffled(ids))
+            job_operations.cancel(shuffled(ids))
 
     in_threads(5, act)
 

@@ -13,17 +13,16 @@ from pytest_django import DjangoDbBlocker
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import (
     claiming,
-    operating,
     promoting,
     pruning,
-    quarantining,
     reaping,
-    renewing,
-    salvaging,
     settling,
-    surveying,
+    settling_rows,
+    workers,
 )
 from django_jobs.lifecycle.claiming import START
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from django_jobs.metrics import snapshot, unclaimable
 from tests.factories import boot_worker, explain, run_sql
@@ -144,7 +143,7 @@ def test_versions_and_quarantines_cost_a_claim_nothing_that_grows_with_the_backl
     first, and something is quarantined."""
     run_sql("UPDATE django_jobs_job SET payload_version = %s WHERE status = 'ready'", [version])
     for name in ("app.other", "app.third"):
-        quarantining.quarantine(name)
+        quarantines.quarantine(name)
     run_sql("ANALYZE django_jobs_job")
     plan = claim_plan(worker, START, rows=rows, versions={"app.noop": 2})
     assert "django_jobs_ready" in indexes(plan)
@@ -155,13 +154,13 @@ def test_versions_and_quarantines_cost_a_claim_nothing_that_grows_with_the_backl
 
 @pytest.mark.django_db
 def test_holding_reads_one_page_of_the_ready_index() -> None:
-    quarantining.quarantine("app.other")
+    quarantines.quarantine("app.other")
     run_sql(
         "UPDATE django_jobs_job SET job_type = 'app.other' WHERE id IN (SELECT id FROM"
         " django_jobs_job WHERE status = 'ready' AND queue = 'default' ORDER BY rank, id LIMIT 300)"
     )
     parameters = {"queue": "default", "rank": START[0], "id": START[1], "page": 2_000}
-    plan = explain(quarantining.HOLD, parameters)
+    plan = explain(quarantines.HOLD, parameters)
     assert indexes(plan) >= {"django_jobs_ready", "django_jobs_job_pkey"}
     assert not whole_tables(plan)
     # The head's old versions are passed over once more: nothing has vacuumed them here.
@@ -175,10 +174,10 @@ def test_what_a_quarantine_holds_is_found_by_its_own_index() -> None:
         " WHERE id IN (SELECT id FROM django_jobs_job WHERE status = 'blocked' LIMIT 50000)"
     )
     run_sql("ANALYZE django_jobs_job")
-    quarantining.quarantine("app.held1")
+    quarantines.quarantine("app.held1")
     for sql, parameters, most in (
-        (quarantining.HELD_TYPES, {}, 4),
-        (quarantining.LET_GO, {"job_type": "app.held2", "page": 1_000}, 1_000),
+        (quarantines.HELD_TYPES, {}, 4),
+        (quarantines.LET_GO, {"job_type": "app.held2", "page": 1_000}, 1_000),
         (snapshot.QUARANTINES, {"most": 1_000}, 1_000),
     ):
         plan = explain(sql, parameters)
@@ -189,7 +188,7 @@ def test_what_a_quarantine_holds_is_found_by_its_own_index() -> None:
 
 @pytest.mark.django_db
 def test_where_nothing_is_held_the_duty_reads_no_job() -> None:
-    plan = explain(quarantining.HELD_TYPES, {})
+    plan = explain(quarantines.HELD_TYPES, {})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 1
 
@@ -200,7 +199,7 @@ def test_crashes_are_found_by_their_own_index() -> None:
         "UPDATE django_jobs_run SET outcome = 'lost', error_type = 'Crashed' WHERE id IN"
         " (SELECT id FROM django_jobs_run ORDER BY id LIMIT 500)"
     )
-    plan = explain(quarantining.CRASHES, {"seconds": 600, "most": 200})
+    plan = explain(quarantines.CRASHES, {"seconds": 600, "most": 200})
     assert "django_jobs_crashed" in indexes(plan)
     assert not whole_tables(plan)
     assert most_rows(plan) <= 200
@@ -244,7 +243,7 @@ def test_giving_back_finds_its_jobs_by_primary_key(worker: int) -> None:
 @pytest.mark.django_db
 def test_what_others_have_locked_is_found_by_primary_key(worker: int) -> None:
     ids = [job.id for job in claiming.held_by(worker)[:50]]
-    plan = explain(salvaging.LOCKED_BY_OTHERS, {"ids": ids})
+    plan = explain(settling_rows.LOCKED_BY_OTHERS, {"ids": ids})
     assert indexes(plan) == {"django_jobs_job_pkey"}
     assert not whole_tables(plan)
     assert most_rows(plan) <= 50
@@ -281,8 +280,8 @@ def test_cancels_are_found_by_their_own_index_and_no_other_running_job_is_read(
     worker: int,
 ) -> None:
     ids = [job.id for job in claiming.held_by(worker)[:3]]
-    operating.cancel(ids)
-    plan = explain(renewing.CANCELS, {"workers": [worker]})
+    job_operations.cancel(ids)
+    plan = explain(workers.CANCELS, {"workers": [worker]})
     assert "django_jobs_cancel_asked" in indexes(plan)
     assert not whole_tables(plan)
     assert most_rows(plan) <= 3
@@ -316,6 +315,6 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
 
 @pytest.mark.django_db
 def test_a_survey_looks_at_one_entry_of_each_queue() -> None:
-    plan = explain(surveying.SURVEY, {"queues": ["default", "bulk", "emails"], "every": True})
+    plan = explain(promoting.SURVEY, {"queues": ["default", "bulk", "emails"], "every": True})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 10

@@ -7,7 +7,8 @@ from django.db import transaction
 
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import operating, renewing
+from django_jobs.lifecycle import workers
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.pruning import Page, Rules, prune, prune_ticks, prune_workers
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Run, Tick, Worker
@@ -128,7 +129,7 @@ def test_a_job_that_is_being_replayed_is_passed_by_and_stays() -> None:
     age(100)
     rules: Rules = {"*": {"dead": DAY}}
     with transaction.atomic():
-        operating.replay([dead.pk], check=lambda job: None)
+        job_operations.replay([dead.pk], check=lambda job: None)
         assert in_threads(1, lambda _: prune(rules).deleted) == [0]
     assert prune(rules).deleted == 0
     assert Job.objects.get().status == "ready"
@@ -157,8 +158,8 @@ def test_many_that_prune_at_once_delete_each_job_once() -> None:
 @pytest.mark.django_db
 def test_workers_that_ended_long_ago_go_and_the_living_stay() -> None:
     ended, recent, alive = boot_worker(), boot_worker(), boot_worker()
-    renewing.end(ended)
-    renewing.end(recent)
+    workers.end(ended)
+    workers.end(recent)
     run_sql(
         "UPDATE django_jobs_worker SET stopped_at = now() - interval '8 days' WHERE id = %s",
         [ended],

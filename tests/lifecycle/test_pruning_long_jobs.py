@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import operating, pruning
+from django_jobs.lifecycle import pruning
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.progress import Report, report, take_over
 from django_jobs.lifecycle.pruning import Rules, prune
-from django_jobs.lifecycle.receipting import look_up, store
-from django_jobs.lifecycle.reporting import Report, report, take_over
+from django_jobs.lifecycle.receipts import look_up, store
 from django_jobs.models import Job, Progress, Receipt
 from tests.factories import (
     boot_worker,
@@ -53,7 +54,7 @@ def test_a_replay_keeps_both() -> None:
     report([Report(job=held, checkpoint="52")])
     store(held, "charge", "1")
     settle_one(held, failure(final=True))
-    operating.replay([held.id], check=lambda job: None)
+    job_operations.replay([held.id], check=lambda job: None)
     (again,) = claim_ready(worker)
     assert take_over(again) == (True, "52")
     assert look_up(again, "charge") is not None

@@ -7,7 +7,8 @@ from django.db import transaction
 
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Lost, Outcome, Succeeded
-from django_jobs.lifecycle import operating, reaping
+from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Run, Worker
 from tests.app.jobs import noop
@@ -94,7 +95,7 @@ def test_a_job_type_that_may_crash_once_only_is_dead_at_once() -> None:
 @pytest.mark.django_db
 def test_a_lost_job_that_was_to_be_cancelled_is_cancelled() -> None:
     held = enqueue_and_claim()
-    operating.cancel([held.id])
+    job_operations.cancel([held.id])
     expire(held.worker)
     reaping.reap()
     assert Job.objects.get().status == "cancelled"
@@ -149,7 +150,7 @@ def test_between_a_reaper_and_a_late_settle_one_wins_and_the_other_knows() -> No
         assert job.status == ("succeeded" if settled else "ready")
         assert Run.objects.get(job=job).outcome == ("succeeded" if settled else "lost")
         if reaped:
-            operating.cancel([held.id])
+            job_operations.cancel([held.id])
 
 
 @pytest.mark.django_db(transaction=True)

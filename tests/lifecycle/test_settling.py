@@ -21,7 +21,8 @@ from django_jobs.domain.outcomes import (
     Succeeded,
     TimedOut,
 )
-from django_jobs.lifecycle import operating, reaping
+from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import (
     PLAIN_SUCCESS,
     SETTLE,
@@ -176,7 +177,7 @@ def test_a_settle_whose_commit_was_not_heard_of_is_read_back_as_written() -> Non
 @pytest.mark.django_db
 def test_a_cancel_that_came_in_between_is_heeded_by_a_failure_and_not_by_a_success() -> None:
     failed, succeeded = enqueue_and_claim(), enqueue_and_claim()
-    operating.cancel([failed.id, succeeded.id])
+    job_operations.cancel([failed.id, succeeded.id])
     one, other = settle([Ending(failed, failure()), Ending(succeeded, Succeeded())])
     assert one.decision is not None
     assert other.decision is not None

@@ -7,7 +7,7 @@ import pytest
 from django_jobs.domain.outcomes import (
     Succeeded,
 )
-from django_jobs.lifecycle import operating
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import give_back
 from django_jobs.models import Job, Run
 from tests.factories import (
@@ -44,7 +44,7 @@ def test_only_what_is_still_the_workers_can_be_given_back() -> None:
 @pytest.mark.django_db
 def test_a_prefetched_job_that_was_cancelled_ends_when_it_is_given_back() -> None:
     held = enqueue_and_claim()
-    operating.cancel([held.id])
+    job_operations.cancel([held.id])
     give_back(held.worker, [(held.id, held.attempt)])
     job = Job.objects.get()
     assert (job.status, job.reason) == ("cancelled", "cancelled")

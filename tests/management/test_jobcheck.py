@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from django_jobs import schedule
-from django_jobs.management import pending
+from django_jobs.management import payload_check
 from django_jobs.models import Job, Schedule
 from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
@@ -168,7 +168,7 @@ def test_json_is_one_object() -> None:
 def test_many_forms_are_counted_to_the_end_and_told_up_to_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pending, "MOST_TOLD", 3)
+    monkeypatch.setattr(payload_check, "MOST_TOLD", 3)
 
     def handler(**given: Any) -> None: ...
 

@@ -11,7 +11,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_jobs.lifecycle import quarantining
+from django_jobs.lifecycle.operations import quarantines
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Job, Quarantine
 from tests.app.jobs import noop
@@ -34,7 +34,7 @@ def test_a_type_is_quarantined_with_who_and_why() -> None:
 
 
 def test_to_quarantine_twice_tells_since_when_by_whom_and_why_and_keeps_that() -> None:
-    quarantining.quarantine("app.noop", reason="eats memory", by="ada")
+    quarantines.quarantine("app.noop", reason="eats memory", by="ada")
     run_sql("UPDATE django_jobs_quarantine SET since = now() - interval '3 hours'")
     already = "app.noop: it is quarantined already, for 3h, by ada: eats memory"
     assert run("add", "app.noop") == already
@@ -49,7 +49,7 @@ def test_to_quarantine_twice_tells_since_when_by_whom_and_why_and_keeps_that() -
 def test_a_name_that_a_quarantined_type_has_got_since_is_quarantined_and_the_others_are_told() -> (
     None
 ):
-    quarantining.quarantine("app.old_name")
+    quarantines.quarantine("app.old_name")
     Quarantine.objects.exclude(job_type="app.old_name").delete()
     told = run("add", "app.old_name")
     assert told.count(": quarantined.") == 2
@@ -59,7 +59,7 @@ def test_a_name_that_a_quarantined_type_has_got_since_is_quarantined_and_the_oth
 def test_a_release_lets_its_jobs_go() -> None:
     noop.enqueue()
     run("add", "app.noop")
-    quarantining.hold("default")
+    quarantines.hold("default")
     assert run("release", "app.noop") == "app.noop: released."
     assert Job.objects.get().status == "ready"
 
@@ -77,15 +77,15 @@ def test_to_release_what_is_not_quarantined_fails_and_tells_what_is(
     quarantined: Sequence[str], asked: str, hint: str
 ) -> None:
     for name in quarantined:
-        quarantining.quarantine(name)
+        quarantines.quarantine(name)
     with pytest.raises(CommandError, match=rf"^'{asked}' is not quarantined; {hint}$") as refused:
         run("release", asked)
     assert refused.value.returncode == 1
-    assert set(quarantining.in_force()) == set(quarantined)
+    assert set(quarantines.in_force()) == set(quarantined)
 
 
 def test_a_type_that_is_quarantined_under_another_name_only_is_released() -> None:
-    quarantining.quarantine("app.old_name")
+    quarantines.quarantine("app.old_name")
     Quarantine.objects.exclude(job_type="app.old_name").delete()
     assert run("release", "app.present_name") == "app.old_name: released."
 
@@ -99,9 +99,9 @@ def test_the_list_shows_what_is_in_force_and_how_much_it_holds() -> None:
     assert run("list") == "Nothing is quarantined."
     noop.enqueue_many({} for _ in range(3))
     run("add", "app.noop", "--reason", "eats memory")
-    quarantining.quarantine("app.add")
-    quarantining.release("app.add")
-    quarantining.hold("default")
+    quarantines.quarantine("app.add")
+    quarantines.release("app.add")
+    quarantines.hold("default")
     run_sql("UPDATE django_jobs_quarantine SET since = now() - interval '3 hours'")
     heads, row = run("list").splitlines()
     assert heads.split() == ["JOB", "TYPE", "SINCE", "HELD", "BY", "REASON"]
@@ -132,8 +132,8 @@ def test_a_type_that_only_jobs_know_is_taken() -> None:
 
 def test_a_snapshot_and_jobstatus_tell_of_it() -> None:
     noop.enqueue()
-    quarantining.quarantine("app.noop", reason="crashed 10 times in 600 s")
-    quarantining.hold("default")
+    quarantines.quarantine("app.noop", reason="crashed 10 times in 600 s")
+    quarantines.hold("default")
     (told,) = take_snapshot().quarantines
     assert (told.job_type, told.held, told.by) == ("app.noop", 1, "")
     assert 0 <= told.since_seconds < 600

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_jobs.lifecycle import scheduling, setting_aside, steering
-from django_jobs.maintenance.scheduling import Scheduling
+from django_jobs.lifecycle.operations import schedules as schedule_operations
+from django_jobs.lifecycle.schedules import errors as schedule_errors
+from django_jobs.lifecycle.schedules import firing
+from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.management.base import operator
 from django_jobs.models import Job, Schedule, Tick
 from tests.factories import listening, run_sql
@@ -57,7 +59,7 @@ def overdue(schedule: Schedule, seconds: int = 100) -> None:
 @pytest.mark.django_db
 def test_a_list_tells_when_each_is_due_and_what_became_of_the_last_time() -> None:
     schedule = armed(timezone="Asia/Tokyo")
-    steering.run_now([schedule.pk], lambda _: (scheduling_request(), "{}"))
+    schedule_operations.run_now([schedule.pk], lambda _: (scheduling_request(), "{}"))
     line = row_of("nightly", jobschedule("list"))
     assert schedule.next_due_at is not None
     assert "at 02:30 every day  Asia/Tokyo" in line
@@ -103,11 +105,11 @@ def test_json_holds_the_same_for_machines() -> None:
 def test_each_state_is_told_with_its_reason() -> None:
     make_schedule("new")
     armed("well")
-    steering.pause([make_schedule("resting").pk], reason="the bank is closed")
+    schedule_operations.pause([make_schedule("resting").pk], reason="the bank is closed")
     make_schedule("off", enabled=False)
     armed("over", ends_at=datetime(2020, 1, 1, tzinfo=UTC))
     overdue(armed("behind"))
-    setting_aside.put_aside(make_schedule("broken").pk, "no time zone\nis called Mars/Base")
+    schedule_errors.put_aside(make_schedule("broken").pk, "no time zone\nis called Mars/Base")
     Schedule.objects.filter(name="new").update(stale=True)
     shown = jobschedule("list")
     for name, told in {
@@ -144,7 +146,7 @@ def test_failing_lists_what_somebody_should_look_at() -> None:
     )
     Tick.objects.filter(schedule__name="skips").update(outcome="skipped_late", job=None)
     overdue(Schedule.objects.get(name="behind"))
-    setting_aside.put_aside(Schedule.objects.get(name="broken").pk, "why")
+    schedule_errors.put_aside(Schedule.objects.get(name="broken").pk, "why")
     jobschedule("pause", "resting")
     assert listed("--failing") == ["behind", "broken", "dies", "skips"]
 
@@ -307,7 +309,7 @@ def test_workers_are_told_at_once() -> None:
     make_schedule()
     with listening() as heard:
         jobschedule("pause", "nightly")
-        assert scheduling.SCHEDULES in "".join(heard())
+        assert firing.SCHEDULES in "".join(heard())
 
 
 @pytest.mark.django_db

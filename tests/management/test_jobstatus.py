@@ -10,8 +10,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
-from django_jobs.lifecycle import operating, renewing, steering
-from django_jobs.maintenance.scheduling import Scheduling
+from django_jobs.lifecycle import workers
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import schedules as schedule_operations
+from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Schedule
 from tests.app.jobs import noop
 from tests.factories import boot_worker, claim_ready, make_dead, run_sql
@@ -44,7 +46,7 @@ def test_it_shows_each_queue_on_a_line() -> None:
     make_dead()
     noop.enqueue()
     noop.using(delay=60).enqueue()
-    operating.pause(["bulk"])
+    job_operations.pause(["bulk"])
     shown = status()
     assert row_of("QUEUE", shown) == [
         "QUEUE",
@@ -168,8 +170,8 @@ def test_schedules_are_told_in_a_line_where_there_are_any() -> None:
     assert status().endswith(f"{line}\n")  # it has just started, and tells with its next heartbeat
     run_sql("UPDATE django_jobs_worker SET started_at = now() - interval '99 s'")
     assert status().endswith(f"{line}. No worker looks at schedules.\n")
-    renewing.renew([worker], 30, looked_ago=0.4)
-    steering.pause([make_schedule("other").pk])
+    workers.renew([worker], 30, looked_ago=0.4)
+    schedule_operations.pause([make_schedule("other").pk])
     Schedule.objects.create(name="off", job_type="app.noop", every=60, enabled=False)
     assert re.search(
         r"^Schedules: 1 on, 1 paused, 0 put aside, 1 disabled; looked at 1?\d\.\d s ago; "
@@ -207,7 +209,7 @@ def test_a_check_ends_well_or_with_the_problem_in_one_line() -> None:
     run_sql("UPDATE django_jobs_worker SET started_at = now() - interval '70 s'")
     with pytest.raises(CommandError, match=r"^no worker looks at schedules$"):
         status("--check")
-    renewing.renew([worker], 30, looked_ago=10)
+    workers.renew([worker], 30, looked_ago=10)
     assert status("--check") == "OK\n"
     with pytest.raises(CommandError, match=r"^no worker has looked at schedules for [12]\d s$"):
         status("--check", "--max-lag", "5")
@@ -239,7 +241,7 @@ def test_a_check_fails_for_jobs_that_no_live_worker_can_run() -> None:
     run_sql("UPDATE django_jobs_schedule SET error = 'no such zone'")
     with pytest.raises(CommandError, match=f"^{known}; schedules put aside with an error: 1$"):
         status("--check")
-    renewing.end(worker)
+    workers.end(worker)
     with pytest.raises(CommandError, match=r"^no worker is alive$"):
         status("--check")
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_jobs.lifecycle import renewing, setting_aside, steering
+from django_jobs.lifecycle import workers
+from django_jobs.lifecycle.operations import schedules as schedule_operations
+from django_jobs.lifecycle.schedules import errors as schedule_errors
 from django_jobs.metrics import snapshot
-from django_jobs.metrics.health import problem
-from django_jobs.metrics.snapshot import SchedulesSnapshot, Snapshot, take_snapshot
+from django_jobs.metrics.snapshot import SchedulesSnapshot, Snapshot, problem, take_snapshot
 from django_jobs.models import Schedule
 from tests.factories import boot_worker, explain, run_sql
 
@@ -48,9 +49,9 @@ def test_each_schedule_is_counted_once() -> None:
     for name in ("on", "also on"):
         make_schedule(name)
     make_schedule("off", enabled=False)
-    steering.pause([make_schedule("paused").pk])
-    steering.pause([make_schedule("paused and off", enabled=False).pk])
-    setting_aside.put_aside(make_schedule("broken").pk, "why")
+    schedule_operations.pause([make_schedule("paused").pk])
+    schedule_operations.pause([make_schedule("paused and off", enabled=False).pk])
+    schedule_errors.put_aside(make_schedule("broken").pk, "why")
     counted = told()
     assert (counted.on, counted.paused, counted.put_aside, counted.disabled) == (2, 2, 1, 1)
 
@@ -61,7 +62,7 @@ def test_the_one_that_is_due_longest_is_named() -> None:
     assert (told().overdue_seconds, told().most_overdue) == (0.0, None)
     make_schedule("a little late", -5)
     make_schedule("very late", -90)
-    steering.pause([make_schedule("paused", -1000).pk])
+    schedule_operations.pause([make_schedule("paused", -1000).pk])
     make_schedule("ended", None)
     assert told().overdue_seconds == pytest.approx(90, abs=30)
     assert told().most_overdue == "very late"
@@ -71,10 +72,10 @@ def test_the_one_that_is_due_longest_is_named() -> None:
 def test_the_last_look_of_any_living_worker_counts() -> None:
     first, second, ended = boot_worker("a"), boot_worker("b"), boot_worker("c")
     assert told().seen_seconds is None
-    renewing.renew([first], 30, looked_ago=50)
-    renewing.renew([second], 30, looked_ago=20)
-    renewing.renew([ended], 30, looked_ago=0)
-    renewing.end(ended)
+    workers.renew([first], 30, looked_ago=50)
+    workers.renew([second], 30, looked_ago=20)
+    workers.renew([ended], 30, looked_ago=0)
+    workers.end(ended)
     seen = told().seen_seconds
     assert seen is not None
     assert 20 <= seen < 50  # the second's, and what the machine stood still
@@ -92,14 +93,14 @@ def test_what_nobody_has_seen_yet_is_unseen_since_the_longest_living_worker_star
         )
     assert told().unseen_seconds == pytest.approx(200, abs=15)
     assert told().seen_seconds is None
-    renewing.renew([other], 30, looked_ago=50)
+    workers.renew([other], 30, looked_ago=50)
     assert told().unseen_seconds == pytest.approx(told().seen_seconds, abs=1)
 
 
 @pytest.mark.usefixtures("_none")
 def test_a_look_of_before_all_live_workers_started_is_held_against_none_of_them() -> None:
     lost = boot_worker("lost")
-    renewing.renew([lost], 30, looked_ago=300)
+    workers.renew([lost], 30, looked_ago=300)
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '270 s'")
     boot_worker("new")
     make_schedule("on")

@@ -6,7 +6,8 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import enqueue_many
-from django_jobs.lifecycle import operating, renewing
+from django_jobs.lifecycle import workers
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.metrics.snapshot import QueueSnapshot, take_snapshot
 from django_jobs.models import Queue
 from tests.app.jobs import noop
@@ -42,7 +43,7 @@ def test_the_age_is_that_of_the_oldest_job_that_waits_whatever_its_priority() ->
 
 @pytest.mark.django_db
 def test_a_paused_queue_and_a_limited_one_say_so() -> None:
-    operating.pause(["bulk"], reason="the provider is down")
+    job_operations.pause(["bulk"], reason="the provider is down")
     assert queue_named("bulk").paused
     assert queue_named("bulk").paused_reason == "the provider is down"
     assert queue_named("emails").max_concurrency == 2
@@ -60,7 +61,7 @@ def test_living_workers_are_listed_with_their_heartbeat_and_what_they_hold() -> 
     enqueue_many("app.noop", [{}] * 3)
     busy, expired, ended = boot_worker("a"), boot_worker("b", lease=-5), boot_worker("c")
     claim_ready(busy)
-    renewing.end(ended)
+    workers.end(ended)
     first, second = take_snapshot().workers
     assert (first.id, first.name, first.held, first.status) == (busy, "a", 3, "running")
     assert first.queues == ("default",)

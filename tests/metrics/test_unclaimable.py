@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_jobs import enqueue_many
-from django_jobs.lifecycle import renewing
+from django_jobs.lifecycle import workers
 from django_jobs.metrics.snapshot import take_snapshot
 from tests.factories import boot_worker, claim_ready, run_sql
 
@@ -16,7 +16,7 @@ def test_ready_jobs_of_a_type_that_no_living_worker_knows_are_counted() -> None:
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
     enqueue_many("app.noop", [{}] * 2)
     assert take_snapshot().unknown_job_types == ()  # nobody knows anything while nobody lives
-    renewing.end(boot_worker("ended"))
+    workers.end(boot_worker("ended"))
     assert take_snapshot().unknown_job_types == ()
     boot_worker("lives")
     (unknown,) = take_snapshot().unknown_job_types
@@ -37,7 +37,7 @@ def test_ready_jobs_of_a_version_that_no_living_worker_reads_are_counted() -> No
     assert take_snapshot().unknown_job_types == ()
     newest = boot_worker("newest", job_types={"app.noop": 3})
     assert take_snapshot().unread_versions == ()
-    renewing.end(newest)
+    workers.end(newest)
     assert len(take_snapshot().unread_versions) == 1
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from django_jobs.domain.outcomes import Outcome
 from django_jobs.lifecycle.claiming import HeldJob
 from django_jobs.lifecycle.settling import Settled
-from django_jobs.worker import attempt
-from django_jobs.worker.loop import HandlerLoop
-from django_jobs.worker.reporter import Reporter
+from django_jobs.worker.context.progress import Reporter
+from django_jobs.worker.execution import attempt
+from django_jobs.worker.execution.event_loop import HandlerLoop
 from tests.factories import declared, enqueue_and_claim, run_sql
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from .attempts import Desk
+from .handlers.threads import Handlers
 from .processes import JobWorker, end_other_sessions
 from .roles import Role
-from .threads import Handlers
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from django_jobs.api import replay_problem
-from django_jobs.lifecycle import operating
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Run
 from tests.app import once_jobs
 
@@ -79,7 +79,7 @@ def test_an_operator_may_replay_it(start_worker: Start, tmp_path: Path) -> None:
     start_worker()
     job = once_jobs.pay.enqueue(str(path), "raise")
     until_status(job, "dead")
-    assert operating.replay([job.pk], check=replay_problem).done == [job.pk]
+    assert job_operations.replay([job.pk], check=replay_problem).done == [job.pk]
     until(lambda: outcomes(job) == ["failed", "failed"])
     assert len(lines(path)) == 2
 

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from django_jobs import cancel
 from django_jobs.models import Job, Run, Worker
-from django_jobs.worker.cancels import FRESH_SECONDS
+from django_jobs.worker.execution.cancels import FRESH_SECONDS
 from tests.app import jobs, limit_jobs
 from tests.app.models import Effect
 
@@ -112,7 +112,7 @@ def test_a_job_that_fails_after_a_cancel_is_not_tried_again(
     assert outcomes(job) == ["failed"]
 
 
-HOARDS = "from django_jobs.worker import claimer; claimer.PREFETCH_SECONDS = 600"
+HOARDS = "from django_jobs.worker.process import claimer; claimer.PREFETCH_SECONDS = 600"
 HOARDS_DEAF = f"{HOARDS}; from django_jobs.worker import wakeup; wakeup.CHANNEL = 'elsewhere'"
 
 

@@ -14,18 +14,18 @@ from django.db import OperationalError, connection
 
 from django_jobs.domain.outcomes import Failed, Snoozed
 from django_jobs.models import Job, Run, Worker
-from django_jobs.worker.board import Board
-from django_jobs.worker.failures import outcome_of
-from django_jobs.worker.heartbeat import Leases
-from django_jobs.worker.links import Link
+from django_jobs.worker.execution.failures import outcome_of
+from django_jobs.worker.heartbeat.heartbeat import Leases
+from django_jobs.worker.ipc.pipes import Link
+from django_jobs.worker.ipc.scoreboard import Board
 from django_jobs.worker.options import Options
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 from tests.factories import run_sql
 
+from .handlers.threads import Handlers
 from .processes import JobWorker, let_go, until, until_marked, until_status
 from .roles import Role
-from .threads import Handlers
 
 Start = Callable[..., JobWorker]
 

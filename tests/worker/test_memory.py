@@ -11,11 +11,11 @@ import pytest
 
 from django_jobs.domain.outcomes import Released
 from django_jobs.models import Job, Run, Worker
-from django_jobs.worker import tree
+from django_jobs.worker.execution.failures import outcome_of_ending
 from django_jobs.worker.memory import resident_megabytes
 from django_jobs.worker.options import Options
-from django_jobs.worker.tree import Tree
-from django_jobs.worker.verdicts import outcome_of
+from django_jobs.worker.supervisor import process_tree
+from django_jobs.worker.supervisor.process_tree import Tree
 from tests.app import jobs, limit_jobs
 
 from .processes import JobWorker, let_go, until_marked, until_status
@@ -101,7 +101,7 @@ def test_a_job_whose_child_could_not_be_made_has_never_begun(
     def no_fork(*_: Any) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr(tree, "fork", no_fork)
+    monkeypatch.setattr(process_tree, "fork", no_fork)
     link: Any = Told()
     made = Tree(Options(queues=()), ())
     made.children[0].link = link
@@ -110,6 +110,6 @@ def test_a_job_whose_child_could_not_be_made_has_never_begun(
     made.close_all()
     (message,) = link.messages
     assert message["verb"] == "isolated"
-    outcome = outcome_of(message["end"], message["reason"], message["seconds"])
+    outcome = outcome_of_ending(message["end"], message["reason"], message["seconds"])
     assert outcome == Released(reason="no more processes", began=False)
     assert not made.isolated

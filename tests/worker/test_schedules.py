@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from django_jobs.domain.schedules import MOST_TOLD
-from django_jobs.lifecycle import steering
-from django_jobs.maintenance.scheduling import Scheduling
+from django_jobs.lifecycle.operations import schedules as schedule_operations
+from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Job, Schedule, Tick, Worker
 from tests.factories import another_connection, in_threads, run_sql
 
@@ -97,7 +97,7 @@ def test_a_rule_that_breaks_in_the_table_after_it_was_armed_is_put_aside_when_it
     until_fires_on(healthy)
     assert worker.text().count("event=schedule_put_aside") == 2
     Schedule.objects.filter(pk=zoneless.pk).update(every=1.0, cron="", timezone="UTC")
-    steering.resume([zoneless.pk])
+    schedule_operations.resume([zoneless.pk])
     until_fires_on(zoneless)
 
 
@@ -244,14 +244,14 @@ def test_a_change_is_obeyed_at_once_however_long_the_poll(start_worker: Start) -
     start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
     first = each_second("made while workers sleep")
-    steering.changed()
+    schedule_operations.changed()
     until_armed(first)
     until_fires_on(first)
     second = each_second("far away", every=86_400.0)
-    steering.changed()
+    schedule_operations.changed()
     until_armed(second)
     Schedule.objects.filter(pk=second.pk).update(every=1.0)
-    steering.changed()
+    schedule_operations.changed()
     until_fires_on(second)
 
 
@@ -259,12 +259,12 @@ def test_a_pause_and_a_resume_are_obeyed_at_once(start_worker: Start) -> None:
     schedule, other = each_second(), each_second("other")
     start_worker(*LONG_POLL)
     until_fired(schedule)
-    assert steering.pause([schedule.pk], reason="the service is down") == ["healthy"]
+    assert schedule_operations.pause([schedule.pk], reason="the service is down") == ["healthy"]
     paused_at = database_time()
     until_fired(other, times=3, after=paused_at)
     assert fired(schedule, after=paused_at) == 0
     resumed_at = database_time()  # before it: a due time right after the resume is fired
-    steering.resume([schedule.pk])
+    schedule_operations.resume([schedule.pk])
     until_fires_on(schedule)
     missed = Tick.objects.filter(schedule=schedule, due_at__range=(paused_at, resumed_at))
     assert not missed.exists()
@@ -290,7 +290,7 @@ def test_one_waits_for_the_one_before_and_runs_when_it_has_ended(
     first = Job.objects.get(status="running")
     second = until(lambda: Job.objects.filter(status="waiting").first())
     until(lambda: Tick.objects.filter(outcome="skipped_overlap").count() >= 2)
-    steering.pause([schedule.pk])
+    schedule_operations.pause([schedule.pk])
     assert Job.objects.filter(status="waiting").count() == 1
     let_go(path)
     until_status(first, "succeeded")
@@ -309,5 +309,5 @@ def test_a_schedule_pauses_itself_after_dead_jobs_in_a_row(start_worker: Start) 
     until(lambda: "event=schedule_paused" in worker.text())
     until(lambda: not Job.objects.exclude(status="dead").exists())
     paused = Job.objects.count()
-    steering.resume([schedule.pk])
+    schedule_operations.resume([schedule.pk])
     until(lambda: Job.objects.count() > paused, what="what was before the resume is forgiven")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from django_jobs.maintenance.scheduling import Scheduling
+from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Job, Tick, Worker
 from tests.app import jobs
 from tests.clusters import FAST, Cluster
@@ -66,9 +66,9 @@ FAULTY = """
 import os, django
 django.setup()
 from django_jobs import logs
-from django_jobs.worker.board import Board
+from django_jobs.worker.ipc.scoreboard import Board
 from django_jobs.worker.options import Options
-from django_jobs.worker.upkeep import Upkeep
+from django_jobs.worker.heartbeat.upkeep import Upkeep
 
 logs.to_stderr(20)
 logs.connect(20)

@@ -11,7 +11,7 @@ from django.db import connection, connections, transaction
 from tests.app.models import Effect
 from tests.factories import run_sql
 
-from .threads import Handlers
+from .handlers.threads import Handlers
 
 POLICY = """
 CREATE ROLE {role} NOBYPASSRLS;

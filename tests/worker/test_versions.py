@@ -9,7 +9,8 @@ import pytest
 
 from django_jobs import registry
 from django_jobs.api import replay_problem
-from django_jobs.lifecycle import operating, quarantining
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import quarantines
 from django_jobs.models import Job, Run, Worker
 from tests.app.jobs import kill_itself, noop, write_effect
 from tests.app.version_jobs import greet
@@ -68,13 +69,13 @@ def test_a_payload_that_cannot_be_upgraded_is_dead_readably_and_replayable_once_
     assert "the upgrade from version 1 raised KeyError: 'name'" in run.error_message
     assert "the upgrade from version 1" in str(replay_problem(dead))
     Job.objects.filter(pk=job.pk).update(payload={"name": "Ada L"})
-    assert operating.replay([job.pk], check=replay_problem).done == [job.pk]
+    assert job_operations.replay([job.pk], check=replay_problem).done == [job.pk]
     assert until_status(job, "succeeded").result == "Dear Ada L"
 
 
 def test_a_burst_ends_although_jobs_are_held(start_worker: Start) -> None:
     held, runs = noop.enqueue(), write_effect.enqueue("runs")
-    quarantining.quarantine("app.noop")
+    quarantines.quarantine("app.noop")
     assert start_worker("--burst").wait() == 0
     assert Job.objects.get(pk=held.pk).status in ("ready", "blocked")
     assert Job.objects.get(pk=runs.pk).status == "succeeded"
@@ -84,14 +85,14 @@ def test_a_worker_holds_what_is_quarantined_and_runs_it_after_the_release(
     start_worker: Start,
 ) -> None:
     ids = noop.enqueue_many({} for _ in range(50))
-    quarantining.quarantine("app.noop")
+    quarantines.quarantine("app.noop")
     start_worker(TEST_DJANGO_JOBS=SWEEPS_OFTEN)
     until(lambda: Job.objects.filter(status="blocked", reason="quarantined").count() == 50)
     other = write_effect.enqueue("runs")
     until_status(other, "succeeded")
     later = noop.enqueue()
     until_status(later, "blocked")
-    quarantining.release("app.noop")
+    quarantines.release("app.noop")
     until(lambda: Job.objects.filter(status="succeeded", pk__in=[*ids, later.pk]).count() == 51)
 
 
@@ -100,7 +101,7 @@ def test_a_type_that_keeps_crashing_is_quarantined_by_the_workers(start_worker: 
     run_sql("UPDATE django_jobs_job SET crashes = 1, max_crashes = 2")  # they are suspects
     other = write_effect.enqueue("an innocent neighbour")
     worker = start_worker("--threads", "1", TEST_DJANGO_JOBS=SWEEPS_OFTEN)
-    until(lambda: quarantining.in_force() == ["app.kill_itself"])
+    until(lambda: quarantines.in_force() == ["app.kill_itself"])
     until(
         lambda: (
             not Job.objects.filter(
@@ -118,9 +119,9 @@ def test_a_quarantine_has_the_workers_move_at_once_what_it_leaves(start_worker: 
         return Job.objects.filter(job_type=name, status="blocked").exists()
 
     stored("app.greet", 1, {})
-    quarantining.quarantine("app.greet", seconds=0.0)
+    quarantines.quarantine("app.greet", seconds=0.0)
     start_worker("--queues", "emails", "--lease-seconds", "3", TEST_DJANGO_JOBS=REAPS_NEVER)
     until(lambda: held("app.greet"))  # by the first sweep; the next one is in a day
     left = write_effect.enqueue("x")
-    quarantining.quarantine(left.job_type, seconds=0.0)
+    quarantines.quarantine(left.job_type, seconds=0.0)
     until(lambda: held(left.job_type))

@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ..base import OperatorCommand, counted, table
-from ..pending import Report, check_pending
+from ..payload_check import Report, check_pending
 
 JOB_HEADS = ("JOB TYPE", "VERSION", "JOBS", "LOWEST ID", "WHY")
 SCHEDULE_HEADS = ("SCHEDULE", "JOB TYPE", "VERSION", "WHY")

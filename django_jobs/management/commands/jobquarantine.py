@@ -11,11 +11,11 @@ from django.db.models.functions import Now
 
 from ... import registry
 from ...conf import conf
-from ...lifecycle import quarantining
+from ...lifecycle.operations import quarantines
 from ...metrics.snapshot import MOST_COUNTED, take_quarantines
 from ...models import Quarantine
 from ..base import OperatorCommand, demand_job_type, operator, table
-from ..glance import age
+from ..status_text import age
 
 HEADS = ("JOB TYPE", "SINCE", "HELD", "BY", "REASON")
 MOST_NAMED = 10
@@ -67,7 +67,7 @@ class Command(OperatorCommand):
 
     def _add(self, name: str, reason: str) -> None:
         demand_job_type(name)
-        made = quarantining.quarantine(name, reason=reason, by=operator())
+        made = quarantines.quarantine(name, reason=reason, by=operator())
         for one in made:
             self.stdout.write(f"{one}: quarantined. What runs goes on.")
         rows = Quarantine.objects.using(conf().database).filter(job_type__in=registry.family(name))
@@ -82,7 +82,7 @@ class Command(OperatorCommand):
                 self.stdout.write(f"{row.job_type}: its reason stays as it is.")
 
     def _release(self, name: str) -> None:
-        released = quarantining.release(name)
+        released = quarantines.release(name)
         if not released:
             raise CommandError(f"{name!r} is not quarantined; {_in_force(name)}")
         for one in released:
@@ -91,7 +91,7 @@ class Command(OperatorCommand):
 
 def _in_force(name: str) -> str:
     """What could have been meant by a name that is not quarantined."""
-    held = quarantining.in_force()
+    held = quarantines.in_force()
     if near := get_close_matches(name, held, n=3):
         return f"did you mean {' or '.join(near)}?"
     if len(held) > MOST_NAMED:

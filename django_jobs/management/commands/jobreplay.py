@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef
 
 from ...api import replay_problem
 from ...conf import conf
-from ...lifecycle import operating
+from ...lifecycle.operations import jobs as job_operations
 from ...models import Job, Run
 from ..arguments import since
 from ..base import (
@@ -71,12 +71,12 @@ class Command(OperatorCommand):
             raise CommandError(f"{refused} of {len(ids)} {was} refused")
 
 
-def _replay(ids: list[int], reason: str, dry_run: bool) -> operating.Report:
+def _replay(ids: list[int], reason: str, dry_run: bool) -> job_operations.Report:
     alias, by = conf().database, f"{operator()} (jobreplay)"
     if not dry_run:
-        return operating.replay(ids, check=replay_problem, by=by, reason=reason)
+        return job_operations.replay(ids, check=replay_problem, by=by, reason=reason)
     with transaction.atomic(using=alias):
-        report = operating.replay(ids, check=replay_problem, by=by, reason=reason)
+        report = job_operations.replay(ids, check=replay_problem, by=by, reason=reason)
         transaction.set_rollback(True, using=alias)
     return report
 

@@ -9,11 +9,11 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from ...contrib.celery.beat_import import BROKERS, import_beat
 from ...domain.cron import DST_POLICIES
 from ...exceptions import JobsError
-from .. import schedule_verbs as verbs
 from ..base import OperatorCommand
-from ..beat_import import BROKERS, import_beat
+from ..schedules import subcommands as verbs
 
 Verb = Callable[[dict[str, Any]], Iterator[str]]
 

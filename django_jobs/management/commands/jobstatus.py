@@ -12,10 +12,9 @@ from django.core.management.base import CommandError
 from django.db import close_old_connections
 
 from ...conf import conf
-from ...metrics.health import MAX_LAG, problem
-from ...metrics.snapshot import Snapshot, take_snapshot
+from ...metrics.snapshot import MAX_LAG, Snapshot, problem, take_snapshot
 from ..base import DATABASE_ERRORS, OperatorCommand, database_problem
-from ..glance import glance
+from ..status_text import glance
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 

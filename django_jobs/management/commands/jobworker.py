@@ -11,20 +11,20 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_jobs.conf import conf
-from django_jobs.maintenance.scheduling import Scheduling
-from django_jobs.maintenance.standing import default_duties
-from django_jobs.management import terminal
+from django_jobs.maintenance.schedules import Scheduling
+from django_jobs.maintenance.tasks import default_duties
 from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
-from django_jobs.management.code_watch import CodeWatch
-from django_jobs.management.startup import check_processes, warn_of_job_types
+from django_jobs.management.worker import terminal
+from django_jobs.management.worker.code_watch import CodeWatch
+from django_jobs.management.worker.startup import check_processes, warn_of_job_types
 from django_jobs.models import Queue
-from django_jobs.worker import faults
+from django_jobs.testing import failpoints
 from django_jobs.worker.connections import close_everything, note_need
-from django_jobs.worker.duties import StandingDuty
+from django_jobs.worker.heartbeat.maintenance import StandingDuty
 from django_jobs.worker.options import Options, QueueShare, chosen_queues
-from django_jobs.worker.single_process import SingleProcess
-from django_jobs.worker.supervisor import Supervisor
+from django_jobs.worker.supervisor.single_process import SingleProcess
+from django_jobs.worker.supervisor.supervisor import Supervisor
 
 
 class Command(OperatorCommand):
@@ -74,7 +74,7 @@ class Command(OperatorCommand):
         demand_no_transaction("jobworker")
         level = _log_level(options["verbosity"])
         for_people = terminal.connect(level, options["log_format"])
-        faults.install(os.environ)
+        failpoints.install(os.environ)
         chosen = Options(
             queues=_queues(options["queues"], options["strict"]),
             every_queue=options["queues"] is None,

@@ -1,0 +1,1 @@
+"""What all pages share: the base class, actions, filters, columns, counts."""

@@ -1,0 +1,230 @@
+"""From a click to a verb: choose the rows, ask, carry out, report, write it down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ...conf import conf
+from ...exceptions import OperationRefused
+from ...lifecycle.operations.jobs import Report
+from .formatting import change_url
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+ADMIN_BULK_LIMIT = 10_000
+"""Rows that one "all matching" takes at most."""
+CHUNK = 1_000
+LOGGED_ONE_BY_ONE = 100
+NAMED = 5
+PREVIEWED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """One thing that an operator may do to rows: how it is asked, done and reported."""
+
+    action: str
+    label: _StrOrPromise
+    question: _StrOrPromise
+    explanation: _StrOrPromise
+    carry_out: Callable[[list[int], Any, Mapping[str, Any]], Report]
+    done: Callable[[int], str]
+    logged: str
+    applies: Callable[[Any], bool]
+    form: type[forms.Form] = forms.Form
+    named_by: str = "job_type"
+    asked: Callable[[int], str] | None = None
+    """Words for the rows that were only asked to; ``done`` is about the others then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The rows an action is about. ``max_id`` keeps out what arrived after the question."""
+
+    ids: Sequence[int]
+    gone: Sequence[int] = ()
+    across: bool = False
+    more: bool = False
+    max_id: int = 0
+
+
+@dataclass(slots=True)
+class _Tally:
+    done: list[int] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
+
+
+def answer(
+    page: ModelAdmin, request: HttpRequest, matching: QuerySet[Any], verb: Verb
+) -> HttpResponse | None:
+    """The confirmation page, or, once confirmed, the deed and the way back."""
+    ceiling = _ceiling(request)
+    confirmed = "confirmed" in request.POST
+    choice = _choice(page, request, matching, ceiling)
+    if choice.across and ceiling is None:
+        confirmed = False
+    form = verb.form(request.POST) if confirmed else verb.form()
+    if not confirmed or not form.is_valid():
+        return _question(page, request, choice, verb, form)
+    _act(page, request, choice, verb, form.cleaned_data)
+    if "from_page" in request.POST and len(choice.ids) + len(choice.gone) == 1:
+        # Of a dead letter only the job stays when it is replayed.
+        pk = [*choice.ids, *choice.gone][0]
+        return HttpResponseRedirect(change_url(page.admin_site, _concrete(page), pk))
+    return None
+
+
+def _ceiling(request: HttpRequest) -> int | None:
+    given = request.POST.get("max_id", "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 19 else None
+
+
+def _choice(
+    page: ModelAdmin, request: HttpRequest, matching: QuerySet[Any], ceiling: int | None
+) -> Choice:
+    if request.POST.get("select_across") == "1":
+        if ceiling is None:
+            newest = page.get_queryset(request).order_by("-pk").values_list("pk", flat=True)
+            ceiling = newest.first() or 0
+        rows = matching.filter(pk__lte=ceiling).order_by("-pk").values_list("pk", flat=True)
+        ids = list(rows[: ADMIN_BULK_LIMIT + 1])
+        return Choice(
+            ids=ids[:ADMIN_BULK_LIMIT],
+            across=True,
+            more=len(ids) > ADMIN_BULK_LIMIT,
+            max_id=ceiling,
+        )
+    # Rows chosen by hand are meant whatever the list's filter says of them by now.
+    chosen = sorted({int(id_) for id_ in request.POST.getlist(ACTION_CHECKBOX_NAME)})
+    found = page.get_queryset(request).filter(pk__in=chosen).order_by("-pk")
+    ids = list(found.values_list("pk", flat=True))
+    return Choice(ids=ids, gone=sorted(set(chosen) - set(ids)))
+
+
+def _question(
+    page: ModelAdmin, request: HttpRequest, choice: Choice, verb: Verb, form: forms.Form
+) -> HttpResponse:
+    preview = page.get_queryset(request).filter(pk__in=list(choice.ids[:PREVIEWED]))
+    context = {
+        **page.admin_site.each_context(request),
+        "title": verb.question,
+        "opts": page.opts,
+        "media": page.media + form.media,
+        "verb": verb,
+        "form": form,
+        "choice": choice,
+        "count": len(choice.ids),
+        "preview": preview.order_by("-pk"),
+        "unnamed": max(len(choice.ids) - PREVIEWED, 0),
+        "selected": [0] if choice.across else [*choice.ids, *choice.gone],
+        "checkbox_name": ACTION_CHECKBOX_NAME,
+        "from_page": "from_page" in request.POST,
+        "back": _back(page, request, choice),
+    }
+    request.current_app = page.admin_site.name
+    return TemplateResponse(request, "admin/django_jobs/confirm_action.html", context)
+
+
+def _back(page: ModelAdmin, request: HttpRequest, choice: Choice) -> str:
+    if "from_page" in request.POST and choice.ids:
+        return change_url(page.admin_site, _concrete(page), choice.ids[0])
+    return request.get_full_path()
+
+
+def _act(
+    page: ModelAdmin,
+    request: HttpRequest,
+    choice: Choice,
+    verb: Verb,
+    given: Mapping[str, Any],
+) -> None:
+    tally = _Tally(refused={id_: _("it is no longer here") for id_ in choice.gone})
+    try:
+        for start in range(0, len(choice.ids), CHUNK):
+            ids = list(choice.ids[start : start + CHUNK])
+            report = verb.carry_out(ids, request.user, given)
+            tally.done += report.done
+            tally.asked += report.asked
+            tally.refused.update(report.refused)
+    except OperationRefused as error:
+        page.message_user(request, str(error), messages.ERROR)
+    finally:
+        # What was done stays done if a later chunk fails, so it is written down in any case.
+        if tally.done:
+            _log(page, request, verb, tally.done, given)
+    _tell(page, request, verb, tally)
+
+
+def _tell(page: ModelAdmin, request: HttpRequest, verb: Verb, tally: _Tally) -> None:
+    asked = len(tally.asked) if verb.asked else 0
+    if len(tally.done) > asked:
+        page.message_user(request, verb.done(len(tally.done) - asked), messages.SUCCESS)
+    if verb.asked and asked:
+        page.message_user(request, verb.asked(asked), messages.SUCCESS)
+    if not tally.refused:
+        if not tally.done:
+            page.message_user(request, _("There was nothing to do."), messages.WARNING)
+        return
+    count = len(tally.refused)
+    named = [f"#{id_}: {why}" for id_, why in list(tally.refused.items())[:NAMED]]
+    text = ngettext(
+        "%(count)s was left as it is. %(named)s",
+        "%(count)s were left as they are. %(named)s",
+        count,
+    ) % {"count": f"{count:,}", "named": "; ".join(named)}
+    if count > NAMED:
+        rest = count - NAMED
+        text += "; " + ngettext("and %(rest)s more", "and %(rest)s more", rest) % {
+            "rest": f"{rest:,}"
+        }
+    page.message_user(request, text, messages.WARNING)
+
+
+def _log(
+    page: ModelAdmin,
+    request: HttpRequest,
+    verb: Verb,
+    done: Sequence[int],
+    given: Mapping[str, Any],
+) -> None:
+    details = [str(value) for value in given.values() if value not in ("", None)]
+    message = ": ".join([verb.logged, *details])
+    model = _concrete(page)
+    user = request.user.pk
+    assert user is not None
+    if len(done) <= LOGGED_ONE_BY_ONE:
+        rows = model._default_manager.using(conf().database).filter(pk__in=done)
+        LogEntry.objects.log_actions(user, rows.only(verb.named_by), CHANGE, message)
+        return
+    LogEntry.objects.create(
+        user_id=user,
+        content_type=ContentType.objects.get_for_model(model),
+        object_repr=f"{len(done):,} {model._meta.verbose_name_plural}",
+        action_flag=CHANGE,
+        change_message=message,
+    )
+
+
+def _concrete(page: ModelAdmin) -> type[Model]:
+    model: type[Model] | None = page.model._meta.concrete_model
+    assert model is not None
+    return model

@@ -1,0 +1,279 @@
+"""Form fields for the arguments of a handler, made from its signature."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from ...api.job_type import JobType
+from .json_display import masked
+
+if typing.TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+PREFIX = "argument_"
+MORE = "more_arguments"
+"""The field for what a handler takes as ``**keywords``."""
+BLANK = ("", None)
+MOMENTS: dict[Any, tuple[Any, _StrOrPromise]] = {
+    date: (date, _("A date, as 2026-03-29.")),
+    datetime: (datetime, _("A time, as 2026-03-29T02:30:00+01:00.")),
+    time: (time, _("A time of day, as 02:30.")),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One parameter: its form field, and the way from what is typed to the payload and back."""
+
+    name: str
+    field: forms.Field
+    has_default: bool = False
+    read: Callable[[Any], Any]
+    show: Callable[[Any], Any]
+
+    @property
+    def key(self) -> str:
+        """The name of its form field."""
+        return f"{PREFIX}{self.name}"
+
+
+class JsonText(forms.CharField):
+    """JSON, kept as the text that was typed."""
+
+    widget = forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField jobs-json"})
+
+    def clean(self, value: Any) -> str:
+        text: str = super().clean(value)
+        if text:
+            try:
+                json.loads(text, parse_constant=_no_constant)
+            except (ValueError, RecursionError) as error:
+                raise ValidationError(
+                    _("This is no JSON: %(problem)s") % {"problem": error}
+                ) from None
+        return text
+
+
+class JsonObjectText(JsonText):
+    """A JSON object, kept as text."""
+
+    def clean(self, value: Any) -> str:
+        text = super().clean(value)
+        if text and not isinstance(json.loads(text), dict):
+            raise ValidationError(_('An object such as {"name": 1}.'))
+        return text
+
+
+def arguments_of(job_type: JobType[..., Any]) -> list[Argument]:
+    """A field for each parameter that has a name."""
+    hints = _hints(job_type)
+    return [
+        _argument(parameter, hints.get(parameter.name, parameter.annotation))
+        for parameter in job_type.signature.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+
+
+def takes_more(job_type: JobType[..., Any]) -> bool:
+    """Whether the handler takes arguments of any name."""
+    parameters = job_type.signature.parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def more_field() -> forms.Field:
+    """The field for arguments of any name."""
+    return JsonObjectText(
+        label=_("Other arguments"), required=False, help_text=_("A JSON object: values by name.")
+    )
+
+
+def payload_of(
+    arguments: list[Argument], cleaned: Mapping[str, Any], stored: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The payload that a clean form says. What is left empty is the handler's default, and for a
+    hidden value the one in ``stored``."""
+    payload: dict[str, Any] = {}
+    for argument in arguments:
+        typed = cleaned.get(argument.key)
+        if typed not in BLANK:
+            payload[argument.name] = argument.read(typed)
+        elif argument.name in stored and _stays(argument.name, stored[argument.name]):
+            payload[argument.name] = stored[argument.name]
+        elif not argument.has_default:
+            payload[argument.name] = None
+    return payload
+
+
+def more_payload(text: str, arguments: list[Argument], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of any name that a clean form says. Raises ``ValidationError`` for one that
+    has a field of its own."""
+    named = {argument.name for argument in arguments}
+    hidden = {
+        name: value
+        for name, value in stored.items()
+        if name not in named and is_hidden(name, value)
+    }
+    found: dict[str, Any] = json.loads(text) if text else {}
+    if twice := sorted(named & found.keys()):
+        raise ValidationError(_("%(name)s has a field of its own.") % {"name": twice[0]})
+    return hidden | found
+
+
+def is_hidden(name: str, value: Any) -> bool:
+    """Whether the value of an argument is a secret, or holds one."""
+    return bool(masked({name: value}) != {name: value})
+
+
+def _stays(name: str, value: Any) -> bool:
+    """Whether a field that is empty says nothing of the value, because it was shown empty."""
+    return value in BLANK or is_hidden(name, value)
+
+
+def written(value: Any) -> str:
+    """A value as JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _hints(job_type: JobType[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(job_type.handler)
+    except Exception:  # an annotation may be any expression, of names that exist for checkers only
+        return {}
+
+
+def _argument(parameter: inspect.Parameter, annotation: Any) -> Argument:
+    has_default = parameter.default is not parameter.empty
+    kind, optional = _plain(annotation)
+    build = _BUILDERS.get(kind, _json) if isinstance(kind, type) else _json
+    field, read, show = _chosen(kind) if _choices(kind) else build(kind)
+    field.required = not (has_default or optional)
+    field.label = parameter.name
+    notes = [field.help_text]
+    if has_default:
+        default = parameter.default
+        default = default.value if isinstance(default, enum.Enum) else default
+        told = _("Empty: %(default)s.") % {"default": _told(default)}
+        if isinstance(field, forms.ChoiceField):
+            known: Any = field.choices
+            field.choices = [("", told), *list(known)[1:]]
+        else:
+            notes.append(told)
+    elif optional:
+        notes.append(_("Empty: none."))
+    field.help_text = " ".join(str(note) for note in notes if note)
+    return Argument(name=parameter.name, field=field, has_default=has_default, read=read, show=show)
+
+
+def _plain(annotation: Any) -> tuple[Any, bool]:
+    """A type without ``Optional``, ``Annotated`` and ``NewType``, and whether None fits it."""
+    while True:
+        origin = typing.get_origin(annotation)
+        if origin is typing.Annotated:
+            annotation = typing.get_args(annotation)[0]
+        elif isinstance(annotation, typing.NewType):
+            annotation = annotation.__supertype__
+        else:
+            break
+    if origin in (typing.Union, types.UnionType):
+        kinds = typing.get_args(annotation)
+        others = [kind for kind in kinds if kind is not type(None)]
+        if len(others) == 1 and len(kinds) == 2:
+            return _plain(others[0])[0], True
+    return annotation, False
+
+
+def _choices(kind: Any) -> list[Any]:
+    """The values among which one is chosen; none where there is no such list."""
+    found: list[Any] = []
+    if kind is bool:
+        found = [True, False]
+    elif typing.get_origin(kind) is typing.Literal:
+        found = list(typing.get_args(kind))
+    elif isinstance(kind, type) and issubclass(kind, enum.Enum) and not issubclass(kind, enum.Flag):
+        found = list(kind)
+    values = [value.value if isinstance(value, enum.Enum) else value for value in found]
+    return values if all(isinstance(value, str | int | float) for value in values) else []
+
+
+Built = tuple[forms.Field, Callable[[Any], Any], Callable[[Any], Any]]
+
+
+def _chosen(kind: Any) -> Built:
+    values = _choices(kind)
+    labels = [_("yes"), _("no")] if kind is bool else [str(value) for value in values]
+    numbered = [(str(number), label) for number, label in enumerate(labels)]
+
+    def show(value: Any) -> str:
+        for number, known in enumerate(values):
+            if type(known) is type(value) and known == value:
+                return str(number)
+        return ""
+
+    field = forms.ChoiceField(choices=[("", "---------"), *numbered])
+    return field, lambda number: values[int(number)], show
+
+
+def _text(kind: Any) -> Built:
+    field = forms.CharField(strip=False, widget=forms.TextInput(attrs={"class": "vTextField"}))
+    # A browser sends the lines of a longer text with carriage returns.
+    return field, lambda text: text.replace("\r\n", "\n"), _same
+
+
+def _whole(kind: Any) -> Built:
+    return forms.IntegerField(help_text=_("A whole number.")), _same, _same
+
+
+def _number(kind: Any) -> Built:
+    return forms.FloatField(help_text=_("A number.")), _same, _same
+
+
+def _moment(kind: Any) -> Built:
+    parsed, example = MOMENTS[kind]
+
+    def check(text: str) -> None:
+        try:
+            parsed.fromisoformat(text)
+        except ValueError:
+            raise ValidationError(example) from None
+
+    return forms.CharField(validators=[check], help_text=example), _same, _same
+
+
+def _json(kind: Any) -> Built:
+    return JsonText(help_text=_("JSON.")), json.loads, written
+
+
+_BUILDERS: dict[Any, Callable[[Any], Built]] = {
+    str: _text,
+    int: _whole,
+    float: _number,
+    **dict.fromkeys(MOMENTS, _moment),
+}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _told(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(_("yes") if default else _("no"))
+    if default is None:
+        return str(_("none"))
+    return default if isinstance(default, str) and default else repr(default)
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no number")

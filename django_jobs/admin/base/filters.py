@@ -1,0 +1,124 @@
+"""Filters of the lists. Their choices come from small tables and code, never from the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from ... import registry
+from ...conf import conf
+from ...models import JobStatus, Queue, RunOutcome, WorkerStatus
+
+MOST_CHOICES = 200
+
+Choices = Iterable[tuple[Any, Any]]
+
+
+class EqualFilter(admin.SimpleListFilter):
+    """Rows whose ``column`` equals the choice."""
+
+    column = ""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return queryset if value is None else queryset.filter(**{self.column: value})
+
+
+class StatusFilter(EqualFilter):
+    """By the state of a job."""
+
+    title = _("status")
+    parameter_name = column = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return JobStatus.choices
+
+
+class WorkerStatusFilter(EqualFilter):
+    """By the state of a worker."""
+
+    title = _("status")
+    parameter_name = column = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return WorkerStatus.choices
+
+
+class OutcomeFilter(EqualFilter):
+    """By how an attempt ended."""
+
+    title = _("outcome")
+    parameter_name = column = "outcome"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return RunOutcome.choices
+
+
+class QueueFilter(EqualFilter):
+    """By queue."""
+
+    title = _("queue")
+    parameter_name = column = "queue"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        names = Queue.objects.using(conf().database).order_by("name")
+        return [(name, name) for name in names.values_list("name", flat=True)[:MOST_CHOICES]]
+
+
+class JobTypeFilter(EqualFilter):
+    """By job type, of those this process knows."""
+
+    title = _("job type")
+    parameter_name = column = "job_type"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return [(name, name) for name in registry.names()[:MOST_CHOICES]]
+
+
+SPANS = {
+    "1h": (timedelta(hours=1), _("the last hour")),
+    "3h": (timedelta(hours=3), _("the last 3 hours")),
+    "24h": (timedelta(hours=24), _("the last 24 hours")),
+    "3d": (timedelta(days=3), _("the last 3 days")),
+    "7d": (timedelta(days=7), _("the last 7 days")),
+}
+
+
+class _SinceFilter(admin.SimpleListFilter):
+    """Rows whose ``column`` is within a span before the database's now."""
+
+    column = ""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return [(key, label) for key, (_span, label) in SPANS.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        span = SPANS.get(self.value() or "")
+        return (
+            queryset
+            if span is None
+            else queryset.filter(**{f"{self.column}__gte": Now() - span[0]})
+        )
+
+
+class CreatedSinceFilter(_SinceFilter):
+    """By age."""
+
+    title = _("time created")
+    parameter_name = "created"
+    column = "created_at"
+
+
+class FinishedSinceFilter(_SinceFilter):
+    """By when it ended."""
+
+    title = _("time finished")
+    parameter_name = "finished"
+    column = "finished_at"

@@ -1,0 +1,161 @@
+"""How values look: badges, moments, durations, links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.sites import AdminSite
+from django.db.models import Model
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.text import Truncator
+from django.utils.translation import gettext as _
+
+from ...models import Worker
+from ...models.timestamps import DistantTime
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+    from django.utils.safestring import SafeString
+
+NOTHING = "-"
+
+ICONS = {
+    "waiting": "…",
+    "scheduled": "◷",
+    "blocked": "⊘",
+    "ready": "○",
+    "running": "▶",
+    "succeeded": "✔",
+    "dead": "✖",
+    "cancelled": "⊖",
+    "failed": "✖",
+    "timed_out": "◷",
+    "lost": "?",
+    "snoozed": "↷",
+    "released": "↶",
+    "paused": "‖",
+    "draining": "▽",
+    "stopped": "■",
+    "expired": "!",
+    "replayed": "↻",
+    "on": "◷",
+    "overdue": "!",
+    "aside": "✖",
+    "disabled": "⊖",
+    "ended": "■",
+    "fired": "✔",
+    "skipped_overlap": "↷",
+    "skipped_late": "↷",
+    "suppressed": "⊖",
+}
+
+
+def badge(state: str, label: _StrOrPromise) -> SafeString:
+    """A state as icon and text: never told by colour alone."""
+    return format_html(
+        '<span class="jobs-badge jobs-{}"><span class="jobs-icon" aria-hidden="true">{}</span>'
+        "{}</span>",
+        state if state in ICONS else "unknown",
+        ICONS.get(state, "?"),
+        label,
+    )
+
+
+def duration(length: timedelta | None) -> str:
+    """``350 ms``, ``4.2 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    if length is None:
+        return NOTHING
+    seconds = max(length.total_seconds(), 0.0)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    whole = int(seconds)
+    for unit, size, smaller, smaller_size in (
+        ("d", 86_400, "h", 3_600),
+        ("h", 3_600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if whole >= size:
+            rest = whole % size // smaller_size
+            return f"{whole // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return NOTHING
+
+
+def moment(at: datetime | None) -> str:
+    """A point in time, to the second."""
+    return NOTHING if at is None else _time(at, lambda local: date_format(local, "M j, H:i:s"))
+
+
+def ago(at: datetime | None, now: datetime) -> str:
+    """A point in time as its distance from ``now``, which is the database's time."""
+    if at is None:
+        return NOTHING
+    distance = at - now
+    if distance > timedelta(0):
+        text = _("in %(time)s") % {"time": duration(distance)}
+    else:
+        text = _("%(time)s ago") % {"time": duration(-distance)}
+    return _time(at, lambda local: text)
+
+
+def moment_and_age(at: datetime | None, now: datetime) -> str:
+    """:func:`moment` and :func:`ago`."""
+    if at is None or isinstance(at, DistantTime):
+        return moment(at)
+    return format_html("{} ({})", moment(at), ago(at, now))
+
+
+def _time(at: datetime, text_of: Callable[[datetime], str]) -> str:
+    if isinstance(at, DistantTime):
+        return at.text
+    local = timezone.localtime(at)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        local.isoformat(),
+        date_format(local, "Y-m-d H:i:s.u T"),
+        text_of(local),
+    )
+
+
+def shortened(text: str, length: int = 80) -> str:
+    """The first line of ``text``, cut."""
+    line = text.strip().split("\n", 1)[0]
+    return Truncator(line).chars(length) or NOTHING
+
+
+def preformatted(text: str) -> str:
+    """Text with its line breaks kept."""
+    return format_html('<pre class="jobs-text">{}</pre>', text) if text else NOTHING
+
+
+def change_url(site: AdminSite, model: type[Model], pk: Any) -> str:
+    """The address of a row's page."""
+    name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
+    return reverse(name, args=[pk], current_app=site.name)
+
+
+def list_url(site: AdminSite, model: type[Model]) -> str:
+    """The address of a model's list."""
+    name = f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"
+    return reverse(name, current_app=site.name)
+
+
+def link(site: AdminSite, model: type[Model], pk: Any, text: str) -> str:
+    """A link to a row's page."""
+    return format_html('<a href="{}">{}</a>', change_url(site, model, pk), text)
+
+
+def worker_link(site: AdminSite, pk: int | None, workers: dict[int, Worker]) -> str:
+    """The worker by name, or by number where its row has been removed since."""
+    if pk is None:
+        return NOTHING
+    worker = workers.get(pk)
+    if worker is None:
+        return _("worker %(id)s (removed)") % {"id": pk}
+    return link(site, Worker, pk, str(worker))

@@ -1,0 +1,106 @@
+"""JSON columns for the eye: whatever is in them, bounded, with secrets masked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Case, F, Model, TextField, Value, When
+from django.db.models.functions import Cast, Length
+from django.utils.translation import gettext as _
+
+from ...conf import conf
+
+LARGEST = 4_000_000
+"""Characters of JSON that are read to be shown. A part of it could not be masked."""
+LONGEST = 100_000
+"""Characters that are shown."""
+MASK = "••••••"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One JSON column as it is shown: ``text``, or a ``note`` why there is none."""
+
+    label: str
+    text: str = ""
+    note: str = ""
+
+
+def texts(row: Model, columns: Iterable[str]) -> dict[str, tuple[str | None, int | None]]:
+    """Each column as (JSON text, length); the text is None where it is NULL or too long.
+
+    Read as text: the ORM raises on numbers beyond 4,300 digits and on deep nesting, and such a
+    row may be in the table however strict ``enqueue`` is.
+    """
+    asked = list(columns)
+    found = type(row)._base_manager.using(row._state.db).filter(pk=row.pk)
+    selected: dict[str, Any] = {}
+    for column in asked:
+        selected |= as_text(column, LARGEST)
+    read = found.annotate(**selected).values(*selected).first() or {}
+    return {column: (read.get(f"{column}_text"), read.get(f"{column}_length")) for column in asked}
+
+
+def as_text(column: str, largest: int) -> dict[str, Any]:
+    """Annotations that read a JSON column as ``<column>_text``, None where it is NULL or longer
+    than that, and ``<column>_length``."""
+    text = Cast(F(column), TextField())
+    short = When(**{f"{column}_length__lte": largest}, then=text)
+    return {
+        f"{column}_length": Length(text),
+        f"{column}_text": Case(short, default=Value(None), output_field=TextField()),
+    }
+
+
+def document(label: str, text: str | None, length: int | None) -> Document:
+    """A JSON text, indented and masked."""
+    if length is None:
+        return Document(label=label, note=_("none"))
+    if text is None:
+        note = _("too large to show: %(length)s characters") % {"length": f"{length:,}"}
+        return Document(label=label, note=note)
+    try:
+        shown = json.dumps(masked(json.loads(text)), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError) as error:
+        note = _(
+            "cannot be shown: it is no JSON that Python reads (%(error)s, %(length)s characters)"
+        )
+        return Document(
+            label=label, note=note % {"error": type(error).__name__, "length": f"{length:,}"}
+        )
+    if len(shown) > LONGEST:
+        note = _("cut after %(shown)s of %(length)s characters") % {
+            "shown": f"{LONGEST:,}",
+            "length": f"{len(shown):,}",
+        }
+        return Document(label=label, text=shown[:LONGEST], note=note)
+    return Document(label=label, text=shown)
+
+
+def masked(value: Any) -> Any:
+    """``value`` with what stands under a secret's name replaced, at any depth."""
+    words = tuple(word.lower() for word in conf().redact_keys)
+    return _masked(value, words)
+
+
+def _masked(value: Any, words: tuple[str, ...]) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: MASK if any(word in key.lower() for word in words) else _masked(item, words)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_masked(item, words) for item in value]
+    return value
+
+
+def object_of(text: str | None) -> dict[str, Any]:
+    """The JSON object in ``text``, or an empty one where there is none that can be read."""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

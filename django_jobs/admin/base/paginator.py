@@ -1,0 +1,58 @@
+"""Pages over a table of any size."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from django.core.paginator import Paginator
+
+if TYPE_CHECKING:
+    BasePaginator = Paginator[Any]
+else:
+    BasePaginator = Paginator
+
+
+from typing import Any
+
+from django.db.models import IntegerField, QuerySet, Subquery
+
+
+class CappedPaginator(BasePaginator):
+    """Counts and pages at most ``cap`` rows: a full count of a large table takes seconds."""
+
+    cap = 10_000
+
+    @cached_property
+    def _found(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by().values("pk")[: self.cap + 1].count())
+
+    @cached_property
+    def count(self) -> int:
+        """The rows that can be paged through: all of them, or ``cap``."""
+        return min(self._found, self.cap)
+
+    @property
+    def capped(self) -> bool:
+        """Whether there are more rows than can be paged through."""
+        return self._found > self.cap
+
+
+MOST_COUNTED = 1_000
+
+
+class CappedCount(Subquery):
+    """How many rows a subquery finds, up to one more than ``MOST_COUNTED``."""
+
+    template = "(SELECT COUNT(*) FROM (%(subquery)s) AS counted)"
+
+    def __init__(self, rows: QuerySet[Any]) -> None:
+        super().__init__(
+            rows.order_by().values("pk")[: MOST_COUNTED + 1], output_field=IntegerField()
+        )
+
+
+def counted(number: int) -> str:
+    """``12``, or ``1,000+`` where counting stopped."""
+    return f"{MOST_COUNTED:,}+" if number > MOST_COUNTED else f"{number:,}"

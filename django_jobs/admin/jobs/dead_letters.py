@@ -1,0 +1,71 @@
+"""Jobs that ended without success and wait for somebody to look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+
+from ...models import DeadLetter
+from ..base.actions import answer
+from ..base.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
+from ..base.formatting import ago, shortened
+from ..operator_actions import REPLAY
+from .detail import JobPage
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(JobPage):
+    """Dead jobs: why they died, and back into their queue."""
+
+    list_display = (
+        "id",
+        "job_name",
+        "queue_name",
+        "why",
+        "failures_of",
+        "died",
+    )
+    list_filter = (FinishedSinceFilter, QueueFilter, JobTypeFilter)
+    actions = ("replay_jobs",)
+    verbs = (REPLAY,)
+
+    @admin.display(description=_("job type"))
+    def job_name(self, job: Any) -> str:
+        return str(job.job_type)
+
+    @admin.display(description=_("queue"))
+    def queue_name(self, job: Any) -> str:
+        return str(job.queue)
+
+    @admin.display(description=_("reason and last error"))
+    def why(self, job: Any) -> str:
+        if not job.last_error or job.last_error in job.reason:
+            return shortened(job.reason, 120)
+        return format_html(
+            '{}<div class="jobs-quiet">{}</div>',
+            shortened(job.reason),
+            shortened(job.last_error),
+        )
+
+    @admin.display(description=_("finished"))
+    def died(self, job: Any) -> str:
+        return ago(job.finished_at, job.read_at)
+
+    @admin.action(permissions=["replay"], description=_("Replay"))
+    def replay_jobs(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return answer(self, request, queryset, REPLAY)
+
+    # What was done is written down with the job, which stays when it is no dead letter any more.
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        name = "admin:django_jobs_job_history"
+        return HttpResponseRedirect(
+            reverse(name, args=[object_id], current_app=self.admin_site.name)
+        )

@@ -1,0 +1,109 @@
+"""What a long job has reported, and the outside calls that it need not make again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, QuerySet, Sum
+from django.utils.translation import gettext as _
+
+from ...models import JobStatus, Progress, Receipt
+from ..base.formatting import moment_and_age
+from ..base.json_display import Document, as_text, document, texts
+
+MOST_RECEIPTS = 50
+LONGEST_ANSWER = 10_000
+"""Characters of JSON that are shown of an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One receipt, ready to be shown."""
+
+    key: str
+    attempt: int
+    made: str
+    prevented: int
+    answer: Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """The last report of a job. ``fraction`` is None where it told none."""
+
+    fraction: float | None
+    percent: str
+    note: str
+    at: str
+    attempt: int
+    checkpoint: Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed:
+    """What a job has reported, if anything, and its latest ``calls`` of ``receipts``; ``prevented``
+    are the duplicates of all."""
+
+    reported: Reported | None
+    calls: list[Call]
+    receipts: int
+    prevented: int
+
+
+def progress_of(job: Any, seen: bool) -> Progressed | None:
+    """What is known of ``job``; None where it has neither reported nor called anybody. ``seen``
+    says whether the user may see data."""
+    alias = job._state.db
+    row = Progress.objects.using(alias).defer("checkpoint").filter(pk=job.pk).first()
+    receipts = Receipt.objects.using(alias).filter(job_id=job.pk)
+    count, prevented = receipts.aggregate(Count("pk"), Sum("prevented")).values()
+    if row is None and not count:
+        return None
+    return Progressed(
+        reported=None if row is None else _reported(job, row, seen),
+        calls=_calls(receipts, seen, job.read_at) if count else [],
+        receipts=count,
+        prevented=prevented or 0,
+    )
+
+
+def _reported(job: Any, row: Progress, seen: bool) -> Reported:
+    # What a success had not yet written is not written any more: its note and its checkpoint are of
+    # a moment before.
+    done = job.status == JobStatus.SUCCEEDED
+    fraction = 1.0 if done else row.fraction
+    label = str(_("Last checkpoint") if done else _("Checkpoint"))
+    return Reported(
+        fraction=fraction,
+        percent="" if fraction is None else f"{int(fraction * 100)} %",
+        note="" if done else row.note,
+        at=moment_and_age(row.reported_at, job.read_at),
+        attempt=row.attempt,
+        checkpoint=document(label, *texts(row, ["checkpoint"])["checkpoint"])
+        if seen
+        else hidden(label),
+    )
+
+
+def _calls(receipts: QuerySet[Receipt], seen: bool, now: datetime) -> list[Call]:
+    rows: QuerySet[Any] = receipts.defer("answer").order_by("-pk")
+    rows = rows.annotate(**as_text("answer", LONGEST_ANSWER))
+    label = str(_("Answer"))
+    return [
+        Call(
+            key=row.key,
+            attempt=row.attempt,
+            made=moment_and_age(row.made_at, now),
+            prevented=row.prevented,
+            answer=document(label, row.answer_text, row.answer_length) if seen else hidden(label),
+        )
+        for row in rows[:MOST_RECEIPTS]
+    ]
+
+
+def hidden(label: str) -> Document:
+    """In place of data that the user may not see."""
+    note = _("Hidden: it takes the permission to see payloads and results in full.")
+    return Document(label=label, note=note)

@@ -1,0 +1,50 @@
+"""Where a job comes from: its schedule, its due time, its backfill."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.contrib.admin.sites import AdminSite
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from ...models import Backfill, Job, Schedule, Tick
+from ..base.formatting import link, moment
+from ..schedules.display import on_clock, zone_of
+
+KEY = re.compile(r"schedule/(\d{1,18})/")
+"""The head of the idempotency key of a job that a schedule made."""
+
+
+def origin(job: Job, site: AdminSite) -> str:
+    """The schedule of a job by name and the due time that made it."""
+    tick = _tick(job)
+    pk = job.schedule_id if tick is None else tick.schedule_id
+    rows = Schedule.objects.using(job._state.db).defer("payload")
+    found = None if pk is None else rows.filter(pk=pk).first()
+    if found is None:
+        gone = _("schedule %(id)s (removed)") % {"id": pk} if pk else _("a schedule")
+        return _told(gone, moment(job.scheduled_for))
+    told = _told(
+        link(site, Schedule, found.pk, found.name), on_clock(job.scheduled_for, zone_of(found))
+    )
+    if tick is None or tick.backfill_id is None:
+        return told
+    number = _("backfill #%(id)s") % {"id": tick.backfill_id}
+    return format_html("{}, {}", told, link(site, Backfill, tick.backfill_id, number))
+
+
+def _tick(job: Job) -> Any:
+    """Found by the pair that is unique; by its job no index finds it."""
+    pk = job.schedule_id
+    if pk is None and (key := KEY.match(job.idempotency_key or "")):
+        pk = int(key[1])
+    if pk is None or job.scheduled_for is None:
+        return None
+    rows = Tick.objects.using(job._state.db).filter(schedule=pk, due_at=job.scheduled_for)
+    return rows.filter(job=job.pk).first()
+
+
+def _told(name: str, due: str) -> str:
+    return format_html(_("{}, due {}"), name, due)

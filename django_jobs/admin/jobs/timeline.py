@@ -1,0 +1,229 @@
+"""The runs of one job in order, and what it is waiting for now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.admin.sites import AdminSite
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.dateparse import parse_datetime
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _
+
+from ...models import Job, JobStatus, Quarantine, Queue, Run, Worker
+from ...models.job import QUARANTINED
+from ...models.worker import ALIVE
+from ..base.formatting import (
+    ago,
+    badge,
+    change_url,
+    duration,
+    link,
+    moment,
+    moment_and_age,
+    worker_link,
+)
+from ..base.json_display import object_of
+
+MOST_RUNS = 100
+MOST_TRACEBACKS = 10
+"""A traceback may be 64 KB; older ones are read on the run's own page."""
+FIRST_LINE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One run, ready to be shown; ``replay`` tells of a replay that came before it."""
+
+    run: Run
+    replay: str
+    badge: str
+    worker: str
+    due: str
+    claimed: str
+    started: str
+    finished: str
+    waited: str
+    ran: str
+    headline: str
+    message: str
+    traceback: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The latest runs, oldest first, and the present."""
+
+    steps: list[Step]
+    replay: str
+    badge: str
+    present: str
+    hints: list[str]
+    cut: bool
+    most: int = MOST_RUNS
+
+
+def timeline(job: Any, site: AdminSite, headers: str | None, request: HttpRequest) -> Timeline:
+    """The timeline of ``job``; ``headers`` is its JSON text, which names its replays. ``request``
+    says who looks."""
+    alias = job._state.db
+    latest = Run.objects.using(alias).filter(job_id=job.pk).order_by("-attempt").defer("traceback")
+    runs = list(latest[: MOST_RUNS + 1])
+    cut, runs = len(runs) > MOST_RUNS, runs[:MOST_RUNS][::-1]
+    newest = [run.pk for run in runs[-MOST_TRACEBACKS:]]
+    tracebacks = dict(Run.objects.using(alias).filter(pk__in=newest).values_list("pk", "traceback"))
+    numbers = {run.worker_id for run in runs} | {job.worker_id}
+    workers = Worker.objects.using(alias).in_bulk([pk for pk in numbers if pk is not None])
+    replays = _replays(headers)
+    steps, previous = [], -1
+    for run in runs:
+        before = [text for after, text in replays if previous <= after < run.attempt]
+        text = tracebacks.get(run.pk, "")
+        steps.append(_step(run, before, worker_link(site, run.worker_id, workers), text, site))
+        previous = run.attempt
+    after = [text for attempt, text in replays if attempt >= previous]
+    return Timeline(
+        steps=steps,
+        replay="; ".join(after),
+        badge=badge(job.status, job.get_status_display()),
+        present=_present(job, worker_link(site, job.worker_id, workers), site, request),
+        hints=_hints(job, alias),
+        cut=cut,
+    )
+
+
+def _step(run: Run, replays: list[str], worker: str, traceback: str, site: AdminSite) -> Step:
+    line = run.error_message.strip().split("\n", 1)[0]
+    whole = line == run.error_message.strip() and len(line) <= FIRST_LINE
+    return Step(
+        run=run,
+        replay="; ".join(replays),
+        badge=badge(run.outcome, run.get_outcome_display()),
+        worker=worker,
+        due=moment(run.available_at),
+        claimed=moment(run.claimed_at),
+        started=moment(run.started_at),
+        finished=moment(run.finished_at),
+        waited=duration(run.claimed_at - run.available_at),
+        ran=duration(run.duration),
+        headline=line if len(line) <= FIRST_LINE else line[:FIRST_LINE] + "…",
+        message="" if whole else run.error_message,
+        traceback=traceback,
+        url=change_url(site, Run, run.pk),
+    )
+
+
+def _present(job: Any, worker: str, site: AdminSite, request: HttpRequest) -> Any:
+    now = job.read_at
+    match JobStatus(job.status):
+        case JobStatus.WAITING:
+            if job.schedule_id is not None:
+                return _("Waits for the job of its schedule that came before.")
+            return _("Waits for its prerequisites.")
+        case JobStatus.SCHEDULED:
+            due = ago(job.available_at, now)
+            if job.available_at <= now:
+                return _sentence(_("Due"), due, _("and about to be made ready by a worker."))
+            return _sentence(_("Next attempt"), due)
+        case JobStatus.BLOCKED if job.reason == QUARANTINED:
+            return _held(job, site, request)
+        case JobStatus.BLOCKED:
+            return _("Waits for a limit to let it through.")
+        case JobStatus.READY:
+            return _sentence(_("Waits for a worker; was due"), ago(job.available_at, now))
+        case JobStatus.RUNNING:
+            # When its handler began is written with its end; it is claimed at most a moment before.
+            attempt = _("Attempt %(attempt)s on") % {"attempt": job.attempt}
+            return _sentence(attempt, worker, _("claimed"), ago(job.claimed_at, now))
+        case JobStatus.SUCCEEDED | JobStatus.DEAD | JobStatus.CANCELLED:
+            return _sentence(_("Ended"), ago(job.finished_at, now))
+
+
+def _held(job: Any, site: AdminSite, request: HttpRequest) -> Any:
+    """Who holds a job, since when and why. A link is for those who may follow it."""
+    row = Quarantine.objects.using(job._state.db).filter(job_type=job.job_type).first()
+    if row is None or not row.in_force:
+        return _("Held; its quarantine was released, and a worker makes it ready within seconds.")
+    quarantined = _("quarantined")
+    known = site.is_registered(Quarantine)  # a project's own site may leave it out
+    if known and site.get_model_admin(Quarantine).has_view_permission(request, row):
+        quarantined = link(site, Quarantine, row.pk, quarantined)
+    told = format_html(
+        _("Held: its job type is {} since {} by {}"),
+        quarantined,
+        moment_and_age(row.since, job.read_at),
+        row.by or _("a worker"),
+    )
+    return format_html("{}: {}", told, row.reason) if row.reason else told
+
+
+def _sentence(*parts: str) -> Any:
+    return format_html_join(" ", "{}", ((part,) for part in parts))
+
+
+def _hints(job: Job, alias: str) -> list[str]:
+    """What an operator would ask next: why does it not run?"""
+    hints = []
+    if job.cancel_requested_at and not job.is_final:
+        hints.append(_("It was asked to cancel."))
+    if job.reason and job.reason != QUARANTINED:  # of that the present tells more
+        hints.append(job.reason)
+    if job.status != JobStatus.READY:
+        return hints
+    queue = Queue.objects.using(alias).filter(name=job.queue).first()
+    if queue is None:
+        hints.append(_("There is no queue %(name)s any more.") % {"name": job.queue})
+    elif queue.paused:
+        hints.append(_("Queue %(name)s is paused.") % {"name": job.queue})
+    held = Quarantine.objects.using(alias).filter(job_type=job.job_type, released_at=None)
+    if held.exists():
+        return [*hints, _("Its job type is quarantined; a worker holds it within seconds.")]
+    nobody = _nobody(job, Worker.objects.using(alias).filter(status__in=ALIVE))
+    return [*hints, nobody] if nobody else hints
+
+
+def _nobody(job: Job, alive: QuerySet[Worker]) -> str:
+    """Why no live worker takes a ready job; empty if one does."""
+    if not alive.exists():
+        return _("No worker is alive.")
+    serving = alive.filter(queues__contains=[job.queue])
+    if not serving.exists():
+        return _("No live worker serves this queue.")
+    knowing = serving.filter(job_types__contains=[job.job_type])
+    if not knowing.exists():
+        return _("No live worker of this queue knows this job type.")
+    if any(_reads(worker, job) for worker in knowing.only("versions")):
+        return ""
+    told = _("No live worker of this queue reads version %(version)s of its payload.")
+    return told % {"version": job.payload_version}
+
+
+def _reads(worker: Worker, job: Job) -> bool:
+    """Whether a worker that knows the job's type takes a payload of its version. One of an
+    older release takes any."""
+    return worker.versions is None or job.payload_version <= worker.versions.get(job.job_type, 1)
+
+
+def _replays(headers: str | None) -> list[tuple[int, str]]:
+    found = object_of(headers).get("replays")
+    replays = []
+    for entry in found if isinstance(found, list) else ():
+        attempt = entry.get("after_attempt") if isinstance(entry, dict) else None
+        if isinstance(attempt, int):
+            replays.append((attempt, _told(entry)))
+    return replays[-MOST_RUNS:]
+
+
+def _told(entry: dict[str, Any]) -> str:
+    text = _("Replayed by %(who)s") % {"who": entry.get("by") or _("code or command line")}
+    try:
+        at = parse_datetime(str(entry.get("at")))
+    except ValueError:
+        at = None
+    if at is not None and at.tzinfo is not None:
+        text += f", {at:%Y-%m-%d %H:%M:%S %Z}"
+    why = entry.get("why")
+    return f"{text}: {why}" if why else text

@@ -1,0 +1,221 @@
+"""The seven verbs of the console, one of ``lifecycle.operations.jobs`` behind each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ..api import replay_problem
+from ..conf import conf
+from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ..domain.states import LIVE, PENDING, JobState
+from ..lifecycle.operations import jobs as job_operations
+from ..lifecycle.operations.jobs import Report
+from ..models import Queue
+from .base.actions import Verb
+
+Given = Mapping[str, Any]
+
+
+class ReasonForm(forms.Form):
+    """Why, for those who come later."""
+
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=300,
+        required=False,
+        help_text=_("Optional. Kept with the row and in the history."),
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+    )
+
+
+class PriorityForm(forms.Form):
+    """The new priority."""
+
+    priority = forms.IntegerField(
+        label=_("Priority"),
+        min_value=LOWEST_PRIORITY,
+        max_value=HIGHEST_PRIORITY,
+        help_text=_("From -100 to 100; a higher one goes sooner."),
+        widget=forms.NumberInput(attrs={"class": "vIntegerField"}),
+    )
+
+
+def _cancel(ids: list[int], actor: Any, given: Given) -> Report:
+    return job_operations.cancel(ids, actor=actor, reason=given["reason"])
+
+
+def _reprioritize(ids: list[int], actor: Any, given: Given) -> Report:
+    return job_operations.reprioritize(ids, given["priority"], actor=actor)
+
+
+def _run_now(ids: list[int], actor: Any, given: Given) -> Report:
+    return job_operations.run_now(ids, actor=actor)
+
+
+def _replay(ids: list[int], actor: Any, given: Given) -> Report:
+    return job_operations.replay(ids, check=replay_problem, actor=actor, reason=given["reason"])
+
+
+def _pause(ids: list[int], actor: Any, given: Given) -> Report:
+    def pause(names: list[str]) -> list[str]:
+        return job_operations.pause(names, actor=actor, reason=given["reason"])
+
+    return _by_name(ids, pause, "it is paused already")
+
+
+def _resume(ids: list[int], actor: Any, given: Given) -> Report:
+    def resume(names: list[str]) -> list[str]:
+        return job_operations.resume(names, actor=actor)
+
+    return _by_name(ids, resume, "it is not paused")
+
+
+def _by_name(ids: list[int], change: Callable[[list[str]], list[str]], refusal: str) -> Report:
+    rows = Queue.objects.using(conf().database).filter(pk__in=ids)
+    names = dict(rows.values_list("pk", "name"))
+    changed = set(change(list(names.values())))
+    done = [pk for pk, name in names.items() if name in changed]
+    return Report(done=done, refused={pk: refusal for pk in ids if pk not in done})
+
+
+def _stop(ids: list[int], actor: Any, given: Given) -> Report:
+    return job_operations.stop_workers(ids, actor=actor)
+
+
+CANCEL = Verb(
+    action="cancel_jobs",
+    label=_("Cancel"),
+    question=_("Cancel jobs?"),
+    explanation=_(
+        "Jobs that have not started are cancelled at once. A running job is asked to stop; its "
+        "handler decides how soon it does. A cancelled job is not run again."
+    ),
+    carry_out=_cancel,
+    done=lambda count: (
+        ngettext("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", count)
+        % {"count": f"{count:,}"}
+    ),
+    asked=lambda count: (
+        ngettext(
+            "%(count)s running job was asked to stop.",
+            "%(count)s running jobs were asked to stop.",
+            count,
+        )
+        % {"count": f"{count:,}"}
+    ),
+    logged="cancelled",
+    applies=lambda job: job.status in LIVE and job.cancel_requested_at is None,
+    form=ReasonForm,
+)
+REPRIORITIZE = Verb(
+    action="reprioritize_jobs",
+    label=_("Change priority"),
+    question=_("Change the priority of jobs?"),
+    explanation=_("Only jobs that have not started can be given another priority."),
+    carry_out=_reprioritize,
+    done=lambda count: (
+        ngettext(
+            "The priority of %(count)s job was changed.",
+            "The priority of %(count)s jobs was changed.",
+            count,
+        )
+        % {"count": f"{count:,}"}
+    ),
+    logged="priority changed",
+    applies=lambda job: job.status in PENDING,
+    form=PriorityForm,
+)
+RUN_NOW = Verb(
+    action="run_jobs_now",
+    label=_("Run now"),
+    question=_("Run jobs now?"),
+    explanation=_("Scheduled jobs become ready at once, without waiting for their time."),
+    carry_out=_run_now,
+    done=lambda count: (
+        ngettext("%(count)s job is ready to run.", "%(count)s jobs are ready to run.", count)
+        % {"count": f"{count:,}"}
+    ),
+    logged="made ready at once",
+    applies=lambda job: job.status == JobState.SCHEDULED,
+)
+REPLAY = Verb(
+    action="replay_jobs",
+    label=_("Replay"),
+    question=_("Replay dead jobs?"),
+    explanation=_(
+        "Dead jobs go back to their queue with all their attempts before them. Their runs so far "
+        "are kept. A job whose handler is gone or no longer takes its arguments stays dead, and "
+        "so does one whose idempotency key another job holds."
+    ),
+    carry_out=_replay,
+    done=lambda count: (
+        ngettext(
+            "%(count)s job was sent back to its queue.",
+            "%(count)s jobs were sent back to their queues.",
+            count,
+        )
+        % {"count": f"{count:,}"}
+    ),
+    logged="replayed",
+    applies=lambda job: job.status == JobState.DEAD,
+    form=ReasonForm,
+)
+PAUSE = Verb(
+    action="pause_queues",
+    label=_("Pause"),
+    question=_("Pause queues?"),
+    explanation=_(
+        "Workers take no more jobs from a paused queue. What is running goes on, and jobs can "
+        "still be enqueued."
+    ),
+    carry_out=_pause,
+    done=lambda count: (
+        ngettext("%(count)s queue was paused.", "%(count)s queues were paused.", count)
+        % {"count": f"{count:,}"}
+    ),
+    logged="paused",
+    named_by="name",
+    applies=lambda queue: not queue.paused,
+    form=ReasonForm,
+)
+RESUME = Verb(
+    action="resume_queues",
+    label=_("Resume"),
+    question=_("Resume queues?"),
+    explanation=_("Workers take jobs from these queues again."),
+    carry_out=_resume,
+    done=lambda count: (
+        ngettext("%(count)s queue was resumed.", "%(count)s queues were resumed.", count)
+        % {"count": f"{count:,}"}
+    ),
+    logged="resumed",
+    named_by="name",
+    applies=lambda queue: queue.paused,
+)
+STOP = Verb(
+    action="stop_workers",
+    label=_("Ask to drain and stop"),
+    question=_("Ask workers to drain and stop?"),
+    explanation=_(
+        "A worker that is asked takes no more jobs, waits for those it runs, and exits. Its "
+        "command starts a new one in its place, unless all workers of that command were asked: "
+        "then the command ends."
+    ),
+    carry_out=_stop,
+    done=lambda count: (
+        ngettext(
+            "%(count)s worker was asked to drain and stop.",
+            "%(count)s workers were asked to drain and stop.",
+            count,
+        )
+        % {"count": f"{count:,}"}
+    ),
+    logged="asked to drain and stop",
+    named_by="name",
+    applies=lambda worker: worker.is_alive and worker.drain_requested_at is None,
+)

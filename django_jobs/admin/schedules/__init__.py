@@ -1,0 +1,1 @@
+"""The pages of schedules, their ticks and backfills."""

@@ -1,0 +1,144 @@
+"""What an operator does to schedules and backfills; behind each is one of
+``lifecycle.operations.schedules``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ...api.schedule_requests import request_of
+from ...conf import conf
+from ...exceptions import JobsError
+from ...lifecycle.operations import schedules as schedule_operations
+from ...lifecycle.operations.jobs import Report
+from ...models import Backfill, Schedule
+from ..base.actions import Verb
+from ..operator_actions import Given, ReasonForm
+
+
+def _pause(ids: list[int], actor: Any, given: Given) -> Report:
+    def pause(pks: list[int]) -> list[str]:
+        return schedule_operations.pause(pks, actor=actor, reason=given["reason"])
+
+    return _by_name(ids, pause, _now("it is paused already"))
+
+
+def _resume(ids: list[int], actor: Any, given: Given) -> Report:
+    def resume(pks: list[int]) -> list[str]:
+        return schedule_operations.resume(pks, actor=actor)
+
+    return _by_name(ids, resume, _now("it is neither paused nor put aside"))
+
+
+def _by_name(ids: list[int], change: Callable[[list[int]], list[str]], refusal: str) -> Report:
+    rows = Schedule.objects.using(conf().database).filter(pk__in=ids)
+    names = dict(rows.values_list("pk", "name"))
+    changed = set(change(ids))
+    done = [pk for pk, name in names.items() if name in changed]
+    return Report(done=done, refused={pk: refusal for pk in ids if pk not in done})
+
+
+def _run(ids: list[int], actor: Any, given: Given) -> Report:
+    """One by one: a schedule that cannot run keeps no other from it."""
+    report = Report()
+    for pk in ids:
+        try:
+            made = schedule_operations.run_now([pk], request_of, actor=actor)
+        except JobsError as error:
+            report.refused[pk] = str(error)
+        else:
+            if made:
+                report.done.append(pk)
+            else:
+                report.refused[pk] = _now("it is no longer here")
+    return report
+
+
+def _cancel_backfills(ids: list[int], actor: Any, given: Given) -> Report:
+    report = Report()
+    for row in Backfill.objects.using(conf().database).filter(pk__in=ids):
+        if row.cancelled_at is None:
+            schedule_operations.cancel_backfill(row, actor=actor)
+            report.done.append(row.pk)
+        else:
+            report.refused[row.pk] = _now("it is cancelled already")
+    return report
+
+
+PAUSE = Verb(
+    action="pause_schedules",
+    label=_("Pause"),
+    question=_("Pause schedules?"),
+    explanation=_(
+        "Nothing is fired until they are resumed. Jobs that exist go on. What comes due during "
+        "the pause is not made up for."
+    ),
+    carry_out=_pause,
+    done=lambda count: (
+        ngettext("%(count)s schedule was paused.", "%(count)s schedules were paused.", count)
+        % {"count": f"{count:,}"}
+    ),
+    logged="paused",
+    named_by="name",
+    applies=lambda schedule: schedule.paused_at is None,
+    form=ReasonForm,
+)
+RESUME = Verb(
+    action="resume_schedules",
+    label=_("Resume"),
+    question=_("Resume schedules?"),
+    explanation=_(
+        "They are fired again from now on, also those that were put aside because of an error. "
+        "What came due meanwhile is not made up for; a backfill does that."
+    ),
+    carry_out=_resume,
+    done=lambda count: (
+        ngettext("%(count)s schedule was resumed.", "%(count)s schedules were resumed.", count)
+        % {"count": f"{count:,}"}
+    ),
+    logged="resumed",
+    named_by="name",
+    applies=lambda schedule: schedule.paused_at is not None or bool(schedule.error),
+)
+RUN_NOW = Verb(
+    action="run_schedules_now",
+    label=_("Run now"),
+    question=_("Run schedules now?"),
+    explanation=_(
+        "Each makes one job at once, whatever its rule says, whether or not it is paused and "
+        "whether or not its last job is done. The next due time stays what it is."
+    ),
+    carry_out=_run,
+    done=lambda count: (
+        ngettext(
+            "%(count)s schedule made a job.",
+            "%(count)s schedules made a job each.",
+            count,
+        )
+        % {"count": f"{count:,}"}
+    ),
+    logged="run now",
+    named_by="name",
+    applies=lambda schedule: True,
+)
+CANCEL_BACKFILL = Verb(
+    action="cancel_backfills",
+    label=_("Cancel"),
+    question=_("Cancel backfills?"),
+    explanation=_(
+        "Those of their jobs that have not started are cancelled at once, and those that run are "
+        "asked to stop. What is done stays done."
+    ),
+    carry_out=_cancel_backfills,
+    done=lambda count: (
+        ngettext("%(count)s backfill was cancelled.", "%(count)s backfills were cancelled.", count)
+        % {"count": f"{count:,}"}
+    ),
+    logged="cancelled",
+    named_by="schedule",
+    applies=lambda backfill: backfill.cancelled_at is None and backfill.is_live,
+)

@@ -1,0 +1,264 @@
+"""Backfills: how far they are, and an end to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.widgets import AdminSplitDateTime
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ...api.schedule_requests import request_of
+from ...conf import conf
+from ...domain.states import LIVE
+from ...exceptions import JobsError
+from ...lifecycle.operations import schedules as schedule_operations
+from ...models import Backfill, JobStatus, Schedule, Tick
+from ..base.actions import ModelAdmin, answer
+from ..base.formatting import NOTHING, badge, change_url, link, list_url, moment_and_age
+from ..base.model_admin import ConsoleAdmin
+from .actions import CANCEL_BACKFILL
+from .display import on_clock, sees_schedules, zone_of
+
+SHOWN = 5
+LABELS = dict(JobStatus.choices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How many of a backfill's jobs stand where."""
+
+    jobs: int
+    ended: int
+    parts: tuple[str, ...]
+    """A badge and a number for each state that there is."""
+
+    @property
+    def live(self) -> int:
+        """Jobs that have not ended."""
+        return self.jobs - self.ended
+
+
+def progress_of(backfills: Iterable[int]) -> dict[int, Progress]:
+    """The progress of each of these. A job that retention has removed has ended."""
+    ticks = Tick.objects.using(conf().database).filter(backfill__in=list(backfills))
+    found: dict[int, dict[str | None, int]] = {}
+    for backfill, status, count in ticks.values_list("backfill", "job__status").annotate(
+        count=Count("pk")
+    ):
+        found.setdefault(backfill, {})[status] = count
+    return {backfill: _progress(counts) for backfill, counts in found.items()}
+
+
+def _progress(counts: dict[str | None, int]) -> Progress:
+    parts: list[str] = [
+        format_html("{} {}", badge(status, LABELS[status]), f"{counts[status]:,}")
+        for status in JobStatus.values
+        if status in counts
+    ]
+    if removed := counts.get(None, 0):
+        parts.append(_now("%(count)s removed since") % {"count": f"{removed:,}"})
+    jobs = sum(counts.values())
+    live = sum(count for status, count in counts.items() if status in LIVE)
+    return Progress(jobs=jobs, ended=jobs - live, parts=tuple(parts))
+
+
+def last_backfills(schedule: Schedule) -> list[tuple[Backfill, Progress | None]]:
+    """The latest backfills of a schedule and how far they are."""
+    rows = Backfill.objects.using(schedule._state.db).filter(schedule=schedule).order_by("-id")
+    found = list(rows[:SHOWN])
+    progress = progress_of([row.pk for row in found])
+    return [(row, progress.get(row.pk)) for row in found]
+
+
+@admin.register(Backfill)
+class BackfillAdmin(ConsoleAdmin):
+    """Ranges of due times that somebody had made up for."""
+
+    list_display = ("number", "schedule_name", "begins", "ends", "jobs", "state", "who", "made")
+    list_select_related = ("schedule",)
+    list_per_page = 20
+    lookups_allowed = ConsoleAdmin.lookups_allowed | {
+        *("schedule", "schedule__exact", "schedule__id__exact")
+    }
+    actions = ("cancel_backfills",)
+    verbs = (CANCEL_BACKFILL,)
+    fieldsets = (
+        (
+            None,
+            {
+                "fields": (
+                    ("schedule_name", "begins", "ends", "state"),
+                    ("jobs", "who", "made", "cancelled"),
+                    "progress",
+                    "ticks",
+                )
+            },
+        ),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        ticks = Tick.objects.using(conf().database).filter(backfill=OuterRef("pk"))
+        live = ticks.filter(job__status__in=LIVE)
+        rows: QuerySet[Any] = super().get_queryset(request)
+        rows = rows.select_related("schedule").defer("schedule__payload")
+        rows = rows.annotate(is_live=Exists(live))
+        return rows
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return sees_schedules(request.user)
+
+    def has_backfill_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_jobs.backfill_schedule")
+
+    @admin.display(description=_("number"))
+    def number(self, backfill: Any) -> str:
+        return f"#{backfill.pk}"
+
+    @admin.display(description=_("schedule"))
+    def schedule_name(self, backfill: Any) -> str:
+        return link(self.admin_site, Schedule, backfill.schedule_id, backfill.schedule.name)
+
+    @admin.display(description=_("from"))
+    def begins(self, backfill: Any) -> str:
+        return on_clock(backfill.begins_at, zone_of(backfill.schedule))
+
+    @admin.display(description=_("to"))
+    def ends(self, backfill: Any) -> str:
+        return on_clock(backfill.ends_at, zone_of(backfill.schedule))
+
+    @admin.display(description=_("state"))
+    def state(self, backfill: Any) -> str:
+        if backfill.cancelled_at is not None:
+            return badge("cancelled", _now("cancelled"))
+        if backfill.is_live:
+            return badge("running", _now("under way"))
+        return badge("succeeded", _now("ended"))
+
+    @admin.display(description=_("asked by"))
+    def who(self, backfill: Any) -> str:
+        return backfill.asked_by or NOTHING
+
+    @admin.display(description=_("made"))
+    def made(self, backfill: Any) -> str:
+        return moment_and_age(backfill.created_at, backfill.read_at)
+
+    @admin.display(description=_("cancelled"))
+    def cancelled(self, backfill: Any) -> str:
+        return moment_and_age(backfill.cancelled_at, backfill.read_at)
+
+    @admin.display(description=_("progress"))
+    def progress(self, backfill: Any) -> str:
+        progress = progress_of([backfill.pk]).get(backfill.pk)
+        if progress is None:
+            return _now("It made no job.")
+        return render_to_string("admin/django_jobs/schedule/progress.html", {"progress": progress})
+
+    @admin.display(description=_("ticks"))
+    def ticks(self, backfill: Any) -> str:
+        url = f"{list_url(self.admin_site, Tick)}?{urlencode({'backfill__id__exact': backfill.pk})}"
+        return format_html('<a href="{}">{}</a>', url, _now("Each due time and its job"))
+
+    @admin.action(permissions=["backfill"], description=_("Cancel"))
+    def cancel_backfills(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> HttpResponse | None:
+        return answer(self, request, queryset, CANCEL_BACKFILL)
+
+
+NAMED = 5
+"""Due times that are listed at either end."""
+
+
+class RangeForm(forms.Form):
+    """From when to when; on the clock that is current."""
+
+    begin = forms.SplitDateTimeField(label=_("From"), widget=AdminSplitDateTime)
+    end = forms.SplitDateTimeField(
+        label=_("To"), widget=AdminSplitDateTime, help_text=_("Both are included.")
+    )
+
+
+def backfill_view(page: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
+    """The form; the number of jobs of a range; and, once confirmed, the jobs."""
+    schedule = page.get_queryset(request).filter(pk=pk).first()
+    if schedule is None:
+        raise Http404
+    if not page.has_view_permission(request, schedule) or not request.user.has_perm(
+        "django_jobs.backfill_schedule"
+    ):
+        raise PermissionDenied
+    zone = zone_of(schedule)
+    with timezone.override(zone):
+        form = RangeForm(request.POST if request.method == "POST" else None)
+        due: list[datetime] = []
+        if form.is_valid():
+            begin, end = form.cleaned_data["begin"], form.cleaned_data["end"]
+            try:
+                due = schedule_operations.backfill_times(schedule, begin, end)
+                if request.POST.get("confirmed") == str(len(due)) and due:
+                    return _make(page, request, schedule, begin, end)
+                if not due:
+                    form.add_error(None, _("No due time of this range is without its job."))
+            except (JobsError, ValueError, OverflowError) as error:
+                due = []
+                form.add_error(None, str(error))
+        response = _page(page, request, schedule, form, due)
+        response.render()
+    return response
+
+
+def _make(
+    page: ModelAdmin, request: HttpRequest, schedule: Schedule, begin: datetime, end: datetime
+) -> HttpResponse:
+    row = schedule_operations.backfill(schedule, begin, end, request_of, actor=request.user)
+    user = request.user.pk
+    assert user is not None
+    told = f"backfilled from {begin.isoformat()} to {end.isoformat()}: {row.jobs:,} jobs"
+    LogEntry.objects.log_actions(user, [schedule], CHANGE, told, single_object=True)
+    text = ngettext("%(count)s job was made.", "%(count)s jobs were made.", row.jobs)
+    page.message_user(request, text % {"count": f"{row.jobs:,}"}, messages.SUCCESS)
+    return HttpResponseRedirect(change_url(page.admin_site, type(row), row.pk))
+
+
+def _page(
+    page: ModelAdmin,
+    request: HttpRequest,
+    schedule: Schedule,
+    form: forms.Form,
+    due: list[datetime],
+) -> TemplateResponse:
+    zone = zone_of(schedule)
+    shown = [on_clock(moment, zone) for moment in due[:NAMED]]
+    context = {
+        **page.admin_site.each_context(request),
+        "title": _now("Backfill"),
+        "subtitle": str(schedule),
+        "opts": page.opts,
+        "media": page.media + form.media,
+        "schedule": schedule,
+        "zone": str(zone),
+        "form": form,
+        "count": len(due),
+        "first": shown,
+        "last": [on_clock(moment, zone) for moment in due[NAMED:][-NAMED:]],
+        "unnamed": max(len(due) - 2 * NAMED, 0),
+        "back": change_url(page.admin_site, Schedule, schedule.pk),
+    }
+    request.current_app = page.admin_site.name
+    return TemplateResponse(request, "admin/django_jobs/schedule/backfill.html", context)

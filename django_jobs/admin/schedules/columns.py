@@ -1,0 +1,143 @@
+"""What the list and the page of schedules show of a row."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.contrib import admin
+from django.template.loader import render_to_string
+from django.utils.html import format_html
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from ... import registry
+from ...models import Schedule, TickOutcome
+from ..base.actions import ModelAdmin
+from ..base.formatting import NOTHING, ago, badge, moment_and_age, preformatted, shortened
+from ..base.json_display import document, texts
+from .display import (
+    in_words,
+    is_in_code,
+    next_due,
+    on_clock,
+    preview,
+    state_badge,
+    why_not,
+    zone_of,
+)
+from .form import database_time
+
+OUTCOMES = dict(TickOutcome.choices)
+PLACE = re.compile(r"^(?:\w+\.)+\w+: ")
+"""The class of an error, which the list leaves out."""
+
+
+class ScheduleColumns(ModelAdmin):
+    """Columns and read-only fields."""
+
+    @admin.display(description=_("runs"))
+    def runs(self, schedule: Any) -> str:
+        return str(schedule.job_type)
+
+    @admin.display(description=_("runs"))
+    def runs_of(self, schedule: Any) -> str:
+        if not schedule.declared:
+            return str(schedule.job_type)
+        quiet = _now("from %(owner)s") % {"owner": self.owner(schedule)}
+        return _with_quiet(schedule.job_type, quiet)
+
+    @admin.display(description=_("when"))
+    def when(self, schedule: Any) -> str:
+        words = in_words(schedule.cron, schedule.every)
+        return _with_quiet(words, schedule.timezone) if schedule.cron else words
+
+    @admin.display(description=_("made in"))
+    def owner(self, schedule: Any) -> str:
+        if is_in_code(schedule):
+            return _now("code")
+        return _now("code that is gone") if schedule.declared else _now("the admin")
+
+    @admin.display(description=_("state"))
+    def state(self, schedule: Any) -> str:
+        shown = state_badge(schedule, schedule.read_at)
+        why = shortened(PLACE.sub("", why_not(schedule)), 80)
+        return shown if why == NOTHING else _with_quiet(shown, why)
+
+    @admin.display(description=_("next due"))
+    def coming(self, schedule: Any) -> str:
+        return next_due(schedule, schedule.read_at)
+
+    @admin.display(description=_("last tick"))
+    def last_tick(self, schedule: Any) -> str:
+        if schedule.last_tick_at is None:
+            return NOTHING
+        shown = badge(schedule.last_outcome, OUTCOMES.get(schedule.last_outcome, ""))
+        return format_html("{} {}", shown, ago(schedule.last_tick_at, schedule.read_at))
+
+    @admin.display(description=_("state"))
+    def state_text(self, schedule: Any) -> str:
+        return state_badge(schedule, schedule.read_at)
+
+    @admin.display(description=_("why it does not fire"))
+    def why_text(self, schedule: Any) -> str:
+        return preformatted(why_not(schedule))
+
+    @admin.display(description=_("paused"))
+    def paused_text(self, schedule: Any) -> str:
+        return moment_and_age(schedule.paused_at, schedule.read_at)
+
+    @admin.display(description=_("last due"))
+    def last_due_text(self, schedule: Any) -> str:
+        if schedule.last_due_at is None:
+            return NOTHING
+        local = on_clock(schedule.last_due_at, zone_of(schedule))
+        return format_html("{} ({})", local, ago(schedule.last_due_at, schedule.read_at))
+
+    @admin.display(description=_("created"))
+    def created_text(self, schedule: Any) -> str:
+        return moment_and_age(schedule.created_at, schedule.read_at)
+
+    @admin.display(description=_("arguments"))
+    def arguments_text(self, schedule: Any) -> str:
+        shown = document("", *texts(schedule, ["payload"])["payload"])
+        return preformatted(shown.text) if shown.text else shown.note
+
+    @admin.display(description=_("arguments"))
+    def arguments_hidden(self, schedule: Any) -> str:
+        return _now("Hidden: it takes the permission to see payloads and results in full.")
+
+    @admin.display(description=_("arguments"))
+    def no_arguments(self, schedule: Any) -> str:
+        return _now("This job type takes none.")
+
+    @admin.display(description=_("next times"))
+    def preview_text(self, schedule: Any) -> str:
+        now = getattr(schedule, "read_at", None) or database_time()
+        blank = schedule.pk is None and not schedule.cron and schedule.every is None
+        context = {"preview": None if blank else preview(schedule.rule, now)}
+        return render_to_string("admin/django_jobs/schedule/preview.html", context)
+
+
+def _with_quiet(text: str, quiet: str) -> str:
+    return format_html('{}<div class="jobs-quiet">{}</div>', text, quiet)
+
+
+def why_fixed(schedule: Schedule) -> str:
+    """Why the fields of a schedule cannot be changed here; empty where they can."""
+    if is_in_code(schedule):
+        return _now(
+            "It is declared in code, and changed there. Here it can be paused, resumed, run now "
+            "and backfilled."
+        )
+    if schedule.declared:
+        return _now("It was declared in code that names it no more. A duplicate can be changed.")
+    job_type = registry.find(schedule.job_type)
+    if job_type is None:
+        return _now("It cannot be changed: no handler is registered for its job type.")
+    if not job_type.schedulable:
+        return _now("It cannot be changed: its job type is not declared as schedulable.")
+    try:
+        return "" if isinstance(schedule.payload, dict) else _now("Its payload is no object.")
+    except (ValueError, RecursionError):
+        return _now("It cannot be changed: its payload cannot be read.")

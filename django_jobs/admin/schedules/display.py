@@ -1,0 +1,188 @@
+"""How a schedule looks: when it is due in words, its state, its next times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any
+
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ... import registry
+from ...domain.cron import UnknownTimezone, check_timezone, clock_change
+from ...domain.cron_text import describe
+from ...domain.schedules import Rule
+from ...models import Schedule
+from ...models.timestamps import DistantTime
+from ..base.formatting import NOTHING, ago, badge
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+PREVIEWED = 5
+OVERDUE = timedelta(seconds=10)
+"""Behind its due time, a schedule that has not fired is overdue."""
+UNITS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"))
+
+STATES: dict[str, _StrOrPromise] = {
+    "on": gettext_lazy("on"),
+    "overdue": gettext_lazy("overdue"),
+    "paused": gettext_lazy("paused"),
+    "aside": gettext_lazy("put aside"),
+    "disabled": gettext_lazy("disabled"),
+    "ended": gettext_lazy("ended"),
+}
+CHANGES: dict[str | None, _StrOrPromise] = {
+    "clock goes forward": gettext_lazy("clock goes forward"),
+    "clock goes back": gettext_lazy("clock goes back"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueTime:
+    """One of the next times, on the clocks of the zone and of UTC."""
+
+    local: str
+    utc: str
+    change: str
+    """What the clock does on that day; empty on an ordinary one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a rule comes to: words and times, or the error in it."""
+
+    words: str = ""
+    zone: str = ""
+    times: tuple[DueTime, ...] = ()
+    note: str = ""
+    error: str = ""
+
+
+def preview(rule: Rule, now: datetime) -> Preview:
+    """The next times of ``rule`` behind ``now``."""
+    try:
+        rule.check()
+        found = rule.due_times(now)
+        due = [moment for moment, _number in zip(found, range(PREVIEWED), strict=False)]
+    except (ValueError, OverflowError) as error:
+        return Preview(error=str(error))
+    zone = check_timezone(rule.timezone)
+    note = "" if due else _("It does not come due any more.")
+    if due and len(due) < PREVIEWED:
+        note = _("After that it does not come due any more.")
+    return Preview(
+        words=in_words(rule.cron, rule.every),
+        zone=rule.timezone,
+        times=tuple(_due_time(moment, zone, rule.timezone) for moment in due),
+        note=note,
+    )
+
+
+def in_words(cron: str, every: float | None) -> str:
+    """``at 02:30 on weekdays``, ``every 1 h 30 min``."""
+    if every is not None:
+        return _("every %(interval)s") % {"interval": exactly(every)}
+    return describe(cron) if cron else NOTHING
+
+
+def exactly(seconds: float) -> str:
+    """An interval with all of its parts: ``1 d 2 h 5 min 0.5 s``."""
+    rest, parts = round(seconds * 1_000_000), []
+    for size, unit in UNITS:
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count:,} {unit}")
+    if rest or not parts:
+        parts.append(f"{rest / 1_000_000:g} s")
+    return " ".join(parts)
+
+
+def zone_of(schedule: Schedule) -> tzinfo:
+    """The zone of a schedule; UTC where there is none of that name any more."""
+    try:
+        return check_timezone(schedule.timezone)
+    except UnknownTimezone:
+        return UTC
+
+
+def on_clock(at: datetime | None, zone: tzinfo, form: str = "D j M Y, H:i:s") -> str:
+    """A point in time as a clock in ``zone`` shows it."""
+    if at is None:
+        return NOTHING
+    if isinstance(at, DistantTime):
+        return at.text
+    local = at.astimezone(zone)
+    shown = f"{date_format(local, form)} {local.tzname()}"
+    return format_html('<time datetime="{}">{}</time>', local.isoformat(), shown)
+
+
+def is_in_code(schedule: Schedule) -> bool:
+    """Whether the code declares it, so that the next migrate would write it again."""
+    return schedule.declared and schedule.name in registry.schedules()
+
+
+def state_of(schedule: Schedule, now: datetime) -> str:
+    """The key of its state in ``STATES``."""
+    if schedule.error:
+        return "aside"
+    if not schedule.enabled:
+        return "disabled"
+    if schedule.paused_at is not None:
+        return "paused"
+    if schedule.next_due_at is None:
+        return "on" if schedule.stale else "ended"
+    return "overdue" if schedule.next_due_at < now - OVERDUE and not schedule.stale else "on"
+
+
+def state_badge(schedule: Schedule, now: datetime) -> str:
+    """Its state as icon and text."""
+    state = state_of(schedule, now)
+    return badge(state, STATES[state])
+
+
+def why_not(schedule: Schedule) -> str:
+    """Why it does not fire, where somebody said so."""
+    if schedule.error:
+        return schedule.error
+    return schedule.paused_reason if schedule.paused_at is not None else ""
+
+
+def next_due(schedule: Schedule, now: datetime) -> str:
+    """Its next due time on its own clock, and how far off that is."""
+    if not schedule.is_armed:
+        return NOTHING
+    if schedule.stale:
+        return _("a worker is about to compute it")
+    if schedule.next_due_at is None:
+        return NOTHING
+    local = on_clock(schedule.next_due_at, zone_of(schedule), "M j, H:i")
+    return format_html(
+        '{} <span class="jobs-quiet">{}</span>', local, ago(schedule.next_due_at, now)
+    )
+
+
+def _due_time(moment: datetime, zone: tzinfo, name: str) -> DueTime:
+    change: Any = CHANGES.get(clock_change(moment, name), "")
+    return DueTime(
+        local=_clock(moment.astimezone(zone)),
+        utc=_clock(moment.astimezone(UTC)),
+        change=str(change),
+    )
+
+
+def _clock(local: datetime) -> str:
+    text = date_format(local, "D j M Y, H:i:s")
+    if local.microsecond:
+        text += f".{local.microsecond:06}".rstrip("0")
+    return f"{text} {local.tzname()}"
+
+
+def sees_schedules(user: Any) -> bool:
+    """Whether a user may see schedules, with their ticks and backfills."""
+    return bool(
+        user.has_perm("django_jobs.view_schedule") or user.has_perm("django_jobs.change_schedule")
+    )

@@ -1,0 +1,230 @@
+"""The form of a schedule: its rule, its policies and the arguments of its handler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, ClassVar
+from zoneinfo import available_timezones
+
+from django import forms
+from django.contrib.admin.widgets import AdminSplitDateTime
+from django.core.exceptions import ValidationError
+from django.db import connections
+from django.utils import timezone
+from django.utils.functional import lazy
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy as _
+
+from ...api.job_type import JobType
+from ...api.schedule_requests import request_of
+from ...conf import conf
+from ...domain.cron import UnknownTimezone, check_timezone
+from ...domain.schedules import Rule
+from ...exceptions import JobsError, PayloadError, QueueFull
+from ...models import Queue, Schedule
+from ..base.arguments import (
+    MORE,
+    arguments_of,
+    is_hidden,
+    more_field,
+    more_payload,
+    payload_of,
+    takes_more,
+    written,
+)
+
+Choices = list[tuple[Any, Any]]
+HIDDEN = _("Hidden. Left empty, it stays as it is.")
+
+
+@lru_cache(maxsize=1)
+def zones() -> Choices:
+    """The time zones that a rule may name, by region, UTC first."""
+    names = sorted(name for name in available_timezones() if _is_zone(name))
+    by_region: dict[str, list[str]] = {
+        region: list(members)
+        for region, members in groupby(
+            (name for name in names if "/" in name), key=lambda name: name.split("/")[0]
+        )
+    }
+    by_region[str(_("Others"))] = [name for name in names if "/" not in name and name != "UTC"]
+    groups = [(region, [(name, name) for name in found]) for region, found in by_region.items()]
+    return [("UTC", "UTC"), *groups]
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        check_timezone(name)
+    except UnknownTimezone:
+        return False
+    return True
+
+
+def _site_zone() -> str:
+    return str(timezone.get_current_timezone())
+
+
+site_zone = lazy(_site_zone, str)
+"""The zone in which the admin takes times."""
+
+
+# The stubs make ModelForm generic; Django's class takes no parameter at run time.
+class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A schedule of one job type. ``form_for`` makes one with the fields of its arguments."""
+
+    chosen: ClassVar[JobType[..., Any] | None] = None
+    with_arguments: ClassVar[bool] = False
+
+    timezone = forms.ChoiceField(
+        label=_("Time zone"), choices=zones, help_text=_("Whose clock the cron expression means.")
+    )
+    queue = forms.ChoiceField(label=_("Queue"), required=False)
+
+    class Meta:
+        model = Schedule
+        fields = ("name",)
+        help_texts: ClassVar[dict[str, Any]] = {
+            "cron": _(
+                "Minute, hour, day of the month, month, day of the week, such as 30 2 * * mon-fri. "
+                "This or an interval."
+            ),
+            "every": _(
+                "Seconds, counted from the start; without one, from 1970. At most 366 days."
+            ),
+            "starts_at": format_lazy(_("Nothing is due before; on the clock of {}."), site_zone()),
+            "ends_at": format_lazy(_("Nothing is due after; on the clock of {}."), site_zone()),
+            "dst": _("For fixed hours. A rule for every hour keeps its interval."),
+            "catch_up": _("Due times that passed while no worker was there to see them."),
+        }
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.chosen is None:
+            return
+        if self.instance.pk is None:
+            self.instance.job_type = self.chosen.name
+            self.instance.payload_version = self.chosen.version
+        self._offer_queues(self.chosen)
+        self._keep_choosable("timezone", self.instance.timezone)
+        self.arguments = arguments_of(self.chosen) if self.with_arguments else []
+        self.stored: dict[str, Any] = {}
+        if self.with_arguments and isinstance(self.instance.payload, dict):
+            self.stored = of_today(self.chosen, self.instance)
+        self._show_arguments(self.initial.get("payload") or self.stored)
+
+    def _offer_queues(self, chosen: JobType[..., Any]) -> None:
+        names = Queue.objects.using(conf().database).order_by("name")
+        field = self.fields["queue"]
+        default = _("%(queue)s, as the job type declares") % {"queue": chosen.queue}
+        known = [(name, name) for name in names.values_list("name", flat=True)]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [("", default), *known]
+        self._keep_choosable("queue", self.instance.queue)
+
+    def _keep_choosable(self, name: str, current: str) -> None:
+        """Show what the row says, also where it is no choice any more: a browser would take the
+        first choice in its place."""
+        field: Any = self.fields[name]
+        if not field.valid_value(current):
+            field.choices = [*field.choices, (current, _("%(name)s (unknown)") % {"name": current})]
+
+    def _show_arguments(self, shown: Mapping[str, Any]) -> None:
+        for argument in self.arguments:
+            if argument.name not in shown:
+                continue
+            field, value = self.fields[argument.key], shown[argument.name]
+            if is_hidden(argument.name, value):
+                if argument.name in self.stored:
+                    field.required, field.help_text = False, HIDDEN
+                continue
+            initial = argument.show(value)
+            self.initial[argument.key] = initial
+            if isinstance(field.widget, forms.TextInput) and "\n" in str(initial):
+                field.widget = forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"})
+        named = {argument.name for argument in self.arguments}
+        others = {name: value for name, value in shown.items() if name not in named}
+        others = {name: value for name, value in others.items() if not is_hidden(name, value)}
+        if MORE in self.fields and others:
+            self.initial[MORE] = written(others)
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        if self.with_arguments and self.chosen is not None and not self.errors:
+            payload = payload_of(self.arguments, self.cleaned_data, self.stored)
+            if MORE in self.fields:
+                try:
+                    text = self.cleaned_data[MORE]
+                    payload |= more_payload(text, self.arguments, self.stored)
+                except ValidationError as error:
+                    self.add_error(MORE, error)
+            self.instance.payload = payload
+            self.instance.payload_version = self.chosen.version
+        return cleaned
+
+    def _post_clean(self) -> None:
+        # Django's hook for what needs the instance; the stubs leave it out.
+        super()._post_clean()  # type: ignore[misc]
+        if self.errors or self.chosen is None:
+            return
+        try:
+            request_of(self.instance)
+        except QueueFull:
+            pass  # now; it says nothing of when the schedule comes due
+        except JobsError as error:
+            self.add_error(None, str(error))
+
+
+def of_today(job_type: JobType[..., Any], schedule: Schedule) -> dict[str, Any]:
+    """Its payload as the fields of today's handler show it; as it is stored where it cannot be."""
+    try:
+        return job_type.upgraded(schedule.payload, schedule.payload_version)
+    except PayloadError:
+        return schedule.payload if isinstance(schedule.payload, dict) else {}
+
+
+def form_for(job_type: JobType[..., Any], *, with_arguments: bool) -> type[ScheduleForm]:
+    """The form of schedules of this job type."""
+    fields: dict[str, Any] = {}
+    if with_arguments:
+        fields = {argument.key: argument.field for argument in arguments_of(job_type)}
+        if takes_more(job_type):
+            fields[MORE] = more_field()
+    members = {"chosen": job_type, "with_arguments": with_arguments, **fields}
+    return type("ScheduleForm", (ScheduleForm,), members)
+
+
+class RuleForm(forms.Form):
+    """The fields of the form that say when it is due, as they are while somebody edits them."""
+
+    name = forms.CharField(max_length=200, required=False)
+    cron = forms.CharField(max_length=200, required=False)
+    every = forms.FloatField(required=False)
+    timezone = forms.CharField(max_length=100, required=False)
+    dst = forms.ChoiceField(choices=Schedule.Dst.choices, required=False)
+    starts_at = forms.SplitDateTimeField(required=False, widget=AdminSplitDateTime)
+    ends_at = forms.SplitDateTimeField(required=False, widget=AdminSplitDateTime)
+
+    def rule(self) -> Rule:
+        """The rule. Raises ``ValueError`` for what is no value at all."""
+        if not self.is_valid():
+            name, problems = next(iter(self.errors.items()))
+            raise ValueError(f"{name}: {problems[0]}")
+        given = self.cleaned_data
+        return Rule(
+            name=given["name"],
+            cron=given["cron"],
+            every=given["every"],
+            timezone=given["timezone"] or "UTC",
+            dst=given["dst"] or "once",
+            starts_at=given["starts_at"],
+            ends_at=given["ends_at"],
+        )
+
+
+def database_time() -> Any:
+    """The database's time."""
+    with connections[conf().database].cursor() as cursor:
+        cursor.execute("SELECT statement_timestamp()")
+        return cursor.fetchone()[0]

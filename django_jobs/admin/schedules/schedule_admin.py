@@ -1,0 +1,267 @@
+"""Recurring work: the list of schedules and the page of one."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import path, reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext_lazy as _
+
+from ... import registry
+from ...api.job_type import JobType
+from ...api.schedules import FIELDS
+from ...conf import conf
+from ...lifecycle.operations import schedules as schedule_operations
+from ...models import Schedule, Tick
+from ...models.timestamps import TimestampSubquery
+from ..base.actions import answer
+from ..base.arguments import MORE, arguments_of, takes_more
+from ..base.filters import JobTypeFilter
+from ..base.model_admin import ConsoleAdmin
+from .actions import PAUSE, RESUME, RUN_NOW
+from .backfills import backfill_view
+from .columns import ScheduleColumns, why_fixed
+from .display import sees_schedules, why_not
+from .filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter
+from .form import ScheduleForm, form_for, of_today
+from .views import choose_job_type, list_notes, page_context, preview_view, what_goes
+
+COPIED = frozenset(FIELDS) - {"job_type", "payload"}
+LONGEST_NAME = 200
+WHEN = (("cron", "every"), ("timezone", "dst"), ("starts_at", "ends_at"), "preview_text")
+POLICIES = (("overlap", "overlap_limit"), ("catch_up", "catch_up_limit"), "pause_after_dead")
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
+    """Rules that enqueue. What the code declares is read-only; a pause is always the operator's."""
+
+    change_form_template = "admin/django_jobs/schedule/change_form.html"
+    change_list_template = "admin/django_jobs/schedule/change_list.html"
+    form = ScheduleForm
+    unread = ("payload",)
+    ordering = ("name",)
+    list_display = ("name", "runs_of", "when", "state", "coming", "last_tick")
+    list_filter = (ScheduleStateFilter, JobTypeFilter, ScheduleQueueFilter, DeclaredFilter)
+    search_fields = ("name", "job_type")
+    search_help_text = _("Parts of names and of job types.")
+    actions = ("pause_schedules", "resume_schedules", "run_schedules_now", "duplicate_schedule")
+    verbs = (RUN_NOW, PAUSE, RESUME)
+    readonly_fields = (
+        *("runs", "state_text", "why_text", "paused_text", "coming", "last_due_text", "owner"),
+        *("created_text", "arguments_text", "arguments_hidden", "no_arguments", "preview_text"),
+    )
+
+    class Media:
+        js = ("django_jobs/schedule_preview.js",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        ticks = Tick.objects.using(conf().database).filter(schedule=OuterRef("pk"))
+        last = ticks.order_by("-due_at")
+        rows: QuerySet[Any] = super().get_queryset(request)
+        rows = rows.annotate(
+            last_outcome=Subquery(last.values("outcome")[:1]),
+            last_tick_at=TimestampSubquery(last.values("due_at")[:1]),
+        )
+        return rows
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_jobs.add_schedule")
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        if not request.user.has_perm("django_jobs.change_schedule"):
+            return False
+        return obj is None or not why_fixed(obj)
+
+    # None is asked for the action on many, which would not tell the declared ones apart.
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        if obj is None or (obj.declared and obj.name in registry.schedules()):
+            return False
+        return request.user.has_perm("django_jobs.delete_schedule")
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return sees_schedules(request.user)
+
+    def has_pause_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_jobs.pause_schedule")
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_jobs.run_schedule")
+
+    def has_backfill_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_jobs.backfill_schedule")
+
+    # The pages beside Django's own
+
+    def get_urls(self) -> list[Any]:
+        wrap = self.admin_site.admin_view
+        return [
+            path(
+                "preview/",
+                wrap(lambda request: preview_view(self, request)),
+                name="django_jobs_schedule_preview",
+            ),
+            path(
+                "<int:pk>/backfill/",
+                wrap(lambda request, pk: backfill_view(self, request, pk)),
+                name="django_jobs_schedule_backfill",
+            ),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().changelist_view(request, {**(extra_context or {}), "notes": list_notes()})
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        if self._chosen(request) is None:
+            return choose_job_type(self, request)
+        # The address names the job type, which the form must not lose.
+        return super().add_view(request, request.get_full_path(), extra_context)
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        context = {**context, **page_context(self, request, obj)}
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    # The form
+
+    def _chosen(self, request: HttpRequest) -> JobType[..., Any] | None:
+        job_type = registry.find(request.GET.get("job_type", ""))
+        return job_type if job_type is not None and job_type.schedulable else None
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any
+    ) -> Any:
+        job_type = self._chosen(request) if obj is None else registry.find(obj.job_type)
+        if job_type is not None and (obj is None or self.has_change_permission(request, obj)):
+            options["form"] = form_for(job_type, with_arguments=self._shows_arguments(request, obj))
+        return super().get_form(request, obj, change, **options)
+
+    def _shows_arguments(self, request: HttpRequest, obj: Any) -> bool:
+        return obj is None or request.user.has_perm("django_jobs.view_job_payload")
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        head: list[Any] = ["name", "runs"]
+        times: list[Any] = []
+        if obj is not None:
+            head = ["name", ("runs", "state_text", "coming", "owner")]
+            head += ["why_text"] if why_not(obj) else []
+            row = ("last_due_text", "paused_text", "created_text")
+            times = [(_("Times"), {"fields": (row,)})]
+        return (
+            (None, {"fields": (*head, "enabled")}),
+            (_("When"), {"fields": WHEN}),
+            (_("Arguments"), {"fields": self._arguments(request, obj)}),
+            (_("Its jobs"), {"fields": (("queue", "priority", "jitter_seconds"),)}),
+            (_("When something is in the way"), {"fields": POLICIES}),
+            *times,
+        )
+
+    def _arguments(self, request: HttpRequest, obj: Any) -> tuple[str, ...]:
+        if not self._shows_arguments(request, obj):
+            return ("arguments_hidden",)
+        if obj is not None and not self.has_change_permission(request, obj):
+            return ("arguments_text",)
+        job_type = self._chosen(request) if obj is None else registry.find(obj.job_type)
+        if job_type is None:
+            return ("arguments_text",)
+        names = tuple(argument.key for argument in arguments_of(job_type))
+        names += (MORE,) if takes_more(job_type) else ()
+        return names or ("no_arguments",)
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Those of the schedule that is duplicated."""
+        pk = request.GET.get("copy", "")
+        if not (pk.isascii() and pk.isdigit() and len(pk) < 19):
+            return {}
+        found = self.get_queryset(request).filter(pk=pk).first()
+        if found is None or not self.has_view_permission(request, found):
+            return {}
+        initial = {field: getattr(found, field) for field in COPIED}
+        initial["name"] = f"{found.name[: LONGEST_NAME - 5]} copy"
+        may_read = request.user.has_perm("django_jobs.view_job_payload")
+        chosen = self._chosen(request)
+        if may_read and chosen is not None and found.job_type == request.GET.get("job_type"):
+            with suppress(ValueError, RecursionError):  # it cannot be read
+                initial["payload"] = of_today(chosen, found)
+        return initial
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        # Django takes 0 for the least that a positive number may be.
+        if db_field.name in ("overlap_limit", "pause_after_dead"):
+            options["min_value"] = 1
+        return super().formfield_for_dbfield(db_field, request, **options)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        columns = None
+        if change:
+            # What workers and operators wrote while the form was open must not be undone by it;
+            # an error is taken as mended.
+            own = {field.name for field in Schedule._meta.concrete_fields}
+            columns = {"error", *(name for name in form.changed_data if name in own)}
+            columns |= {"payload", "payload_version"} if form.with_arguments else set()
+            obj.error = ""
+        obj.save(using=conf().database, update_fields=columns)
+        schedule_operations.changed()
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Counted up to a limit: there may be millions of ticks."""
+        return what_goes(objs)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        # One statement, before the collector asks whether they are to be loaded.
+        Tick.objects.using(conf().database).filter(schedule=obj).delete()
+        obj.delete(using=conf().database)
+        schedule_operations.changed()
+
+    # The verbs
+
+    @admin.action(permissions=["pause"], description=_("Pause"))
+    def pause_schedules(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return answer(self, request, queryset, PAUSE)
+
+    @admin.action(permissions=["pause"], description=_("Resume"))
+    def resume_schedules(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> HttpResponse | None:
+        return answer(self, request, queryset, RESUME)
+
+    @admin.action(permissions=["run"], description=_("Run now"))
+    def run_schedules_now(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> HttpResponse | None:
+        return answer(self, request, queryset, RUN_NOW)
+
+    @admin.action(permissions=["add"], description=_("Duplicate"))
+    def duplicate_schedule(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> HttpResponse | None:
+        found = list(queryset[:2])
+        if len(found) != 1:
+            self.message_user(request, _("Choose one schedule to duplicate."), messages.ERROR)
+            return None
+        return HttpResponseRedirect(self.duplicate_url(found[0]))
+
+    def duplicate_url(self, schedule: Schedule) -> str:
+        """The address of the add form, filled in like ``schedule``."""
+        add = reverse("admin:django_jobs_schedule_add", current_app=self.admin_site.name)
+        return f"{add}?{urlencode({'job_type': schedule.job_type, 'copy': str(schedule.pk)})}"

@@ -1,0 +1,160 @@
+"""Parts of the pages of schedules that Django's admin does not have."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import timedelta
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+
+from ... import registry
+from ...conf import conf
+from ...models import Backfill, Job, Schedule, Tick, Worker
+from ...models.timestamps import TimestampMax
+from ...models.worker import ALIVE
+from ..base.actions import ModelAdmin
+from ..base.formatting import NOTHING, badge, change_url, duration, link, list_url, moment
+from ..base.paginator import CappedCount, counted
+from .actions import CANCEL_BACKFILL
+from .backfills import last_backfills
+from .columns import why_fixed
+from .display import on_clock, preview, zone_of
+from .form import RuleForm, database_time
+from .ticks import last_ticks
+
+UNSEEN = timedelta(seconds=60)
+"""Without a worker's look at the schedules the list says so."""
+
+
+def preview_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """What the rule in the form comes to, as JSON. Changes nothing."""
+    if not (page.has_view_permission(request) or page.has_add_permission(request)):
+        raise PermissionDenied
+    try:
+        shown = preview(RuleForm(request.GET).rule(), database_time())
+        answer = {
+            "words": shown.words,
+            "zone": shown.zone,
+            "note": shown.note,
+            "error": shown.error,
+            "times": [
+                {"local": time.local, "utc": time.utc, "change": time.change}
+                for time in shown.times
+            ],
+        }
+    except ValueError as error:
+        answer = {"error": str(error)}
+    return JsonResponse(answer)
+
+
+def choose_job_type(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """The job types that a schedule may name, each with a link to its form."""
+    known = [registry.get(name) for name in registry.names()]
+    asked = request.GET.get("job_type", "")
+    context = {
+        **page.admin_site.each_context(request),
+        "title": _("Add schedule: what does it run?"),
+        "opts": page.opts,
+        "media": page.media,
+        "choices": [
+            {
+                "name": job_type.name,
+                "url": f"?{urlencode({'job_type': job_type.name})}",
+                "about": (inspect.getdoc(job_type.handler) or "").split("\n\n", 1)[0],
+                "queue": job_type.queue,
+            }
+            for job_type in known
+            if job_type.schedulable
+        ],
+        "refused": asked,
+        "back": list_url(page.admin_site, Schedule),
+    }
+    request.current_app = page.admin_site.name
+    return TemplateResponse(request, "admin/django_jobs/schedule/choose.html", context)
+
+
+def list_notes() -> list[str]:
+    """What keeps schedules from being fired, whatever they say themselves."""
+    alias = conf().database
+    if not Schedule.objects.using(alias).armed().exists():
+        return []
+    alive = Worker.objects.using(alias).filter(status__in=ALIVE)
+    seen = alive.aggregate(seen=TimestampMax("schedules_seen_at"))["seen"]
+    if seen is None:
+        return [_("No live worker looks at the schedules: nothing is fired.")]
+    age = database_time() - seen
+    if age < UNSEEN:
+        return []
+    return [_("No worker has looked at the schedules for %(time)s.") % {"time": duration(age)}]
+
+
+def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, Any]:
+    """What the page of a schedule needs beside its form."""
+    site = page.admin_site
+    context: dict[str, Any] = {
+        "preview_url": reverse("admin:django_jobs_schedule_preview", current_app=site.name)
+    }
+    if schedule is None:
+        return context
+    zone = zone_of(schedule)
+    mine = urlencode({"schedule__id__exact": schedule.pk})
+    job_type = registry.find(schedule.job_type)
+    if page.has_add_permission(request) and job_type is not None and job_type.schedulable:
+        context["duplicate_url"] = page.duplicate_url(schedule)
+    if page.has_backfill_permission(request):
+        name = "admin:django_jobs_schedule_backfill"
+        context["backfill_url"] = reverse(name, args=[schedule.pk], current_app=site.name)
+        context["cancel"] = CANCEL_BACKFILL
+    return {
+        **context,
+        "fixed": why_fixed(schedule),
+        "ticks": [
+            {
+                "due": on_clock(tick.due_at, zone),
+                "outcome": badge(tick.outcome, tick.get_outcome_display()),
+                "reason": tick.reason,
+                "late": duration(timedelta(seconds=tick.late_seconds)),
+                "job": link(site, Job, tick.job_id, f"#{tick.job_id}") if tick.job_id else NOTHING,
+            }
+            for tick in last_ticks(schedule)
+        ],
+        "ticks_url": f"{list_url(site, Tick)}?{mine}",
+        "backfills": [
+            {
+                "row": row,
+                "url": change_url(site, Backfill, row.pk),
+                "begins": on_clock(row.begins_at, zone),
+                "ends": on_clock(row.ends_at, zone),
+                "progress": progress,
+                "cancelled": moment(row.cancelled_at),
+                "live": row.cancelled_at is None and progress is not None and progress.live,
+            }
+            for row, progress in last_backfills(schedule)
+        ],
+        "backfills_url": f"{list_url(site, Backfill)}?{mine}",
+        "backfill_list": list_url(site, Backfill),
+    }
+
+
+def what_goes(schedules: Any) -> tuple[list[str], dict[str, Any], set[str], list[str]]:
+    """What is deleted with these, as Django's page of deletion wants it."""
+    alias = conf().database
+    ticks = Tick.objects.using(alias).filter(schedule__in=schedules)
+    backfills = Backfill.objects.using(alias).filter(schedule__in=schedules)
+    counts = Schedule.objects.using(alias).filter(pk=schedules[0].pk)
+    found = counts.annotate(ticks_=CappedCount(ticks), backfills_=CappedCount(backfills))
+    row: Any = found.values("ticks_", "backfills_").first() or {}
+    names = [str(schedule) for schedule in schedules]
+    numbers = {
+        Schedule: str(len(names)),
+        Tick: counted(row.get("ticks_", 0)),
+        Backfill: counted(row.get("backfills_", 0)),
+    }
+    told = {str(model._meta.verbose_name_plural): count for model, count in numbers.items()}
+    return names, told, set(), []

@@ -1,0 +1,299 @@
+"""A handler, how its jobs are run, and the ways to ask for one."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, ParamSpec, TypeVar
+
+from asgiref.sync import sync_to_async
+
+from ..conf import conf
+from ..domain.backoff import Backoff
+from ..domain.payload import NotStorable, a_kind, encode
+from ..exceptions import EnqueueError, PayloadError, QueueFull, UnknownQueue
+from ..lifecycle import enqueueing
+from ..models import Job, Queue
+from ..models.database import needing_tables
+from ..signals import job_enqueued
+from . import payload_versions
+from .payload_versions import Upgrade
+from .validation import check_key, check_known, check_options, given_arguments, no_attribute
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Delivery = Literal["at_least_once", "at_most_once", "exactly_once"]
+
+DEFAULT_MAX_ATTEMPTS = 5
+DEFAULT_MAX_CRASHES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class JobType(Generic[P, R]):
+    """A handler and how its jobs are run. Made by :func:`job`; calling it calls the handler.
+
+    Times are seconds, ``max_rss`` is in megabytes. None means: what the queue says, else the
+    default.
+    """
+
+    name: str
+    handler: Callable[P, R]
+    signature: inspect.Signature
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int | None = None
+    max_crashes: int = DEFAULT_MAX_CRASHES
+    backoff: Backoff | None = None
+    timeout: float | None = None
+    silence_timeout: float | None = None
+    max_rss: int | None = None
+    max_age: float | None = None
+    retry_on: tuple[type[BaseException], ...] = ()
+    discard_on: tuple[type[BaseException], ...] = ()
+    error_budgets: Mapping[type[BaseException], int] = field(default_factory=dict, hash=False)
+    isolated: bool = False
+    delivery: Delivery = "at_least_once"
+    schedulable: bool = False
+    version: int = 1
+    upgrades: Mapping[int, Upgrade] = field(default_factory=dict, hash=False)
+    aliases: tuple[str, ...] = ()
+    run_at: datetime | None = None
+    seconds_off: float = 0.0  # what using() calls a delay: of that name Celery has a method
+    idempotency_key: str | None = None
+    headers: Mapping[str, Any] | None = None
+    is_async: bool = field(init=False)
+    """Whether the handler is an ``async def`` function."""
+    _takes: frozenset[str] = field(init=False)
+    _needs: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        named = [
+            parameter
+            for parameter in self.signature.parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        needed = [parameter for parameter in named if parameter.default is parameter.empty]
+        object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.handler))
+        object.__setattr__(self, "_takes", frozenset(parameter.name for parameter in named))
+        object.__setattr__(self, "_needs", frozenset(parameter.name for parameter in needed))
+
+    def __repr__(self) -> str:
+        return f"<JobType {self.name}>"
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.handler(*args, **kwargs)
+
+    if not TYPE_CHECKING:  # to a type checker it would be every name there is
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
+
+    @property
+    def place(self) -> str:
+        """Module and name of the handler."""
+        return f"{self.handler.__module__}.{self.handler.__qualname__}"
+
+    def using(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        idempotency_key: str | None = None,
+        max_attempts: int | None = None,
+        headers: Mapping[str, Any] | None = None,
+        **unknown: Never,
+    ) -> JobType[P, R]:
+        """This job type with other options, for one request. None keeps what is declared.
+
+        ``run_at`` (aware) or ``delay`` (seconds or a timedelta) put the job off; one of the two.
+        Raises :class:`EnqueueError` for options that cannot be, ``TypeError`` for unknown ones.
+        """
+        check_known(unknown, self.name)
+        if run_at is not None and delay is not None:
+            raise EnqueueError(f"{self.name}: give run_at or delay, not both")
+        given: dict[str, Any] = {
+            "queue": queue,
+            "priority": priority,
+            "run_at": run_at,
+            "seconds_off": delay.total_seconds() if isinstance(delay, timedelta) else delay,
+            "idempotency_key": idempotency_key,
+            "max_attempts": max_attempts,
+            "headers": headers,
+        }
+        chosen = replace(self, **{key: value for key, value in given.items() if value is not None})
+        check_options(chosen)
+        return chosen
+
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """Make a job that will call the handler with these arguments.
+
+        The row is written in the caller's transaction and commits or rolls back with it. With an
+        idempotency key that a live job holds, that job is returned with ``deduplicated`` True.
+
+        Raises :class:`PayloadError` if the arguments do not fit the handler or are not JSON,
+        :class:`UnknownQueue` and :class:`QueueFull`; nothing is written then.
+        """
+        return self.insert(self.bind(*args, **kwargs))
+
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """:meth:`enqueue` for async code."""
+        return await sync_to_async(self.enqueue, thread_sensitive=True)(*args, **kwargs)
+
+    def enqueue_many(
+        self,
+        payloads: Iterable[Mapping[str, Any]],
+        *,
+        idempotency_keys: Iterable[str | None] | None = None,
+    ) -> list[int]:
+        """Make a job for each payload (arguments by name), thousands in one round trip.
+
+        Returns the ids in the order of the payloads. ``idempotency_keys`` gives each its key; for
+        one that a live job holds, the id of that job is returned. Payloads are read as they are
+        needed, so an iterator of millions takes little memory; one that is refused raises
+        :class:`PayloadError` with its index, after earlier batches of 5,000 were written: call it
+        inside ``transaction.atomic()`` to have all or none.
+        """
+        with needing_tables:
+            new, _ = self.request()
+            return enqueueing.enqueue_many(new, self._texts(payloads, idempotency_keys))
+
+    def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The payload for a call with these arguments: all by name.
+
+        Raises :class:`PayloadError` if the handler does not take them.
+        """
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise PayloadError(
+                f"{self.name}{self.signature} cannot be called so: {error}; "
+                f"it was given {given_arguments(args, kwargs)}"
+            ) from None
+        payload = dict(bound.arguments)
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                payload.update(payload.pop(parameter.name, {}))
+        return payload
+
+    def check_payload(self, payload: Mapping[str, Any]) -> None:
+        """Raise :class:`PayloadError` if the handler does not take these arguments."""
+        # Ten times as fast as binding, and the worker asks it of every job.
+        if not (self._needs <= payload.keys() and payload.keys() <= self._takes):
+            self.bind(**payload)
+
+    def upgraded(self, payload: Any, version: int) -> dict[str, Any]:
+        """A stored payload as today's handler takes it, step by step from the version it has.
+
+        ``payload`` stays as it is. Raises :class:`PayloadError` for one that is no dict, is newer
+        than the handler, or whose upgrade is missing, raises or gives no dict.
+        """
+        return payload_versions.upgraded(payload, version, self.version, self.upgrades)
+
+    def insert(self, payload: dict[str, Any]) -> Job:
+        """Write one job with a payload that :meth:`bind` gave."""
+        text = self.encoded(payload, "payload")
+        with needing_tables:
+            new, headers = self.request()
+            values = {
+                "payload": payload,
+                "headers": headers,
+                "backoff": None if new.backoff is None else json.loads(new.backoff),
+            }
+            enqueued = enqueueing.enqueue_one(new, text, self.idempotency_key, values)
+        if not enqueued.deduplicated and job_enqueued.has_listeners(self.name):
+            job_enqueued.send_robust(self.name, job=enqueued)
+        return enqueued
+
+    def request(self) -> tuple[enqueueing.NewJobs, dict[str, Any]]:
+        """What all jobs of this request have in common, and their headers as a dict.
+
+        Raises :class:`UnknownQueue` and :class:`QueueFull`.
+        """
+        if self.handler.__module__ == "__main__":
+            raise EnqueueError(
+                f"{self.name}: its handler is declared in the program that was started, "
+                "__main__, which no worker imports; move it to the jobs.py of an installed app"
+            )
+        headers = dict(self.headers or {})
+        headers_text = self.encoded(headers, "headers") if headers else "{}"
+        queue = _queue(self.queue, self.name)
+        backoff = self.backoff.as_json() if self.backoff else queue.backoff
+        new = enqueueing.NewJobs(
+            queue=self.queue,
+            job_type=self.name,
+            weight=queue.priority_weight,
+            priority=self.priority,
+            run_at=self.run_at,
+            delay=self.seconds_off,
+            max_attempts=self.max_attempts or queue.max_attempts or DEFAULT_MAX_ATTEMPTS,
+            max_crashes=self.max_crashes,
+            backoff=None if backoff is None else json.dumps(backoff),
+            timeout=self.timeout or queue.timeout,
+            at_most_once=self.delivery == "at_most_once",
+            payload_version=self.version,
+            max_age=self.max_age,
+            headers=headers_text,
+        )
+        return new, headers
+
+    def _texts(
+        self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None] | None
+    ) -> Iterator[tuple[str, str | None]]:
+        if keys is None:
+            if self.idempotency_key is not None:
+                raise EnqueueError(
+                    f"{self.name}: enqueue_many takes a key for each payload: idempotency_keys="
+                )
+            for index, payload in enumerate(payloads):
+                yield self._text(payload, index), None
+            return
+        try:
+            for index, (payload, key) in enumerate(zip(payloads, keys, strict=True)):
+                if key is not None:
+                    check_key(key, self.name)
+                yield self._text(payload, index), key
+        except ValueError as error:
+            if isinstance(error, EnqueueError):
+                raise
+            raise EnqueueError(
+                f"{self.name}: idempotency_keys must be as many as the payloads"
+            ) from None
+
+    def _text(self, payload: Mapping[str, Any], index: int) -> str:
+        name = f"payload[{index}]"
+        if not isinstance(payload, Mapping):
+            problem = f"{name} is {a_kind(payload)}, not a dict of arguments"
+            raise PayloadError(f"{self.name}: {problem}")
+        try:
+            self.check_payload(payload)
+        except (TypeError, PayloadError) as error:
+            raise PayloadError(f"{name}: {error}") from None
+        return self.encoded(dict(payload), name)
+
+    def encoded(self, value: dict[str, Any], name: str) -> str:
+        """``value`` as JSON text. Raises :class:`PayloadError` for what cannot be stored."""
+        try:
+            return encode(value, max_bytes=conf().max_payload_bytes, name=name)
+        except NotStorable as error:
+            raise PayloadError(f"{self.name}: {error}") from None
+
+
+def _queue(name: str, where: str) -> Queue:
+    queue = Queue.objects.recent(name, conf().database)
+    if queue is None:
+        known = ", ".join(Queue.objects.using(conf().database).values_list("name", flat=True))
+        raise UnknownQueue(
+            f"{where}: no queue is named {name!r}; known are: {known or 'none (run migrate)'}. "
+            'Queues come from DJANGO_JOBS["QUEUES"] after migrate, or from the admin'
+        )
+    if queue.max_backlog is not None:
+        ready = Job.objects.using(conf().database).filter(queue=name, status="ready")
+        if ready.values("pk")[: queue.max_backlog].count() >= queue.max_backlog:
+            raise QueueFull(f"{where}: queue {name!r} already holds {queue.max_backlog} ready jobs")
+    return queue

@@ -1,0 +1,52 @@
+"""The jobs that a schedule asks for, checked as any other request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import registry
+from ..exceptions import PayloadError, QueueFull
+from ..lifecycle.enqueueing import NewJobs
+from ..models import Schedule
+
+
+class Requests:
+    """What the jobs of schedules are to be. A queue is asked once whether it is full."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], NewJobs | QueueFull] = {}
+
+    def of(self, schedule: Schedule) -> tuple[NewJobs, str]:
+        """What the jobs of ``schedule`` have in common, and their payload as JSON text.
+
+        Raises ``JobsError`` where its job type, its queue or its payload are not as they should
+        be.
+        """
+        job_type = registry.get(schedule.job_type)
+        if not isinstance(schedule.payload, dict):
+            raise PayloadError(f"{schedule.job_type}: the payload is not a dict of arguments")
+        try:
+            arguments = job_type.upgraded(schedule.payload, schedule.payload_version)
+        except PayloadError as error:
+            raise PayloadError(f"{schedule.job_type}: the payload: {error}") from None
+        try:
+            job_type.check_payload(arguments)
+        except TypeError as error:  # an upgrade gave a name that is no text
+            raise PayloadError(f"{schedule.job_type}: the payload: {error}") from None
+        payload = job_type.encoded(arguments, "payload")
+        options = schedule.job_type, schedule.queue, schedule.priority
+        if options not in self._known:
+            chosen = job_type.using(queue=schedule.queue or None, priority=schedule.priority)
+            try:
+                self._known[options] = chosen.request()[0]
+            except QueueFull as full:
+                self._known[options] = full
+        found = self._known[options]
+        if isinstance(found, QueueFull):
+            raise found
+        return found, payload
+
+
+def request_of(schedule: Schedule) -> tuple[NewJobs, str]:
+    """:meth:`Requests.of` for one schedule."""
+    return Requests().of(schedule)

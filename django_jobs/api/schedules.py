@@ -1,0 +1,200 @@
+"""Declare recurring work in code, with :func:`schedule`, and take it over into the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.apps import apps
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Q
+
+from .. import registry
+from ..conf import conf
+from ..domain.cron import DST_POLICIES
+from ..domain.payload import encode
+from ..domain.schedules import CatchUp, Overlap, check_every
+from ..lifecycle.operations.schedules import changed
+from ..models import Schedule
+from ..models.database import has_todays_columns
+from .job_type import JobType
+
+FIELDS = (
+    *("job_type", "payload", "queue", "priority", "cron", "every", "timezone", "starts_at"),
+    *("ends_at", "enabled", "jitter_seconds", "dst", "overlap", "overlap_limit", "catch_up"),
+    *("catch_up_limit", "pause_after_dead"),
+)
+"""What the code owns of a declared schedule. A pause is the operator's."""
+
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "payload": ((Mapping,), "a dict of arguments"),
+    **dict.fromkeys(("name", "queue", "cron", "timezone"), ((str,), "text")),
+    **dict.fromkeys(("dst", "overlap", "catch_up"), ((str,), "text")),
+    **dict.fromkeys(("priority", "overlap_limit", "pause_after_dead"), ((int,), "a whole number")),
+    "jitter_seconds": ((int, float), "a number of seconds"),
+    "catch_up_limit": ((int, float), "a number"),
+    **dict.fromkeys(("starts_at", "ends_at"), ((datetime,), "a datetime")),
+    "enabled": ((bool,), "True or False"),
+}
+POLICIES: dict[str, tuple[str, ...]] = {
+    "dst": DST_POLICIES,
+    "overlap": tuple(policy.value for policy in Overlap),
+    "catch_up": tuple(policy.value for policy in CatchUp),
+}
+OPTIONAL = {"priority", "overlap_limit", "pause_after_dead", "catch_up_limit"} | {
+    *("starts_at", "ends_at")
+}
+
+
+def schedule(
+    name: str,
+    job_type: str | JobType[..., Any],
+    *,
+    cron: str = "",
+    every: float | timedelta | None = None,
+    timezone: str = "UTC",
+    payload: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    starts_at: datetime | None = None,
+    ends_at: datetime | None = None,
+    enabled: bool = True,
+    jitter_seconds: float = 0.0,
+    dst: str = "once",
+    overlap: str = "skip",
+    overlap_limit: int | None = None,
+    catch_up: str = "latest",
+    catch_up_limit: float | None = None,
+    pause_after_dead: int | None = None,
+) -> None:
+    """Declare a schedule in ``jobs.py``; the next ``migrate`` writes it to the table.
+
+    ``cron`` (five fields, in ``timezone``) or ``every`` (seconds or a timedelta, counted from
+    ``starts_at``, without one from 1970) say when it is due. ``dst``: ``"once"``, ``"skip"`` or
+    ``"twice"``. ``overlap``, while its last job is still live: ``"skip"``, ``"queue_one"``,
+    ``"queue_all"``, ``"allow"`` or ``"cancel"``. ``catch_up``, for what was missed: ``"latest"``,
+    ``"skip"``, ``"at_most"`` (``catch_up_limit`` jobs) or ``"window"`` (so many seconds).
+    ``queue`` and ``priority``: None is what the job type declares.
+
+    Raises ``TypeError`` or ``ValueError`` at import for what can never be fired.
+    """
+    where = f"schedule {name!r}"
+    given: dict[str, Any] = {
+        "name": name,
+        "job_type": _named(job_type, where),
+        "payload": {} if payload is None else payload,
+        "queue": "" if queue is None else queue,
+        "priority": priority,
+        "cron": cron,
+        "every": every,
+        "timezone": timezone,
+        "starts_at": starts_at,
+        "ends_at": ends_at,
+        "enabled": enabled,
+        "jitter_seconds": jitter_seconds,
+        "dst": dst,
+        "overlap": overlap,
+        "overlap_limit": overlap_limit,
+        "catch_up": catch_up,
+        "catch_up_limit": catch_up_limit,
+        "pause_after_dead": pause_after_dead,
+    }
+    _check_types(given, where)
+    try:
+        for option in ("name", "job_type"):
+            encode(given[option], max_bytes=1_000, name=option)
+        # As it will be read back, so that it is found to be alike: tuples become lists.
+        text = encode(dict(given["payload"]), max_bytes=conf().max_payload_bytes)
+        given["payload"] = json.loads(text)
+        if isinstance(job_type, JobType):
+            job_type.bind(**given["payload"])
+        if every is not None:
+            given["every"] = check_every(every)
+        row = Schedule(**given)
+        row.full_clean(validate_unique=False, validate_constraints=False)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{key}: {' '.join(messages)}" for key, messages in error.message_dict.items()
+        )
+        raise ValueError(f"{where}: {problems}") from None
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    registry.register_schedule(name, {field: getattr(row, field) for field in FIELDS})
+
+
+def synchronise(alias: str) -> None:
+    """Write the declared schedules to the table.
+
+    One that has not changed is not touched, so that what came due during a deployment is still
+    fired, unless it was put aside: the deployment may have mended it. One that is declared no more
+    is disabled and keeps its history, if its job type is of an app of this project. Several may do
+    it at once.
+    """
+    if not has_todays_columns(Schedule, alias):
+        return  # migrated back to before there were any, or to before a column was added
+    declared = registry.schedules()
+    with transaction.atomic(using=alias):
+        for name, fields in declared.items():
+            # Of today, whatever the row says: who declares a schedule declares its handler.
+            job_type = registry.find(fields["job_type"])
+            version = 1 if job_type is None else job_type.version
+            declared[name] = {**fields, "payload_version": version}
+        new = [
+            Schedule(name=name, declared=True, **fields)
+            for name, fields in sorted(declared.items())
+        ]
+        Schedule.objects.using(alias).bulk_create(new, ignore_conflicts=True)
+        rows = Schedule.objects.using(alias).filter(Q(declared=True) | Q(name__in=declared))
+        for row in rows.select_for_update(no_key=True).order_by("id"):
+            _take_over(row, declared.get(row.name), alias)
+        changed()
+
+
+def _take_over(row: Schedule, fields: Mapping[str, Any] | None, alias: str) -> None:
+    if fields is None:
+        if row.enabled and _is_ours(row.job_type):
+            row.enabled = False
+            row.save(using=alias, update_fields=["enabled"])
+        return
+    alike = all(getattr(row, field) == value for field, value in fields.items())
+    if not (alike and row.declared and not row.error):
+        for field, value in fields.items():
+            setattr(row, field, value)
+        row.declared = True
+        row.save(using=alias)
+
+
+def _is_ours(job_type: str) -> bool:
+    """Whether this project would declare it. Another may share the database of the jobs."""
+    return registry.find(job_type) is not None or job_type.partition(".")[0] in apps.app_configs
+
+
+def _named(job_type: str | JobType[..., Any], where: str) -> str:
+    if isinstance(job_type, str):
+        return job_type
+    if not isinstance(job_type, JobType):
+        raise TypeError(f"{where}: job_type is a job type or its name, not {job_type!r}")
+    known = registry.find(job_type.name)
+    if known is not None and known.handler is job_type.handler and known is not job_type:
+        raise ValueError(
+            f"{where}: using() is for one request; give queue and priority to the schedule itself"
+        )
+    return job_type.name
+
+
+def _check_types(given: Mapping[str, Any], where: str) -> None:
+    for option, (kinds, meant) in KINDS.items():
+        value = given[option]
+        if value is None and option in OPTIONAL:
+            continue
+        odd = isinstance(value, bool) and bool not in kinds
+        if odd or not isinstance(value, kinds):
+            raise TypeError(f"{where}: {option} is {meant}, not {value!r}")
+        if option in POLICIES and value not in POLICIES[option]:
+            *others, last = map(repr, POLICIES[option])
+            raise ValueError(f"{where}: {option} is {', '.join(others)} or {last}, not {value!r}")
+        if isinstance(value, datetime) and value.utcoffset() is None:
+            raise ValueError(f"{where}: {option} needs a time zone, and {value!r} has none")

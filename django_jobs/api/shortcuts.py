@@ -1,0 +1,216 @@
+"""Declare a job type with :func:`job`; ask for a job by name; cancel one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar, overload
+
+from .. import registry
+from ..domain.backoff import Backoff
+from ..domain.payload import a_kind
+from ..exceptions import PayloadError
+from ..lifecycle.operations import jobs as job_operations
+from ..models import Job
+from ..models.database import needing_tables
+from .job_type import DEFAULT_MAX_CRASHES, Delivery, JobType
+from .payload_versions import Upgrade
+from .validation import (
+    JOB_OPTIONS,
+    USING_OPTIONS,
+    check_declaration,
+    check_known,
+    declared_name,
+    exception_classes,
+    mapping,
+    signature_of,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+BUDGETS = "error_budgets is a dict of numbers by exception class, such as {OSError: 3}"
+UPGRADES = "upgrades is a dict of functions by the version they take, such as {1: add_currency}"
+
+__all__ = [
+    "JobType",
+    "cancel",
+    "enqueue",
+    "enqueue_many",
+    "job",
+    "payload_problem",
+    "replay_problem",
+]
+
+
+@overload
+def job(function: Callable[P, R], /) -> JobType[P, R]: ...
+@overload
+def job(
+    *,
+    name: str | None = None,
+    queue: str = "default",
+    priority: int = 0,
+    max_attempts: int | None = None,
+    max_crashes: int = DEFAULT_MAX_CRASHES,
+    backoff: Backoff | None = None,
+    timeout: float | None = None,
+    silence_timeout: float | None = None,
+    max_rss: int | None = None,
+    max_age: float | timedelta | None = None,
+    retry_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    error_budgets: Mapping[type[BaseException], int] | None = None,
+    isolated: bool = False,
+    delivery: Delivery = "at_least_once",
+    schedulable: bool = False,
+    version: int = 1,
+    upgrades: Mapping[int, Upgrade] | None = None,
+    aliases: Iterable[str] = (),
+) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
+def job(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    max_age: float | timedelta | None = None,
+    retry_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    error_budgets: Mapping[type[BaseException], int] | None = None,
+    upgrades: Mapping[int, Upgrade] | None = None,
+    aliases: Iterable[str] = (),
+    **options: Any,
+) -> Any:
+    """Declare a function as the handler of a job type.
+
+    ``name`` defaults to ``<app_label>.<function>``. ``retry_on``: if given, only these exceptions
+    are retried, besides races and connections that were lost in the database. ``discard_on``:
+    these go straight to the dead letters. ``max_age`` (seconds or a timedelta): an attempt that
+    would begin later than that after the enqueue is not made.
+    ``error_budgets``: how many failures a job may have by one with that class of error.
+    ``timeout``: seconds an attempt may take; then :class:`TimeLimitExceeded` is raised in it where
+    that can be done, and its process is killed a second later. ``silence_timeout``: seconds that it
+    may go on without a report of progress. ``isolated``: each attempt runs alone in a child
+    process. ``max_rss``: megabytes that this child may hold; implies ``isolated``.
+    ``delivery="at_most_once"``: an attempt that failed or was lost is never made again.
+    ``delivery="exactly_once"``: the handler's writes to the jobs' database and the job's success
+    commit in one transaction. ``schedulable``: schedules that are made in the admin may name it.
+    ``version``: of the payload; ``upgrades`` takes one of an older version to the next, by the
+    older's number. ``aliases``: names that it had before; their jobs are run by it.
+
+    Raises ``TypeError`` or ``ValueError`` at import for a handler or option that cannot work.
+    """
+
+    def declare(handler: Callable[..., Any]) -> JobType[..., Any]:
+        signature = signature_of(handler)
+        default = registry.default_name(handler.__module__, handler.__name__)
+        chosen = declared_name(name, default)
+        where = f"@job {chosen}"
+        check_known(options, where, JOB_OPTIONS)
+        declared: JobType[..., Any] = JobType(
+            name=chosen,
+            handler=handler,
+            signature=signature,
+            max_age=max_age.total_seconds() if isinstance(max_age, timedelta) else max_age,
+            retry_on=exception_classes(retry_on, "retry_on", where),
+            discard_on=exception_classes(discard_on, "discard_on", where),
+            error_budgets=mapping(error_budgets, BUDGETS, where),
+            upgrades=mapping(upgrades, UPGRADES, where),
+            aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
+            **options,
+        )
+        check_declaration(declared)
+        registry.register(declared)
+        return declared
+
+    return declare if function is None else declare(function)
+
+
+def enqueue(
+    job_type: str | JobType[..., Any],
+    payload: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Job:
+    """Enqueue by name, for code that cannot import the handler. ``options`` as for
+    :meth:`JobType.using`. Raises :class:`UnknownJobType` besides what ``enqueue`` raises."""
+    chosen = _chosen(job_type, options, "enqueue({}, {})")
+    return chosen.insert(chosen.bind(**_arguments(payload, chosen.name)))
+
+
+def enqueue_many(
+    job_type: str | JobType[..., Any],
+    payloads: Iterable[Mapping[str, Any]],
+    *,
+    idempotency_keys: Iterable[str | None] | None = None,
+    **options: Any,
+) -> list[int]:
+    """:meth:`JobType.enqueue_many` by name."""
+    chosen = _chosen(job_type, options, "enqueue_many({}, [{}, ...])")
+    return chosen.enqueue_many(payloads, idempotency_keys=idempotency_keys)
+
+
+def cancel(job_id: int) -> bool:
+    """Cancel a job. True if it never begins or, where it has begun, is asked to stop; False if it
+    had ended.
+
+    Raises ``TypeError`` for what is no id.
+    """
+    if not isinstance(job_id, int) or isinstance(job_id, bool):
+        hint = "; pass its pk" if isinstance(job_id, Job) else ""
+        raise TypeError(f"cancel takes the id of a job, a whole number, not {job_id!r}{hint}")
+    if not 0 < job_id < 2**63:
+        return False
+    with needing_tables:
+        return bool(job_operations.cancel([job_id]).done)
+
+
+def replay_problem(job: Job) -> str | None:
+    """Why ``job`` could not run with today's code, or None: what a replay is checked with."""
+    try:
+        payload = job.payload
+    except (ValueError, RecursionError) as error:  # a row that was not written by enqueue
+        return f"its payload cannot be read ({type(error).__name__})"
+    return payload_problem(job.job_type, job.payload_version, payload)
+
+
+def payload_problem(job_type: str, version: int, payload: Any) -> str | None:
+    """Why today's code could not run a job with this stored payload, or None."""
+    known = registry.find(job_type)
+    if known is None:
+        return f"no handler is registered for {job_type!r}"
+    if not isinstance(payload, dict):
+        return "its payload is not a dict of arguments"
+    try:
+        upgraded = known.upgraded(payload, version)
+    except PayloadError as error:
+        return f"its payload cannot be read: {error}"
+    try:
+        known.bind(**upgraded)
+    except (PayloadError, TypeError) as error:  # TypeError: an upgrade may give keys of any kind
+        return str(error)
+    return None
+
+
+def _chosen(
+    job_type: str | JobType[..., Any], options: Mapping[str, Any], call: str
+) -> JobType[..., Any]:
+    """The job type with these options. Raises ``TypeError`` where the handler's arguments stand
+    among them, and shows the ``call`` that was meant, without values, which may be secrets."""
+    known = registry.get(job_type) if isinstance(job_type, str) else job_type
+    arguments = [name for name in options if name not in USING_OPTIONS]
+    if arguments and known.signature.parameters.keys() >= set(arguments):
+        payload = ", ".join(f"{name!r}: ..." for name in arguments)
+        meant = call.format(repr(known.name), f"{{{payload}}}")
+        raise TypeError(f"{known.name}: the arguments go into a dict: {meant}")
+    return known.using(**options)
+
+
+def _arguments(payload: Mapping[str, Any] | None, where: str) -> Mapping[str, Any]:
+    if payload is None:
+        return {}
+    if not isinstance(payload, Mapping):
+        raise PayloadError(f"{where}: payload is {a_kind(payload)}, not a dict of arguments")
+    for key in payload:
+        if not isinstance(key, str):
+            raise PayloadError(f"{where}: payload: key {key!r} is {a_kind(key)}, not a string")
+    return payload

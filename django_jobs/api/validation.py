@@ -1,0 +1,360 @@
+"""What a declaration and the options of a request must be, checked before anything is written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from difflib import get_close_matches
+from math import nan
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, InterfaceError
+from django.utils import timezone
+from psycopg import Error as PsycopgError
+
+from ..domain.backoff import Backoff
+from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
+from ..domain.payload import NotStorable, encode
+from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ..exceptions import EnqueueError, Fate, LeaseLost, TimeLimitExceeded
+from ..models.queue import QUEUE_NAME
+
+if TYPE_CHECKING:
+    from .job_type import JobType
+
+LONGEST_NAME = 200
+"""Characters of the name of a job type."""
+LONGEST_KEY = 200
+"""Characters of an idempotency key."""
+LONGEST_DELAY = LONGEST_AGE
+"""Seconds."""
+SMALLEST_RSS = 40
+"""Megabytes. A process with Python and Django alone holds 45 to 60."""
+HANDLED_BEFORE = (Fate, LeaseLost, TimeLimitExceeded)
+"""Exceptions that end an attempt in their own way, whatever a job type declares."""
+OF_THE_DATABASE = (DatabaseError, InterfaceError, PsycopgError)
+"""A lost race and a lost connection are tried again whatever ``retry_on`` says."""
+JOB_OPTIONS = (
+    *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
+    *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
+    *("delivery", "schedulable", "version", "upgrades", "aliases"),
+)
+USING_OPTIONS = (
+    *("queue", "priority", "run_at", "delay", "idempotency_key", "max_attempts", "headers"),
+)
+FOREIGN_OPTIONS = {
+    **dict.fromkeys(("max_retries", "retries", "retry"), "max_attempts"),
+    **dict.fromkeys(("time_limit", "soft_time_limit", "job_timeout"), "timeout"),
+    **{"countdown": "delay", "eta": "run_at", "expires": "max_age", "acks_late": "delivery"},
+    **{"autoretry_for": "retry_on", "task_id": "idempotency_key"},
+}
+"""What other queues call an option, and what it is called here."""
+INSTEAD_OF_OPTIONS = {
+    "bind": "in the handler current_run() gives the run that it is in",
+    "rate_limit": "max_concurrency of a queue bounds how many of its jobs run at once",
+    "ignore_result": "what the handler returns is the result; return None to keep none",
+}
+"""Options of other queues that are something else here."""
+INSTEAD_OF_ATTRIBUTES = {
+    **dict.fromkeys(
+        ("delay", "apply_async"),
+        "write {call}.enqueue(...); for a delay, {call}.using(delay=5).enqueue(...)",
+    ),
+    **dict.fromkeys(
+        ("s", "si", "signature", "subtask"),
+        "write {call}.enqueue(...); there are no signatures and no chains",
+    ),
+    "retry": "raise Retry(after=5) in the handler",
+    "update_state": "write current_run().progress(0.5) in the handler",
+    "AsyncResult": "write Job.objects.get(pk=...), and read its status and its result",
+}
+"""What a task of Celery has, and what is written here."""
+
+
+def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a handler. Raises ``TypeError`` for what cannot be one."""
+    if not inspect.isfunction(handler) or handler.__name__ == "<lambda>":
+        raise TypeError(f"@job takes a function with a name, not {handler!r}")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise TypeError(f"{handler.__qualname__} is a generator; a job would never run its body")
+    signature = inspect.signature(handler)
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise TypeError(
+                f"{handler.__qualname__} takes {parameter} by position; "
+                "a payload holds arguments by name"
+            )
+    return signature
+
+
+def declared_name(name: str | None, default: str) -> str:
+    """The name of a job type. Raises ``TypeError`` or ``ValueError`` for what cannot be one."""
+    if name is None:
+        return default
+    if not isinstance(name, str):
+        raise TypeError(f"@job {default}: name is text, not {name!r}")
+    if not 1 <= len(name) <= LONGEST_NAME:
+        raise ValueError(f"@job {default}: name is text of 1 to {LONGEST_NAME} characters")
+    return name
+
+
+def check_known(given: Collection[str], where: str, known: Collection[str] = USING_OPTIONS) -> None:
+    """Raise ``TypeError`` for an option that does not exist, with the one that was meant.
+
+    ``known`` are the options of ``@job`` or those of ``using``.
+    """
+    for option in given:
+        if option in known:
+            continue
+        ours = FOREIGN_OPTIONS.get(option, option)
+        meant = "it" if ours == option else repr(ours)
+        close = get_close_matches(ours, known, n=1)
+        if option in INSTEAD_OF_OPTIONS:
+            hint = INSTEAD_OF_OPTIONS[option]
+        elif ours not in known and ours in USING_OPTIONS:
+            hint = f"{meant} is an option of using()"
+        elif ours not in known and ours in JOB_OPTIONS:
+            hint = f"{meant} is an option of @job"
+        elif close:
+            hint = f"did you mean {close[0]!r}? known are: {', '.join(known)}"
+        else:
+            hint = f"known are: {', '.join(known)}"
+        raise TypeError(f"{where}: there is no option {option!r}; {hint}")
+
+
+def no_attribute(job_type: JobType[..., Any], name: str) -> AttributeError:
+    """The error for what a job type does not have, with what to write where Celery has it."""
+    problem = f"{type(job_type).__name__!r} object has no attribute {name!r}"
+    if name in INSTEAD_OF_ATTRIBUTES:
+        problem += f"; {INSTEAD_OF_ATTRIBUTES[name].format(call=job_type.handler.__name__)}"
+    return AttributeError(problem, name=name, obj=job_type)
+
+
+def mapping(given: Any, what: str, where: str) -> dict[Any, Any]:
+    """A copy of an option that is a dict; None is an empty one. Raises ``TypeError``, with
+    ``what`` it is, for anything else."""
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"{where}: {what}, not {given!r}")
+    return dict(given or {})
+
+
+def exception_classes(given: Any, option: str, where: str) -> tuple[type[BaseException], ...]:
+    """What ``retry_on`` and ``discard_on`` take: exception classes, or one by itself.
+
+    Raises ``TypeError`` for anything else.
+    """
+    kinds = given if isinstance(given, Iterable) and not isinstance(given, str | type) else [given]
+    kinds = tuple(kinds)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{where}: {option} takes exception classes, not {kind!r}")
+    return kinds
+
+
+def check_declaration(declared: JobType[..., Any]) -> None:
+    """Raise ``TypeError``, ``ValueError`` or :class:`EnqueueError` for options of ``@job`` that
+    cannot work."""
+    where = f"@job {declared.name}"
+    if declared.delivery not in ("at_least_once", "at_most_once", "exactly_once"):
+        raise ValueError(
+            f"{where}: delivery is 'at_least_once', 'at_most_once' or 'exactly_once', "
+            f"not {declared.delivery!r}"
+        )
+    if declared.delivery == "exactly_once" and declared.is_async:
+        raise ValueError(
+            f"{where}: exactly_once needs a plain function; transactions are not async"
+        )
+    if declared.backoff is not None and not isinstance(declared.backoff, Backoff):
+        raise TypeError(
+            f"{where}: backoff is a Backoff, such as Backoff.fixed(5), not {declared.backoff!r}"
+        )
+    for option in ("isolated", "schedulable"):
+        given = getattr(declared, option)
+        if not isinstance(given, bool):
+            raise TypeError(f"{where}: {option} is True or False, not {given!r}")
+    for option, longest in (
+        ("timeout", LONGEST_TIMEOUT),
+        ("silence_timeout", LONGEST_TIMEOUT),
+        ("max_age", LONGEST_AGE),
+    ):
+        seconds = getattr(declared, option)
+        if seconds is not None and not 0 < _number(seconds) <= longest:
+            wrong = ValueError if isinstance(seconds, int | float | Decimal) else TypeError
+            raise wrong(
+                f"{where}: {option} is a positive number of seconds, at most {longest:,.0f} "
+                f"({longest / 86_400:,.0f} days), not {seconds!r}"
+            )
+    if declared.max_rss is not None and not (_is_whole(declared.max_rss) and declared.max_rss > 0):
+        raise ValueError(
+            f"{where}: max_rss is a whole number of megabytes, not {declared.max_rss!r}"
+        )
+    _check_budgets(declared, where)
+    _check_versions(declared, where)
+    _check_aliases(declared, where)
+    check_options(declared, where)
+    for problem in _contradictions(declared):
+        raise ValueError(f"{where}: {problem}")
+
+
+def _contradictions(declared: JobType[..., Any]) -> Iterator[str]:
+    """Options of which one can never act, because of the other."""
+    timeout, silence, backoff = declared.timeout, declared.silence_timeout, declared.backoff
+    if timeout is not None and silence is not None and silence >= timeout:
+        yield f"silence_timeout={silence!r} is never over before timeout={timeout!r}"
+    if declared.max_rss is not None and declared.max_rss < SMALLEST_RSS:
+        yield (
+            f"max_rss={declared.max_rss} megabytes are less than a process with Django holds, "
+            f"which is {SMALLEST_RSS} or more"
+        )
+    if declared.max_age is not None and backoff is not None:
+        soonest = backoff.delay(1, spread=lambda: 1.0)
+        if soonest >= declared.max_age:
+            yield (
+                f"max_age={declared.max_age:g} is over before the backoff of {soonest:g} s has "
+                "passed, so there is no second attempt: give max_attempts=1 instead"
+            )
+    if declared.delivery == "at_most_once":
+        yield from _never_retried(declared)
+    for option in ("retry_on", "discard_on", "error_budgets"):
+        for kind in getattr(declared, option):
+            if issubclass(kind, HANDLED_BEFORE):
+                yield f"{kind.__name__} has its own meaning and never comes to {option}"
+    for option in ("retry_on", "error_budgets"):
+        for kind in getattr(declared, option):
+            if issubclass(kind, declared.discard_on):
+                yield f"{kind.__name__} in {option} is discarded by discard_on before"
+    for kind in declared.error_budgets if declared.retry_on else ():
+        tried_again = *declared.retry_on, *OF_THE_DATABASE
+        if not any(issubclass(kind, one) or issubclass(one, kind) for one in tried_again):
+            yield f"{kind.__name__} in error_budgets is not in retry_on, so it is never retried"
+
+
+def _never_retried(declared: JobType[..., Any]) -> Iterator[str]:
+    for option in ("backoff", "retry_on", "discard_on", "error_budgets"):
+        if getattr(declared, option):
+            yield f"delivery='at_most_once' retries nothing, so {option} never acts"
+    if (declared.max_attempts or 1) > 1:
+        yield "delivery='at_most_once' retries nothing, so max_attempts is 1"
+
+
+def _check_budgets(declared: JobType[..., Any], where: str) -> None:
+    for kind, budget in declared.error_budgets.items():
+        exception_classes(kind, "error_budgets", where)
+        if not (_is_whole(budget) and budget >= 1):
+            raise ValueError(
+                f"{where}: the budget of {kind.__name__} is a whole number of failures and at "
+                f"least 1, not {budget!r}"
+            )
+
+
+def _check_aliases(declared: JobType[..., Any], where: str) -> None:
+    for alias in declared.aliases:
+        if not isinstance(alias, str):
+            raise TypeError(f"{where}: an alias is the text of a name, not {alias!r}")
+        if not 1 <= len(alias) <= LONGEST_NAME:
+            raise ValueError(
+                f"{where}: an alias is a name, and a name is text of 1 to {LONGEST_NAME} characters"
+            )
+        if alias == declared.name:
+            raise ValueError(f"{where}: an alias is a name that it had before, not {alias!r}")
+
+
+def _check_versions(declared: JobType[..., Any], where: str) -> None:
+    version, upgrades = declared.version, declared.upgrades
+    if not (_is_whole(version) and 1 <= version < 2**15):
+        raise ValueError(f"{where}: version is a whole number from 1 to 32767, not {version!r}")
+    for old, upgrade in upgrades.items():
+        if not (_is_whole(old) and old >= 1):
+            wrong = ValueError if _is_whole(old) else TypeError
+            raise wrong(f"{where}: upgrades goes by version, a whole number from 1, not {old!r}")
+        if old >= version:
+            raise ValueError(
+                f"{where}: upgrades has one from version {old}, but version={version} is not newer"
+            )
+        if not callable(upgrade):
+            raise TypeError(f"{where}: upgrades[{old}] is a function, not {upgrade!r}")
+    for old in range(min(upgrades, default=version), version):
+        if old not in upgrades:
+            raise ValueError(f"{where}: upgrades lacks one from version {old} to {old + 1}")
+
+
+def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
+    """Raise :class:`EnqueueError` for options of a request that cannot be."""
+    where = where or chosen.name
+    priority, attempts = chosen.priority, chosen.max_attempts
+    if not _is_queue_name(chosen.queue):
+        raise EnqueueError(
+            f"{where}: queue is 1 to 100 letters, digits, dots, hyphens and underscores, "
+            f"not {chosen.queue!r}"
+        )
+    if not _is_whole(priority) or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        raise EnqueueError(
+            f"{where}: a priority is a whole number from -100 to 100, not {priority!r}"
+        )
+    if attempts is not None and not (_is_whole(attempts) and 1 <= attempts < 2**31):
+        raise EnqueueError(
+            f"{where}: max_attempts is a whole number and at least 1, not {attempts!r}"
+        )
+    if not (_is_whole(chosen.max_crashes) and 1 <= chosen.max_crashes < 2**15):
+        raise EnqueueError(
+            f"{where}: max_crashes is a whole number and at least 1, not {chosen.max_crashes!r}"
+        )
+    if not 0 <= _number(chosen.seconds_off) <= LONGEST_DELAY:
+        raise EnqueueError(
+            f"{where}: a delay is 0 or more seconds, at most {LONGEST_DELAY:,.0f} "
+            f"({LONGEST_DELAY / 86_400:,.0f} days), or a timedelta, not {chosen.seconds_off!r}"
+        )
+    if chosen.run_at is not None:
+        if not isinstance(chosen.run_at, datetime):
+            raise EnqueueError(f"{where}: run_at is a datetime, not {chosen.run_at!r}")
+        if timezone.is_naive(chosen.run_at):
+            raise EnqueueError(f"{where}: run_at needs a time zone, and {chosen.run_at!r} has none")
+        if abs((chosen.run_at - timezone.now()).total_seconds()) > LONGEST_DELAY:
+            raise EnqueueError(
+                f"{where}: run_at is within {LONGEST_DELAY / 86_400:,.0f} days of now, "
+                f"not {chosen.run_at!r}"
+            )
+    if chosen.idempotency_key is not None:
+        check_key(chosen.idempotency_key, where)
+    if chosen.headers is not None and not isinstance(chosen.headers, Mapping):
+        raise EnqueueError(f"{where}: headers are a dict, not {chosen.headers!r}")
+
+
+def check_key(key: str, where: str) -> None:
+    """Raise :class:`EnqueueError` for what cannot be an idempotency key."""
+    if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
+        given = f"one of {len(key)}" if isinstance(key, str) else repr(key)
+        raise EnqueueError(
+            f"{where}: an idempotency key is text of 1 to {LONGEST_KEY} characters, not {given}"
+        )
+    try:
+        encode(key, max_bytes=4 * LONGEST_KEY + 2, name="idempotency_key")
+    except NotStorable as error:
+        raise EnqueueError(f"{where}: {error}") from None
+
+
+def given_arguments(args: Sequence[Any], names: Collection[str]) -> str:
+    """The arguments of a call, without their values, which may be secrets."""
+    positional = [f"{len(args)} by position"] if args else []
+    return ", ".join([*positional, *names]) or "nothing"
+
+
+def _is_queue_name(value: Any) -> bool:
+    try:
+        QUEUE_NAME(value)
+    except ValidationError:
+        return False
+    return isinstance(value, str) and len(value) <= 100
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> float:
+    """``value`` as a float; NaN, which is in no range, for what is no number."""
+    seconds = as_seconds(value) if isinstance(value, int | float | Decimal) else None
+    return nan if seconds is None else seconds

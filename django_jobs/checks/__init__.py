@@ -1,0 +1,1 @@
+"""Django's system checks of this project: settings, schedules, delivery."""

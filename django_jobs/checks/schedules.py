@@ -1,0 +1,42 @@
+"""System checks of the schedules that are declared in code.
+
+E010 schedule that cannot be fired, or declared twice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, register
+
+from .. import registry
+from ..exceptions import JobsError
+from .settings import TAG
+
+
+@register(TAG)
+def check_schedules(**kwargs: Any) -> list[CheckMessage]:
+    """A declared schedule names a job type that exists and arguments that it takes."""
+    found: list[CheckMessage] = [
+        Error(
+            f"The schedule {name!r} is declared twice, and not alike.",
+            hint="Give one of them another name.",
+            id=f"{TAG}.E010",
+        )
+        for name in registry.schedule_clashes()
+    ]
+    for name, fields in sorted(registry.schedules().items()):
+        found += _problems(name, fields)
+    return found
+
+
+def _problems(name: str, fields: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    try:
+        registry.get(fields["job_type"]).bind(**fields["payload"])
+    except JobsError as error:
+        yield Error(
+            f"The schedule {name!r} cannot be fired: {error}.",
+            hint="Correct its job type or its payload in jobs.py.",
+            id=f"{TAG}.E010",
+        )

@@ -1,0 +1,160 @@
+"""What each value of ``DJANGO_JOBS`` must be, and an example of one that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.core.exceptions import ValidationError
+
+from ..conf import Conf, seconds_of
+from ..domain.backoff import Backoff
+from ..domain.durations import LONGEST_TIMEOUT
+from ..domain.ranking import STRICT_WEIGHT
+from ..domain.states import FINAL
+from ..models.queue import QUEUE_NAME
+
+Problem = str | None
+"""What is wrong with a value, as the end of "is …"; None if nothing is."""
+Rule = Callable[[Any], Problem]
+
+
+def _rule(is_good: Callable[[Any], bool], problem: str) -> Rule:
+    return lambda value: None if is_good(value) else problem
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _count_below(limit: int) -> Rule:
+    return _rule(
+        lambda value: _is_number(value) and isinstance(value, int) and 1 <= value < limit,
+        f"not a whole number from 1 to {limit - 1:,}",
+    )
+
+
+def queue_name(value: Any) -> Problem:
+    """A queue's name."""
+    try:
+        QUEUE_NAME(value)
+    except ValidationError:
+        value = None
+    good = isinstance(value, str) and len(value) <= 100
+    return None if good else "not 1 to 100 letters, digits, dots, hyphens and underscores"
+
+
+def _retention(value: Any) -> Problem:
+    if not isinstance(value, Mapping):
+        return "not a dict"
+    for status, keep in value.items():
+        if status not in FINAL:
+            return f"for {status!r}, which is none of {', '.join(sorted(FINAL))}"
+        try:
+            seconds_of(keep)
+        except ValueError as error:
+            return f"unreadable ({error})"
+    return None
+
+
+def _quarantine(value: Any) -> Problem:
+    if not isinstance(value, Mapping):
+        return "not a dict"
+    unknown = value.keys() - Conf().quarantine
+    if unknown:
+        names = ", ".join(sorted(map(repr, unknown)))
+        return f'wrong (its keys may be "crashes" and "seconds", not {names})'
+    crashes, seconds = value.get("crashes"), value.get("seconds", 1)
+    if crashes is not None and _count_below(2**31)(crashes):
+        must_be = f"a whole number from 1 to {2**31 - 1:,}, or None"
+        return f'wrong ("crashes" must be {must_be}, not {crashes!r})'
+    if _seconds(seconds):
+        return f'wrong ("seconds" must be a positive number below {1e9:,.0f}, not {seconds!r})'
+    return None
+
+
+def _backoff(value: Any) -> Problem:
+    if isinstance(value, Backoff):
+        return None
+    if not isinstance(value, Mapping):
+        return "not a Backoff"
+    try:
+        Backoff(**value)
+    except (TypeError, ValueError) as error:
+        return f"no backoff ({error})"
+    return None
+
+
+_seconds = _rule(lambda value: _is_number(value) and 0 < value < 1e9, "not a positive number")
+_text = _rule(lambda value: isinstance(value, str), "not text")
+_mapping = _rule(lambda value: isinstance(value, Mapping), "not a dict")
+
+RULES: dict[str, Rule] = {
+    "DATABASE": _text,
+    "QUEUES": _mapping,
+    **dict.fromkeys(("LEASE_SECONDS", "POLL_SECONDS", "SWEEP_SECONDS"), _seconds),
+    "HEARTBEAT_SECONDS": lambda value: None if value is None else _seconds(value),
+    "MAX_PAYLOAD_BYTES": _count_below(2**28),
+    "MAX_RESULT_BYTES": _count_below(2**28),
+    "CODE_VERSION": _rule(
+        lambda value: isinstance(value, str) and len(value) <= 100,
+        "not text of at most 100 characters",
+    ),
+    "RETENTION": _retention,
+    "CANCEL_GRACE_SECONDS": _rule(
+        lambda value: _is_number(value) and 0 <= value < 1e9, "not a number of seconds"
+    ),
+    "QUARANTINE": _quarantine,
+    "SCHEDULES": _rule(lambda value: isinstance(value, bool), "not True or False"),
+    "REDACT_KEYS": _rule(
+        lambda value: (
+            isinstance(value, list | tuple | set | frozenset)
+            and all(isinstance(item, str) for item in value)
+        ),
+        "not a list of names",
+    ),
+}
+QUEUE_RULES: dict[str, Rule] = {
+    "max_concurrency": _count_below(2**31),
+    "max_backlog": _count_below(2**31),
+    "strict": _rule(lambda value: isinstance(value, bool), "not True or False"),
+    "priority_weight": _rule(
+        lambda value: _is_number(value) and 0 <= value <= STRICT_WEIGHT,
+        f"not a number from 0 to {STRICT_WEIGHT:,.0f}",
+    ),
+    "max_attempts": _count_below(2**15),
+    "backoff": _backoff,
+    "timeout": _rule(
+        lambda value: _is_number(value) and 0 < value <= LONGEST_TIMEOUT,
+        f"not a positive number of at most {LONGEST_TIMEOUT:,.0f}",
+    ),
+    "retention": _retention,
+}
+
+RETENTION_EXAMPLE = '{"succeeded": "7d", "cancelled": "12h", "dead": None}, with None for ever'
+EXAMPLES = {
+    "DATABASE": '"default"',
+    "QUEUES": '{"default": {}, "emails": {"max_concurrency": 20}}',
+    "LEASE_SECONDS": "30, a number of seconds",
+    "HEARTBEAT_SECONDS": "7.5, a number of seconds, or leave it out",
+    "POLL_SECONDS": "1, a number of seconds",
+    "SWEEP_SECONDS": "5, a number of seconds",
+    "MAX_PAYLOAD_BYTES": "1_048_576, a number of bytes",
+    "MAX_RESULT_BYTES": "1_048_576, a number of bytes",
+    "CODE_VERSION": '"2026.11"',
+    "RETENTION": RETENTION_EXAMPLE,
+    "CANCEL_GRACE_SECONDS": "5, a number of seconds",
+    "QUARANTINE": '{"crashes": 10, "seconds": 600}, or {"crashes": None} for never',
+    "SCHEDULES": "False on workers that are to fire none",
+    "REDACT_KEYS": '["password", "token"]',
+}
+QUEUE_EXAMPLES = {
+    "max_concurrency": "20, or leave it out for no limit",
+    "max_backlog": "100_000, or leave it out for no limit",
+    "strict": "True",
+    "priority_weight": "60, the seconds of waiting that one point of priority is worth",
+    "max_attempts": "5",
+    "backoff": "Backoff.fixed(5) or Backoff.exponential(base=2), from django_jobs import Backoff",
+    "timeout": "30, a number of seconds, or leave it out for no limit",
+    "retention": RETENTION_EXAMPLE,
+}

@@ -1,0 +1,203 @@
+"""System checks: every way to misconfigure, with an id that stays and a hint.
+
+E001 not PostgreSQL      E005 job type named twice   E012 AUTOCOMMIT off
+E002 unknown key         E007 unusable value         E013 encoding not UTF8 (database check)
+E003 lease too short     E008 no such database       W001 queue of a handler not configured
+E004 USE_TZ off          E009 PostgreSQL older than 15 (database check)
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.db.backends.utils import CursorWrapper
+
+from .. import registry
+from ..conf import KEYS, QUEUE_KEYS, conf, raw
+from .setting_rules import EXAMPLES, QUEUE_EXAMPLES, QUEUE_RULES, RULES, queue_name
+
+TAG = "django_jobs"
+OLDEST_POSTGRESQL = 15
+SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"
+BEATS_PER_LEASE = 3
+
+
+@register(TAG)
+def check_settings(**kwargs: Any) -> list[CheckMessage]:
+    """What ``DJANGO_JOBS`` says, without opening a connection."""
+    try:
+        given = raw()
+    except ImproperlyConfigured as error:
+        return [_error("E007", f"{error}.", 'Write DJANGO_JOBS = {"QUEUES": {"default": {}}}.')]
+    found = [*_unknown(given, KEYS, "DJANGO_JOBS"), *_bad_values(given)]
+    if not any(message.id == _id("E007") for message in found):
+        found += [*_bad_lease(), *_bad_database(), *_unconfigured_queues()]
+    return found
+
+
+@register(TAG)
+def check_time_zone(**kwargs: Any) -> list[CheckMessage]:
+    """Without time zones a due time means something else on every machine."""
+    off = _error("E004", "django_jobs needs USE_TZ = True.", "Set USE_TZ = True.")
+    return [] if settings.USE_TZ else [off]
+
+
+@register(TAG)
+def check_job_types(**kwargs: Any) -> list[CheckMessage]:
+    """Two handlers under one name, also as an alias: a row could mean either."""
+    return [
+        _error(
+            "E005",
+            f"The job type {name!r} is declared twice: by {first} and by {second}.",
+            "Give one of them another name, @job(name=...), or drop the alias.",
+        )
+        for name, first, second in registry.clashes()
+    ]
+
+
+@register(Tags.database)
+def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """The server's version and encoding; only where Django was asked to check databases."""
+    if not databases or any(message.is_serious() for message in check_settings()):
+        return []
+    alias = conf().database
+    if alias not in databases:
+        return []
+    with _cursor(alias) as cursor:
+        cursor.execute(SERVER)
+        number, encoding = cursor.fetchone()
+    found: list[CheckMessage] = []
+    major = int(number) // 10_000
+    if major < OLDEST_POSTGRESQL:
+        hint = f"django_jobs needs PostgreSQL {OLDEST_POSTGRESQL} or later."
+        found.append(_error("E009", f"The database {alias!r} is PostgreSQL {major}.", hint))
+    if encoding != "UTF8":
+        text = f"The database {alias!r} has the encoding {encoding}; django_jobs needs UTF8."
+        hint = (
+            "Make one with CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0 and move there."
+        )
+        found.append(_error("E013", text, hint))
+    return found
+
+
+@contextmanager
+def _cursor(alias: str) -> Iterator[CursorWrapper]:
+    """A cursor that leaves neither a connection nor a pool open which was not open before: the test
+    runner forks after the checks, and its processes would share the sockets."""
+    connection: Any = connections[alias]
+    pool = getattr(connection, "pool", None)
+    idle = pool is not None and pool.closed
+    try:
+        with connection.temporary_connection() as cursor:
+            yield cursor
+    finally:
+        if idle:
+            connection.close_pool()
+
+
+def _id(number: str) -> str:
+    return f"django_jobs.{number}"
+
+
+def _error(number: str, text: str, hint: str) -> CheckMessage:
+    return Error(text, hint=hint, id=_id(number))
+
+
+def _unknown(given: Iterable[Any], known: Collection[str], where: str) -> Iterator[CheckMessage]:
+    folded = {name.lower(): name for name in known}
+    for key in given:
+        if key not in known:
+            close = get_close_matches(str(key).lower(), folded, n=1)
+            hint = f"Did you mean {folded[close[0]]!r}? " if close else ""
+            hint += f"Known are: {', '.join(sorted(known))}."
+            yield _error("E002", f"{where} has the unknown key {key!r}.", hint)
+
+
+def _bad_lease() -> Iterator[CheckMessage]:
+    if conf().lease_seconds < BEATS_PER_LEASE * conf().beat_seconds:
+        yield _error(
+            "E003",
+            f"The lease of {conf().lease_seconds:g} s is shorter than {BEATS_PER_LEASE} heartbeats "
+            f"of {conf().beat_seconds:g} s: one late heartbeat would cost a worker its jobs.",
+            "Raise LEASE_SECONDS, or lower HEARTBEAT_SECONDS or leave it out.",
+        )
+
+
+def _bad_database() -> list[CheckMessage]:
+    alias = conf().database
+    if alias not in connections.settings:
+        known = ", ".join(map(repr, connections.settings))
+        text = f"{_lookup('DATABASE')} names {alias!r}, which is not in DATABASES."
+        return [_error("E008", text, f"Known are: {known}.")]
+    vendor = connections[alias].vendor
+    if vendor != "postgresql":
+        text = f"The database of the jobs, {alias!r}, is {vendor}; django_jobs needs PostgreSQL."
+        hint = (
+            f'Set the ENGINE of DATABASES["{alias}"] to "django.db.backends.postgresql", or name '
+            f"another alias in {_lookup('DATABASE')}."
+        )
+        return [_error("E001", text, hint)]
+    if not connections.settings[alias]["AUTOCOMMIT"]:
+        text = f"AUTOCOMMIT of the database of the jobs, {alias!r}, is off: jobs are not committed."
+        hint = (
+            "Leave it out of DATABASES. Use transaction.atomic() where statements belong together."
+        )
+        return [_error("E012", text, hint)]
+    return []
+
+
+def _unconfigured_queues() -> Iterator[CheckMessage]:
+    users = defaultdict(list)
+    for name in registry.names():
+        users[registry.get(name).queue].append(name)
+    for queue, names in sorted(users.items()):
+        if queue not in conf().queues:
+            yield Warning(
+                f"The queue {queue!r} is not in {_lookup('QUEUES')}. It is used by "
+                f"{'the job type' if len(names) == 1 else 'the job types'} {', '.join(names)}.",
+                hint=f"Add {json.dumps(queue)}: {{}} there and run migrate. If the queue was made "
+                f"in the admin, put {_id('W001')!r} into SILENCED_SYSTEM_CHECKS.",
+                id=_id("W001"),
+            )
+
+
+def _bad_values(given: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    for key, rule in RULES.items():
+        if key in given and (problem := rule(given[key])):
+            yield _bad_value(_lookup(key), given[key], problem, EXAMPLES[key])
+    queues = given.get("QUEUES")
+    for name, options in queues.items() if isinstance(queues, Mapping) else ():
+        where = _lookup("QUEUES", name)
+        if problem := queue_name(name):
+            yield _bad_value(f"The queue name in {where}", name, problem, '"emails"')
+        if not isinstance(options, Mapping):
+            example = '{"max_concurrency": 20}, or {} for a queue without options'
+            yield _bad_value(where, options, "not a dict of options", example)
+            continue
+        yield from _unknown(options, QUEUE_KEYS, where)
+        for key, rule in QUEUE_RULES.items():
+            value = options.get(key)
+            if value is not None and (problem := rule(value)):
+                example = QUEUE_EXAMPLES[key]
+                yield _bad_value(_lookup("QUEUES", name, key), value, problem, example)
+
+
+def _lookup(*keys: Any) -> str:
+    """Where in the setting, as one would write it: ``DJANGO_JOBS["QUEUES"]["emails"]``."""
+    shown = (json.dumps(key) if isinstance(key, str) else repr(key) for key in keys)
+    return "DJANGO_JOBS" + "".join(f"[{key}]" for key in shown)
+
+
+def _bad_value(where: str, value: Any, problem: str, example: str) -> CheckMessage:
+    shown = repr(value)
+    shown = shown if len(shown) <= 100 else shown[:99] + "…"
+    return _error("E007", f"{where} is {problem}: {shown}.", f"Write, for example, {example}.")

@@ -1,0 +1,1 @@
+"""Help for projects that come from other libraries."""

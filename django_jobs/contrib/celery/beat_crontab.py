@@ -1,0 +1,111 @@
+"""The crontab of Celery as a cron expression that is due at the same times of day, or why not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ...domain.cron import check_cron
+from ...domain.cron_text import DAY, HOUR, MINUTE, MONTH, WEEKDAY, Field
+
+COLUMNS = (
+    ("minute", MINUTE),
+    ("hour", HOUR),
+    ("day_of_month", DAY),
+    ("month_of_year", MONTH),
+    ("day_of_week", WEEKDAY),
+)
+ITEM = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", re.ASCII)
+WEEK = 7
+
+
+def cron_of(crontab: Mapping[str, Any]) -> str:
+    """The five fields of a row of ``django_celery_beat_crontabschedule``.
+
+    Each is expanded as Celery does, and written anew: its names, its ranges that go round the end
+    and its steps mean other things in cron. Raises ``ValueError`` for what cannot be said.
+    """
+    minute, hour, day, month, weekday = (
+        _values(field, str(crontab[column])) for column, field in COLUMNS
+    )
+    nth = ""
+    if len(day) < 31 and len(weekday) < WEEK:
+        nth = _nth_weekdays(day, weekday)
+    fields = [
+        _text(MINUTE, minute),
+        _text(HOUR, hour),
+        "*" if nth else _text(DAY, day),
+        _text(MONTH, month),
+        nth or _text(WEEKDAY, weekday),
+    ]
+    cron = " ".join(fields)
+    check_cron(cron)
+    return cron
+
+
+def _values(field: Field, text: str) -> list[int]:
+    """What Celery takes a field for, and 7 for a Sunday, which only django-celery-beat does."""
+    found: set[int] = set()
+    try:
+        for item in text.replace(" ", "").lower().split(","):
+            found.update(_item(field, item))
+    except ValueError as error:
+        raise ValueError(f"{field.name} {text!r}: {error}") from None
+    return sorted({value % WEEK for value in found} if field is WEEKDAY else found)
+
+
+def _item(field: Field, item: str) -> list[int]:
+    parts = ITEM.fullmatch(item)
+    step = int(parts[4] or 1) if parts else 0
+    if parts is None or step == 0 or (parts[4] and not parts[1] and not parts[3]):
+        raise ValueError(f"Celery does not understand {item!r}")
+    every = list(range(field.low, field.high + 1))
+    if not parts[1]:
+        low = _number(field, parts[2])
+        high = _number(field, parts[3]) if parts[3] else low
+        if low <= high:
+            every = list(range(low, high + 1))
+        else:  # round the end
+            every = every[low - field.low :] + every[: high - field.low + 1]
+    return every[::step]
+
+
+def _number(field: Field, word: str) -> int:
+    """Celery reads the first three letters of a name."""
+    return field.number(word if word.isdigit() else word[:3])
+
+
+def _nth_weekdays(day: list[int], weekday: list[int]) -> str:
+    """Celery wants both day fields to fit, cron one of them: only whole weeks of a month, such as
+    the first Monday, can be said of both."""
+    number, rest = divmod(day[0], WEEK)
+    if rest != 1 or number > 3 or day != list(range(day[0], day[0] + WEEK)):
+        raise ValueError(
+            "it names days of the month and of the week; in Celery both have to fit, in cron one"
+        )
+    return ",".join(f"{one}#{number + 1}" for one in weekday)
+
+
+def _text(field: Field, values: list[int]) -> str:
+    """What reads best: ``*``, a step, or a list of ranges."""
+    every = list(range(field.low, field.high + 1))
+    if values == every:
+        return "*"
+    if len(values) > 2:
+        step = values[1] - values[0]
+        if values == every[::step]:
+            return f"*/{step}"
+        if step > 1 and len(values) > 4 and values == list(range(values[0], values[-1] + 1, step)):
+            return f"{values[0]}-{values[-1]}/{step}"
+    return ",".join(_ranges(values))
+
+
+def _ranges(values: list[int]) -> list[str]:
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return [f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs]

@@ -1,0 +1,136 @@
+"""Take over the periodic tasks of django-celery-beat.
+
+Its tables are read as they are: neither it nor Celery need be installed. Nothing that stands in
+them is imported as code; a task becomes a job type that is registered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import connections, transaction
+from django.db.models.functions import Now
+
+from ... import registry
+from ...conf import conf
+from ...lifecycle.operations import schedules as schedule_operations
+from ...management.base import counted, operator
+from ...management.schedules.table import when
+from ...models import Schedule
+from .beat_task import NotImportable, Translation, read_json, translate
+
+BROKERS = ("amqp", "redis")
+
+TABLE = "django_celery_beat_periodictask"
+
+# As JSON, so that a column that an older version lacks is missing in the object only.
+TASKS = """
+SELECT to_jsonb(task_row), to_jsonb(crontab_row), to_jsonb(interval_row)
+FROM django_celery_beat_periodictask AS task_row
+LEFT JOIN django_celery_beat_crontabschedule AS crontab_row
+    ON crontab_row.id = task_row.crontab_id
+LEFT JOIN django_celery_beat_intervalschedule AS interval_row
+    ON interval_row.id = task_row.interval_id
+ORDER BY task_row.name
+"""
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of the tasks. ``lines`` say it of each."""
+
+    imported: int = 0
+    known: int = 0
+    refused: int = 0
+    lines: list[str] = field(default_factory=list)
+    not_schedulable: set[str] = field(default_factory=set)
+
+
+def import_beat(options: dict[str, Any]) -> Iterator[str]:
+    """Make a schedule of each periodic task that can be one, and say what became of each.
+
+    All are written in one transaction. Raises ``CommandError`` at the end if any was refused.
+    """
+    job_types = _pairs("--map", options["map"])
+    for name in job_types.values():
+        registry.get(name)
+    translation = Translation(
+        job_types=job_types,
+        queues=_pairs("--queue", options["queue"]),
+        redis=options["broker"] == "redis",
+    )
+    tasks = _read(options["database"])
+    report = Report()
+    alias, dry_run = conf().database, options["dry_run"]
+    with transaction.atomic(using=alias):
+        _import(tasks, translation, options["paused"], report)
+        if dry_run:
+            transaction.set_rollback(True, using=alias)
+        else:
+            schedule_operations.changed()
+    yield from report.lines
+    unused = sorted(set(job_types) - {str(task["task"]) for task, *_ in tasks})
+    yield from (f"--map {task} names no task of these." for task in unused)
+    for name in sorted(report.not_schedulable):
+        yield f"{name} is not declared with schedulable=True; the admin saves no such schedule."
+    verb = "Would import" if dry_run else "Imported"
+    yield (
+        f"{verb} {counted(report.imported, 'schedule')}; {report.known} existed already and "
+        f"{report.refused} cannot be imported."
+    )
+    if report.refused:
+        raise CommandError(f"{report.refused} of {counted(len(tasks), 'task')} cannot be imported")
+
+
+def _import(
+    tasks: Sequence[tuple[Any, ...]], translation: Translation, paused: bool, report: Report
+) -> None:
+    rows = Schedule.objects.using(conf().database)
+    names = [task["name"] for task, *_ in tasks]
+    known = set(rows.filter(name__in=names).values_list("name", flat=True))
+    for task, crontab, period in tasks:
+        name = task["name"]
+        if name in known:
+            report.known += 1
+            report.lines.append(f"exists    {name}: left alone")
+            continue
+        try:
+            schedule, notes = translate(task, crontab, period, translation)
+        except NotImportable as problem:
+            report.refused += 1
+            report.lines.append(f"refused   {name} ({task['task']}): {problem}")
+            continue
+        if paused:
+            schedule.paused_at, schedule.paused_reason = Now(), f"imported by {operator()}"
+        schedule.save(using=conf().database)
+        report.imported += 1
+        if not registry.get(schedule.job_type).schedulable:
+            report.not_schedulable.add(schedule.job_type)
+        zone = "" if schedule.every is not None else f" {schedule.timezone}"
+        off = "" if schedule.enabled else ", disabled"
+        report.lines.append(f"imported  {name}: {schedule.job_type} {when(schedule)}{zone}{off}")
+        report.lines += [f"          note: {note}" for note in notes]
+
+
+def _read(alias: str) -> list[tuple[Any, ...]]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [TABLE])
+        if not cursor.fetchone()[0]:
+            raise CommandError(
+                f"the database {alias!r} has no tables of django-celery-beat ({TABLE})"
+            )
+        cursor.execute(TASKS)
+        return [tuple(map(read_json, row)) for row in cursor.fetchall()]
+
+
+def _pairs(option: str, given: Sequence[str]) -> Mapping[str, str]:
+    pairs = {}
+    for text in given:
+        old, equals, new = (part.strip() for part in text.partition("="))
+        if not (old and equals and new):
+            raise CommandError(f"{option} takes two names such as old=new, not {text!r}")
+        pairs[old] = new
+    return pairs

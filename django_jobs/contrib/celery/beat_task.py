@@ -1,0 +1,174 @@
+"""A periodic task of django-celery-beat as a schedule, or why it cannot be one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.exceptions import ValidationError
+
+from ... import registry
+from ...api.job_type import JobType
+from ...api.schedule_requests import request_of
+from ...domain.ranking import HIGHEST_PRIORITY
+from ...domain.schedules import Overlap
+from ...exceptions import JobsError, QueueFull
+from ...models import Schedule
+from .beat_crontab import cron_of
+
+Row = dict[str, Any]
+
+SECONDS = {"days": 86_400.0, "hours": 3600.0, "minutes": 60.0, "seconds": 1.0, "microseconds": 1e-6}
+LOWEST_OF_REDIS = 9
+CLEANUP = "celery.backend_cleanup"
+MOMENT = timedelta(microseconds=1)
+
+
+class NotImportable(Exception):
+    """Why a task cannot be a schedule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """What the operator says of names here and there, and whether 0 is the highest priority."""
+
+    job_types: Mapping[str, str]
+    queues: Mapping[str, str]
+    redis: bool = False
+
+
+def read_json(text: Any) -> Any:
+    """Of a column that the database gave as JSON."""
+    return None if text is None else json.loads(text)
+
+
+def translate(
+    task: Row, crontab: Row | None, period: Row | None, translation: Translation
+) -> tuple[Schedule, list[str]]:
+    """An unsaved schedule, and what of the task it does not keep.
+
+    Runs may overlap, as in Celery. Raises :class:`NotImportable`.
+    """
+    job_type = _job_type(task["task"], translation.job_types)
+    schedule = Schedule(
+        name=task["name"],
+        job_type=job_type.name,
+        payload=_payload(task, job_type),
+        payload_version=job_type.version,
+        queue=translation.queues.get(task.get("queue") or "", task.get("queue") or ""),
+        priority=_priority(task.get("priority"), translation.redis),
+        enabled=task["enabled"],
+        overlap=Overlap.ALLOW.value,
+        **_rule(task, crontab, period),
+    )
+    try:
+        schedule.full_clean(validate_unique=False, validate_constraints=False)
+        request_of(schedule)
+    except QueueFull:
+        pass  # it may have room when the time comes
+    except ValidationError as error:
+        raise NotImportable("; ".join(error.messages)) from None
+    except JobsError as error:
+        raise NotImportable(str(error)) from None
+    return schedule, _notes(task, schedule, job_type)
+
+
+def _job_type(task: str, chosen: Mapping[str, str]) -> JobType[..., Any]:
+    if task in chosen:
+        return registry.get(chosen[task])
+    if task == CLEANUP:
+        raise NotImportable("it is Celery's own; workers delete finished jobs by themselves")
+    last = task.rpartition(".")[2]
+    found = [name for name in registry.names() if name.rpartition(".")[2] == last]
+    if task in found:
+        found = [task]
+    if len(found) == 1:
+        return registry.get(found[0])
+    which = f"{' and '.join(found)} are" if found else "no job type is"
+    raise NotImportable(f"{which} called {last!r}; choose one with --map {task}=JOB_TYPE")
+
+
+def _payload(task: Row, job_type: JobType[..., Any]) -> dict[str, Any]:
+    arguments = _loaded(task, "args", [])
+    keywords = _loaded(task, "kwargs", {})
+    if not isinstance(arguments, list) or not isinstance(keywords, dict):
+        raise NotImportable("its arguments are not a list and its keyword arguments a dict")
+    try:
+        return job_type.bind(*arguments, **keywords)
+    except JobsError as error:
+        raise NotImportable(str(error)) from None
+
+
+def _loaded(task: Row, column: str, empty: Any) -> Any:
+    try:
+        return json.loads(task.get(column) or "null", object_hook=_plain) or empty
+    except (ValueError, RecursionError) as error:
+        raise NotImportable(f"{column} is no JSON: {error}") from None
+
+
+def _plain(value: Row) -> Row:
+    """Celery's own way to write what JSON has not, such as a date."""
+    if {"__type__", "__value__"} <= value.keys():
+        raise NotImportable(f"its arguments hold a {value['__type__']}, which JSON has not")
+    return value
+
+
+def _rule(task: Row, crontab: Row | None, period: Row | None) -> Row:
+    if task.get("solar_id") is not None:
+        raise NotImportable("it follows the sun (solar), which no cron expression does")
+    if task.get("clocked_id") is not None or task.get("one_off"):
+        raise NotImportable("it runs once only; enqueue a job with run_at in its place")
+    starts_at, expires = _moment(task, "start_time"), _moment(task, "expires")
+    # Celery runs nothing at that very time any more.
+    rule: Row = {"starts_at": starts_at, "ends_at": expires and expires - MOMENT}
+    if crontab is not None:
+        try:
+            rule |= {"cron": cron_of(crontab), "timezone": crontab.get("timezone") or "UTC"}
+        except ValueError as error:
+            raise NotImportable(str(error)) from None
+    elif period is not None and period["period"] in SECONDS:
+        rule["every"] = period["every"] * SECONDS[period["period"]]
+        # Counted on from its last run, so that a task of every day keeps its time of day.
+        last = _moment(task, "last_run_at")
+        if last is not None:
+            last = last.replace(microsecond=0)
+            rule["starts_at"] = max(last, starts_at) if starts_at else last
+    else:
+        raise NotImportable("it has neither a crontab nor an interval")
+    return rule
+
+
+def _moment(task: Row, column: str) -> datetime | None:
+    text = task.get(column)
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise NotImportable(f"{column} is {text}, which is no date of the calendar") from None
+
+
+def _priority(given: int | None, redis: bool) -> int | None:
+    """RabbitMQ takes the highest number first, Redis the lowest of 0 to 9; a message without one
+    counts as 0 with both, as a job does here."""
+    if given is None:
+        return None
+    return -min(given, LOWEST_OF_REDIS) if redis else min(given, HIGHEST_PRIORITY)
+
+
+def _notes(task: Row, schedule: Schedule, job_type: JobType[..., Any]) -> list[str]:
+    left = [
+        name.replace("_", " ")
+        for name in ("exchange", "routing_key", "headers", "description")
+        if task.get(name) not in (None, "", "{}")
+    ]
+    notes = [f"its {', '.join(left)} {'is' if len(left) == 1 else 'are'} left out"] if left else []
+    expire = task.get("expire_seconds")
+    if expire is not None and job_type.max_age != expire:
+        notes.append(f"its jobs do not expire after {expire} s: {job_type.name} needs max_age")
+    if schedule.priority is not None and abs(schedule.priority) != task["priority"]:
+        notes.append(f"priority {task['priority']} becomes {schedule.priority}")
+    return notes

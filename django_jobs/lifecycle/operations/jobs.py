@@ -1,0 +1,276 @@
+"""What a person asks for. Every verb is one transaction and checks the actor's permission again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.core.exceptions import PermissionDenied
+from django.db import DataError, IntegrityError, transaction
+from django.db.models import CharField, Func
+
+from ...domain.errors import ErrorReport
+from ...domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ...exceptions import OperationRefused
+from ...models import Job, Worker
+from ...models.database import fetch, jobs_connection
+from ..notifying import CANCELLED, wake_after_commit
+
+Actor = Any
+"""A user (``has_perm``), or None for the machine's own operator: code and the command line."""
+
+# Before any verb on several jobs: all lock them in the order of their ids, so that none waits for
+# another in a circle, and nothing changes between two statements of one verb.
+LOCK_JOBS = """
+SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) ORDER BY id FOR NO KEY UPDATE
+"""
+CANCEL_PENDING = """
+UPDATE django_jobs_job SET status = 'cancelled', finished_at = clock_timestamp(),
+    cancel_requested_at = clock_timestamp(), reason = %(reason)s
+WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('waiting', 'scheduled', 'blocked', 'ready')
+RETURNING id
+"""
+ASK_TO_CANCEL = """
+UPDATE django_jobs_job SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
+WHERE id = ANY(%(ids)s::bigint[]) AND status = 'running'
+RETURNING id
+"""
+REPRIORITIZE = """
+UPDATE django_jobs_job AS job SET priority = %(priority)s,
+    rank = extract(epoch FROM job.available_at)::float8 - %(priority)s * queue.priority_weight
+FROM django_jobs_queue AS queue
+WHERE queue.name = job.queue AND job.id = ANY(%(ids)s::bigint[])
+  AND job.status IN ('waiting', 'scheduled', 'blocked', 'ready')
+RETURNING job.id, job.queue
+"""
+RUN_NOW = """
+UPDATE django_jobs_job AS job SET status = 'ready', available_at = clock.now,
+    rank = job.rank + extract(epoch FROM clock.now)::float8
+           - extract(epoch FROM job.available_at)::float8
+FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'scheduled'
+RETURNING job.id, job.queue
+"""
+# The old runs stay, and the fence goes on counting, so a late worker of an old attempt still
+# matches nothing.
+REPLAY = """
+UPDATE django_jobs_job AS job SET status = 'ready', available_at = clock.now,
+    rank = job.rank + extract(epoch FROM clock.now)::float8
+           - extract(epoch FROM job.available_at)::float8,
+    failures = 0, crashes = 0, replays = job.replays + 1, reason = '', finished_at = NULL,
+    cancel_requested_at = NULL, expires_at = NULL, result = NULL,
+    headers = jsonb_set(job.headers, '{replays}',
+        coalesce(job.headers -> 'replays', '[]'::jsonb) || jsonb_build_object(
+            'at', clock.now, 'by', %(by)s::text, 'why', %(why)s::text,
+            'after_attempt', job.attempt, 'died_of', job.reason))
+FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+WHERE job.id = %(id)s AND job.status = 'dead'
+RETURNING job.id
+"""
+PAUSE = """
+UPDATE django_jobs_queue SET paused_at = clock_timestamp(), paused_reason = %(reason)s
+WHERE name = ANY(%(names)s::text[]) AND paused_at IS NULL
+RETURNING name
+"""
+RESUME = """
+UPDATE django_jobs_queue SET paused_at = NULL, paused_reason = ''
+WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
+RETURNING name
+"""
+NEEDED = "queue", "job_type", "idempotency_key", "payload_version"
+"""What a replay has to know of a job besides its payload, which is read one by one."""
+
+STOP_WORKER = """
+UPDATE django_jobs_worker SET drain_requested_at = clock_timestamp()
+WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('running', 'draining')
+  AND drain_requested_at IS NULL
+RETURNING id
+"""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a verb came to: the ids it changed, and why it left each of the others. ``asked`` are
+    those of the changed that run on until they stop."""
+
+    done: list[int] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
+
+
+def cancel(
+    ids: Iterable[int], *, actor: Actor = None, reason: str = "", wait: bool = True
+) -> Report:
+    """Cancel jobs: at once where they are not running, asked for where they are. Without ``wait``
+    those that somebody else has locked are left as they are.
+
+    Raises ``PermissionDenied`` if ``actor`` may not.
+    """
+    demand(actor, "django_jobs.cancel_job")
+    wanted = list(ids)
+    why = reason or _by("cancelled", actor)
+    with transaction.atomic(using=jobs_connection().alias):
+        locking = LOCK_JOBS if wait else f"{LOCK_JOBS} SKIP LOCKED"
+        locked = [id_ for (id_,) in fetch(locking, {"ids": wanted})]
+        stopped = [id_ for (id_,) in fetch(CANCEL_PENDING, {"ids": locked, "reason": why})]
+        asked = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": locked})]
+        report = _report(wanted, stopped + asked)
+        if asked:
+            wake_after_commit(CANCELLED)
+    report.asked = asked
+    return report
+
+
+def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> Report:
+    """Give jobs that have not started another priority, from -100 to 100.
+
+    Raises ``OperationRefused`` for a number outside, ``PermissionDenied`` if ``actor`` may not.
+    """
+    demand(actor, "django_jobs.reprioritize_job")
+    if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        raise OperationRefused(f"a priority is from -100 to 100, not {priority}")
+    wanted = list(ids)
+    return _moved(wanted, REPRIORITIZE, {"ids": wanted, "priority": priority})
+
+
+def run_now(ids: Iterable[int], *, actor: Actor = None) -> Report:
+    """Make scheduled jobs ready at once. Raises ``PermissionDenied`` if ``actor`` may not."""
+    demand(actor, "django_jobs.run_job")
+    wanted = list(ids)
+    return _moved(wanted, RUN_NOW, {"ids": wanted})
+
+
+def replay(
+    ids: Iterable[int],
+    *,
+    check: Callable[[Job], str | None],
+    actor: Actor = None,
+    by: str = "",
+    reason: str = "",
+) -> Report:
+    """Send dead jobs back to their queue with their counters at zero and all their runs kept.
+
+    ``check`` is asked about each job and says why it cannot run today (an unknown handler, a
+    payload its handler no longer takes), or None. A job is also refused while a live one holds its
+    idempotency key. Who, when and why is kept in the job's headers under ``replays``; without an
+    actor, ``by`` is who.
+
+    Raises ``PermissionDenied`` if ``actor`` may not.
+    """
+    demand(actor, "django_jobs.replay_job")
+    alias = jobs_connection().alias
+    report = Report()
+    wanted = list(ids)
+    # ``check`` reads the payload, so that one that cannot be read is refused alone.
+    found = Job.objects.using(alias).dead().filter(pk__in=wanted)
+    dead = {job.pk: job for job in found.only(*NEEDED)}
+    kind = Func("headers", function="jsonb_typeof", output_field=CharField())
+    headers = dict(found.values_list("pk", kind))
+    others = _why_not({id_ for id_ in wanted if id_ not in dead})
+    for id_ in wanted:
+        problem = others.get(id_) or _not_replayable(dead[id_], headers.get(id_), check)
+        if problem is None:
+            problem = _replay_one(dead[id_], name_of(actor) or by, reason, alias)
+        if problem is None:
+            report.done.append(id_)
+        else:
+            report.refused[id_] = problem
+    return report
+
+
+def pause(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
+    """Stop workers from claiming from these queues; what runs goes on. Returns those it paused."""
+    demand(actor, "django_jobs.pause_queue")
+    why = (reason or _by("paused", actor))[:300]
+    return _queues(PAUSE, {"names": list(names), "reason": why})
+
+
+def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
+    """Let workers claim from these queues again. Returns those that were paused."""
+    demand(actor, "django_jobs.pause_queue")
+    resumed = _queues(RESUME, {"names": list(names)})
+    for name in resumed:
+        wake_after_commit(name)
+    return resumed
+
+
+def stop_workers(ids: Iterable[int], *, actor: Actor = None) -> Report:
+    """Ask workers to drain and exit; they see it at their next heartbeat."""
+    demand(actor, "django_jobs.stop_worker")
+    wanted = list(ids)
+    rows = fetch(STOP_WORKER, {"ids": wanted})
+    return _report(wanted, [id_ for (id_,) in rows], Worker)
+
+
+def _not_replayable(
+    job: Job, headers: str | None, check: Callable[[Job], str | None]
+) -> str | None:
+    if headers is None:
+        return "it is not dead any more"
+    if headers != "object":  # a row that was not written by enqueue
+        return f"its headers are JSON of type {headers}, not an object: nowhere to note the replay"
+    return check(job)
+
+
+def _replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
+    parameters = {"id": job.pk, "by": by, "why": reason}
+    try:
+        with transaction.atomic(using=alias):
+            if not fetch(REPLAY, parameters):
+                return "it is not dead any more"
+            wake_after_commit(job.queue)
+    except DataError as error:
+        return f"PostgreSQL refuses it: {ErrorReport.of(error).summary}"
+    except IntegrityError:
+        holder = Job.objects.using(alias).holding_key(job.queue, job.idempotency_key or "").first()
+        name = f"job {holder.pk} ({holder.status})" if holder else "another job"
+        return f"{name} holds its idempotency key {job.idempotency_key!r}"
+    return None
+
+
+def _moved(wanted: list[int], sql: str, parameters: dict[str, Any]) -> Report:
+    with transaction.atomic(using=jobs_connection().alias):
+        fetch(LOCK_JOBS, {"ids": wanted})
+        rows = fetch(sql, parameters)
+        for queue in {queue for _, queue in rows}:
+            wake_after_commit(queue)
+        return _report(wanted, [id_ for id_, _ in rows])
+
+
+def _queues(sql: str, parameters: dict[str, Any]) -> list[str]:
+    return sorted(name for (name,) in fetch(sql, parameters))
+
+
+def _report(wanted: Collection[int], done: list[int], model: type[Job | Worker] = Job) -> Report:
+    missed = set(wanted) - set(done)
+    if not missed:
+        return Report(done=sorted(done))
+    return Report(done=sorted(done), refused=_why_not(missed, model))
+
+
+def _why_not(missed: Collection[int], model: type[Job | Worker] = Job) -> dict[int, str]:
+    if not missed:
+        return {}
+    found = model._default_manager.using(jobs_connection().alias).filter(pk__in=missed)
+    known = dict(found.values_list("pk", "status"))
+    nothing = f"there is no such {model._meta.model_name}"
+    return {id_: f"it is {known[id_]}" if id_ in known else nothing for id_ in sorted(missed)}
+
+
+def demand(actor: Actor, permission: str) -> None:
+    """Raise ``PermissionDenied`` if ``actor`` lacks ``permission``."""
+    if actor is not None and not actor.has_perm(permission):
+        raise PermissionDenied(f"{name_of(actor)} lacks the permission {permission}")
+
+
+def name_of(actor: Actor) -> str:
+    """The name of ``actor``; empty for the machine's own operator."""
+    if actor is None:
+        return ""
+    return actor.get_username() if isinstance(actor, AbstractBaseUser) else str(actor)
+
+
+def _by(verb: str, actor: Actor) -> str:
+    return f"{verb} by {name_of(actor)}" if actor is not None else verb

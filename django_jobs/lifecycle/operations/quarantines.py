@@ -1,0 +1,250 @@
+"""ready -> blocked and back: what a quarantine holds, and what its release lets go.
+
+A claim takes no job of a quarantined type, so a quarantine is in force once it is committed. That
+its ready jobs become blocked keeps claims fast: they would pass over them again and again, 180,000
+of them in 40 to 75 ms.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...models.database import fetch
+from ...registry import family
+from ..claiming import START, Place
+from ..notifying import QUARANTINED, wake_after_commit
+from .jobs import Actor, demand, name_of
+
+PAGE = 5_000
+"""Jobs that one statement looks at or moves."""
+MOVE_SECONDS = 1.0
+"""How long a quarantine or a release moves jobs itself. The duty moves the rest."""
+MOST_CRASHES = 10_000
+"""Crashed runs that are looked at, the newest first."""
+
+# A quarantine that was released starts anew. A worker's, whose crashes are all from before that
+# release, does not: somebody released the type while it counted.
+QUARANTINE = """
+INSERT INTO django_jobs_quarantine AS known (job_type, since, reason, by)
+SELECT told.name, clock_timestamp(), %(reason)s, %(by)s
+FROM unnest(%(names)s::text[]) AS told (name)
+ORDER BY told.name
+ON CONFLICT (job_type) DO UPDATE
+    SET since = excluded.since, reason = excluded.reason, by = excluded.by, released_at = NULL
+    WHERE known.released_at < coalesce(%(crashed_at)s::timestamptz, 'infinity')
+RETURNING job_type
+"""
+# A job type that got a new name while it was quarantined is quarantined under that too.
+SPREAD = """
+INSERT INTO django_jobs_quarantine (job_type, since, reason, by)
+SELECT told.name, known.since, known.reason, known.by
+FROM django_jobs_quarantine AS known, unnest(%(names)s::text[]) AS told (name)
+WHERE known.job_type = %(name)s AND known.released_at IS NULL
+ORDER BY told.name
+ON CONFLICT (job_type) DO NOTHING
+RETURNING job_type
+"""
+RELEASE = """
+UPDATE django_jobs_quarantine SET released_at = clock_timestamp()
+WHERE job_type = ANY(%(names)s::text[]) AND released_at IS NULL
+RETURNING job_type
+"""
+IN_FORCE = "SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL ORDER BY job_type"
+QUEUES = "SELECT name FROM django_jobs_queue ORDER BY name"
+
+# One page of a queue, in the order of the claims: its index knows no job types. What somebody else
+# has locked is found again at the next walk.
+HOLD = """
+WITH page AS MATERIALIZED (
+    SELECT rank, id, job_type FROM django_jobs_job
+    WHERE queue = %(queue)s AND status = 'ready'
+      AND (rank, id) > (%(rank)s::float8, %(id)s::bigint)
+    ORDER BY rank, id
+    LIMIT %(page)s
+), found AS MATERIALIZED (
+    SELECT id FROM django_jobs_job
+    WHERE status = 'ready' AND id = ANY(ARRAY(
+        SELECT id FROM page WHERE job_type IN (
+            SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL)))
+    FOR NO KEY UPDATE SKIP LOCKED
+), held AS (
+    UPDATE django_jobs_job AS job SET status = 'blocked', reason = 'quarantined'
+    WHERE job.id = ANY(ARRAY(SELECT id FROM found))
+    RETURNING job.id
+)
+SELECT rank, id, (SELECT count(*) FROM page), (SELECT count(*) FROM held)
+FROM page ORDER BY rank DESC, id DESC LIMIT 1
+"""
+
+# From one job type to the next in the index, so that a million jobs of one cost one step. It reads
+# the jobs and not the quarantines: a row that somebody deleted must not hold jobs for ever.
+HELD_TYPES = """
+WITH RECURSIVE held AS (
+    (SELECT job_type FROM django_jobs_job WHERE status = 'blocked' AND reason = 'quarantined'
+     ORDER BY job_type LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.job_type FROM django_jobs_job AS job
+            WHERE job.status = 'blocked' AND job.reason = 'quarantined'
+              AND job.job_type > held.job_type
+            ORDER BY job.job_type LIMIT 1)
+    FROM held WHERE held.job_type IS NOT NULL
+)
+SELECT held.job_type FROM held
+WHERE held.job_type IS NOT NULL AND held.job_type NOT IN (
+    SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL)
+"""
+LET_GO = """
+WITH held AS MATERIALIZED (
+    SELECT id FROM django_jobs_job
+    WHERE status = 'blocked' AND reason = 'quarantined' AND job_type = %(job_type)s
+    ORDER BY job_type, id
+    LIMIT %(page)s
+    FOR NO KEY UPDATE SKIP LOCKED
+), freed AS (
+    UPDATE django_jobs_job AS job SET status = 'ready', reason = ''
+    WHERE job.id = ANY(ARRAY(SELECT id FROM held))
+    RETURNING job.queue
+)
+SELECT queue, count(*) FROM freed GROUP BY queue
+"""
+
+# Of each name that a row may bear, how many runs of it crashed since its last release, and when the
+# first of these did.
+CRASHES = """
+SELECT job.job_type, count(*), min(crashed.finished_at)
+FROM (
+    SELECT job_id, finished_at FROM django_jobs_run
+    WHERE outcome = 'lost' AND error_type = 'Crashed'
+      AND finished_at > statement_timestamp() - make_interval(secs => %(seconds)s::float8)
+    ORDER BY finished_at DESC
+    LIMIT %(most)s
+) AS crashed
+JOIN django_jobs_job AS job ON job.id = crashed.job_id
+LEFT JOIN django_jobs_quarantine AS known ON known.job_type = job.job_type
+WHERE known.job_type IS NULL OR crashed.finished_at > known.released_at
+GROUP BY job.job_type
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Crashes:
+    """Runs of a job type that crashed, and when the first of them ended."""
+
+    count: int
+    first: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A page of a queue: where it ended, whether there may be more, how many jobs it held."""
+
+    last: Place
+    is_full: bool
+    held: int
+
+
+def quarantine(
+    job_type: str,
+    *,
+    actor: Actor = None,
+    reason: str = "",
+    by: str = "",
+    crashed_at: datetime | None = None,
+    seconds: float = MOVE_SECONDS,
+) -> list[str]:
+    """Have no job of this type start any more, under any of its names; what runs goes on. Returns
+    the names that were not quarantined before. Without an actor, ``by`` is who asked. What
+    is ready and not held within ``seconds`` is moved by the workers' duty, which is notified.
+
+    With ``crashed_at``, when the first crash was that is the reason, a name that was released since
+    is left alone. Raises ``PermissionDenied`` if ``actor`` may not.
+    """
+    demand(actor, "django_jobs.quarantine_job_type")
+    parameters = {
+        "names": family(job_type),
+        "reason": reason[:300],
+        "by": (name_of(actor) or by)[:150],
+        "crashed_at": crashed_at,
+    }
+    names = sorted(name for (name,) in fetch(QUARANTINE, parameters))
+    deadline = time.monotonic() + seconds
+    for queue in queues() if names else ():
+        place, is_full = START, True
+        while is_full and time.monotonic() < deadline:
+            step = hold(queue, place, PAGE)
+            place, is_full = step.last, step.is_full
+    if names:
+        wake_after_commit(QUARANTINED)
+    return names
+
+
+def release(job_type: str, *, actor: Actor = None, seconds: float = MOVE_SECONDS) -> list[str]:
+    """Let the jobs of this type go, under all of its names; returns those that were quarantined.
+
+    Held jobs take their old places in their queues. Those that are not moved in so many seconds
+    follow by the standing duty. Raises ``PermissionDenied`` if ``actor`` may not.
+    """
+    demand(actor, "django_jobs.quarantine_job_type")
+    released = sorted(name for (name,) in fetch(RELEASE, {"names": family(job_type)}))
+    deadline = time.monotonic() + seconds
+    for name in released:
+        while let_go(name) >= PAGE and time.monotonic() < deadline:
+            pass
+    return released
+
+
+def spread(names: Sequence[str]) -> list[str]:
+    """Quarantine what is quarantined under ``names`` under those that it has got since; returns
+    these."""
+    new: list[str] = []
+    for name in names:
+        others = sorted(set(family(name)) - set(names))
+        if others:
+            new += [one for (one,) in fetch(SPREAD, {"name": name, "names": others})]
+    return new
+
+
+def in_force() -> list[str]:
+    """The names that are quarantined."""
+    return [name for (name,) in fetch(IN_FORCE, {})]
+
+
+def queues() -> list[str]:
+    """The names of all queues."""
+    return [name for (name,) in fetch(QUEUES, {})]
+
+
+def hold(queue: str, after: Place = START, page: int = PAGE) -> Step:
+    """Block what is quarantined among the next ``page`` ready jobs of a queue."""
+    rows = fetch(HOLD, {"queue": queue, "rank": after[0], "id": after[1], "page": page})
+    if not rows:
+        return Step(after, False, 0)
+    ((rank, id_, seen, held),) = rows
+    return Step((rank, id_), seen >= page, held)
+
+
+def held_for_nothing() -> list[str]:
+    """The names of held jobs whose quarantine is over."""
+    return [name for (name,) in fetch(HELD_TYPES, {})]
+
+
+def let_go(name: str, page: int = PAGE) -> int:
+    """Make up to ``page`` held jobs of this name ready, and wake; returns how many."""
+    moved = fetch(LET_GO, {"job_type": name, "page": page})
+    for queue, _ in moved:
+        wake_after_commit(queue)
+    return sum(count for _, count in moved)
+
+
+def crashes(seconds: float) -> dict[str, Crashes]:
+    """The crashed runs of the last so many seconds, by the first name of each job type. Those of
+    quarantined types, and those from before a release, are left out."""
+    found: dict[str, Crashes] = {}
+    for name, count, first in fetch(CRASHES, {"seconds": seconds, "most": MOST_CRASHES}):
+        present = family(name)[0]
+        before = found.get(present, Crashes(0, first))
+        found[present] = Crashes(before.count + count, min(before.first, first))
+    return found

@@ -1,0 +1,294 @@
+"""Fire schedules: the tick, its job and the next due time are written in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from ...conf import conf
+from ...domain.schedules import TickState
+from ...models import Schedule
+from ...models.database import execute, fetch
+from ...models.schedule import ScheduleQuerySet
+from ...models.timestamps import DistantTime
+from ..enqueueing import NewJobs
+from ..notifying import wake_after_commit
+
+SCHEDULES = ":schedules"
+"""What a hint names in place of a queue: schedules were changed."""
+
+# The head of each index, also among a million: what does not come due is in none of them. min()
+# and not EXISTS, for which the planner would rather read the table from its beginning. Of all job
+# types: to ask for known ones would pass over a million of another service's at each look.
+HORIZON = """
+SELECT
+    (SELECT date_part('epoch', min(next_due_at)) - date_part('epoch', clock_timestamp())
+     FROM django_jobs_schedule
+     WHERE enabled AND paused_at IS NULL AND error = ''),
+    (SELECT date_part('epoch', min(next_due_at)) - date_part('epoch', clock_timestamp())
+     FROM django_jobs_schedule
+     WHERE enabled AND paused_at IS NULL AND error = ''
+       AND next_due_at > statement_timestamp()),
+    (SELECT min(id) FROM django_jobs_schedule WHERE stale) IS NOT NULL,
+    (SELECT min(schedule_id) FROM django_jobs_job
+     WHERE schedule_id IS NOT NULL AND status = 'waiting') IS NOT NULL
+"""
+
+LIVE_JOBS = """
+SELECT schedule_id, id, status = 'waiting' FROM django_jobs_job
+WHERE schedule_id = ANY(%(schedules)s::bigint[])
+  AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+ORDER BY id
+"""
+
+# What the last so many jobs of each came to, newest first. What was before the operator's resume is
+# forgiven, and a backfill is no sign of how the schedule fares today. A job that its retention has
+# deleted ends the row of the dead: it may have succeeded.
+LAST_ENDS = """
+SELECT told.schedule, ended.status
+FROM json_to_recordset(%(told)s::json) AS told (schedule bigint, since timestamptz, count bigint),
+    LATERAL (
+        SELECT coalesce(job.status, 'deleted') AS status
+        FROM django_jobs_tick AS tick LEFT JOIN django_jobs_job AS job ON job.id = tick.job_id
+        WHERE tick.schedule_id = told.schedule
+          AND tick.outcome = 'fired' AND tick.backfill_id IS NULL
+          AND (job.id IS NULL OR job.status IN ('succeeded', 'dead', 'cancelled'))
+          AND tick.created_at > coalesce(told.since, '-infinity')
+        ORDER BY tick.due_at DESC
+        LIMIT told.count
+    ) AS ended
+"""
+
+# The unique pair decides which of several writers made the tick. A backfill takes the place of a
+# due time that was skipped, and of none that was fired. Ids go on following created_at.
+INSERT_TICKS = """
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now,
+           pg_get_serial_sequence('django_jobs_job', 'id')::regclass AS ids
+)
+INSERT INTO django_jobs_tick AS tick (schedule_id, due_at, outcome, reason, job_id, late_seconds,
+    backfill_id, created_at)
+SELECT told.schedule, told.due, told.outcome, told.reason,
+    CASE WHEN told.outcome = 'fired' THEN nextval(clock.ids) END,
+    greatest(extract(epoch FROM clock.now - told.due)::float8, 0), told.backfill, clock.now
+FROM clock, json_to_recordset(%(ticks)s::json) AS told (
+    schedule bigint, due timestamptz, outcome text, reason text, backfill bigint)
+ORDER BY told.schedule, told.due
+ON CONFLICT (schedule_id, due_at) DO UPDATE
+    SET outcome = excluded.outcome, reason = excluded.reason, job_id = excluded.job_id,
+        late_seconds = excluded.late_seconds, backfill_id = excluded.backfill_id
+    WHERE tick.outcome <> 'fired' AND excluded.backfill_id IS NOT NULL
+RETURNING schedule_id, due_at, job_id
+"""
+
+# A due time of long ago does not go before those who wait: its rank counts from now.
+INSERT_JOBS = """
+WITH clock AS MATERIALIZED (
+    SELECT statement_timestamp() AS now
+)
+INSERT INTO django_jobs_job (
+    id, queue, job_type, payload, payload_version, status, priority, rank, available_at,
+    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, at_most_once,
+    expires_at, last_error, reason, idempotency_key, replays, headers, created_at,
+    schedule_id, scheduled_for)
+SELECT told.id, told.queue, told.job_type, told.payload::jsonb, told.payload_version,
+    CASE WHEN told.waits THEN 'waiting' WHEN start.at > clock.now THEN 'scheduled'
+         ELSE 'ready' END,
+    told.priority, date_part('epoch', start.at) - told.priority * told.weight, start.at,
+    0, 0, 0, told.max_attempts, told.max_crashes, told.backoff::jsonb, told.timeout,
+    told.at_most_once, start.at + make_interval(secs => told.max_age),
+    '', '', told.key, 0, told.headers::jsonb, clock.now, told.schedule, told.due
+FROM clock, json_to_recordset(%(jobs)s::json) AS told (
+    id bigint, queue text, job_type text, payload text, payload_version integer, waits boolean,
+    priority integer, weight float8, delay float8, max_attempts integer, max_crashes integer,
+    backoff text, timeout float8, at_most_once boolean, max_age float8, key text, headers text,
+    schedule bigint, due timestamptz),
+    LATERAL (SELECT greatest(told.due + make_interval(secs => told.delay), clock.now) AS at)
+        AS start
+ORDER BY told.id
+"""
+
+ADVANCE = """
+UPDATE django_jobs_schedule AS schedule
+SET next_due_at = told.next_due, last_due_at = coalesce(told.last_due, schedule.last_due_at),
+    stale = false
+FROM json_to_recordset(%(told)s::json) AS told (
+    schedule bigint, next_due timestamptz, last_due timestamptz)
+WHERE schedule.id = told.schedule
+"""
+
+DATABASE_TIME: dict[str, Any] = {"now": Now()}
+"""What ``Schedule.now`` is read from."""
+
+
+COMMON = [one.name for one in fields(NewJobs) if one.name not in ("run_at", "delay")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    """What a look finds: seconds to the next due time, and to the first that is still to come (what
+    is due may be locked, or not for this process), None without one; whether rules have changed;
+    whether jobs wait for the one before them."""
+
+    next_due_in: float | None
+    behind_in: float | None
+    stale: bool
+    waiting: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTick:
+    """A due time and what becomes of it; ``new`` and ``payload`` (JSON text) where it fires.
+
+    ``delay`` is in seconds behind the due time; ``waits`` holds the job until the one before it
+    has ended. ``counts`` says whether later due times see the job as one of the schedule's.
+    """
+
+    schedule: int
+    due: datetime
+    outcome: TickState = TickState.FIRED
+    reason: str = ""
+    new: NewJobs | None = None
+    payload: str = "{}"
+    delay: float = 0.0
+    waits: bool = False
+    counts: bool = True
+    backfill: int | None = None
+
+
+def horizon() -> Horizon:
+    """What schedules need next, in one statement."""
+    ((next_due_in, behind_in, stale, waiting),) = fetch(HORIZON, {})
+    return Horizon(next_due_in=next_due_in, behind_in=behind_in, stale=stale, waiting=waiting)
+
+
+def take_due(job_types: Mapping[str, int], limit: int) -> list[int]:
+    """Lock up to ``limit`` due schedules of these job types until the transaction ends. The newest
+    due times first: what is on time does not stand behind what others missed in an outage. What
+    somebody else has locked is left to them, a changed rule to whoever computes its next due time,
+    and a payload of a newer version than the job type's to those who read it."""
+    readable = Q(payload_version=1)
+    for name, version in job_types.items():
+        if version > 1:
+            readable |= Q(job_type=name, payload_version__lte=version)
+    due = Schedule.objects.armed().filter(next_due_at__lte=Now(), job_type__in=list(job_types))
+    return _locked(due.filter(readable, stale=False).order_by("-next_due_at"), limit)
+
+
+def take_stale(limit: int) -> list[int]:
+    """Lock up to ``limit`` schedules whose rule has changed."""
+    return _locked(Schedule.objects.filter(stale=True).order_by("id"), limit)
+
+
+def read(ids: Collection[int]) -> list[Schedule]:
+    """These schedules, in the order of their ids. ``now`` on each is the database's. Raises for a
+    row that holds what cannot be read, such as a number of 5,000 digits or a start at infinity."""
+    schedules = list(_rows(ids).annotate(**DATABASE_TIME))
+    for schedule in schedules:
+        for name in ("starts_at", "ends_at", "next_due_at"):
+            if isinstance(at := getattr(schedule, name), DistantTime):
+                raise ValueError(f"{name} is {at.text}, which is no date")
+    return schedules
+
+
+def lock(ids: Iterable[int]) -> list[Schedule]:
+    """Lock these schedules; waits for whoever holds them."""
+    wanted = list(ids)
+    list(_rows(wanted).select_for_update(no_key=True).values_list("pk"))
+    return read(wanted)
+
+
+def live_jobs(schedules: Collection[int]) -> dict[int, list[tuple[int, bool]]]:
+    """(id, whether it waits for the one before) of each job that has not ended, by schedule."""
+    found: dict[int, list[tuple[int, bool]]] = {}
+    for schedule, job, waits in fetch(LIVE_JOBS, {"schedules": list(schedules)}):
+        found.setdefault(schedule, []).append((job, waits))
+    return found
+
+
+def last_ends(schedules: Iterable[Schedule]) -> dict[int, list[str]]:
+    """How the last ``pause_after_dead`` ended jobs of each schedule that has such a number ended
+    since it was last resumed."""
+    told = [
+        {"schedule": one.pk, "since": _text(one.resumed_at), "count": one.pause_after_dead}
+        for one in schedules
+        if one.pause_after_dead
+    ]
+    found: dict[int, list[str]] = {}
+    for schedule, status in fetch(LAST_ENDS, {"told": json.dumps(told)}) if told else ():
+        found.setdefault(schedule, []).append(status)
+    return found
+
+
+def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
+    """Write ticks and the jobs of those that fire; returns these, each with the id of its job.
+
+    A due time that has a tick already makes no second job.
+    """
+    told = {(tick.schedule, tick.due): tick for tick in ticks}
+    if not told:
+        return []
+    rows = fetch(INSERT_TICKS, {"ticks": json.dumps([_tick(tick) for tick in told.values()])})
+    made = [(told[schedule, due], job) for schedule, due, job in rows if job is not None]
+    if not made:
+        return []
+    execute(INSERT_JOBS, {"jobs": json.dumps(list(_jobs(made)), default=float)})
+    for queue in {tick.new.queue for tick, _ in made if tick.new is not None}:
+        wake_after_commit(queue)
+    return made
+
+
+def advance(moves: Mapping[int, tuple[datetime | None, datetime | None]]) -> None:
+    """Write ``{schedule: (next due time, last due time)}``; a last one of None stays."""
+    told = [
+        {"schedule": schedule, "next_due": _text(next_due), "last_due": _text(last_due)}
+        for schedule, (next_due, last_due) in moves.items()
+    ]
+    if told:
+        execute(ADVANCE, {"told": json.dumps(told)})
+
+
+def _rows(ids: Iterable[int]) -> ScheduleQuerySet:
+    found = Schedule.objects.using(conf().database).filter(pk__in=ids)
+    return found.order_by("id")
+
+
+def _locked(rows: ScheduleQuerySet, limit: int) -> list[int]:
+    locked = rows.using(conf().database).select_for_update(skip_locked=True, no_key=True)
+    return list(locked.values_list("pk", flat=True)[:limit])
+
+
+def _tick(tick: NewTick) -> dict[str, Any]:
+    return {
+        "schedule": tick.schedule,
+        "due": _text(tick.due),
+        "outcome": tick.outcome.value,
+        "reason": tick.reason[:300],
+        "backfill": tick.backfill,
+    }
+
+
+def _jobs(made: Iterable[tuple[NewTick, int]]) -> Iterator[dict[str, Any]]:
+    for tick, job in made:
+        assert tick.new is not None
+        due = _text(tick.due)
+        yield {
+            **{name: getattr(tick.new, name) for name in COMMON},
+            "id": job,
+            "payload": tick.payload,
+            "delay": tick.delay,
+            "waits": tick.waits,
+            "key": f"schedule/{tick.schedule}/{due}",
+            "schedule": tick.schedule if tick.counts else None,
+            "due": due,
+        }
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

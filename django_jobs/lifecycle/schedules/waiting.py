@@ -1,0 +1,71 @@
+"""waiting -> ready, when the job before of the same schedule has ended."""
+
+from __future__ import annotations
+
+from ...models.database import fetch
+from ..notifying import wake_after_commit
+
+# Each schedule has one job under way. The row of one that has none is locked, as it is by whoever
+# fires it, and only then it is asked again.
+LOCK_WAITING = """
+SELECT schedule.id FROM django_jobs_schedule AS schedule
+WHERE schedule.id = ANY(ARRAY(
+    SELECT DISTINCT schedule_id FROM django_jobs_job AS waiting
+    WHERE schedule_id IS NOT NULL AND status = 'waiting'
+      AND NOT EXISTS (
+        SELECT 1 FROM django_jobs_job AS live
+        WHERE live.schedule_id = waiting.schedule_id
+          AND live.status IN ('scheduled', 'blocked', 'ready', 'running'))))
+ORDER BY schedule.id
+FOR NO KEY UPDATE SKIP LOCKED
+"""
+# A job that an operator has in hand is left for the next look: whoever locks jobs in another order
+# may not wait for them. Its jitter it keeps.
+RELEASE = """
+WITH next AS MATERIALIZED (
+    SELECT id FROM django_jobs_job
+    WHERE status = 'waiting' AND id = ANY(ARRAY(
+        SELECT (SELECT min(one.id) FROM django_jobs_job AS one
+                WHERE one.schedule_id = waiting.schedule_id AND one.status = 'waiting')
+        FROM unnest(%(schedules)s::bigint[]) AS waiting (schedule_id)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM django_jobs_job AS live
+            WHERE live.schedule_id = waiting.schedule_id
+              AND live.status IN ('scheduled', 'blocked', 'ready', 'running'))))
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE django_jobs_job AS job
+SET status = CASE WHEN job.available_at > clock.now THEN 'scheduled' ELSE 'ready' END,
+    available_at = greatest(job.available_at, clock.now),
+    rank = job.rank + greatest(
+        date_part('epoch', clock.now) - date_part('epoch', job.available_at), 0)
+FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+WHERE job.id = ANY(ARRAY(SELECT id FROM next))
+RETURNING job.queue
+"""
+# Nobody would ever release what waits for a schedule that was deleted.
+RELEASE_ORPHANS = """
+WITH orphans AS MATERIALIZED (
+    SELECT id FROM django_jobs_job
+    WHERE schedule_id IS NOT NULL AND status = 'waiting'
+      AND NOT EXISTS (
+        SELECT 1 FROM django_jobs_schedule WHERE id = django_jobs_job.schedule_id)
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE django_jobs_job AS job SET status = 'ready'
+WHERE job.id = ANY(ARRAY(SELECT id FROM orphans))
+RETURNING job.queue
+"""
+
+
+def release_waiting() -> int:
+    """Let the next job go of each schedule that has none under way; returns how many went.
+
+    In a transaction of the caller's: the schedules stay locked until it ends.
+    """
+    schedules = [id_ for (id_,) in fetch(LOCK_WAITING, {})]
+    queues = [queue for (queue,) in fetch(RELEASE, {"schedules": schedules})] if schedules else []
+    queues += [queue for (queue,) in fetch(RELEASE_ORPHANS, {})]
+    for queue in set(queues):
+        wake_after_commit(queue)
+    return len(queues)

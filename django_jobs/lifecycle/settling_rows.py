@@ -1,0 +1,149 @@
+"""Settle one by one what cannot be settled together, so that one bad row holds up no other.
+
+Rows that were not written by this package may hold what no statement can carry: a due time of
+infinity, a counter at its end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from django.db import DataError, IntegrityError, NotSupportedError, transaction
+
+from ..domain.decisions import Decision
+from ..domain.errors import ErrorReport
+from ..domain.outcomes import Lost
+from ..domain.states import JobState, RunState
+from ..models.database import fetch, jobs_connection
+from .claiming import held_by
+from .settling import Ending, Settled, give_back, settle
+
+REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)
+"""NotSupportedError: a database that is not UTF8 cannot read the escapes in JSON."""
+
+# Takes nothing from the row but what it needs, and repairs the times that Python cannot read.
+END_UNSETTLEABLE = """
+WITH ended AS (
+    UPDATE django_jobs_job AS job
+    SET status = 'dead', worker_id = NULL, finished_at = clock.now, started_at = NULL,
+        result = NULL, last_error = %(summary)s, reason = %(reason)s,
+        available_at = CASE WHEN isfinite(job.available_at) THEN job.available_at
+                            ELSE clock.now END,
+        claimed_at = CASE WHEN isfinite(job.claimed_at) THEN job.claimed_at ELSE clock.now END,
+        expires_at = CASE WHEN isfinite(job.expires_at) THEN job.expires_at END
+    FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+    WHERE job.id = %(id)s AND job.attempt = %(attempt)s AND job.worker_id = %(worker)s
+    RETURNING job.id, job.attempt, job.available_at, job.claimed_at, job.finished_at
+), written AS (
+    INSERT INTO django_jobs_run (
+        job_id, attempt, outcome, worker_id, available_at, claimed_at, finished_at,
+        error_type, error_message, traceback, fingerprint)
+    SELECT id, attempt, %(outcome)s, %(worker)s, available_at, claimed_at, finished_at,
+        %(type)s, %(reason)s, '', %(fingerprint)s
+    FROM ended
+    ON CONFLICT (job_id, attempt) DO NOTHING
+)
+SELECT id FROM ended
+"""
+
+# What it locks is free again at once. Asked only where a batch of settles was cut short.
+LOCKED_BY_OTHERS = """
+WITH free AS MATERIALIZED (
+    SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT id FROM django_jobs_job
+WHERE id = ANY(%(ids)s::bigint[]) AND id NOT IN (SELECT id FROM free)
+"""
+
+logger = logging.getLogger("django_jobs")
+
+
+def settle_apart(endings: Sequence[Ending]) -> list[Settled]:
+    """Settle a batch, and where a value in it is refused, each ending alone.
+
+    A job that cannot be settled even so is ended dead with the reason, and one that not even that
+    can be done to is logged and left out of what is returned.
+    """
+    alias = jobs_connection().alias
+    try:
+        with transaction.atomic(using=alias):
+            return settle(endings)
+    except REFUSALS as refusal:
+        if len(endings) > 1:
+            return [settled for ending in endings for settled in settle_apart([ending])]
+        (ending,) = endings
+        error = refusal
+    try:
+        with transaction.atomic(using=alias):
+            return [_end_unsettleable(ending, error)]
+    except REFUSALS as second:
+        fields = ending.job.id, ending.job.attempt, ErrorReport.of(second).summary
+        logger.error("event=unsettleable job_id=%s attempt=%s error=%r", *fields)
+        return []
+
+
+def give_back_unlocked(worker: int, held: Sequence[tuple[int, int]]) -> set[int]:
+    """Give back jobs, given as (id, attempt); returns the ids of those that are still the
+    worker's, because somebody holds a lock on their rows. Waits for nobody."""
+    given = set(give_back(worker, held))
+    left = [id_ for id_, _ in held if id_ not in given]
+    return {job.id for job in held_by(worker, left)} if left else set()
+
+
+def locked_by_others(ids: Sequence[int]) -> set[int]:
+    """Those of these jobs whose rows somebody holds a lock on. Waits for nobody."""
+    return {id_ for (id_,) in fetch(LOCKED_BY_OTHERS, {"ids": list(ids)})}
+
+
+def give_back_apart(worker: int, held: Sequence[tuple[int, int]]) -> None:
+    """Give back a batch, given as (id, attempt), and where a value in it is refused, each job
+    alone. One that cannot be given back is logged and left as it is."""
+    try:
+        with transaction.atomic(using=jobs_connection().alias):
+            give_back(worker, held)
+    except REFUSALS as refusal:
+        if len(held) > 1:
+            for one in held:
+                give_back_apart(worker, [one])
+            return
+        ((id_, attempt),) = held
+        fields = id_, attempt, ErrorReport.of(refusal).summary
+        logger.warning("event=not_given_back job_id=%s attempt=%s error=%r", *fields)
+
+
+def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
+    job, error = ending.job, ErrorReport.of(refusal)
+    # The first line only: the others quote the whole row.
+    reason = f"its end could not be written: {error.summary}"
+    decision = Decision(
+        status=JobState.DEAD,
+        run=RunState.LOST if isinstance(ending.outcome, Lost) else RunState.FAILED,
+        failures=job.failures,
+        crashes=job.crashes,
+        reason=reason,
+        error=ErrorReport(type=error.type, message=reason, fingerprint=error.fingerprint),
+    )
+    rows = fetch(
+        END_UNSETTLEABLE,
+        {
+            "id": job.id,
+            "attempt": job.attempt,
+            "worker": job.worker,
+            "outcome": decision.run.value,
+            "reason": reason,
+            "summary": error.summary,
+            "type": error.type,
+            "fingerprint": error.fingerprint,
+        },
+    )
+    return Settled(ending, decision if rows else None)
+
+
+def settle_readably(endings: Sequence[Ending]) -> list[Settled]:
+    """Settle a batch in one statement; where a value in it is refused, one by one, so that it is
+    told of the one job it belongs to."""
+    try:
+        return settle(endings)
+    except REFUSALS:
+        return settle_apart(endings)

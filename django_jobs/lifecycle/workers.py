@@ -1,0 +1,190 @@
+"""A worker's row: registered at boot, renewed by the heartbeat, ended at exit."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from ..models.database import execute, fetch
+
+FIRST_ID, LAST_ID = 10**15, 2**53 - 1
+"""A worker's id is random and not of the sequence: a sequence that starts again (``flush``,
+``TRUNCATE ... RESTART IDENTITY``, a restored backup) would give a new worker the id of one that
+still lives, and each would settle the other's jobs. Sixteen digits, which JSON and JavaScript keep
+exactly; what older releases took from the sequence lies below."""
+
+REGISTER = """
+INSERT INTO django_jobs_worker (id, name, host, pid, queues, threads, code_version, job_types,
+    versions, status, started_at, heartbeat_at, lease_expires_at, stop_reason)
+SELECT %(id)s, %(name)s, %(host)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(code_version)s,
+    %(job_types)s::jsonb, %(versions)s::jsonb, 'running', now, now,
+    now + make_interval(secs => %(lease)s::float8), ''
+FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+ON CONFLICT (id) DO NOTHING
+RETURNING id
+"""
+
+# A worker that was declared lost is not renewed: its jobs are on their way to others. Nor is a row
+# whose last heartbeat is older than the one that its process knows of: a backup was restored, or a
+# standby promoted, that lacks what the worker has done since. It may be newer: the answer to a
+# renewal may have been lost. A row with a lock on it is passed over, or the lock would keep the
+# others of the tree from being renewed.
+RENEW = """
+WITH known AS MATERIALIZED (
+    SELECT worker.id
+    FROM unnest(%(workers)s::bigint[], %(known)s::timestamptz[]) AS asked (id, heartbeat_at)
+    JOIN django_jobs_worker AS worker ON worker.id = asked.id
+    WHERE worker.status IN ('running', 'draining')
+      AND (asked.heartbeat_at IS NULL OR worker.heartbeat_at >= asked.heartbeat_at)
+), free AS MATERIALIZED (
+    SELECT id FROM django_jobs_worker
+    WHERE id IN (SELECT id FROM known) AND status IN ('running', 'draining')
+    FOR NO KEY UPDATE SKIP LOCKED
+), renewed AS (
+    UPDATE django_jobs_worker AS worker
+    SET heartbeat_at = clock_timestamp(),
+        schedules_seen_at = coalesce(
+            clock_timestamp() - make_interval(secs => %(looked_ago)s::float8),
+            worker.schedules_seen_at),
+        lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8)
+    FROM free WHERE worker.id = free.id
+    RETURNING worker.id, worker.drain_requested_at IS NOT NULL AS drains, worker.heartbeat_at
+)
+SELECT known.id, coalesce(renewed.drains, false), renewed.heartbeat_at
+FROM known LEFT JOIN renewed ON renewed.id = known.id
+"""
+
+CANCELS = """
+SELECT worker_id, id FROM django_jobs_job
+WHERE status = 'running' AND worker_id = ANY(%(workers)s::bigint[])
+  AND cancel_requested_at IS NOT NULL
+"""
+
+# Like a renewal, these wait for no lock. A row that was not closed is declared lost by its lease.
+SERVE = """
+UPDATE django_jobs_worker SET queues = %(queues)s::jsonb
+WHERE id IN (
+    SELECT id FROM django_jobs_worker
+    WHERE id = %(worker)s AND status IN ('running', 'draining')
+    FOR NO KEY UPDATE SKIP LOCKED)
+"""
+
+MARK_DRAINING = """
+UPDATE django_jobs_worker SET status = 'draining'
+WHERE id IN (
+    SELECT id FROM django_jobs_worker
+    WHERE id = ANY(%(workers)s::bigint[]) AND status = 'running'
+    FOR NO KEY UPDATE SKIP LOCKED)
+"""
+
+END = """
+UPDATE django_jobs_worker
+SET status = %(status)s, stopped_at = clock_timestamp(), stop_reason = %(reason)s
+WHERE id IN (
+    SELECT id FROM django_jobs_worker
+    WHERE id = %(worker)s AND status IN ('running', 'draining')
+    FOR NO KEY UPDATE SKIP LOCKED)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """What one boot of a worker process says of itself. ``job_types`` are those it has handlers
+    for, with the newest version of a payload that each reads; ``lease`` is in seconds."""
+
+    name: str
+    host: str
+    pid: int
+    queues: Sequence[str]
+    threads: int
+    job_types: Mapping[str, int]
+    code_version: str = ""
+    lease: float
+
+
+NO_BEATS: Mapping[int, datetime] = {}
+
+
+class Renewal(NamedTuple):
+    """What a renewal found of a worker that is known as alive. ``heartbeat_at`` None: there is a
+    lock on its row, so it was not renewed."""
+
+    drain_requested: bool
+    heartbeat_at: datetime | None
+
+
+def register(boot: Boot) -> int:
+    """Insert the row of a worker that has just booted; return its id, which no other worker ever
+    had."""
+    while True:
+        id_ = FIRST_ID + secrets.randbelow(LAST_ID - FIRST_ID + 1)
+        if _insert(id_, boot):
+            return id_
+
+
+def _insert(id_: int, boot: Boot) -> bool:
+    rows = fetch(
+        REGISTER,
+        {
+            "id": id_,
+            "name": boot.name[:200],
+            "host": boot.host[:200],
+            "pid": boot.pid,
+            "queues": json.dumps(list(boot.queues)),
+            "threads": boot.threads,
+            "code_version": boot.code_version[:100],
+            "job_types": json.dumps(sorted(boot.job_types)),
+            "versions": json.dumps({name: v for name, v in boot.job_types.items() if v > 1}),
+            "lease": boot.lease,
+        },
+    )
+    return bool(rows)
+
+
+def renew(
+    workers: Sequence[int],
+    lease: float,
+    looked_ago: float | None = None,
+    beats: Mapping[int, datetime] = NO_BEATS,
+) -> dict[int, Renewal]:
+    """Extend the lease of each worker by ``lease`` seconds from now, and note how many seconds ago
+    their process looked at the schedules.
+
+    ``beats`` has the last heartbeat that is known to be written, of those that have one. Returns
+    the workers that are known as alive, also those that were passed over. One that is missing has
+    lost its lease, and all the jobs it held with it.
+    """
+    rows = fetch(
+        RENEW,
+        {
+            "workers": list(workers),
+            "known": [beats.get(worker) for worker in workers],
+            "lease": lease,
+            "looked_ago": looked_ago,
+        },
+    )
+    return {worker: Renewal(*renewal) for worker, *renewal in rows}
+
+
+def cancels_asked(workers: Sequence[int]) -> list[tuple[int, int]]:
+    """(worker, job) for each running job of ``workers`` that somebody asked to cancel."""
+    return [(worker, job) for worker, job in fetch(CANCELS, {"workers": list(workers)})]
+
+
+def serve(worker: int, queues: Sequence[str]) -> bool:
+    """Show that the worker serves these queues from now on. False if there is a lock on its row."""
+    return execute(SERVE, {"worker": worker, "queues": json.dumps(list(queues))}) > 0
+
+
+def mark_draining(workers: Sequence[int]) -> None:
+    """Show the workers as draining. They go on holding and renewing what they run."""
+    execute(MARK_DRAINING, {"workers": list(workers)})
+
+
+def end(worker: int, *, status: str = "stopped", reason: str = "") -> bool:
+    """Close a worker's row. False if it was closed already, or there is a lock on it."""
+    return execute(END, {"worker": worker, "status": status, "reason": reason[:300]}) > 0

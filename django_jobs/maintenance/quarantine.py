@@ -1,0 +1,91 @@
+"""Quarantine job types that keep crashing; hold and let go the jobs of those that are or were."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from ..conf import conf
+from ..lifecycle.claiming import START, Place
+from ..lifecycle.operations import quarantines
+from ..lifecycle.operations.quarantines import PAGE
+from ..signals import worker_event
+from .task import Duty
+
+BUDGET_SECONDS = 0.1
+"""Time for the walk along one queue in one run. The next run continues it."""
+
+MOVING_SECONDS = 1.0
+"""Time for a walk that finds jobs to hold: until they are moved, they slow down every claim. The
+run is repeated at once then, after the schedules that are due meanwhile."""
+
+
+class Quarantining:
+    """One worker's walks along the queues, remembered from run to run."""
+
+    def __init__(self, *, page: int = PAGE, budget: float = BUDGET_SECONDS) -> None:
+        self.page = page
+        self.budget = budget
+        self.places: dict[str, Place] = {}
+
+    def run_once(self) -> int:
+        """Quarantine what crashed too often; move a batch of what is to be held and of what is not
+        any more. Returns how many rows it changed."""
+        changed = quarantine_what_crashes()
+        names = quarantines.in_force()
+        changed += len(quarantines.spread(names))
+        changed += sum(
+            quarantines.let_go(name, self.page) for name in quarantines.held_for_nothing()
+        )
+        if names:
+            changed += sum(map(self._walk, quarantines.queues()))
+        else:
+            self.places.clear()
+        return changed
+
+    def _walk(self, queue: str) -> int:
+        """Always its head, where jobs come back to and claims begin; then a piece of the rest."""
+        started = time.monotonic()
+        step = quarantines.hold(queue, START, self.page)
+        held = step.held
+        place = self.places.pop(queue, step.last)
+        while step.is_full and time.monotonic() < started + (
+            MOVING_SECONDS if step.held else self.budget
+        ):
+            step = quarantines.hold(queue, place, self.page)
+            held += step.held
+            place = step.last
+        if step.is_full:
+            self.places[queue] = place
+        return held
+
+
+def quarantining_duty() -> Duty:
+    """The duty, with walks of its own, as often as ``SWEEP_SECONDS`` says."""
+    return Duty(
+        name="quarantining",
+        every=conf().sweep_seconds,
+        batch=PAGE,
+        run_once=Quarantining().run_once,
+    )
+
+
+def quarantine_what_crashes() -> int:
+    """Quarantine the job types that crashed as often as ``QUARANTINE`` says; returns how many."""
+    rule = conf().quarantine
+    most, seconds = rule["crashes"], rule["seconds"]
+    if most is None or seconds is None:
+        return 0
+    made = 0
+    for name, crashes in quarantines.crashes(seconds).items():
+        if crashes.count >= most:
+            reason = f"crashed {crashes.count} times in {seconds:g} s"
+            if quarantines.quarantine(name, reason=reason, crashed_at=crashes.first, seconds=0.0):
+                made += 1
+                _tell("job_type_quarantined", name, reason)
+    return made
+
+
+def _tell(event: str, name: str, reason: str) -> None:
+    fields = {"job_type": name, "reason": reason}
+    worker_event.send_robust(event, level=logging.ERROR, fields=fields)

@@ -1,0 +1,265 @@
+"""Fire what is due, in any worker or in all at once."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import DataError, Error, IntegrityError, transaction
+
+from .. import registry
+from ..api.schedule_requests import Requests
+from ..conf import conf
+from ..domain.errors import ErrorReport
+from ..domain.schedules import Admission, Overlap, TickState, admit, plan
+from ..exceptions import QueueFull
+from ..lifecycle.operations import jobs as job_operations
+from ..lifecycle.schedules import errors as schedule_errors
+from ..lifecycle.schedules import firing
+from ..lifecycle.schedules.firing import NewTick
+from ..lifecycle.schedules.waiting import release_waiting
+from ..models import Schedule
+from ..signals import worker_event
+
+BATCH = 500
+"""Schedules that one transaction fires."""
+
+MOST_TICKS = 2_000
+"""Ticks at which a transaction takes no further schedule on: what was missed in an outage comes in
+steps, and each begins with what is on time."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
+"""Seconds, where what is due is in somebody else's hands: another worker's, or an editor's."""
+
+NEVER = float("inf")
+
+Work = Callable[[Sequence[Schedule]], None]
+
+
+class Scheduling:
+    """One process's look at the schedules, again and again."""
+
+    def __init__(self) -> None:
+        self._pause = FIRST_PAUSE
+        self._retried = False
+
+    def look(self) -> float:
+        """Fire up to 500 of what is due; returns how many seconds it is to the next due time, at
+        most, and 0 where there may be more to do.
+
+        Raises what the database raises.
+        """
+        versions = registry.versions()
+        if not self._retried:
+            schedule_errors.retry_put_aside(list(versions))
+            self._retried = True
+        horizon = firing.horizon()
+        done = 0
+        if horizon.waiting:
+            with transaction.atomic(using=conf().database):
+                release_waiting()
+        if horizon.stale:
+            done += _work_on(lambda: firing.take_stale(BATCH), _arm)
+        next_due_in = NEVER if horizon.next_due_in is None else horizon.next_due_in
+        if next_due_in > 0:
+            return 0.0 if done else next_due_in
+        done += _work_on(lambda: firing.take_due(versions, BATCH), _fire)
+        self._pause = FIRST_PAUSE if done else min(2 * self._pause, LONGEST_PAUSE)
+        if done:
+            return 0.0
+        behind_in = NEVER if horizon.behind_in is None else horizon.behind_in
+        return min(self._pause, max(behind_in, FIRST_PAUSE))
+
+
+def _work_on(take: Callable[[], list[int]], work: Work) -> int:
+    """Take a batch and do it, in one transaction; returns how many it was."""
+    with transaction.atomic(using=conf().database):
+        taken = take()
+        if taken:
+            _do(taken, work)
+    return len(taken)
+
+
+def _do(ids: Sequence[int], work: Work) -> None:
+    """What cannot be read or written together is done in halves, and what cannot be alone is put
+    aside, so that a bad row stops nobody."""
+    try:
+        with transaction.atomic(using=conf().database):
+            work(firing.read(ids))
+    except Exception as refusal:
+        if isinstance(refusal, Error) and not isinstance(refusal, DataError | IntegrityError):
+            raise
+        if len(ids) == 1:
+            _put_aside(ids[0], ErrorReport.of(refusal).summary)
+        else:
+            middle = len(ids) // 2
+            _do(ids[:middle], work)
+            _do(ids[middle:], work)
+
+
+def _arm(schedules: Sequence[Schedule]) -> None:
+    """Compute the next due time from now on. What has come due before the rule was changed is not
+    the new rule's."""
+    batch = _Batch()
+    for schedule in schedules:
+        try:
+            next_due = schedule.rule.next(schedule.now) if schedule.is_armed else None
+        except Exception as error:
+            batch.broken[schedule.pk] = ErrorReport.of(error).summary
+        else:
+            batch.moves[schedule.pk] = next_due, None
+    batch.write()
+
+
+def _fire(schedules: Sequence[Schedule]) -> None:
+    batch = _Batch()
+    live = firing.live_jobs([one.pk for one in schedules if _asks_for_live_jobs(one)])
+    ends = firing.last_ends(schedules)
+    for schedule in sorted(schedules, key=_due, reverse=True):
+        if len(batch.ticks) >= MOST_TICKS:
+            break  # the others stay due
+        try:
+            if not _dies(schedule, ends.get(schedule.pk, []), batch):
+                _decide(schedule, live.get(schedule.pk, []), batch)
+        except Error:
+            raise
+        except Exception as error:
+            batch.broken[schedule.pk] = ErrorReport.of(error).summary
+    batch.write()
+
+
+def _due(schedule: Schedule) -> datetime:
+    assert schedule.next_due_at is not None
+    return schedule.next_due_at
+
+
+def _asks_for_live_jobs(schedule: Schedule) -> bool:
+    return schedule.overlap != Overlap.ALLOW or schedule.overlap_limit is not None
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What is written of several schedules together."""
+
+    ticks: list[NewTick] = field(default_factory=list)
+    moves: dict[int, tuple[datetime | None, datetime | None]] = field(default_factory=dict)
+    replaced: dict[int, list[int]] = field(default_factory=dict)
+    broken: dict[int, str] = field(default_factory=dict)
+    dying: dict[int, str] = field(default_factory=dict)
+    requests: Requests = field(default_factory=Requests)
+
+    def write(self) -> None:
+        """Write it all. A job is cancelled only where another was made in its place."""
+        made = {tick.schedule for tick, _ in firing.write_ticks(self.ticks)}
+        replaced = [job for one, jobs in self.replaced.items() if one in made for job in jobs]
+        if replaced:
+            # A job in somebody's hands is left to the next due time: no schedule waits for it.
+            reason = "replaced by the next job of its schedule"
+            job_operations.cancel(replaced, reason=reason, wait=False)
+        firing.advance(self.moves)
+        for schedule, reason in self.dying.items():
+            name = schedule_errors.pause_of_itself(schedule, reason)
+            _tell("schedule_paused", logging.WARNING, name, reason)
+        for schedule, reason in self.broken.items():
+            _put_aside(schedule, reason)
+
+
+def _dies(schedule: Schedule, ends: Sequence[str], batch: _Batch) -> bool:
+    """Whether so many of its last jobs are dead that it is paused."""
+    limit = schedule.pause_after_dead
+    if not limit or list(ends) != ["dead"] * limit:
+        return False
+    reason = f"its last {limit} jobs are dead" if limit > 1 else "its last job is dead"
+    batch.dying[schedule.pk] = reason
+    batch.ticks.append(_not_fired(schedule, _due(schedule), TickState.SUPPRESSED, reason))
+    return True
+
+
+def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch) -> None:
+    first = _due(schedule)
+    due = plan(
+        schedule.rule,
+        first,
+        schedule.now,
+        schedule.catch_up,
+        schedule.catch_up_limit,
+    )
+    ticks = []
+    if due.untold:
+        reason = "the first of many that were missed and are not listed one by one"
+        ticks.append(_not_fired(schedule, first, TickState.SUPPRESSED, reason))
+    for moment in due.late:
+        late = timedelta(seconds=round((schedule.now - moment).total_seconds()))
+        ticks.append(_not_fired(schedule, moment, TickState.SKIPPED_LATE, f"seen {late} late"))
+    try:
+        ticks += _admitted(schedule, due.fire, live, batch)
+    except QueueFull as full:
+        reason = str(full)
+        ticks += [_not_fired(schedule, one, TickState.SUPPRESSED, reason) for one in due.fire]
+    batch.ticks += ticks
+    seen = [*due.late, *due.fire]
+    batch.moves[schedule.pk] = due.next_due, seen[-1] if seen else None
+
+
+def _admitted(
+    schedule: Schedule, moments: Sequence[datetime], live: Sequence[tuple[int, bool]], batch: _Batch
+) -> list[NewTick]:
+    """A tick for each due time that is to make a job, as the jobs that are live allow."""
+    ticks: list[NewTick] = []
+    count, waiting = len(live), sum(waits for _, waits in live)
+    for moment in moments:
+        if schedule.overlap == Overlap.CANCEL and moment is not moments[-1]:
+            reason = "replaced by the due time behind it"
+            ticks.append(_not_fired(schedule, moment, TickState.SKIPPED_OVERLAP, reason))
+            continue
+        admission = admit(schedule.overlap, schedule.overlap_limit, count, waiting)
+        if admission is Admission.SKIP:
+            reason = f"{count} of its jobs had not ended"
+            ticks.append(_not_fired(schedule, moment, TickState.SKIPPED_OVERLAP, reason))
+            continue
+        if admission is Admission.REPLACE:
+            batch.replaced[schedule.pk] = [job for job, _ in live]
+        waits = admission is Admission.WAIT
+        count, waiting = count + 1, waiting + waits
+        new, payload = batch.requests.of(schedule)
+        ticks.append(
+            NewTick(
+                schedule=schedule.pk,
+                due=moment,
+                new=new,
+                payload=payload,
+                delay=_jitter(schedule, moment),
+                waits=waits,
+            )
+        )
+    return ticks
+
+
+def _not_fired(schedule: Schedule, due: datetime, outcome: TickState, reason: str) -> NewTick:
+    return NewTick(schedule=schedule.pk, due=due, outcome=outcome, reason=reason)
+
+
+def _jitter(schedule: Schedule, due: datetime) -> float:
+    """Seconds behind the due time: the same whoever fires it, and spread over the schedules."""
+    if not schedule.jitter_seconds:
+        return 0.0
+    share = zlib.crc32(f"{schedule.pk}/{due.isoformat()}".encode()) / 2**32
+    return share * schedule.jitter_seconds
+
+
+def _put_aside(schedule: int, reason: str) -> None:
+    name = schedule_errors.put_aside(schedule, reason)
+    _tell("schedule_put_aside", logging.ERROR, name, reason)
+
+
+def _tell(event: str, level: int, name: str, reason: str) -> None:
+    """Once what is told has been committed."""
+
+    def send() -> None:
+        fields = {"schedule": name, "reason": reason}
+        worker_event.send_robust(event, level=level, fields=fields)
+
+    transaction.on_commit(send, using=conf().database, robust=True)

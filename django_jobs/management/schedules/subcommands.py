@@ -1,0 +1,139 @@
+"""What the command line asks of schedules; each verb yields the lines that it says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from django.core.management.base import CommandError
+from django.utils import timezone as clock
+
+from ...api.schedule_requests import request_of
+from ...conf import conf
+from ...domain.schedules import Rule
+from ...lifecycle.operations import schedules as schedule_operations
+from ...models import Job
+from ..base import counted, operator
+from .lookup import backfill_of, moment, named
+from .table import as_table, chosen, coming, span, state, told
+
+MOST_LISTED = 1_000
+MOST_TIMES = 1_000
+Options = dict[str, Any]
+T = TypeVar("T")
+
+
+def show(options: Options) -> Iterator[str]:
+    """All schedules, up to the limit."""
+    if options["limit"] < 1:
+        raise CommandError(f"--limit takes 1 or more, not {options['limit']}")
+    found = chosen(options["text"], failing=options["failing"])
+    rows = told(found[: options["limit"]])
+    total = len(rows) if len(rows) < options["limit"] else found.count()
+    if options["json"]:
+        yield json.dumps({"schedules": rows, "total": total})
+        return
+    yield as_table(rows) if rows else "There is no such schedule."
+    if total > len(rows):
+        yield f"{len(rows):,} of {total:,} are shown; --limit shows more, a part of a name fewer."
+
+
+def times(options: Options) -> Iterator[str]:
+    """The next due times of a schedule, or of an expression."""
+    if not 1 <= options["count"] <= MOST_TIMES:
+        raise CommandError(f"--count takes 1 to {MOST_TIMES:,}, not {options['count']}")
+    if (options["name"] is None) == (options["cron"] is None):
+        raise CommandError("give the name of a schedule, or --cron; one of the two")
+    if options["cron"] is not None:
+        zone, dst = options["timezone"] or "UTC", options["dst"] or "once"
+        rule, after = Rule(cron=options["cron"], timezone=zone, dst=dst), clock.now()
+    elif options["timezone"] or options["dst"]:
+        raise CommandError("--timezone and --dst go with --cron; a schedule has its own")
+    else:
+        (schedule,) = named([options["name"]])
+        rule, after = schedule.rule, schedule.now
+        if not schedule.is_armed:
+            yield f"{schedule.name} is {': '.join(filter(None, state(schedule)))}. It would be due:"
+    yield _of_a_rule(lambda: coming(rule, after, options["count"]))
+
+
+def run(options: Options) -> Iterator[str]:
+    """Make a job of each schedule at once."""
+    made = schedule_operations.run_now(
+        [one.pk for one in named(options["names"])], request_of, by=operator()
+    )
+    jobs = Job.objects.using(conf().database).filter(pk__in=made).order_by("pk")
+    for name, job, job_type in jobs.values_list("schedule__name", "pk", "job_type"):
+        yield f"{name}: made job {job} of {job_type}."
+
+
+def pause(options: Options) -> Iterator[str]:
+    """Fire these no more until they are resumed."""
+    found, reason = named(options["names"]), options["reason"]
+    why = f"{reason} ({operator()})" if reason else f"paused by {operator()}"
+    paused = schedule_operations.pause([one.pk for one in found], reason=why)
+    for one in found:
+        if one.name in paused:
+            yield f"{one.name}: paused. What it has enqueued goes on."
+        else:
+            yield f"{one.name}: it was paused before: {one.paused_reason}"
+
+
+def resume(options: Options) -> Iterator[str]:
+    """Fire these again."""
+    found = named(options["names"])
+    resumed = schedule_operations.resume([one.pk for one in found])
+    for one in found:
+        done = "resumed, from now on" if one.name in resumed else "it was not paused"
+        yield f"{one.name}: {done}{'' if one.enabled else ', but it is disabled'}."
+
+
+def backfill(options: Options) -> Iterator[str]:
+    """Say how many jobs a backfill makes, ask, and make them; or cancel one."""
+    given = [options[key] for key in ("name", "begin", "end")]
+    if options["cancel"] is not None:
+        if any(given) or options["dry_run"]:
+            raise CommandError("--cancel takes the number of a backfill, and nothing else")
+        yield from _cancel(options["cancel"])
+        return
+    if not all(given):
+        raise CommandError("give the name of a schedule, --from and --to; or --cancel")
+    (schedule,) = named([options["name"]])
+    _of_a_rule(schedule.rule.check)
+    begin = moment(options["begin"], schedule.timezone)
+    end = moment(options["end"], schedule.timezone, end=True)
+    due = schedule_operations.backfill_times(schedule, begin, end)
+    if not due:
+        yield f"{schedule.name}: no due time of that range is without a job."
+        return
+    request_of(schedule)
+    jobs = f"{counted(len(due), 'job')} of {schedule.job_type}"
+    yield f"{schedule.name}: {jobs}, due {span(due[0], due[-1], schedule.timezone)}."
+    if options["dry_run"] or not (options["yes"] or _agreed()):
+        yield "Nothing was made."
+        return
+    row = schedule_operations.backfill(schedule, begin, end, request_of, by=operator())
+    yield f"Made {counted(row.jobs, 'job')} as backfill {row.pk}."
+
+
+def _cancel(number: int) -> Iterator[str]:
+    row = backfill_of(number)
+    report = schedule_operations.cancel_backfill(row, by=operator())
+    asked = f"; {len(report.asked)} of them run until they look" if report.asked else ""
+    jobs = f"{len(report.done)} of {counted(row.jobs, 'job')}"
+    yield f"{row.schedule.name}: cancelled {jobs} of backfill {number}{asked}."
+
+
+def _agreed() -> bool:
+    if not sys.stdin.isatty():
+        raise CommandError("nobody is there to be asked; give --yes, or --dry-run to make nothing")
+    return input("Make them? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _of_a_rule(ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except ValueError as error:  # as of a time zone that is gone
+        raise CommandError(str(error)) from None

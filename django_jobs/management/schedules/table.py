@@ -1,0 +1,168 @@
+"""Schedules and their due times as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from django.db.models import OuterRef, Q, Subquery
+from django.db.models.functions import JSONObject, Now
+
+from ...domain.cron import UnknownTimezone, check_timezone, clock_change
+from ...domain.cron_text import describe
+from ...domain.schedules import ON_TIME_SECONDS, Rule
+from ...models import Schedule, Tick
+from ...models.schedule import ScheduleQuerySet
+from ...models.tick import TickOutcome
+from ..base import table
+from .lookup import all_schedules
+
+HEADS = ("NAME", "WHEN", "ZONE", "NEXT (UTC)", "NEXT (LOCAL)", "LAST", "OUTCOME", "STATE")
+UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+LONGEST_CELL = 80
+
+LAST_TICK = Tick.objects.filter(schedule=OuterRef("pk")).order_by("-due_at")
+TOLD = JSONObject(
+    due_at="due_at",
+    outcome="outcome",
+    reason="reason",
+    late_seconds="late_seconds",
+    job="job_id",
+    job_status="job__status",
+)
+
+
+def chosen(text: str, *, failing: bool) -> ScheduleQuerySet:
+    """The schedules whose names hold ``text``; of these, the ones that somebody should look at."""
+    found = all_schedules().filter(name__icontains=text) if text else all_schedules()
+    if not failing:
+        return found
+    late = Now() - timedelta(seconds=ON_TIME_SECONDS)
+    last = found.annotate(
+        last_outcome=Subquery(LAST_TICK.values("outcome")[:1]),
+        last_status=Subquery(LAST_TICK.values("job__status")[:1]),
+    )
+    overdue = Q(enabled=True, paused_at=None, next_due_at__lt=late)
+    skipped = Q(last_outcome__isnull=False) & ~Q(last_outcome=TickOutcome.FIRED)
+    return last.filter(~Q(error="") | overdue | skipped | Q(last_status="dead"))
+
+
+def told(schedules: ScheduleQuerySet) -> list[dict[str, Any]]:
+    """What there is to say of each, in plain values."""
+    with_last = schedules.annotate(last=Subquery(LAST_TICK.values(told=TOLD)[:1]))
+    return [_told(schedule, vars(schedule)["last"]) for schedule in with_last]
+
+
+def as_table(rows: Iterable[dict[str, Any]]) -> str:
+    """A line for each of :func:`told`."""
+    return table(HEADS, [_cells(row) for row in rows])
+
+
+def when(schedule: Schedule) -> str:
+    """Its rule in words."""
+    return describe(schedule.cron) if schedule.every is None else _interval(schedule.every)
+
+
+def state(schedule: Schedule) -> tuple[str, str]:
+    """Whether it comes due, and why not, or how late it is."""
+    if schedule.error:
+        return "put aside", schedule.error
+    if schedule.paused_at is not None:
+        return "paused", schedule.paused_reason
+    if not schedule.enabled:
+        return "disabled", ""
+    if schedule.stale:
+        return "on", "no worker has seen its rule yet"
+    if schedule.next_due_at is None:
+        return "ended", ""
+    late = (schedule.now - schedule.next_due_at).total_seconds()
+    return ("overdue", f"by {late:.0f} s") if late > ON_TIME_SECONDS else ("on", "")
+
+
+def coming(rule: Rule, after: datetime, count: int) -> str:
+    """The next due times, local and UTC. Raises ``ValueError`` for a broken rule."""
+    rule.check()
+    rows = [
+        (_local(due, rule.timezone), _utc(due.isoformat()), clock_change(due, rule.timezone) or "")
+        for due in islice(rule.due_times(after), count)
+    ]
+    return table(("LOCAL", "UTC", ""), rows) if rows else "It comes due no more."
+
+
+def span(begin: datetime, end: datetime, timezone: str) -> str:
+    """A range in local time."""
+    first = _local(begin, timezone)
+    return first if begin == end else f"from {first} to {_local(end, timezone)}"
+
+
+def _told(schedule: Schedule, last: dict[str, Any] | None) -> dict[str, Any]:
+    name, reason = state(schedule)
+    due = None if schedule.stale else schedule.next_due_at
+    return {
+        "name": schedule.name,
+        "job_type": schedule.job_type,
+        "when": when(schedule),
+        "cron": schedule.cron,
+        "every": schedule.every,
+        "timezone": schedule.timezone,
+        "declared": schedule.declared,
+        "state": name,
+        "reason": reason,
+        "next_due_at": due and due.astimezone(UTC).isoformat(),
+        "next_due_local": due and _local(due, schedule.timezone),
+        "last": last,
+    }
+
+
+def _cells(row: dict[str, Any]) -> Sequence[str]:
+    due, last = row["next_due_at"], row["last"]
+    named, reason = row["state"], row["reason"]
+    if reason:
+        named = reason if reason.startswith(named) else f"{named}: {reason}"
+    return (
+        row["name"],
+        _cut(row["when"]),
+        row["timezone"],
+        _utc(due) if due else "-",
+        row["next_due_local"] or "-",
+        _utc(last["due_at"]) if last else "-",
+        _outcome(last) if last else "-",
+        _cut(named),
+    )
+
+
+def _outcome(last: dict[str, Any]) -> str:
+    words = str(TickOutcome(last["outcome"]).label)
+    if last["job"] is None:
+        return words
+    late = f" {last['late_seconds']:.0f} s late" if last["late_seconds"] >= 1 else ""
+    return f"{words}{late}, job {last['job']} {last['job_status'] or 'is deleted'}"
+
+
+def _interval(seconds: float) -> str:
+    for size, unit in UNITS:
+        count, rest = divmod(seconds, size)
+        if count and not rest:
+            return f"every {unit}" if count == 1 else f"every {count:.0f} {unit}s"
+    return f"every {timedelta(seconds=seconds)}"
+
+
+def _utc(text: str) -> str:
+    try:
+        return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    except ValueError:  # infinity, or a year that Python does not have
+        return text
+
+
+def _local(moment: datetime, timezone: str) -> str:
+    try:
+        return f"{moment.astimezone(check_timezone(timezone)):%Y-%m-%d %H:%M:%S %Z}"
+    except UnknownTimezone:
+        return "-"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_CELL else f"{line[: LONGEST_CELL - 1]}…"

@@ -1,0 +1,103 @@
+"""A snapshot as a person reads it."""
+
+from __future__ import annotations
+
+from ..metrics.snapshot import (
+    MAX_LAG,
+    MOST_COUNTED,
+    QuarantineSnapshot,
+    SchedulesSnapshot,
+    Snapshot,
+    stuck_jobs,
+)
+from .base import table
+
+QUEUE_HEADS = ("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD")
+WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "HELD", "HEARTBEAT", "QUEUES")
+
+
+def glance(snapshot: Snapshot) -> str:
+    """Queues, then workers, then schedules, then what nobody can run or is held."""
+    queues = [
+        (
+            queue.name,
+            "paused" if queue.paused else "open",
+            _count(queue.ready),
+            age(queue.oldest_ready_seconds),
+            _count(queue.running),
+            "-" if queue.max_concurrency is None else str(queue.max_concurrency),
+            _count(queue.scheduled),
+            _count(queue.dead),
+        )
+        for queue in snapshot.queues
+    ]
+    workers = [
+        (
+            worker.name,
+            str(worker.id),
+            "no heartbeat" if worker.lease_seconds < 0 else worker.status,
+            worker.host,
+            str(worker.pid),
+            str(worker.threads),
+            str(worker.held),
+            f"{age(worker.heartbeat_seconds)} ago",
+            ",".join(worker.queues),
+        )
+        for worker in snapshot.workers
+    ]
+    parts = [
+        table(QUEUE_HEADS, queues),
+        table(WORKER_HEADS, workers) if workers else "No worker is alive.",
+    ]
+    if line := _schedules(snapshot.schedules):
+        parts.append(line)
+    if stuck := stuck_jobs(snapshot):
+        parts.append("\n".join(stuck))
+    if snapshot.quarantines:
+        parts.append("\n".join(map(_quarantine, snapshot.quarantines)))
+    return "\n\n".join(parts)
+
+
+def _quarantine(told: QuarantineSnapshot) -> str:
+    held = "no held job" if not told.held else f"{_count(told.held)} held"
+    why = f": {told.reason}" if told.reason else ""
+    by = f" by {told.by}" if told.by else ""
+    return f"Quarantined{by} {age(told.since_seconds)} ago, {held}: {told.job_type}{why}"
+
+
+def _schedules(told: SchedulesSnapshot) -> str:
+    """Nothing where there are none."""
+    if not (told.on or told.paused or told.put_aside or told.disabled):
+        return ""
+    counts = [
+        f"{_count(told.on)} on",
+        f"{_count(told.paused)} paused",
+        f"{_count(told.put_aside)} put aside",
+    ]
+    if told.disabled:
+        counts.append(f"{_count(told.disabled)} disabled")
+    parts = [f"Schedules: {', '.join(counts)}"]
+    if told.seen_seconds is not None and told.seen_seconds <= MAX_LAG:
+        parts.append(f"looked at {told.seen_seconds:.1f} s ago")
+    if told.overdue_seconds is not None:
+        parts.append(f"most overdue by {told.overdue_seconds:.0f} s")
+    if told.unseen_seconds is None or told.unseen_seconds > MAX_LAG:
+        if told.seen_seconds is None:
+            parts[-1] += ". No worker looks at schedules."
+        else:
+            parts[-1] += f". No worker has looked at schedules for {told.seen_seconds:.0f} s."
+    return "; ".join(parts)
+
+
+def _count(count: int) -> str:
+    return f"{count}+" if count >= MOST_COUNTED else str(count)
+
+
+def age(seconds: float | None) -> str:
+    """``90s``, ``2h``, ``3d``; a dash for None."""
+    if seconds is None:
+        return "-"
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{max(seconds, 0):.0f}s"

@@ -1,0 +1,1 @@
+"""What jobworker shows and looks at for the people who start it."""

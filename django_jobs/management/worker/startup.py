@@ -1,0 +1,56 @@
+"""What a worker looks at once before it begins: whether it can run here as it was asked to, and
+whether its job types are those one expects."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from django.apps import apps
+from django.core.management.base import CommandError
+from django.utils.module_loading import module_has_submodule
+
+from ... import registry
+from ...worker.events import say
+
+
+def check_processes(
+    *, no_fork: bool, processes: int, max_jobs: int | None, max_rss: int | None, **others: Any
+) -> None:
+    """Refuse to start processes where there is no fork, or is to be none."""
+    if not no_fork:
+        if not hasattr(os, "fork"):
+            raise CommandError("this system has no fork: start jobworker with --no-fork")
+    elif processes != 1:
+        raise CommandError("--no-fork is one process: leave out --processes")
+    elif max_jobs is not None or max_rss is not None:
+        raise CommandError("--max-jobs and --max-rss replace a process, which --no-fork cannot")
+
+
+def warn_of_job_types() -> None:
+    """Log what is likely to be a mistake in the project: no job type at all, or one that is known
+    by chance."""
+    if not registry.names():
+        say("no_job_types", logging.WARNING, hint=_why_there_are_none())
+    for job_type in registry.known_by_chance():
+        module = job_type.handler.__module__
+        say(
+            "job_type_by_chance",
+            logging.WARNING,
+            job_type=job_type.name,
+            module=module,
+            hint=f"import {module} in the jobs.py of an installed app; a worker that starts with "
+            "--skip-checks does not know this type",
+        )
+
+
+def _why_there_are_none() -> str:
+    with_jobs = [
+        config.name
+        for config in apps.get_app_configs()
+        if config.module is not None and module_has_submodule(config.module, "jobs")
+    ]
+    if with_jobs:
+        return f"no handler is declared in jobs.py of: {', '.join(with_jobs)}"
+    return "no app in INSTALLED_APPS has a jobs.py; is your app missing there?"

@@ -1,0 +1,119 @@
+"""What a person at a terminal sees of a worker, in place of ``key=value`` lines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.db import connections
+
+from ... import __version__, logs, registry
+from ...conf import conf
+from ...domain.errors import cut
+from ...domain.states import JobState, RunState
+from ...signals import attempt_failed, job_dead, job_finished, worker_event
+from ...worker.options import Options
+from ..base import counted
+
+LONGEST_TRACEBACK = 3_000
+"""Characters. A line and its traceback fit into the 4,096 bytes that a pipe with room takes without
+making the worker wait."""
+
+SENTENCES = {
+    "supervisor_started": "Started. Ctrl-C lets running jobs end; a second Ctrl-C stops at once.",
+    "worker_started": "Process {pid} is ready.",
+    "worker_stopped": "A worker process has stopped. Jobs that it ran: {ended}.",
+    "draining": "Stopping: running jobs get {timeout:g} s to end. Ctrl-C again stops at once.",
+    "second_signal": "Stopping at once. What was running is released, and will run again.",
+    "supervisor_stopped": "Stopped.",
+    "no_fork": "One process without fork: {cannot}. Not run here: {not_claimed}.",
+    "no_job_types": "No job type is known: {hint}",
+    "job_type_by_chance": "{job_type} is known by chance only: {hint}",
+    "code_changed": "Changed since this worker began: {files}. Restart it to run the new code.",
+}
+
+
+def connect(level: int, choice: str) -> bool:
+    """Log what the worker does, for people where that is asked for; whether it is.
+
+    ``auto`` is for people at a terminal and where ``DEBUG`` is on. Where the project's ``LOGGING``
+    has a handler for the logger ``django_jobs``, that one decides.
+    """
+    for_people = choice == "human" or (choice == "auto" and (_is_terminal() or settings.DEBUG))
+    formatter = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S") if for_people else None
+    if not logs.to_stderr(level, formatter) or not for_people:
+        logs.connect(level)
+        return False
+    # A receiver of successes costs time with every job, shown or not.
+    ended = job_finished if level <= logging.INFO else attempt_failed
+    ended.connect(show_attempt, dispatch_uid=logs.CONNECTED)
+    job_dead.connect(show_dead, dispatch_uid=logs.CONNECTED)
+    worker_event.connect(show_worker_event, dispatch_uid=logs.CONNECTED)
+    return True
+
+
+def greeting(options: Options) -> str:
+    """What this worker serves, and the job types that it found."""
+    database = connections[conf().database].settings_dict.get("NAME") or conf().database
+    processes = "1 process" if options.processes == 1 else f"{options.processes} processes"
+    return "\n".join(
+        (
+            f"django_jobs {__version__}: {processes} with {counted(options.threads, 'thread')}",
+            f"Database: {database}",
+            f"Queues: {', '.join(share.name for share in options.queues)}",
+            "Job types:",
+            *(f"  {name}" for name in registry.names() or ["none"]),
+        )
+    )
+
+
+def show_attempt(sender: str, **fields: Any) -> None:
+    """``job_finished`` or ``attempt_failed``: one line, and the traceback of what failed."""
+    traceback = cut(fields["traceback"], LONGEST_TRACEBACK).splitlines()
+    _show(logs.level_of(fields["outcome"]), _of_attempt(sender, fields), *traceback)
+
+
+def show_dead(sender: str, **fields: Any) -> None:
+    """``job_dead``: the reason; the traceback was shown with the attempt."""
+    _show(logging.ERROR, f"{sender} #{fields['job_id']} is dead: {fields['reason']}")
+
+
+def show_worker_event(sender: str, *, level: int, fields: dict[str, Any], **others: Any) -> None:
+    """``worker_event`` in words."""
+    _show(level, sentence(sender, fields))
+
+
+def sentence(event: str, fields: Mapping[str, Any]) -> str:
+    """An event of a worker in words."""
+    try:
+        return SENTENCES[event].format_map(fields)
+    except KeyError:  # another event, or this one with other fields
+        details = logs.line(event, dict(fields)).partition(" ")[2]
+        words = event.replace("_", " ").capitalize()
+        return f"{words}: {details}" if details else words
+
+
+def _of_attempt(job_type: str, fields: Mapping[str, Any]) -> str:
+    text = f"{job_type} #{fields['job_id']} {fields['outcome'].replace('_', ' ')}"
+    if fields["seconds"] is not None:
+        text += f" in {fields['seconds']:.2f} s"
+    if fields["outcome"] == RunState.SUCCEEDED:
+        return text
+    again = fields["status"] in (JobState.SCHEDULED, JobState.READY)
+    text += f" (attempt {fields['attempt']}{', runs again' if again else ''})"
+    why = fields["error"] or fields["reason"]
+    return f"{text}: {why}" if why else text
+
+
+def _show(level: int, text: str, *more: str) -> None:
+    if logs.logger.isEnabledFor(level):
+        loud = f"{logging.getLevelName(level)} " if level >= logging.WARNING else ""
+        lines = [loud + logs.printable(text), *(f"    {logs.printable(line)}" for line in more)]
+        logs.logger.log(level, "%s", "\n".join(lines))
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()

@@ -1,0 +1,1 @@
+"""For tests and drills: faults at exact places."""

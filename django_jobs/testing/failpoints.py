@@ -1,0 +1,156 @@
+"""Faults at exact places of the worker, for tests and drills: ``DJANGO_JOBS_FAULT``.
+
+``DJANGO_JOBS_FAULT=before_settle:kill`` has the first process of the tree that is about to write
+endings kill itself. ``before_settle:kill:3`` means the third passage, counted over the whole tree;
+several faults are separated by commas. Each is made once in a tree, so what is started in place of
+the dead lives.
+
+Nothing of this stands in the way of a worker without the variable: :func:`install` replaces the
+functions that pass a point, where they are looked up, before anything is forked.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import OperationalError
+
+from ..lifecycle import claiming, reaping, workers
+from ..worker.events import say
+from ..worker.execution import attempt, isolation
+from ..worker.process import settler, worker_process
+
+VARIABLE = "DJANGO_JOBS_FAULT"
+MOST_PASSAGES = 4_000
+"""As many as fit into the smallest pipe that Linux may give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a fault can be put: the functions that pass it, each as its owner and its name there.
+    One that lies after a function is passed where that came to something: a claim to a job."""
+
+    places: tuple[tuple[Any, str], ...]
+    after: bool = False
+
+
+POINTS = {
+    "after_claim": Point(((claiming, "claim"),), after=True),
+    "before_handler": Point(((attempt, "_call"),)),
+    # The handler has returned. In a delivery of exactly_once its transaction is still open.
+    "after_handler": Point(((attempt, "_success"),)),
+    "before_settle": Point(
+        ((settler, "settle_readably"), (isolation, "settle_readably"), (attempt, "settle"))
+    ),
+    # Written and committed; the process does not know it yet.
+    "after_settle": Point(
+        (
+            (settler, "settle_readably"),
+            (isolation, "settle_readably"),
+            (attempt, "_call_in_transaction"),
+        ),
+        after=True,
+    ),
+    "before_beat": Point(((workers, "renew"),)),
+    "after_beat": Point(((workers, "renew"),), after=True),
+    "before_bury": Point(((reaping, "bury"),)),
+    # The worker process is about to ask for a child that runs the job alone.
+    "before_isolate": Point(((worker_process.WorkerProcess, "_isolate"),)),
+}
+
+
+def _raise() -> None:
+    raise OperationalError("a fault was asked for here")
+
+
+ACTIONS: dict[str, Callable[[], None]] = {
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    # To the thread: sent to the process, it might stop it a moment after this thread went on.
+    "stop": lambda: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP),
+    "exit": lambda: os._exit(0),
+    "raise": _raise,
+}
+
+
+class Fault:
+    """One fault that was asked for. What counts its passages is made before the fork.
+
+    It is a pipe with a byte for each passage up to the one that makes the fault. Reading a byte is
+    one step among all processes and threads, and a process killed there leaves no lock behind.
+    """
+
+    def __init__(self, point: str, action: str, passage: int) -> None:
+        self.point, self.action, self.passage = point, action, passage
+        self._passages, end = os.pipe()
+        os.write(end, b"." * (passage - 1) + b"!")
+        os.close(end)
+        weakref.finalize(self, os.close, self._passages)
+
+    def __str__(self) -> str:
+        return f"{self.point}:{self.action}:{self.passage}"
+
+    def pass_by(self) -> None:
+        """Go through the point; the passage that was asked for does not come out as it went in."""
+        if os.read(self._passages, 1) == b"!":
+            say("fault_made", logging.WARNING, fault=str(self), pid=os.getpid())
+            ACTIONS[self.action]()
+
+    def put_in_place(self) -> None:
+        """Replace the functions that pass the point."""
+        point = POINTS[self.point]
+        for owner, name in point.places:
+            setattr(owner, name, self._around(getattr(owner, name), point.after))
+
+    def _around(self, function: Callable[..., Any], after: bool) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def passing(*args: Any, **kwargs: Any) -> Any:
+            if not after:
+                self.pass_by()
+            result = function(*args, **kwargs)
+            if after and result:
+                self.pass_by()
+            return result
+
+        return passing
+
+
+def install(environ: Mapping[str, str]) -> None:
+    """Put the faults in place that ``DJANGO_JOBS_FAULT`` asks for, and say so; without it, do
+    nothing. To be called once, before anything is forked.
+
+    Raises :class:`CommandError` for what it does not know, with what it knows.
+    """
+    text = environ.get(VARIABLE, "")
+    if not text:
+        return
+    faults = [_asked(part.strip()) for part in text.split(",")]
+    for point, action, passage in faults:
+        Fault(point, action, passage).put_in_place()
+    say("fault_points", logging.WARNING, faults=text, reason=f"{VARIABLE} is set")
+
+
+def _asked(text: str) -> tuple[str, str, int]:
+    """``point:action`` or ``point:action:passage``."""
+    point, _, rest = text.partition(":")
+    action, _, passage = rest.partition(":")
+    if point not in POINTS:
+        raise CommandError(f"{VARIABLE}: no point is named {point!r}; known: {', '.join(POINTS)}")
+    if action not in ACTIONS:
+        raise CommandError(
+            f"{VARIABLE}: no action is named {action!r}; known: {', '.join(ACTIONS)}"
+        )
+    passage = passage or "1"
+    if not (passage.isascii() and passage.isdecimal() and 1 <= int(passage) <= MOST_PASSAGES):
+        raise CommandError(
+            f"{VARIABLE}: a passage is a number from 1 to {MOST_PASSAGES}, not {passage!r}"
+        )
+    return point, action, int(passage)

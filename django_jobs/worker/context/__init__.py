@@ -1,0 +1,1 @@
+"""What a handler can ask about the run it is in, and report of it."""

@@ -1,0 +1,118 @@
+"""The thread that runs statements for handlers outside their transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from ...lifecycle.claiming import Fence
+from ..connections import IDLE_SECONDS, drop_connection, own_connection
+from ..statement_timeout import Deadline
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Errand:
+    """Something to do, not before ``due`` of ``time.monotonic()``."""
+
+    due: float
+    number: int
+    work: Callable[[], Any] = field(compare=False)
+    result: Future[Any] = field(compare=False)
+
+
+class Errands:
+    """One thread with a connection of its own, for all handlers of a process. Started when the
+    first of them asks for something."""
+
+    def __init__(self) -> None:
+        self.deadline = Deadline(3.0)
+        self._asked: SimpleQueue[_Errand | None] = SimpleQueue()
+        self._numbers = itertools.count()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._promised: dict[Future[Any], Fence] = {}
+
+    def ask(self, work: Callable[[], R], *, after: float = 0.0) -> Future[R]:
+        """Have ``work`` done, not before ``after`` seconds from now; one errand at a time."""
+        result: Future[R] = Future()
+        self._asked.put(_Errand(time.monotonic() + after, next(self._numbers), work, result))
+        if self._thread is None:
+            self._start()
+        return result
+
+    def promise(self, attempt: Fence, work: Callable[[], R]) -> Future[R]:
+        """As :meth:`ask`, for what has to be done before the attempt is settled."""
+        promised = self.ask(work)
+        self._promised[promised] = attempt
+        promised.add_done_callback(lambda done: self._promised.pop(done, None))
+        return promised
+
+    def keep(self, attempt: Fence) -> None:
+        """Wait until what was promised to this attempt is done, or has failed."""
+        for promised, whose in list(self._promised.items()):
+            if whose == attempt:
+                with contextlib.suppress(Exception):
+                    self.wait(promised)
+
+    def wait(self, asked: Future[R]) -> R:
+        """The result of an errand. In a child that runs one job nobody else sees to it that no
+        statement takes too long: one may wait for a lock that this very thread holds."""
+        while True:
+            try:
+                return asked.result(1.0)
+            except TimeoutError:
+                if asked.done():
+                    raise
+                self.deadline.enforce()
+
+    def close(self) -> None:
+        """Do what is due by now, then end the thread and its connection."""
+        if self._thread is not None:
+            self._asked.put(None)
+            self._thread.join()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="django_jobs-errands", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _run(self) -> None:
+        own_connection()
+        waiting: list[_Errand] = []
+        closing = False
+        while not (closing and (not waiting or waiting[0].due > time.monotonic())):
+            pause = max(waiting[0].due - time.monotonic(), 0.0) if waiting else IDLE_SECONDS
+            try:
+                errand = self._asked.get(timeout=pause)
+            except Empty:
+                if waiting:
+                    _do(heappop(waiting))
+                else:
+                    drop_connection()
+                continue
+            if errand is None:
+                closing = True
+            else:
+                heappush(waiting, errand)
+        drop_connection()
+
+
+def _do(errand: _Errand) -> None:
+    if not errand.result.set_running_or_notify_cancel():
+        return
+    try:
+        errand.result.set_result(errand.work())
+    except BaseException as error:  # whoever asked has it
+        errand.result.set_exception(error)

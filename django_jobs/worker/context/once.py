@@ -1,0 +1,127 @@
+"""Makes an outside call once, whatever becomes of the attempts: later ones get the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from django.db import OperationalError
+
+from ...domain.payload import NotStorable, encode
+from ...lifecycle.claiming import HeldJob
+from ...lifecycle.receipts import Answer, look_up, store
+from ..connections import persistent
+from ..events import say
+from .background import Errands
+from .results import answer_text
+
+R = TypeVar("R")
+
+LONGEST_KEY = 200
+
+ASYNC_CALL = "once() got an async call; write `await run.aonce(key, call)`"
+
+PATIENCE = 10.0
+"""Seconds to wait for a database that is away before the call is made. After the call it is waited
+for without an end."""
+
+
+def once(job: HeldJob, errands: Errands, key: str, call: Callable[[], Any]) -> Any:
+    """What is stored under ``key``; ``call`` is made where nothing is, and its answer stored.
+
+    Raises ``TypeError`` for an async call, whose answer nobody would await, and stores nothing.
+    """
+    check_key(key)
+    check_call(call)
+    if inspect.iscoroutinefunction(call):
+        raise TypeError(ASYNC_CALL)
+    kept = errands.wait(errands.ask(lambda: _look_up(job, key)))
+    if kept is not None:
+        return _instead(job, key, kept)
+    answer = call()
+    if inspect.isawaitable(answer):
+        _drop(answer)
+        raise TypeError(ASYNC_CALL)
+    # Encoded on that thread as well: a time-out that is raised here cannot spoil what is stored.
+    return json.loads(errands.wait(_storing(job, errands, key, answer)))
+
+
+async def aonce(
+    job: HeldJob, errands: Errands, key: str, call: Callable[[], Awaitable[Any]]
+) -> Any:
+    """:func:`once` for a call that is awaited. One that turns out to be a plain call has been made
+    by then: its answer is stored and returned as it is."""
+    check_key(key)
+    check_call(call)
+    kept = await asyncio.wrap_future(errands.ask(lambda: _look_up(job, key)))
+    if kept is not None:
+        return _instead(job, key, kept)
+    answer = call()
+    if inspect.isawaitable(answer):
+        answer = await answer
+    # Shielded: a time-out that comes now must not take the errand back.
+    stored = asyncio.wrap_future(_storing(job, errands, key, answer))
+    return json.loads(await asyncio.shield(stored))
+
+
+def check_key(key: str) -> None:
+    """Raise ``ValueError`` for what cannot be the key of a receipt."""
+    if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
+        given = f"one of {len(key)}" if isinstance(key, str) else repr(key)
+        raise ValueError(f"the key of once() is text of 1 to {LONGEST_KEY} characters, not {given}")
+    try:
+        encode(key, max_bytes=4 * LONGEST_KEY + 2, name="key")
+    except NotStorable as error:
+        raise ValueError(f"once(): {error}") from None
+
+
+def check_call(call: Any) -> None:
+    """Raise ``TypeError`` for what cannot be called, such as the answer of a call."""
+    if not callable(call):
+        _drop(call)
+        raise TypeError(
+            "once() takes a key and a function that makes the call, "
+            f"such as lambda: client.charge(order), not a {type(call).__name__}"
+        )
+
+
+def _drop(awaitable: Any) -> None:
+    """See to it that what nobody will await is not run, nor warned of."""
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()
+    elif isinstance(awaitable, asyncio.Future):  # a task would make the call by itself
+        awaitable.cancel()
+
+
+def _instead(job: HeldJob, key: str, kept: Answer) -> Any:
+    fields = {"job_id": job.id, "job_type": job.job_type, "attempt": job.attempt, "key": key}
+    say("duplicate_prevented", logging.INFO, **fields, made_by=kept.attempt)
+    return json.loads(kept.text)
+
+
+def _storing(job: HeldJob, errands: Errands, key: str, answer: Any) -> Future[str]:
+    return errands.promise(job.fence, lambda: _store(job, key, answer_text(answer, "answer")))
+
+
+def _look_up(job: HeldJob, key: str) -> Answer | None:
+    until = time.monotonic() + PATIENCE
+    found = persistent(
+        lambda: (look_up(job, key),),
+        what="look up a receipt",
+        give_up=lambda: time.monotonic() >= until,
+    )
+    if found is None:
+        raise OperationalError(f"the receipt {key!r} could not be looked up; the call was not made")
+    return found[0]
+
+
+def _store(job: HeldJob, key: str, text: str) -> str:
+    stored = persistent(lambda: store(job, key, text), what="store a receipt")
+    assert stored is not None  # it never gives up
+    return stored

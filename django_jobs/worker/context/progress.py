@@ -1,0 +1,249 @@
+"""Writes what the handlers of one process report: the newest of each, once a second."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import OperationalError
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ...domain.outcomes import Outcome, Succeeded
+from ...lifecycle.claiming import HeldJob, lease_lost
+from ...lifecycle.progress import Report, report, take_over
+from ...lifecycle.settling import Settled
+from ...models.database import jobs_connection
+from ..connections import persistent
+from ..events import say_rarely
+from .background import Errands
+
+EVERY = 1.0
+"""Seconds between two writes of a process, however much its handlers report."""
+
+PATIENCE = 10.0
+"""Seconds that an attempt which did not succeed waits at its end for its report to be written. The
+next attempt would do again what is not."""
+
+
+class Reports:
+    """What one attempt has reported, and what of it is written.
+
+    The handler's threads set it, another one writes it. Each step is a single assignment: a lock
+    could be held when a time-out is raised in the handler. Values are told apart by identity, so
+    a checkpoint stands in a tuple of its own.
+    """
+
+    __slots__ = (
+        *("checkpoint", "has_row", "holder", "job", "lost", "progress", "saved", "walked"),
+        *("written_checkpoint", "written_progress"),
+    )
+
+    def __init__(self, job: HeldJob) -> None:
+        self.job = job
+        self.progress: tuple[float, str] | None = None
+        self.checkpoint: tuple[str] | None = None
+        self.written_progress: tuple[float, str] | None = None
+        self.written_checkpoint: tuple[str] | None = None
+        self.saved: tuple[Any] | None = None
+        """What the attempts before have left, once it was read."""
+        self.lost = False
+        self.has_row = False
+        """Whether something of it is written and committed."""
+        self.walked = False
+        """Whether its checkpoint is kept by ``iterate``."""
+        self.holder: BaseDatabaseWrapper | None = None
+        """The handler's connection, if it wrote the row inside a transaction: while that is open
+        the row is locked."""
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether there is something to write."""
+        return not self.is_checkpoint_written or self.progress is not self.written_progress
+
+    @property
+    def is_checkpoint_written(self) -> bool:
+        """Whether its last checkpoint outside of a transaction is committed."""
+        return self.checkpoint is self.written_checkpoint
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the handler's own transaction may have locked the row."""
+        return self.holder is not None and in_transaction(self.holder)
+
+
+class Reporter:
+    """Takes reports from handlers at no cost of theirs, and writes them outside of their
+    transactions."""
+
+    def __init__(self) -> None:
+        self.errands = Errands()
+        self._open: dict[tuple[int, int], Reports] = {}
+        self._live: set[tuple[int, int]] = set()
+        self._planned_for = 0.0
+        self._wrote_at = float("-inf")
+
+    def begin(self, job: HeldJob) -> None:
+        """The attempt is about to call its handler, which may report until :meth:`end`."""
+        self._live.add((job.id, job.attempt))
+
+    def is_live(self, job: HeldJob) -> bool:
+        """Whether the attempt has begun here and not ended."""
+        return (job.id, job.attempt) in self._live
+
+    def of(self, job: HeldJob) -> Reports:
+        """What the attempt has reported. Raises :class:`LeaseLost` where a write was refused, and
+        ``RuntimeError`` where the attempt has ended."""
+        key = job.id, job.attempt
+        reports = self._open.get(key)
+        if reports is None:
+            reports = self._open.setdefault(key, Reports(job))
+            if key not in self._live:  # asked after it was added: either end() sees it, or this
+                self._open.pop(key, None)
+                raise RuntimeError(
+                    f"attempt {job.attempt} of job {job.id} has ended; a RunContext is of use only "
+                    "while its handler runs"
+                )
+        if reports.lost:
+            raise lease_lost(job)
+        return reports
+
+    def progress(self, job: HeldJob, fraction: float, note: str) -> None:
+        """Have this written within a second or so. Never blocks."""
+        self.of(job).progress = fraction, note
+        self._plan()
+
+    def checkpoint(self, job: HeldJob, text: str) -> None:
+        """Have this checkpoint (JSON text) written within a second or so, without blocking; inside
+        a transaction of the calling thread write it there, at once."""
+        reports, connection = self.of(job), jobs_connection()
+        if not in_transaction(connection):
+            if reports.holder is connection:
+                reports.holder = None  # its transaction is over
+            reports.checkpoint = (text,)
+            self._plan()
+            return
+        # The row has to be there before, for the next attempt to find it locked.
+        self._hold(reports, connection, make_row=True)
+        fraction, note = reports.progress or (None, "")
+        if not report([Report(job=job, fraction=fraction, note=note, checkpoint=text)]):
+            reports.lost = True
+            raise lease_lost(job)
+
+    def saved_checkpoint(self, job: HeldJob) -> Any:
+        """What the attempts before have left; None if nothing. Read once."""
+        reports = self.of(job)
+        if reports.saved is None:
+            text = None
+            if job.attempt > 1:
+                connection = jobs_connection()
+                if in_transaction(connection):
+                    self._hold(reports, connection)
+                reports.has_row, text = take_over(job)
+            reports.saved = (None if text is None else json.loads(text),)
+        return reports.saved[0]
+
+    def confirm(self, job: HeldJob) -> None:
+        """Have everything that the attempt reported written now, unless the database is away for
+        longer than :data:`PATIENCE`. Raises :class:`LeaseLost` if it is refused."""
+        self._flush(self.of(job))
+        self.of(job)
+
+    def end(self, job: HeldJob, outcome: Outcome | Settled | None) -> None:
+        """The attempt is over and about to be settled, None: it needs no settling. Where it did
+        not succeed, its report is written first: once it is settled, the fence refuses it. So is a
+        receipt of :meth:`RunContext.once` that a time-out did not wait for, however long that
+        takes: without it the next attempt would make the call again."""
+        reports = self._open.get((job.id, job.attempt)) if self._open else None
+        if not (outcome is None or isinstance(outcome, Succeeded | Settled)):
+            self.errands.keep(job.fence)
+            if reports is not None and reports.is_unwritten and not reports.lost:
+                self._flush(reports)
+        self._live.discard((job.id, job.attempt))
+        self._open.pop((job.id, job.attempt), None)
+
+    def _hold(
+        self, reports: Reports, connection: BaseDatabaseWrapper, make_row: bool = False
+    ) -> None:
+        """The handler's transaction is about to lock the row. An older checkpoint must not be
+        written after that, over the newer one."""
+        if (reports.has_row or not make_row) and reports.is_checkpoint_written:
+            reports.holder = connection
+            return
+        self._flush(reports)
+        self.of(reports.job)
+        if not (reports.has_row and reports.is_checkpoint_written):
+            raise OperationalError("what was reported before could not be written")
+        reports.holder = connection
+
+    def _flush(self, reports: Reports) -> None:
+        until = time.monotonic() + PATIENCE
+        with contextlib.suppress(TimeoutError):
+            self.errands.ask(lambda: self._write([reports], until)).result(PATIENCE)
+
+    def _plan(self, soonest: float = 0.0) -> None:
+        """Have all that is unwritten written, :data:`EVERY` seconds after the last time."""
+        now = time.monotonic()
+        # Planned once more where it is overdue: a time-out may have been raised in a handler
+        # between these two lines.
+        if not self._planned_for or now > self._planned_for + EVERY:
+            self._planned_for = max(self._wrote_at + EVERY, now + soonest)
+            self.errands.ask(self._write_all, after=self._planned_for - now)
+
+    def _write_all(self) -> None:
+        self._planned_for = 0.0  # what is reported from here on may be too late for this time
+        self._wrote_at = time.monotonic()
+        unwritten = [one for one in list(self._open.values()) if one.is_unwritten and not one.lost]
+        free = [reports for reports in unwritten if not reports.is_held]
+        if not self._write(free) or len(free) < len(unwritten):
+            self._plan(EVERY)
+
+    def _write(self, those: Sequence[Reports], until: float = 0.0) -> bool:
+        """Write what is new; while the database is away, try again until then. False if nothing
+        could be written."""
+        taken = [(one, one.progress, one.checkpoint) for one in those if not one.is_held]
+        if not taken:
+            return True
+        batch = [_news(*one) for one in taken]
+        try:
+            written = persistent(
+                lambda: report(batch),
+                what="report",
+                give_up=lambda: time.monotonic() >= until,
+                deadline=self.errands.deadline,
+            )
+        except Exception as error:  # Blocked; whatever it is, no handler is harmed by it
+            if len(those) > 1:  # one of them, whose row somebody holds, is not to stop the others
+                alone = [self._write([one], until) for one in those]
+                return all(alone)
+            say_rarely("report_failed", logging.WARNING, jobs=len(batch), error=repr(error))
+            return False
+        if written is None:
+            return False
+        for one, progress, checkpoint in taken:
+            one.written_progress, one.written_checkpoint = progress, checkpoint
+            one.has_row = (one.job.id, one.job.attempt) in written
+            one.lost = not one.has_row
+        return True
+
+
+def in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Whether what is written on this connection is not yet committed. Asks nobody."""
+    return connection.in_atomic_block or (
+        connection.connection is not None and not connection.autocommit
+    )
+
+
+def _news(
+    reports: Reports, progress: tuple[float, str] | None, checkpoint: tuple[str] | None
+) -> Report:
+    fraction, note = progress or (None, "")
+    if progress is reports.written_progress:
+        fraction, note = None, ""
+    text = checkpoint[0] if checkpoint is not None else None
+    if checkpoint is reports.written_checkpoint:
+        text = None
+    return Report(job=reports.job, fraction=fraction, note=note, checkpoint=text)

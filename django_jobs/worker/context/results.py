@@ -1,0 +1,75 @@
+"""What a handler or a call of it gave back, as it is stored."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from typing import Any
+
+from ...conf import conf
+from ...domain.errors import ErrorReport
+from ...domain.payload import encode
+from ..events import say
+
+JSON_TYPES = frozenset({dict, list, tuple, str, int, float, bool})
+
+
+class NeverRan(Exception):
+    """The handler returned work that nobody does: what it was called for did not happen."""
+
+
+def check_that_it_ran(result: Any) -> None:
+    """Raise :class:`NeverRan` for a result that is a body which has not run: a coroutine or another
+    awaitable, a generator. Another attempt would return the same."""
+    if type(result) in JSON_TYPES:
+        return
+    name = getattr(result, "__qualname__", "")
+    if inspect.isawaitable(result):
+        what = f"the coroutine {name}" if inspect.iscoroutine(result) else f"a {_kind(result)}"
+        advice = (
+            "declare the handler `async def` and await it there; a decorator around an async "
+            "handler has to be `async def` itself"
+        )
+    elif inspect.isgenerator(result):
+        what, advice = f"the generator {name}", "go through it in the handler, as by list(...)"
+    elif inspect.isasyncgen(result):
+        what = f"the async generator {name}"
+        advice = "declare the handler `async def` and go through it there by `async for`"
+    else:
+        return
+    if inspect.iscoroutine(result):
+        result.close()  # or Python warns that it was never awaited
+    raise NeverRan(f"it returned {what}, which nobody runs: {advice}")
+
+
+def _kind(value: object) -> str:
+    return type(value).__qualname__
+
+
+_unstored: set[str] = set()
+"""Job types of which it was logged that a result could not be stored."""
+
+
+def result_text(result: Any, job_type: str) -> str:
+    """:func:`answer_text` of a handler. That one is not stored is logged once for each job type."""
+    text, problem = _encoded(result, "result")
+    if problem and job_type not in _unstored:
+        _unstored.add(job_type)
+        say("result_not_stored", logging.WARNING, job_type=job_type, reason=problem)
+    return text
+
+
+def answer_text(value: Any, name: str) -> str:
+    """``value`` as JSON text. The effect counts, not the answer: one that cannot be stored is
+    replaced by a note rather than failing a handler that did its work."""
+    return _encoded(value, name)[0]
+
+
+def _encoded(value: Any, name: str) -> tuple[str, str]:
+    """The text, and why it is a note."""
+    try:
+        return encode(value, max_bytes=conf().max_result_bytes, name=name), ""
+    except Exception as error:  # also what a dict of the handler's own class raises
+        message = ErrorReport.of(error).message
+        return json.dumps({"not_stored": message}), message

@@ -1,0 +1,169 @@
+"""Walks over the rows of a query in the order of a key, and goes on where the last attempt was."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import FieldDoesNotExist, SynchronousOnlyOperation
+from django.db.models import CompositePrimaryKey, Field, Model, QuerySet
+from django.db.models.query import ModelIterable
+
+from ...exceptions import Cancel
+from ..events import say
+from .stop import StopHandler
+
+if TYPE_CHECKING:
+    from .run_context import RunContext
+
+M = TypeVar("M", bound=Model)
+
+STATE = "iterate"
+"""The name under which a checkpoint holds where a walk was."""
+
+
+class Rows(Generic[M]):
+    """The rows of a query, for ``for`` and ``async for``. Made by ``RunContext.iterate``.
+
+    A row is done when the next one is asked for, or when :meth:`done` says so.
+    """
+
+    def __init__(self, run: RunContext, rows: QuerySet[M], key: str, chunk: int) -> None:
+        if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
+            raise ValueError(f"chunk is a number of rows and at least 1, not {chunk!r}")
+        self._field = _unique_field(rows, key)
+        self._by = f"{rows.model._meta.label}.{self._field.name}"
+        self._run = run
+        self._rows = rows
+        self._size = chunk
+        self._ahead: deque[tuple[M, str]] = deque()
+        self._position: str | None = None
+        self._in_hand = False
+        self._done = 0
+        self._total: int | None = None
+        self._at_end = False
+
+    def __iter__(self) -> Iterator[M]:
+        return self
+
+    def __next__(self) -> M:
+        self._finish_row()
+        if self._has_to_stop() or not self._ahead:
+            try:
+                self._go_on()
+            except SynchronousOnlyOperation:
+                told = "in an async handler write `async for` to go over run.iterate(...)"
+                raise SynchronousOnlyOperation(told) from None
+        if not self._ahead:
+            raise StopIteration
+        return self._take()
+
+    def __aiter__(self) -> AsyncIterator[M]:
+        return self
+
+    async def __anext__(self) -> M:
+        self._finish_row()
+        if self._has_to_stop() or not self._ahead:
+            await sync_to_async(self._go_on)()
+        if not self._ahead:
+            raise StopAsyncIteration
+        return self._take()
+
+    def done(self) -> None:
+        """The row in hand is worked on. Inside ``transaction.atomic()`` this is written there, so
+        it commits or rolls back with what was done to the row. Raises ``ValueError`` before the
+        loop has begun."""
+        if self._total is None:
+            raise ValueError("done() is for a row in hand; the loop over these rows has not begun")
+        self._finish_row()
+
+    def _finish_row(self) -> None:
+        if not self._in_hand:
+            return
+        self._in_hand = False
+        self._done += 1
+        total = max(self._total or 0, self._done)
+        self._run.progress(self._done / total, f"{self._done:,} of {total:,}")
+        self._run._keep(
+            {STATE: {"by": self._by, "after": self._position, "done": self._done, "total": total}}
+        )
+
+    def _take(self) -> M:
+        row, self._position = self._ahead.popleft()
+        self._in_hand = True
+        return row
+
+    def _has_to_stop(self) -> bool:
+        run = self._run
+        return run.should_stop() or (run.draining() and run._can_go_on_elsewhere())
+
+    def _go_on(self) -> None:
+        """Stop, where that is asked for; read on, where nothing is left."""
+        if self._has_to_stop():
+            self._stop()
+        if self._total is None:
+            self._begin()
+        if not self._ahead and not self._at_end:
+            self._read()
+
+    def _stop(self) -> NoReturn:
+        self._run._confirm()
+        if self._run.draining():
+            raise StopHandler
+        raise Cancel("cancelled while running")
+
+    def _begin(self) -> None:
+        saved = self._run.saved_checkpoint
+        state = saved.get(STATE) if isinstance(saved, dict) else None
+        if isinstance(state, dict) and state.get("by") == self._by:
+            self._position, self._done = state["after"], state["done"]
+            self._total = state["total"]
+            return
+        if saved is not None:  # left by other code than today's
+            run = self._run
+            fields = {"job_id": run.job_id, "job_type": run.job_type, "attempt": run.attempt}
+            say("checkpoint_ignored", logging.WARNING, **fields, wanted=self._by)
+        self._total = self._rows.count()
+
+    def _read(self) -> None:
+        name = self._field.attname  # of a relation its column, not its table's own order
+        rows = self._rows.order_by(name)
+        if self._position is not None:
+            rows = rows.filter(**{f"{name}__gt": self._field.to_python(self._position)})
+        read = list(rows[: self._size])
+        self._at_end = len(read) < self._size
+        last = self._position
+        for row in read:
+            at = str(self._field.value_to_string(row))
+            if at != last:  # a join may give a row twice
+                self._ahead.append((row, at))
+            last = at
+
+
+def _unique_field(rows: Any, key: str) -> Field[Any, Any]:
+    """The field that ``key`` names. Raises ``ValueError`` where no walk can be made by it."""
+    if not isinstance(rows, QuerySet):
+        raise ValueError(f"iterate() takes a queryset, not {type(rows).__name__}")
+    query, options = rows.query, rows.model._meta
+    if query.is_sliced or query.combinator or query.distinct_fields:
+        raise ValueError("iterate() takes no slice, union or DISTINCT ON: it reads in parts itself")
+    if not issubclass(rows._iterable_class, ModelIterable):
+        raise ValueError("iterate() takes a queryset of rows, not of values()")
+    try:
+        field = options.pk if key == "pk" else options.get_field(key)
+    except FieldDoesNotExist:
+        raise ValueError(f"{options.label} has no field {key!r}") from None
+    if not isinstance(field, Field) or isinstance(field, CompositePrimaryKey):
+        raise ValueError(f"{options.label}.{key} is no single column")
+    alone = {constraint.fields for constraint in options.total_unique_constraints}
+    if field.null or not (field.unique or (field.name,) in alone):
+        raise ValueError(f"{options.label}.{key} is not unique, or may be null: rows would be lost")
+    names = {key, field.name, field.attname, "pk" if field.primary_key else key}
+    if query.extra_order_by or (
+        query.order_by and not (len(query.order_by) == 1 and query.order_by[0] in names)
+    ):
+        raise ValueError(f"iterate() goes in the order of {key}; take the other order_by() away")
+    return field

@@ -1,0 +1,1 @@
+"""One attempt: the call of a handler, what interrupts it, its outcome."""

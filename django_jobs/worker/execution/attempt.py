@@ -1,0 +1,228 @@
+"""One attempt, from the held job to its outcome. Knows nothing of threads and queues."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from contextvars import copy_context
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from ... import registry
+from ...api.job_type import JobType
+from ...conf import conf
+from ...domain.errors import ErrorReport
+from ...domain.outcomes import Failed, Outcome, Succeeded
+from ...exceptions import LeaseLost
+from ...lifecycle.claiming import HeldJob, lease_lost
+from ...lifecycle.settling import NO_RESULT, Ending, Settled, settle
+from ...signals import job_started
+from ..context.progress import Reporter
+from ..context.results import NeverRan, check_that_it_ran, result_text
+from ..context.run_context import RunContext, _current
+from ..timeouts.limits import NEVER, Interrupted, Limit, never
+from .conflicts import again_after_lost_races
+from .failures import outcome_of
+
+RunAsync = Callable[[Any, float | None], Any]
+
+logger = logging.getLogger("django_jobs")
+
+
+class _Forked:
+    """How often this process's line was forked. Counted in the child, and not asked of the system
+    by its process id: that is two calls of the kernel for every job."""
+
+    depth = 0
+
+    def count(self) -> None:
+        self.depth += 1
+
+
+_forked = _Forked()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked.count)
+
+
+def unheard() -> None:
+    """For attempts whose silence nobody minds."""
+
+
+def make(
+    job: HeldJob,
+    *,
+    should_stop: Callable[[], bool],
+    run_async: RunAsync,
+    started: float,
+    limit: Limit | None = None,
+    heard: Callable[[], None] = unheard,
+    draining: Callable[[], bool] = never,
+    reporter: Reporter | None = None,
+) -> Outcome | Settled:
+    """Run the handler of ``job`` in a context of its own and say how it ended.
+
+    A handler whose delivery is ``exactly_once`` comes back settled already; :class:`LeaseLost` is
+    raised, and its effect rolled back, where the attempt is no longer this worker's. ``started``
+    is of ``time.monotonic()``. ``limit`` bounds the time of a plain handler; ``heard`` is called at
+    every report of progress. Whoever gave the ``reporter`` tells it of the attempt's end.
+    """
+    job_type = registry.find(job.job_type)
+    if job_type is None:
+        return _refused("UnknownJobType", f"no handler is registered for {job.job_type!r}")
+    if job.is_expired(started):
+        return _refused("Expired", "its maximum age was over before this attempt began")
+    try:
+        payload = job_type.upgraded(_object_in(job.payload), job.payload_version)
+        job_type.check_payload(payload)
+    except Exception as error:
+        return _refused("PayloadError", f"the payload does not fit today's handler: {error}")
+    try:
+        context = _context(job, should_stop, draining, heard, reporter or Reporter())
+    except Exception as error:  # a row that was not written by enqueue
+        return _refused("UnreadableJob", f"its headers or time-out cannot be used: {error}")
+    context._reporter.begin(job)
+    # A copied context keeps what a handler sets (translation, time zone) from the next one.
+    return copy_context().run(_call, job, job_type, payload, context, run_async, started, limit)
+
+
+def _call(
+    job: HeldJob,
+    job_type: JobType[..., Any],
+    payload: dict[str, Any],
+    context: RunContext,
+    run_async: RunAsync,
+    started: float,
+    limit: Limit | None,
+) -> Outcome | Settled:
+    _current.set(context)
+    try:
+        if job_started.receivers and job_started.has_listeners(job.job_type):
+            keywords = {"job_id": job.id, "queue": job.queue, "attempt": job.attempt}
+            job_started.send_robust(job.job_type, **keywords)
+        if job_type.delivery == "exactly_once":
+            return again_after_lost_races(
+                partial(_call_in_transaction, job, job_type, payload, started, limit),
+                attempt=job.attempt,
+                ends_at=NEVER if job.timeout is None else started + job.timeout,
+                should_stop=context.should_stop,
+                before_next=partial(_begin_again, context, limit),
+            )
+        if job_type.is_async:
+            if job.attempt > 1:
+                _ = context.saved_checkpoint  # on the event loop it could not be read
+            result = run_async(job_type.handler(**payload), job.timeout)
+        else:
+            result = _result_of(job_type, payload, limit)
+        return _success(job, result)
+    except LeaseLost:
+        raise
+    except Interrupted as interrupted:
+        return interrupted.outcome
+    except NeverRan as error:
+        return _refused("NeverRan", str(error))
+    except BaseException as error:  # also SystemExit: a handler must not end its thread
+        return outcome_of(error, job_type)
+
+
+def _call_in_transaction(
+    job: HeldJob,
+    job_type: JobType[..., Any],
+    payload: dict[str, Any],
+    started: float,
+    limit: Limit | None,
+) -> Settled:
+    """The handler's writes and the fenced settle, in one transaction. The job's row is locked at
+    its end only: held for as long as a handler runs it would block whoever cancels."""
+    committed: list[bool] = []
+    try:
+        with transaction.atomic(using=conf().database, durable=True):
+            # The first of all that wait for the commit: one of the handler's own may fail.
+            transaction.on_commit(lambda: committed.append(True), using=conf().database)
+            outcome = _success(job, _result_of(job_type, payload, limit))
+            (settled,) = settle([Ending(job, outcome, started=started)])
+            # In a transaction that has just begun, what was written earlier was not written by us.
+            if settled.decision is None or settled.earlier:
+                raise lease_lost(job)
+    except BaseException:
+        if not committed:
+            raise
+        logger.exception("event=on_commit_failed job_id=%s job_type=%s", job.id, job.job_type)
+    if not committed:  # Django took the end of our block for that of one inside
+        raise transaction.TransactionManagementError(
+            "the handler entered transaction.atomic() and did not leave it, so nothing that it "
+            "wrote was committed; use `with transaction.atomic():`"
+        )
+    return settled
+
+
+def _begin_again(context: RunContext, limit: Limit | None) -> None:
+    """The handler is about to be called once more in this attempt."""
+    context._begin_again()
+    if limit is not None:
+        limit.begin_again()
+
+
+def _result_of(job_type: JobType[..., Any], payload: dict[str, Any], limit: Limit | None) -> Any:
+    if limit is None:
+        return _in_one_process(job_type.handler, **payload)
+    return limit.call(partial(_in_one_process, job_type.handler), payload)
+
+
+def _in_one_process(handler: Callable[..., Any], /, **payload: Any) -> Any:
+    """A handler that forks may return twice. The copy ends here: it has this process's jobs in its
+    memory and its connections in its hands."""
+    before = _forked.depth
+    try:
+        return handler(**payload)
+    finally:
+        if _forked.depth != before:
+            os._exit(0)
+
+
+def _success(job: HeldJob, result: Any) -> Succeeded:
+    if result is None:
+        return NO_RESULT
+    check_that_it_ran(result)
+    return Succeeded(result=result_text(result, job.job_type))
+
+
+def _refused(kind: str, message: str) -> Failed:
+    return Failed(error=ErrorReport.plain(kind, message), final=True)
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    if text == "{}":
+        return {}
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object of names and values")
+    return value
+
+
+def _context(
+    job: HeldJob,
+    should_stop: Callable[[], bool],
+    draining: Callable[[], bool],
+    heard: Callable[[], None],
+    reporter: Reporter,
+) -> RunContext:
+    deadline = None
+    if job.timeout is not None:
+        deadline = datetime.now(UTC) + timedelta(seconds=job.timeout)
+    return RunContext(
+        deadline=deadline,
+        headers=_object_in(job.headers),
+        scheduled_for=(
+            None if job.scheduled_for is None else datetime.fromtimestamp(job.scheduled_for, UTC)
+        ),
+        _job=job,
+        _stop=should_stop,
+        _draining=draining,
+        _heard=heard,
+        _reporter=reporter,
+    )

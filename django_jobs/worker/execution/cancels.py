@@ -1,0 +1,65 @@
+"""Cancels of what a worker process holds and has not begun."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ...lifecycle import workers
+from ...lifecycle.claiming import HeldJob
+from ..connections import persistent
+from ..ipc.scoreboard import Slot
+from ..statement_timeout import Deadline
+
+FRESH_SECONDS = 0.1
+"""A job begins so long after its claim, or after a look for cancels, without another look. Few wait
+longer: where jobs take a millisecond, none does."""
+
+LOOK_SECONDS = FRESH_SECONDS / 2
+"""How often the claimer looks while jobs wait here, so that no thread has to."""
+
+
+class Cancels:
+    """The jobs of this process that somebody asked to cancel, and when the table was asked.
+
+    A cancel stands in the row. That it is also notified makes it quicker and nothing more.
+    """
+
+    def __init__(self, slot: Slot) -> None:
+        self.asked: frozenset[int] = frozenset()
+        self._slot = slot
+        self._looked_at = 0.0
+        self._began_at = 0.0
+        self._noting = threading.Lock()
+
+    def are_due(self) -> bool:
+        """Whether the claimer should look."""
+        return time.monotonic() >= self._looked_at + LOOK_SECONDS
+
+    def look(self) -> None:
+        """Ask the table, on the connection of the calling thread."""
+        began_at = time.monotonic()
+        asked = workers.cancels_asked([self._slot.worker])
+        with self._noting:
+            if began_at >= self._began_at:  # another thread may have looked since
+                # In this order: who sees the time finds what was asked by then.
+                self.asked = frozenset(job for _, job in asked)
+                self._began_at, self._looked_at = began_at, time.monotonic()
+
+    def cover(self, job: HeldJob, now: float) -> bool:
+        """Whether ``asked`` says if this job may begin. What a look found that had begun before the
+        claim may be of another job, which had this id before the table was emptied."""
+        if now > job.taken_at + FRESH_SECONDS and now >= self._looked_at + FRESH_SECONDS:
+            return False
+        return job.id not in self.asked or self._began_at >= job.taken_at
+
+    def refresh(self, job: HeldJob, deadline: Deadline) -> None:
+        """Look before this job begins, unless another thread just has: the claimer has not, because
+        a lock or an outage holds it up. Raises :class:`Blocked` where that takes too long."""
+        if not self.cover(job, time.monotonic()):
+            persistent(
+                self.look,
+                what="look for cancels",
+                give_up=lambda: not self._slot.may_start(job.worker, time.monotonic()),
+                deadline=deadline,
+            )

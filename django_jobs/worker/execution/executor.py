@@ -1,0 +1,248 @@
+"""The threads that run handlers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from ... import registry
+from ...api.job_type import JobType
+from ...domain.outcomes import Outcome
+from ...exceptions import LeaseLost
+from ...lifecycle.claiming import HeldJob
+from ...lifecycle.settling import Ending, Settled
+from ..context.progress import Reporter
+from ..context.stop import StopHandler
+from ..events import say
+from ..handlers.connections import HandlerConnections
+from ..ipc.scoreboard import Slot
+from ..options import runs_alone
+from ..statement_timeout import Blocked, Deadline
+from ..timeouts.limits import Limit
+from ..timeouts.threads import Timekeeper, raise_in
+from . import attempt
+from .attempt import RunAsync, unheard
+from .cancels import Cancels
+from .event_loop import HandlerLoop
+from .interruption import control
+
+NOTHING_LEFT = None
+"""In place of an outcome: the attempt was settled by its own child, or is not ours any more."""
+
+Isolate = Callable[[HeldJob, int], Outcome | None]
+
+LOCKED_SECONDS = 1.0
+"""How often a cancelled job is given back while somebody has locked its row."""
+
+SLOW_WEIGHT, FAST_WEIGHT = 0.5, 0.02
+"""How fast the estimate of a job's duration follows: quickly up, so that slow jobs are not
+hoarded; slowly down, so that a few fast ones between them do not start the hoarding again."""
+
+
+class Pace:
+    """How long jobs take here lately, in seconds; what the prefetch is sized by."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+
+    def saw(self, seconds: float) -> None:
+        """Learn from one job."""
+        if self.seconds is None:
+            self.seconds = seconds
+        else:
+            weight = SLOW_WEIGHT if seconds > self.seconds else FAST_WEIGHT
+            self.seconds += weight * (seconds - self.seconds)
+
+
+class Executor:
+    """``threads`` threads that take held jobs from one queue and hand their endings on."""
+
+    def __init__(
+        self,
+        threads: int,
+        slot: Slot,
+        *,
+        done: Callable[[Ending, int], None],
+        settled_itself: Callable[[Settled, int], None],
+        let_go: Callable[[HeldJob, int | None], None],
+        hungry: Callable[[], None],
+        isolate: Isolate | None,
+        draining: Callable[[], bool],
+        reporter: Reporter,
+        cancels: Cancels,
+        give_back: Callable[[list[HeldJob], Deadline], list[HeldJob]],
+    ) -> None:
+        self.jobs: SimpleQueue[HeldJob] = SimpleQueue()
+        self.pace = Pace()
+        self.loop = HandlerLoop()
+        self.stopping = False
+        self.refill_below = 0
+        self._slot = slot
+        self._done = done
+        self._settled_itself = settled_itself
+        self._let_go = let_go
+        self._hungry = hungry
+        self._isolate = isolate
+        self._draining = draining
+        self._reporter = reporter
+        self._errands = reporter.errands
+        self._cancels = cancels
+        self._give_back = give_back
+        self._timekeeper = Timekeeper()
+        self._running: dict[int, tuple[HeldJob, float]] = {}
+        self._calling: set[int] = set()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"django_jobs-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def unstuck(self, slow: float) -> int:
+        """Threads that are not in a job for more than ``slow`` seconds."""
+        since = time.monotonic() - slow
+        running = list(self._running.values())
+        return len(self._threads) - sum(1 for _, started in running if started < since)
+
+    def take_unstarted(self) -> list[HeldJob]:
+        """Take back what no thread has begun."""
+        taken: list[HeldJob] = []
+        while not self.jobs.empty():
+            try:
+                job = self.jobs.get_nowait()
+            except Empty:  # a thread was faster
+                break
+            taken.append(job)
+        return taken
+
+    def raise_stop(self) -> None:
+        """Raise a stop in every handler that still runs here. Code in C is out of its reach;
+        whoever calls this is about to kill the process."""
+        self.stopping = True
+        self.loop.stop_all()
+        for thread_id in list(self._calling):
+            raise_in(thread_id, StopHandler)
+
+    def _work(self) -> None:
+        connections = HandlerConnections()
+        thread_id = threading.get_ident()
+        while True:
+            job = self.jobs.get()
+            if self.jobs.qsize() <= self.refill_below:
+                self._hungry()
+            started = time.monotonic()
+            if not self._cancels.cover(job, started):
+                self._look(job)
+                started = time.monotonic()
+            if not self._slot.may_start(job.worker, started):
+                self._let_go(job, None)  # others may have it by now, or will be given it back
+                continue
+            if job.id in self._cancels.asked:
+                self._errands.ask(partial(self._return, job)).result()
+                continue
+            self._running[thread_id] = job, started
+            try:
+                with connections.in_use:
+                    self._make(job, started, connections)
+                    connections.reset()  # after its end was handed on, which does not wait for this
+            finally:
+                self._running.pop(thread_id, None)
+            del job  # its payload is not kept while the thread waits for the next
+
+    def _look(self, job: HeldJob) -> None:
+        """Look for cancels for as long as this job may begin. Not on this thread's connections:
+        they are its handlers', have no deadline, and others close them while they are idle."""
+        while self._slot.may_start(job.worker, time.monotonic()):
+            asked = self._errands.ask(lambda: self._cancels.refresh(job, self._errands.deadline))
+            try:
+                return asked.result()
+            except Blocked:
+                continue
+
+    def _return(self, job: HeldJob) -> None:
+        """Give a cancelled job back, as an errand, now or as soon as nobody has locked its row."""
+        try:
+            left = self._give_back([job], self._errands.deadline)
+        except Blocked:
+            left = [job]
+        if left:
+            self._errands.ask(partial(self._return, job), after=LOCKED_SECONDS)
+
+    def _make(self, job: HeldJob, started: float, connections: HandlerConnections) -> None:
+        job_type = registry.find(job.job_type)
+        if self._isolate is not None and (job.is_suspect or runs_alone(job_type)):
+            # Without times yet: they count from when its child begins.
+            index = self._slot.start(job.id, job.attempt, job.worker, alone=True)
+            outcome: Outcome | Settled | None = self._isolate(job, index)
+        else:
+            deadline = 0.0 if job.timeout is None else started + job.timeout
+            silence = 0.0 if job_type is None else job_type.silence_timeout or 0.0
+            index = self._slot.start(job.id, job.attempt, job.worker, deadline, False, silence)
+            outcome = self._call(job, job_type, index, started, connections)
+        if outcome is NOTHING_LEFT:
+            self._reporter.end(job, None)
+            self._let_go(job, index)
+            return
+        finished = time.monotonic()
+        self._slot.finish(index)
+        self.pace.saw(finished - started)
+        self._reporter.end(job, outcome)
+        if isinstance(outcome, Settled):
+            self._settled_itself(outcome, index)
+            return
+        cancelled = self._slot.cancel_asked(index)
+        self._done(
+            Ending(job, outcome, started=started, finished=finished, cancel_requested=cancelled),
+            index,
+        )
+
+    def _call(
+        self,
+        job: HeldJob,
+        job_type: JobType[..., Any] | None,
+        index: int,
+        started: float,
+        connections: HandlerConnections,
+    ) -> Outcome | Settled | None:
+        slot = self._slot
+        limit: Limit | None = None
+        heard: Callable[[], None] = unheard
+        run_async: RunAsync = self.loop.run
+        if job_type is not None and (
+            job.timeout is not None or job_type.silence_timeout is not None or job_type.is_async
+        ):
+            limit, heard, run_async = control(
+                job, job_type, slot, index, started, clock=self._timekeeper, loop=self.loop
+            )
+
+        def should_stop() -> bool:
+            return self.stopping or slot.cancel_asked(index) or slot.worker != job.worker
+
+        thread_id = threading.get_ident()
+        self._calling.add(thread_id)
+        try:
+            connections.prepare()
+            return attempt.make(
+                job,
+                should_stop=should_stop,
+                run_async=run_async,
+                started=started,
+                limit=limit,
+                heard=heard,
+                draining=self._draining,
+                reporter=self._reporter,
+            )
+        except LeaseLost as lost:
+            say("lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost))
+            return NOTHING_LEFT
+        finally:
+            self._calling.discard(thread_id)
+            connections.clean()

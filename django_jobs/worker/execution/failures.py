@@ -1,0 +1,217 @@
+"""From the exception that ended a handler to an outcome."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from traceback import walk_tb
+from typing import Any
+
+import psycopg
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import InterfaceError, OperationalError
+
+from ...api.job_type import JobType
+from ...domain.durations import as_seconds
+from ...domain.errors import ErrorReport, text_of
+from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
+from ...exceptions import Cancel, Discard, Retry, Snooze
+from ..connections import is_out_of_connections
+from ..context.stop import StopHandler
+
+CANCELLED = Cancelled(reason="cancelled while running")
+STOPPED = Released(reason="the worker was told to stop")
+
+
+def outcome_of_ending(end: str, reason: str, seconds: float) -> Outcome:
+    """The outcome of an attempt that ended so."""
+    match end:
+        case "lost":
+            return Lost(reason=reason)
+        case "crashed":
+            return Lost(reason=reason, alone=True)
+        case "timed_out":
+            return TimedOut(seconds=seconds)
+        case "silent":
+            return TimedOut(seconds=seconds, silent=True)
+        case "cancelled":
+            return CANCELLED
+        case "never_began":
+            return Released(reason=reason, began=False)
+        case _:
+            return Released(reason=reason)
+
+
+LOST_RACE = {"40001", "40P01"}
+"""SQLSTATEs of a serialization failure and a deadlock: the loser may try again soon."""
+
+
+GONE = {"57P01", "57P02", "57P03"}
+"""SQLSTATEs of a server that shuts down, crashed, or does not take connections yet; those of class
+08 are of the connection."""
+
+
+LOST = OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError
+"""Without an SQLSTATE they are of the connection, and not of the server."""
+
+
+def outcome_of(error: BaseException, job_type: JobType[..., Any]) -> Outcome:
+    """What becomes of an attempt whose handler raised ``error``.
+
+    Never raises. Exceptions, their attributes and the classes that they are compared with are code
+    of others; where it fails, the attempt is an ordinary failure with backoff.
+    """
+    try:
+        return (
+            _chosen_by(error) or _without_connection(error, job_type) or _failure(error, job_type)
+        )
+    except StopHandler:  # arrived here instead of in the handler
+        return STOPPED
+    except BaseException:
+        return Failed(error=ErrorReport.of(error))
+
+
+def _chosen_by(error: BaseException) -> Outcome | None:
+    match error:
+        case StopHandler():
+            return STOPPED
+        case Snooze(seconds=seconds, reason=reason):
+            return Snoozed(seconds=as_seconds(seconds) or 0.0, reason=text_of(reason))
+        case Cancel():
+            return Cancelled(reason=str(error))
+        case Discard():
+            return Failed(error=ErrorReport.of(error), final=True)
+        case Retry(after=after):
+            return Failed(error=ErrorReport.of(error), retry_after=as_seconds(after))
+    return None
+
+
+def _without_connection(error: BaseException, job_type: JobType[..., Any]) -> Snoozed | None:
+    """The handler found no connection to the database left: no fault of its own, as often as it
+    happens. A job that is delivered at most once may have done something before."""
+    if job_type.delivery == "at_most_once":
+        return None
+    if any(isinstance(link, LOST) and is_out_of_connections(link) for link in _chain(error)):
+        seconds = random.uniform(1.0, 5.0)  # noqa: S311 — jitter
+        return Snoozed(seconds=seconds, reason=text_of(error))
+    return None
+
+
+def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
+    final = (
+        isinstance(error, job_type.discard_on)
+        or _is_hopeless(error, job_type)
+        or bool(
+            job_type.retry_on
+            and not isinstance(error, job_type.retry_on)
+            and not _is_of_the_database(error)
+        )
+    )
+    try:
+        retry_after = _delay_asked(error)
+    except StopHandler:
+        raise
+    except BaseException:  # of a property, or of a client's own headers
+        retry_after = None
+    budgets = [most for kind, most in job_type.error_budgets.items() if isinstance(error, kind)]
+    return Failed(
+        error=ErrorReport.of(error),
+        retry_after=retry_after,
+        final=final,
+        budget=min(budgets, default=None),
+    )
+
+
+def _is_hopeless(error: BaseException, job_type: JobType[..., Any]) -> bool:
+    """Whether the code has to be mended first, so that no other attempt can succeed: the ORM was
+    used in an async handler, or the arguments of the call do not fit the handler. A ``TypeError``
+    from inside of it may come of the data. ``retry_on`` may name the class all the same."""
+    kind = type(error)
+    if kind in job_type.retry_on:
+        return False
+    return kind is SynchronousOnlyOperation or (
+        kind is TypeError and _is_of_the_call(error, job_type.handler)
+    )
+
+
+def _is_of_the_call(error: BaseException, handler: Callable[..., Any]) -> bool:
+    """Whether the handler, or what its decorators wrap, was called and not entered."""
+    called = [handler]
+    while (inner := getattr(called[-1], "__wrapped__", None)) is not None and len(called) < 10:
+        called.append(inner)
+    entered = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
+    return any(
+        str(error).startswith(f"{one.__qualname__}()") and one.__code__ not in entered
+        for one in called
+        if inspect.isfunction(one)
+    )
+
+
+def _is_of_the_database(error: BaseException) -> bool:
+    """Whether a race or the connection was lost: no fault of the handler, and ``retry_on`` is about
+    its faults. What the server refused, such as a statement that took too long, is not meant."""
+    links = list(_chain(error))
+    states = [state for link in links if (state := getattr(link, "sqlstate", None))]
+    if states:
+        return any(state in LOST_RACE or state in GONE or state[:2] == "08" for state in states)
+    return isinstance(links[-1], LOST)  # the cause of Django's, where it has one
+
+
+def is_lost_race(error: BaseException) -> bool:
+    """Whether ``error``, or what it was raised from, is a race that was lost in the database."""
+    return any(getattr(link, "sqlstate", None) in LOST_RACE for link in _chain(error))
+
+
+def _delay_asked(error: BaseException) -> float | None:
+    """Seconds that the error itself asks to wait: a ``retry_after`` of its own, an HTTP response's
+    Retry-After header (RFC 9110, 10.2.3), or a lost race in the database. None if it asks for no
+    wait at all: the remote allows to come back at once, and does not ask for it."""
+    if is_lost_race(error):
+        return random.uniform(0.05, 1.0)  # noqa: S311 — jitter
+    asked = _seconds(getattr(error, "retry_after", None))
+    if asked is not None:
+        return asked
+    for source in (getattr(error, "response", None), error):
+        headers = getattr(source, "headers", None)
+        if headers is not None and hasattr(headers, "get"):
+            asked = _seconds(headers.get("Retry-After"), headers.get("Date"))
+            if asked is not None:
+                return asked
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    for _ in range(10):  # a chain may be a circle
+        if link is None:
+            return
+        yield link
+        link = link.__cause__
+
+
+def _seconds(asked: Any, sent: Any = None) -> float | None:
+    """A number, a timedelta, a moment, or the text of a Retry-After header; None for anything
+    else, so that a broken header falls back to the backoff, and for what is not in the future, so
+    that it does not burn all attempts at once. ``sent`` is the Date header of the same response:
+    the clock that named the moment is the one to count from."""
+    if isinstance(asked, str):
+        text = asked.strip()
+        asked = float(text) if text.isdecimal() and len(text) <= 12 else _moment(text)
+    if isinstance(asked, datetime):
+        now = _moment(sent) or datetime.now(UTC)
+        asked = (asked if asked.tzinfo else asked.replace(tzinfo=UTC)) - now
+    seconds = None if asked is None else as_seconds(asked)
+    return seconds if seconds is not None and 0 < seconds < math.inf else None
+
+
+def _moment(text: Any) -> datetime | None:
+    """The moment that a header names. A remote may write anything there."""
+    try:
+        moment = parsedate_to_datetime(text)
+    except Exception:  # OverflowError too, for a year of twenty digits
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

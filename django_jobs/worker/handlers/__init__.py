@@ -1,0 +1,1 @@
+"""What handlers find around them: clean connections, and forks that start afresh."""

@@ -1,0 +1,289 @@
+"""The database connections of one executor thread: each handler gets clean ones."""
+
+from __future__ import annotations
+
+import functools
+import random
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import Connection, Cursor, ServerCursor
+from psycopg import Error as PsycopgError
+from psycopg.pq import TransactionStatus
+
+from ..connections import (
+    DATABASE_ERRORS,
+    closable,
+    close_idle,
+    is_out_of_connections,
+    is_short,
+    unpooled,
+)
+from .plain_statements import is_plain, plain_texts
+
+if TYPE_CHECKING:
+    AnyCursor = Cursor[Any]
+else:
+    AnyCursor = object
+
+IDLE_CHECK_SECONDS = 30.0
+
+PATIENCE = 5.0
+"""Seconds that a handler waits for a connection where a limit is reached."""
+
+_touched: WeakSet[Connection[Any]] = WeakSet()
+"""Sessions in which something ran that is not plain."""
+
+
+class HandlerConnections:
+    """Keeps the connections of one executor thread open between jobs, and clean."""
+
+    def __init__(self) -> None:
+        self.in_use = threading.Lock()
+        """Held by their thread from before it prepares them until they are reset."""
+        self._all = [_HandlerConnection(alias) for alias in connections]
+        closable.add(self)
+
+    def prepare(self) -> None:
+        """Before a handler: what is open is usable."""
+        for connection in self._all:
+            connection.prepare()
+
+    def clean(self) -> None:
+        """After a handler: no transaction is open."""
+        for connection in self._all:
+            connection.clean()
+
+    def close_if_idle(self, seconds: float) -> None:
+        """Close what no handler has used for so long. From any thread."""
+        if self.in_use.acquire(blocking=False):
+            try:
+                for connection in self._all:
+                    connection.close_if_idle(seconds)
+            finally:
+                self.in_use.release()
+
+    def reset(self) -> None:
+        """Before the next handler: no setting, lock or table of this one is left to it."""
+        for connection in self._all:
+            connection.reset()
+
+
+class _HandlerConnection:
+    """One database, and Django's wrapper of the session there.
+
+    Where something may be left, the wrapper is replaced by a new one: backends and projects keep
+    things on it too, such as the tenant whose ``search_path`` is set. The session is handed to the
+    new wrapper after ``DISCARD ALL``, as a pool does it; or closed.
+    """
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._pattern = unpooled(connections[alias])
+        self._last_used = time.monotonic()
+        self._as_connected: tuple[Any, ...] = ()
+        self._other_touched = False
+        self._wrapper = self._new_wrapper()
+
+    def prepare(self) -> None:
+        wrapper = self._wrapper
+        if wrapper.connection is None:
+            return
+        idle = time.monotonic() - self._last_used > IDLE_CHECK_SECONDS
+        if wrapper.errors_occurred or idle or _has_news(wrapper.connection):
+            if wrapper.is_usable():
+                wrapper.errors_occurred = False
+            else:
+                wrapper.close()
+
+    def close_if_idle(self, seconds: float) -> None:
+        raw = self._wrapper.connection
+        # The session only: Django's wrapper is its thread's, which finds it closed.
+        if _is_psycopg(raw) and time.monotonic() - self._last_used >= seconds:
+            raw.close()
+
+    def clean(self) -> None:
+        wrapper = self._wrapper
+        if wrapper.connection is None:
+            if wrapper.in_atomic_block or wrapper.execute_wrappers:
+                self._replace()
+            return
+        self._last_used = time.monotonic()
+        if (
+            wrapper.in_atomic_block
+            or self._as_connected != _client_side(wrapper)
+            or _has_open_transaction(wrapper.connection)
+        ):
+            self._replace()
+        else:
+            wrapper.queries_log.clear()
+
+    def reset(self) -> None:
+        raw = self._wrapper.connection
+        if raw is None:
+            return
+        if self._other_touched:
+            self._replace()
+        elif raw in _touched and raw.prepare_threshold is not None:
+            self._replace()  # psycopg 3.2.0 would go on with what it had prepared
+        elif raw in _touched:
+            try:
+                raw.execute("DISCARD ALL")
+            except PsycopgError:
+                self._replace()
+            else:
+                self._replace(keep=raw)
+
+    def _replace(self, keep: Connection[Any] | None = None) -> None:
+        """Have a new wrapper, with the session that is to be kept."""
+        old = self._wrapper
+        if keep is None:
+            _close(old)
+        old.connection = None
+        self._wrapper = new = self._new_wrapper()
+        if keep is not None:
+            try:
+                new.get_new_connection = lambda parameters: keep
+                new.connect()
+            except Exception:  # also of a receiver of connection_created
+                _close(new)
+                new.connection = None
+            finally:
+                del new.get_new_connection
+
+    def _new_wrapper(self) -> Any:
+        self._other_touched = False
+        wrapper: Any = self._pattern.copy(self._alias)
+        # Of the instance, not of a class: receivers of connection_created may ask for the sender.
+        wrapper.connect = functools.partial(self._connect, wrapper, wrapper.connect)
+        wrapper.chunked_cursor = functools.partial(_noted, wrapper, wrapper.chunked_cursor)
+        connections[self._alias] = wrapper
+        return wrapper
+
+    def _connect(self, wrapper: Any, connect: Callable[[], None]) -> None:
+        _patiently(connect)
+        raw = wrapper.connection
+        if _is_psycopg(raw):
+            raw.cursor_factory = _watched(raw.cursor_factory)
+            raw.server_cursor_factory = _watched(raw.server_cursor_factory)
+            _touched.discard(raw)
+        elif self._watch not in wrapper.execute_wrappers:
+            wrapper.execute_wrappers.append(self._watch)
+        self._as_connected = _client_side(wrapper)
+
+    def _watch(
+        self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
+    ) -> Any:
+        """Of a database that is not PostgreSQL, where nothing else can be watched."""
+        self._other_touched = self._other_touched or not is_plain(sql)
+        return execute(sql, params, many, context)
+
+
+def _patiently(connect: Callable[[], None]) -> None:
+    """Wait for a while where there are as many connections as there may be: others of this process
+    may be idle, or are soon. What settles and renews goes first."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        if not is_short() or time.monotonic() > until:
+            try:
+                connect()
+                return
+            except DATABASE_ERRORS as error:
+                if not is_out_of_connections(error) or time.monotonic() > until:
+                    raise
+            close_idle()
+        time.sleep(random.uniform(0.05, 0.25))  # noqa: S311 — jitter
+
+
+class _Watched(AnyCursor):
+    """A cursor that notes what is not plain. All ways to a statement lead through these four."""
+
+    def execute(self, query: Any, *args: Any, **options: Any) -> Any:
+        # The ORM's path: one look into a dict.
+        if not (type(query) is str and plain_texts.get(query)) and not is_plain(query):
+            _touched.add(self.connection)
+        return super().execute(query, *args, **options)
+
+    def executemany(self, query: Any, *args: Any, **options: Any) -> None:
+        if not is_plain(query):
+            _touched.add(self.connection)
+        super().executemany(query, *args, **options)
+
+    def stream(self, query: Any, *args: Any, **options: Any) -> Any:
+        if not is_plain(query):
+            _touched.add(self.connection)
+        return super().stream(query, *args, **options)
+
+    def copy(self, statement: Any, *args: Any, **options: Any) -> Any:
+        if not is_plain(statement):
+            _touched.add(self.connection)
+        return super().copy(statement, *args, **options)
+
+
+class _WatchedOnServer(_Watched):
+    """One that may be left open, WITH HOLD."""
+
+    def execute(self, query: Any, *args: Any, **options: Any) -> Any:
+        _touched.add(self.connection)
+        return super().execute(query, *args, **options)
+
+
+@functools.cache
+def _watched(cursor: Any) -> Any:
+    if issubclass(cursor, _Watched):
+        return cursor
+    watched = _WatchedOnServer if issubclass(cursor, ServerCursor) else _Watched
+    return type(f"Watched{cursor.__name__}", (watched, cursor), {})
+
+
+def _noted(wrapper: Any, chunked_cursor: Callable[[], Any]) -> Any:
+    """A cursor for ``iterator()``, which Django does not ask the factory for."""
+    cursor = chunked_cursor()
+    if _is_psycopg(wrapper.connection):
+        _touched.add(wrapper.connection)
+    return cursor
+
+
+def _is_psycopg(raw: Any) -> bool:
+    return isinstance(raw, Connection)
+
+
+def _client_side(wrapper: Any) -> tuple[Any, ...]:
+    """What a handler may set on the objects of Django and psycopg."""
+    raw = wrapper.connection
+    ours = (wrapper.autocommit, wrapper.force_debug_cursor, *wrapper.execute_wrappers)
+    if not _is_psycopg(raw):
+        return ours
+    return (
+        *ours,
+        *(raw.autocommit, raw.isolation_level, raw.read_only, raw.deferrable),
+        *(raw.row_factory, raw.cursor_factory, raw.server_cursor_factory, raw.prepare_threshold),
+    )
+
+
+def _has_open_transaction(raw: Any) -> bool:
+    return _is_psycopg(raw) and bool(raw.pgconn.transaction_status != TransactionStatus.IDLE)
+
+
+def _has_news(raw: Any) -> bool:
+    """Whether the server has said something unasked, as it does when it ends the connection. No
+    round trip, so it is asked before every job."""
+    try:
+        poll = select.poll()
+        poll.register(raw.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+    except (AttributeError, OSError, ValueError, PsycopgError):
+        return True
+
+
+def _close(wrapper: BaseDatabaseWrapper) -> None:
+    try:
+        wrapper.close()
+    except DATABASE_ERRORS:
+        return

@@ -1,0 +1,89 @@
+"""What a handler forks begins like a process of plain Python: it hears signals as usual, and holds
+none of the worker's connections."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+from weakref import WeakSet
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from psycopg import Error as PsycopgError
+
+from ..ipc.pipes import STOPS
+
+USUAL: dict[signal.Signals, Any] = {
+    number: signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
+    for number in signal.Signals
+    if number in STOPS or number.name in ("SIGALRM", "SIGURG")
+}
+"""The signals that this package handles in a process with handlers, and what Python does at them.
+``multiprocessing`` ends its processes with SIGTERM and waits for them."""
+
+PACKAGE = __name__.partition(".")[0]
+
+_connected: WeakSet[BaseDatabaseWrapper] = WeakSet()
+_mask = threading.local()
+_inherited: list[Any] = []
+"""The parent's connections, kept: collected, each would warn that it was not closed."""
+
+
+def start_afresh_in_forks() -> None:
+    """From now on what is forked here begins so. Not for a process that forks workers."""
+    connection_created.connect(_remember)
+    if not hasattr(os, "register_at_fork"):
+        return
+    os.register_at_fork(
+        before=_hold_signals, after_in_parent=_release_signals, after_in_child=_start_afresh
+    )
+
+
+def _remember(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    _connected.add(connection)
+
+
+def _hold_signals() -> None:
+    """One that reaches the child before it hears as usual would be lost: pools end theirs young."""
+    _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, USUAL)
+
+
+def _release_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
+
+
+def _start_afresh() -> None:
+    """Takes no lock: a thread that is not here any more may have held it."""
+    for number, usual in USUAL.items():
+        if _is_ours(signal.getsignal(number)):
+            signal.signal(number, usual)
+    connection_created.lock = threading.Lock()
+    try:
+        _let_go_of_connections()
+    finally:
+        _release_signals()
+
+
+def _is_ours(handler: Any) -> bool:
+    return str(getattr(handler, "__module__", "")).partition(".")[0] == PACKAGE
+
+
+def _let_go_of_connections() -> None:
+    """Close the sockets, without a word on them: at the other end the parent goes on. While one is
+    open, a killed worker's transaction is not over."""
+    inherited = [wrapper.connection for wrapper in list(_connected)]
+    _inherited.extend(inherited)
+    _connected.clear()
+    for wrapper in connections.all(initialized_only=True):
+        connections[wrapper.alias] = wrapper.copy()
+    # Last, since it fails where no descriptor is left.
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for raw in inherited:
+        try:
+            os.dup2(nowhere, raw.fileno(), inheritable=False)
+        except (AttributeError, OSError, PsycopgError):  # closed, or of another kind of database
+            continue
+    os.close(nowhere)

@@ -1,0 +1,1 @@
+"""The process that renews leases, recovers crashed jobs and does maintenance."""

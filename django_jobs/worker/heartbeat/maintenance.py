@@ -1,0 +1,77 @@
+"""The standing duties of the heartbeat process: reaping, retention, quarantine."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..connections import DATABASE_ERRORS
+from ..events import say_rarely
+from ..options import Options
+
+SHORTEST_GRACE = 2.0
+"""Seconds. A heartbeat that failed tries again twice a second."""
+
+
+class StandingDuty(Protocol):
+    """Something that has to be done every so often, by any worker."""
+
+    @property
+    def name(self) -> str:
+        """For the log."""
+
+    @property
+    def every(self) -> float:
+        """Seconds between two times."""
+
+    @property
+    def run_once(self) -> Callable[[], int]:
+        """Does a bounded piece of it and says how many rows it changed."""
+
+    def has_more(self, changed: int) -> bool:
+        """Whether that many rows mean that there is more to do."""
+
+
+class Duties:
+    """Does what is due of them, a bounded piece at a time."""
+
+    def __init__(self, duties: Sequence[StandingDuty], options: Options) -> None:
+        self._duties = duties
+        self._grace = max(2 * options.beat, SHORTEST_GRACE)
+        self._due = {duty.name: 0.0 for duty in duties}
+
+    def wait_for_beats(self) -> None:
+        """Put them off until living workers had two beats to renew: when the database was away for
+        longer than a lease, or the machine slept, all leases have run out and nobody is lost."""
+        grace = time.monotonic() + self._grace
+        self._due = {name: max(due, grace) for name, due in self._due.items()}
+
+    def bring_forward(self, name: str) -> None:
+        """Have this duty done next, if there is one of that name."""
+        if name in self._due:
+            self._due[name] = 0.0
+
+    def next_in(self) -> float:
+        """Seconds until one is due."""
+        return max(min(self._due.values(), default=time.monotonic() + 60) - time.monotonic(), 0.0)
+
+    def do_one(self) -> None:
+        """Do a piece of the one that has been due for longest, if there is one. Raises what the
+        database raises."""
+        duty = min(self._duties, key=lambda one: self._due[one.name], default=None)
+        now = time.monotonic()
+        if duty is None or now < self._due[duty.name]:
+            return
+        self._due[duty.name] = now + duty.every * random.uniform(0.8, 1.0)  # noqa: S311 — jitter
+        try:
+            if duty.has_more(duty.run_once()):
+                self._due[duty.name] = now  # after the others that are due
+        except DATABASE_ERRORS as error:
+            text = f"{type(error).__name__}: {error}"
+            say_rarely("duty_failed", logging.WARNING, duty=duty.name, error=text)
+            raise
+        except Exception as error:  # one duty's fault must not end the others
+            say_rarely("duty_failed", logging.ERROR, duty=duty.name, error=repr(error))

@@ -1,0 +1,132 @@
+"""The thread of the heartbeat process that fires schedules and does the standing duties.
+
+One connection for both: a tree is to leave room for others on a small server. A statement that has
+to wait, for a lock on a whole table as a rule, delays what comes after it by its deadline at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.db import connections
+
+from ...conf import conf
+from ...lifecycle.notifying import CHANNEL, QUARANTINED
+from ...lifecycle.schedules.firing import SCHEDULES
+from ..connections import DATABASE_ERRORS, drop_connection, own_connection, ping
+from ..events import say_rarely
+from ..ipc.scoreboard import Board
+from ..options import Options
+from ..statement_timeout import Deadline
+from .maintenance import Duties, StandingDuty
+from .scheduler import Look, Scheduler
+
+
+class Upkeep:
+    """Schedules first, then a piece of one duty, also where the schedules failed; then sleep."""
+
+    def __init__(
+        self, standing: Sequence[StandingDuty], look: Look | None, board: Board, options: Options
+    ) -> None:
+        self.thread = threading.Thread(target=self.run, name="django_jobs-upkeep", daemon=True)
+        self.deadline = Deadline()
+        self._duties = Duties(standing, options)
+        self._scheduler = Scheduler(look, board, options.poll)
+        self._patience = options.beat
+        self._grants_grace = True
+        self._connected = False
+
+    def run(self) -> None:
+        """Does not return."""
+        own_connection()
+        self.deadline.watch()
+        while True:
+            self.turn()
+
+    def turn(self) -> None:
+        """Do once what is due."""
+        looked = self._do(self._scheduler.look_if_due, _schedules_failed)
+        done = self._do(self._duties.do_one, _duty_failed)
+        if not (looked and done and self._do(self._sleep, _database_failed)):
+            time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 — jitter
+
+    def _do(self, work: Callable[[], None], failed: Callable[[int, str], None]) -> bool:
+        try:
+            self._connect()
+            work()
+        except DATABASE_ERRORS as error:
+            # Without the database the workers could not renew their leases either. Where it
+            # refuses or a lock is in the way, they renew as ever.
+            self._grants_grace = self._grants_grace or _is_disconnected()
+            say_it = failed if self._connected else _database_failed
+            self._connected = False
+            drop_connection()
+            say_it(logging.WARNING, f"{type(error).__name__}: {error}")
+        except Exception as error:  # whatever it is, the schedules of tomorrow are to be fired
+            failed(logging.ERROR, repr(error))
+        else:
+            return True
+        return False
+
+    def _connect(self) -> None:
+        if self._connected:
+            return
+        ping()
+        if self._scheduler.enabled:
+            with connections[conf().database].cursor() as cursor:
+                cursor.execute(f"LISTEN {CHANNEL}")
+            self._scheduler.hint()  # what was notified while nobody listened
+        self._connected = True
+        if self._grants_grace:
+            self._grants_grace = False
+            self._duties.wait_for_beats()
+
+    def _sleep(self) -> None:
+        """Until something is due, or a schedule was changed."""
+        asked = min(self._scheduler.next_in(), self._duties.next_in())
+        if asked <= 0:
+            return
+        steady, wall = time.monotonic(), time.time()
+        if self._scheduler.enabled:
+            self._hear(asked)
+        else:
+            time.sleep(asked)
+        # This process or its whole machine may have stood still: the first shows on the monotonic
+        # clock, the second on the other. The workers have had no time to renew either.
+        slept = max(time.monotonic() - steady, time.time() - wall)
+        if slept > asked + self._patience:
+            self._duties.wait_for_beats()
+
+    def _hear(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        raw: Any = connections[conf().database].connection
+        while (left := until - time.monotonic()) > 0:
+            for notice in raw.notifies(timeout=left, stop_after=1):
+                if notice.payload == SCHEDULES:
+                    self._scheduler.hint()
+                    return
+                if notice.payload == QUARANTINED:
+                    self._duties.bring_forward("quarantining")
+                    return
+
+
+def _is_disconnected() -> bool:
+    raw: Any = connections[conf().database].connection
+    return raw is None or bool(raw.closed)
+
+
+def _database_failed(level: int, error: str) -> None:
+    say_rarely("database_error", level, what="schedules and duties", error=error)
+
+
+def _schedules_failed(level: int, error: str) -> None:
+    say_rarely("schedules_failed", level, error=error)
+
+
+def _duty_failed(level: int, error: str) -> None:
+    say_rarely("duty_failed", level, error=error)

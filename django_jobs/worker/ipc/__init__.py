@@ -1,0 +1,1 @@
+"""What the processes of a worker share: a scoreboard in memory, and pipes."""

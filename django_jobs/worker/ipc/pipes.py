@@ -1,0 +1,164 @@
+"""Processes and the pipes between them: fork, messages, and what a child does first."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+CRASHED = 70
+"""Exit code of a child that ended by an exception of ours."""
+
+STOPS = tuple(number for number in signal.Signals if number.name in ("SIGTERM", "SIGINT", "SIGHUP"))
+"""The signals that ask to end; not every system has all."""
+
+Message = dict[str, Any]
+
+
+class Link:
+    """One end of a pipe that carries small JSON messages."""
+
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._connection.fileno()
+
+    def send(self, **message: Any) -> bool:
+        """Send a message; False if nobody is at the other end any more."""
+        try:
+            with self._sending:
+                self._connection.send_bytes(json.dumps(message).encode())
+        except OSError:
+            return False
+        return True
+
+    def receive(self, timeout: float | None = 0.0) -> Message | None:
+        """The next message within ``timeout`` seconds, or None. Raises ``EOFError`` when the other
+        end is gone."""
+        try:
+            if not self._connection.poll(timeout):
+                return None
+            message: Message = json.loads(self._connection.recv_bytes())
+        except OSError:
+            raise EOFError from None
+        return message
+
+    def close(self) -> None:
+        """Close this end."""
+        self._connection.close()
+
+
+def fork(
+    work: Callable[[Link], int], close_in_child: Iterable[Any], *, outlives_us: bool = False
+) -> tuple[int, Link]:
+    """Start ``work`` in a child; return its process id and our end of the link.
+
+    To be called from a process with one thread and no connection. The child leads a process group:
+    what it starts can be killed with it. It ignores the signals to end (the supervisor decides
+    about them), reads nothing from the terminal, dies with its parent unless it ``outlives_us``,
+    closes the ends that are not its own, and leaves by ``os._exit`` with what ``work`` returns.
+    """
+    connection, childs = Pipe(duplex=True)
+    ours, theirs = Link(connection), Link(childs)
+    flush()
+    parent = os.getpid()
+    # A signal to the group that reaches the child before it has let go of the parent's wake-up
+    # descriptor would be heard there a second time.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, signal.SIGCHLD))
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
+    finally:
+        if os.getpid() == parent:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    if pid:
+        with contextlib.suppress(OSError):  # the child was faster
+            os.setpgid(pid, pid)
+        theirs.close()
+        return pid, ours
+    code = CRASHED
+    try:
+        _settle_in(parent, outlives_us)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for end in (ours, *close_in_child):
+            end.close()
+        code = work(theirs)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        flush()
+        os._exit(code)
+
+
+def flush() -> None:
+    """Write out what is printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # None where it was closed
+            stream.flush()
+
+
+def hear(number: int, frame: FrameType | None) -> None:
+    """Does nothing at a signal. Rather than SIG_IGN, which a subprocess of a job would inherit."""
+
+
+def respected(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Those of the signals that whoever started us, ``nohup`` for one, does not have us ignore."""
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _settle_in(parent: int, outlives_it: bool) -> None:
+    os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)
+    for number in respected(STOPS):
+        signal.signal(number, hear)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # A group in the background that reads from its terminal, or on some also writes, is stopped.
+    for number in (signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
+    _close_input()
+    if sys.platform == "linux" and not outlives_it:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we could ask to be told
+        os._exit(CRASHED)
+
+
+def _close_input() -> None:
+    """Have nothing to read, so that a program of a handler does not fail at the terminal."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # None where it was closed
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, sys.stdin.fileno())
+        os.close(nothing)
+
+
+def describe_exit(status: int) -> str:
+    """``SIGSEGV`` or ``exit code 3``, from what ``waitpid`` says."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def kill(pid: int) -> None:
+    """SIGKILL to a child and to what its handlers started, also where the child is gone already."""
+    with contextlib.suppress(OSError):  # nobody is left
+        os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,1 @@
+"""A worker process: claims jobs, hands them to the executor, settles them."""

@@ -1,0 +1,391 @@
+"""The thread that keeps the executor fed: registers, promotes, claims, sleeps until there is
+something to do."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from ...lifecycle import claiming, settling, workers
+from ...lifecycle.claiming import START, HeldJob, Place
+from ...lifecycle.notifying import CANCELLED
+from ...lifecycle.settling_rows import give_back_unlocked
+from ..connections import DATABASE_ERRORS, drop_connection, own_connection, persistent
+from ..events import say, say_rarely
+from ..execution.cancels import LOOK_SECONDS, Cancels
+from ..execution.executor import Executor
+from ..ipc.scoreboard import CAPACITY, Slot
+from ..options import Options, Turns, boot_of, claimable
+from ..statement_timeout import Blocked, Deadline
+from ..wakeup import Bell
+from .claimed_jobs import SMALL, Holding
+from .poller import Lookout
+
+PREFETCH_SECONDS = 0.5
+"""Work that may wait in this process. What waits here, no idle worker elsewhere can take."""
+
+PREFETCH_LIMIT = 600
+CLAIM_LIMIT = 300
+HELD_LIMIT = CAPACITY - PREFETCH_LIMIT
+HELD_BYTES = 32 * 2**20
+"""Of payloads, that may wait in this process. With more, it claims for free threads only."""
+
+RESTART_SECONDS = 1.0
+"""How often a claim goes back to the head of its queue, where a job of a long transaction, a
+better priority or a retry may have entered behind our place."""
+
+CONNECTING_SECONDS = 0.02
+"""How often it is looked whether the rest of the tree has its connections."""
+
+SETBACK_SECONDS = 1.0
+"""How long to wait where the heartbeat is late, or a lock in the way."""
+
+
+class Claimer:
+    """Claims for one worker process. All of it runs on its own thread and connection."""
+
+    def __init__(
+        self,
+        options: Options,
+        slot: Slot,
+        executor: Executor,
+        holding: Holding,
+        cancels: Cancels,
+        settles: threading.Event,
+    ) -> None:
+        self.thread = threading.Thread(target=self._run, name="django_jobs-claimer", daemon=True)
+        self.drained = threading.Event()
+        self.registered = threading.Event()
+        self._settles = settles
+        self.draining = False
+        self.deadline = Deadline()
+        self._empty_rounds = 0
+        self._options = options
+        self._slot = slot
+        self._executor = executor
+        self._holding = holding
+        self._cancels = cancels
+        self._cancelled: frozenset[int] = frozenset()
+        self._heard_cancel = False
+        self._bell = Bell()
+        self._hungry = False
+        self._turns = Turns(options.queues, options.strict)
+        self._queues = dict.fromkeys(share.name for share in options.queues)
+        self._promising = set(self._queues)
+        self._places: dict[str, Place] = {}
+        self._restarted = self._oldest_unstarted = 0.0
+        self._shows_queues = True
+        self._lookout = Lookout(list(self._queues), options.poll, every=options.every_queue)
+        self._count_at = time.monotonic() + options.lease
+
+    def hear(self, hint: str | None) -> None:
+        """There may be something to claim, in the queue ``hint`` or in any; or something that is
+        held may have been cancelled. What else is notified says nothing."""
+        if hint == CANCELLED:
+            self._heard_cancel = True
+            self._bell.ring()
+        elif hint is None or hint in self._queues:
+            self._promising.update(self._queues if hint is None else (hint,))
+            self._lookout.once_more()
+            self._bell.ring()
+
+    def hungry(self) -> None:
+        """The executor has room. Cheap where the claimer is not waiting for it."""
+        if self._hungry:
+            self._hungry = False  # one ring is enough
+            self._bell.ring()
+
+    def drain(self) -> None:
+        """Claim no more and give back what has not started."""
+        self.draining = True
+        self._bell.ring()
+
+    def _run(self) -> None:
+        own_connection()
+        # What settles and what renews has its connection first: or handlers would run whose ends
+        # could not be written, and whose jobs would run again elsewhere.
+        while not (self.draining or (self._settles.is_set() and self._slot.may_claim)):
+            self._bell.sleep(CONNECTING_SECONDS)
+        self._register()
+        self.registered.set()
+        while not self.draining:
+            self._hungry = False
+            if self._slot.lease_lost:
+                self._begin_again()
+            self._rest(self._persistently(self._guarded_round))
+        unstarted = self._executor.take_unstarted()
+        while unstarted := self.give_back(unstarted):
+            time.sleep(SETBACK_SECONDS)
+        persistent(
+            lambda: workers.mark_draining([self._slot.worker]),
+            what="show the drain",
+            give_up=lambda: True,
+        )
+        drop_connection()
+        self.drained.set()
+
+    def _rest(self, seconds: float) -> None:
+        """Sleep until somebody rings, and keep an eye on what waits here meanwhile."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            waits = not self._executor.jobs.empty()
+            if self._bell.sleep(min(left, LOOK_SECONDS) if waits else left):
+                return
+            self._persistently(self._drop_cancelled)
+
+    def _persistently(self, work: Callable[[], float]) -> float:
+        try:
+            pause = persistent(
+                work,
+                what="claim",
+                give_up=lambda: self.draining,
+                deadline=self.deadline,
+            )
+            return pause or 0.0
+        except Blocked:
+            # Somebody edits the row of a queue with a limit and does not commit, or the server is
+            # deaf. What runs here goes on.
+            say_rarely("claim_blocked", logging.WARNING, worker=self._slot.worker)
+            return SETBACK_SECONDS
+
+    def _guarded_round(self) -> float:
+        if time.monotonic() >= self._count_at:
+            self._give_back_unknown()
+            self._count_at = time.monotonic() + self._options.lease
+        try:
+            return self._round()
+        except DATABASE_ERRORS:
+            self._count_at = 0.0  # a claim may have been made whose answer never came
+            raise
+
+    def _give_back_unknown(self) -> None:
+        """Return jobs that are this worker's in the table and nowhere in this process: the answer
+        to their claim was lost, and its lease would be renewed for ever."""
+        worker = self._slot.worker
+        held = (job for job in claiming.held_by(worker) if job not in self._holding)
+        unknown = [(job.id, job.attempt) for job in held]
+        if unknown:
+            given = settling.give_back(worker, unknown)
+            say("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
+
+    def _round(self) -> float:
+        """Claim what there is room for. Returns how long to sleep, in seconds; 0 to go on."""
+        self._drop_cancelled()
+        self._return_hoarded()
+        self._hungry = True
+        if not self._lease_is_safe():
+            return SETBACK_SECONDS
+        room = self._room()
+        if room <= 0:
+            return self._options.poll
+        now = time.monotonic()
+        # By time and not only when idle: jobs that come due, and queues whose limit is new, must
+        # not wait for the end of somebody's backlog.
+        looks = now >= self._lookout.next or not self._promising
+        ready = self._look(now) if looks else frozenset()
+        self._promising |= ready
+        taken = self._claim_all(self._turns.order(self._promising), room)
+        if taken >= room:
+            return 0.0
+        if taken:
+            self._lookout.once_more()
+        elif not looks:
+            self._lookout.at_once()  # what promised something has nothing; look before sleeping
+            return 0.0
+        elif self._options.burst and self._lookout.due_at > now:
+            return self._rest_in_burst(bool(ready))
+        return max(self._lookout.next - time.monotonic(), 0.001)
+
+    def _look(self, now: float) -> frozenset[str]:
+        """The queues that have something ready, after what this process serves was brought up to
+        date."""
+        ready = self._lookout.look(now)
+        if self._lookout.queues != list(self._queues):
+            self._shows_queues = False
+            self._turns.serve(self._lookout.queues)
+            self._queues = dict.fromkeys(self._lookout.queues)
+            self._promising.intersection_update(self._queues)
+        if not self._shows_queues:
+            self._shows_queues = workers.serve(self._slot.worker, self._lookout.queues)
+        return ready
+
+    def _claim_all(self, order: list[str], room: int) -> int:
+        if time.monotonic() - self._restarted > RESTART_SECONDS:
+            self._restarted = time.monotonic()
+            self._places.clear()
+        taken, behind_limited = 0, False
+        for queue in order:
+            most = room - taken
+            limited = queue in self._lookout.limited
+            if limited:
+                # Its running jobs are counted in the whole fleet, so none is held for later than
+                # the next free thread.
+                in_hand = self._holding.count_in(self._lookout.limited)
+                most = min(most, self._options.threads - in_hand)
+            elif self._options.strict and behind_limited:
+                # What is read ahead from here would stand before the next job of that queue.
+                most = min(most, self._options.threads - len(self._holding))
+            behind_limited = behind_limited or limited
+            if most <= 0 or self._slot.lease_lost:
+                continue
+            jobs = self._claim(queue, most, limited)
+            taken += len(jobs)
+            self._hand_over(jobs)
+        return taken
+
+    def _claim(self, queue: str, limit: int, limited: bool) -> list[HeldJob]:
+        # Before the claim: a call that comes during it counts.
+        self._promising.discard(queue)
+        jobs = claiming.claim(
+            queue,
+            worker=self._slot.worker,
+            job_types=claimable(self._options),
+            limit=limit,
+            after=self._places.get(queue, START),
+            limited=limited,
+            most_bytes=max(HELD_BYTES - self._holding.bytes, 0),
+        )
+        # Of large ones there may be more than the bytes had room for.
+        if len(jobs) < limit and all(len(job.payload) <= SMALL for job in jobs):
+            self._places.pop(queue, None)
+        else:
+            self._promising.add(queue)
+            self._places[queue] = jobs[-1].place
+        return jobs
+
+    def _hand_over(self, jobs: list[HeldJob]) -> None:
+        if not jobs:
+            return
+        if self._holding.has_any(jobs):
+            self._disown(jobs)
+            return
+        if self._executor.jobs.empty():
+            self._oldest_unstarted = time.monotonic()
+        self._holding.add(jobs)
+        for job in jobs:
+            self._executor.jobs.put(job)
+
+    def _disown(self, jobs: list[HeldJob]) -> None:
+        """An attempt was claimed that this process holds already: the table was emptied and counts
+        from 1 again, or it was restored from a backup. By their fences the two cannot be told
+        apart, so the worker gives up its identity, and its old attempts match nothing."""
+        worker = self._slot.worker
+        self._slot.lose_lease(worker)
+        given = settling.give_back(worker, [(job.id, job.attempt) for job in jobs])
+        say("claimed_twice", logging.ERROR, worker=worker, given_back=len(given))
+
+    def _room(self) -> int:
+        """How many jobs to claim now."""
+        able = self._executor.unstuck(PREFETCH_SECONDS)
+        pace = self._executor.pace.seconds
+        ahead = 0
+        if pace is not None:
+            ahead = min(int(able * PREFETCH_SECONDS / max(pace, 1e-6)), PREFETCH_LIMIT)
+            if ahead < able:
+                ahead = 0  # a job that takes the half second is not worth holding
+        self._executor.refill_below = ahead // 2
+        # Counted from what is held, and not from idle threads: a job just taken by a thread that
+        # does not yet count as busy would be claimed for twice.
+        held = len(self._holding)
+        if ahead and self._executor.jobs.qsize() > ahead // 2:
+            return 0
+        if self._holding.bytes > HELD_BYTES // 2:  # half, so that it is not filled one by one
+            ahead = 0
+        room = min(self._options.threads + ahead, HELD_LIMIT) - held
+        if self._options.max_jobs is not None:
+            room = min(room, self._options.max_jobs - held - self._holding.ended)
+        # What one claim takes: with more, the turn of one queue would be half another one's.
+        return min(room, CLAIM_LIMIT)
+
+    def _drop_cancelled(self) -> float:
+        """Give back what was cancelled before it began: that makes it ``cancelled``."""
+        if self._executor.jobs.empty() or not (self._heard_cancel or self._cancels.are_due()):
+            return 0.0
+        self._heard_cancel = False
+        self._cancels.look()
+        asked = self._cancels.asked
+        if asked - self._cancelled:
+            unstarted = self._executor.take_unstarted()
+            for job in unstarted:
+                if job.id not in asked:
+                    self._executor.jobs.put(job)
+            for job in self.give_back([job for job in unstarted if job.id in asked]):
+                self._executor.jobs.put(job)
+        self._cancelled = asked
+        return 0.0
+
+    def _return_hoarded(self) -> None:
+        """Give back what has waited here too long, because slow jobs came before it."""
+        if self._executor.jobs.empty():
+            self._oldest_unstarted = time.monotonic()
+            return
+        waited = time.monotonic() - self._oldest_unstarted
+        if waited > PREFETCH_SECONDS and self._executor.unstuck(PREFETCH_SECONDS) == 0:
+            for job in self.give_back(self._executor.take_unstarted()):
+                self._executor.jobs.put(job)
+
+    def give_back(
+        self, unstarted: list[HeldJob], deadline: Deadline | None = None
+    ) -> list[HeldJob]:
+        """Return these to the table. Those that come back are ours still: their rows are locked.
+        From any thread."""
+        worker = self._slot.worker
+        held = [(job.id, job.attempt) for job in unstarted if job.worker == worker]
+        left = persistent(
+            lambda: give_back_unlocked(worker, held),
+            what="give back",
+            give_up=lambda: not self._lease_is_safe(),
+            deadline=deadline,
+        )
+        locked = [job for job in unstarted if job.id in (left or ())]
+        self._holding.remove_all(job for job in unstarted if job not in locked)
+        return locked
+
+    def _lease_is_safe(self) -> bool:
+        """Whether a claim made now would still be ours when it is written."""
+        margin = min(1.0, self._options.lease / 10)
+        return time.monotonic() < self._slot.lease_until - margin and not self._slot.lease_lost
+
+    def _rest_in_burst(self, ready: bool) -> float:
+        """Nothing was claimed: drain once nothing is held either. What is still ready is not for
+        this process (unknown types, a paused queue); it is tried once more all the same."""
+        self._lookout.at_once()
+        if self._holding:
+            self._empty_rounds = 0
+            return 0.05
+        self._empty_rounds += 1
+        if not ready or self._empty_rounds > 1:
+            self.draining = True
+        return 0.0
+
+    def _begin_again(self) -> None:
+        """The lease was lost: what was held is on its way to others. Go on as a new worker."""
+        say("lease_lost", logging.WARNING, worker=self._slot.worker, held=len(self._holding))
+        unstarted = self._executor.take_unstarted()
+        self.give_back(unstarted)  # where its rows are from an earlier time, nobody else does yet
+        self._holding.remove_all(unstarted)
+        self._cancelled = frozenset()  # an id may come back, of another job
+        self._register()
+
+    def _register(self) -> None:
+        asked_at = time.monotonic()
+        boot = boot_of(self._options, list(self._queues))
+
+        def register() -> int:
+            nonlocal asked_at
+            asked_at = time.monotonic()
+            return workers.register(boot)
+
+        worker = persistent(register, what="register", give_up=lambda: self.draining)
+        if worker is not None:
+            self._slot.register(worker, asked_at + self._options.lease)
+            self._shows_queues = True
+            say(
+                "worker_started",
+                logging.INFO,
+                worker=worker,
+                pid=boot.pid,
+                queues=list(self._queues),
+            )

@@ -1,0 +1,160 @@
+"""The thread that writes endings: all that piled up while the last write was under way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from ...lifecycle.claiming import HeldJob
+from ...lifecycle.settling import Ending, Settled
+from ...lifecycle.settling_rows import locked_by_others, settle_readably
+from ..connections import drop_connection, own_connection, persistent, ping
+from ..events import say_rarely, tell
+from ..ipc.scoreboard import Slot
+from ..statement_timeout import Blocked, Deadline
+from .claimed_jobs import Holding
+
+BATCH = 500
+
+GATHER = 200
+GATHER_SECONDS = 0.01
+"""While more jobs wait here, a write waits this long for so many endings: a statement costs half a
+millisecond of both processors besides its rows. With nothing waiting, an ending is written at
+once."""
+
+LOCKED_SECONDS = 1.0
+"""How often what somebody's lock holds up is looked at again."""
+
+
+class Settler:
+    """Takes endings from any thread and settles them on a connection of its own."""
+
+    def __init__(
+        self,
+        slot: Slot,
+        holding: Holding,
+        *,
+        settled: Callable[[], None],
+        give_up: Callable[[], bool],
+        more_waits: Callable[[], bool],
+        at_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.thread = threading.Thread(target=self._run, name="django_jobs-settler", daemon=True)
+        self.deadline = Deadline(3.0)
+        self.connected = threading.Event()
+        self._at_end = at_end
+        self._slot = slot
+        self._holding = holding
+        self._settled = settled
+        self._give_up = give_up
+        self._pending: deque[tuple[Ending, int]] = deque()
+        self._locked: list[tuple[Ending, int]] = []
+        self._more_waits = more_waits
+        self._something = threading.Event()
+        self._enough = threading.Event()
+        self._look_at = 0.0
+        self._finishing = False
+
+    def add(self, ending: Ending, index: int) -> None:
+        """Settle ``ending`` soon; ``index`` is its place on the board."""
+        self._pending.append((ending, index))
+        if not self._something.is_set():
+            self._something.set()
+        if len(self._pending) >= GATHER and not self._enough.is_set():
+            self._enough.set()
+
+    def finish(self) -> None:
+        """Write what is left, do what is to be done at the end, and end the thread."""
+        self._finishing = True
+        self._something.set()
+
+    def report(self, one: Settled, index: int) -> None:
+        """Note that an attempt is settled, and tell whoever listens."""
+        self.let_go(one.ending.job, index)
+        tell([one])
+
+    def let_go(self, job: HeldJob, index: int | None) -> None:
+        """The attempt needs nothing more of this process; ``index`` is its place on the board,
+        None: it was not made."""
+        if index is None:
+            self._holding.remove(job)
+        else:
+            self._slot.free(index)
+            self._holding.end([job])
+        self._settled()
+
+    def _run(self) -> None:
+        own_connection()
+        # Before anything is claimed: what runs has to be settled, however few connections there are
+        # by then. It is kept.
+        persistent(ping, what="connect to settle", give_up=lambda: self._finishing)
+        self.connected.set()
+        while True:
+            self._something.wait(LOCKED_SECONDS if self._locked else None)
+            self._something.clear()
+            while self._pending:
+                if len(self._pending) < GATHER and self._more_waits():
+                    self._enough.clear()
+                    self._enough.wait(GATHER_SECONDS)
+                self._settle_batch()
+                self._look_at_locked()
+            self._look_at_locked()
+            if self._finishing and not self._pending and not self._locked:
+                self._at_end()
+                drop_connection()
+                return
+
+    def _settle_batch(self) -> None:
+        count = min(len(self._pending), BATCH)
+        batch = [self._pending.popleft() for _ in range(count)]
+        try:
+            self._write(batch)
+        except Blocked:
+            # Somebody holds a lock on one of the rows. The others do not wait for it.
+            self._write_unlocked(batch)
+
+    def _look_at_locked(self) -> None:
+        if self._locked and time.monotonic() >= self._look_at:
+            batch, self._locked = self._locked[:BATCH], self._locked[BATCH:]
+            self._write_unlocked(batch)
+
+    def _write_unlocked(self, batch: list[tuple[Ending, int]]) -> None:
+        """Write those whose rows nobody has locked, and keep the others for a later look. Each
+        alone: a batch may also have been cut short because it is too much for one statement."""
+        ids = [ending.job.id for ending, _ in batch]
+        left = deque(batch)
+        with suppress(Blocked):  # locked since, or the server is deaf
+            found = persistent(
+                lambda: locked_by_others(ids),
+                what="settle",
+                give_up=self._give_up,
+                deadline=self.deadline,
+            )
+            locked = found or set()
+            left = deque(sorted(batch, key=lambda one: one[0].job.id in locked))
+            while left and left[0][0].job.id not in locked:
+                self._write([left[0]])
+                left.popleft()
+        if left:
+            job = left[0][0].job
+            say_rarely("settle_blocked", logging.WARNING, job_id=job.id, jobs=len(left))
+            self._locked += left
+            self._look_at = time.monotonic() + LOCKED_SECONDS
+
+    def _write(self, batch: Sequence[tuple[Ending, int]]) -> None:
+        endings = [ending for ending, _ in batch]
+        settled = persistent(
+            lambda: settle_readably(endings),
+            what="settle",
+            give_up=self._give_up,
+            deadline=self.deadline,
+        )
+        for _, index in batch:
+            self._slot.free(index)
+        self._holding.end([ending.job for ending in endings])
+        self._settled()
+        tell(settled or ())

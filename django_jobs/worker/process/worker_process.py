@@ -1,0 +1,214 @@
+"""A worker process: puts claimer, executor, settler and wakeup together and ends them in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import traceback
+from typing import Any
+
+from ... import registry
+from ...domain.outcomes import Outcome
+from ...lifecycle import workers
+from ...lifecycle.claiming import HeldJob
+from ..connections import IDLE_SECONDS, close_idle, make_room_by, note_shortage, persistent
+from ..context.progress import Reporter
+from ..context.stop import StopHandler
+from ..events import say
+from ..execution.cancels import Cancels
+from ..execution.executor import NOTHING_LEFT, Executor
+from ..execution.failures import outcome_of_ending
+from ..handlers.forking import start_afresh_in_forks
+from ..ipc.pipes import CRASHED, Link, Message
+from ..ipc.scoreboard import Slot
+from ..memory import resident_megabytes
+from ..options import RECYCLE, Options
+from ..wakeup import Wakeup
+from .claimed_jobs import Holding
+from .claimer import Claimer
+from .settler import Settler
+
+CHECK_SECONDS = 1.0
+
+FORK_PAUSE = 1.0
+"""Seconds until a job that could not be given a process of its own may be claimed again."""
+
+
+class WorkerProcess:
+    """One worker process, from boot to exit."""
+
+    def __init__(self, link: Link, slot: Slot, options: Options) -> None:
+        self._link = link
+        self._slot = slot
+        self._options = options
+        self._waiting: dict[int, tuple[threading.Event, Message]] = {}
+        self._code = 0
+        self._made_room_at = 0.0
+        self._ending = False
+        self._holding = Holding()
+        self._settler = Settler(
+            slot,
+            self._holding,
+            settled=self._settled,
+            give_up=self._gave_up,
+            more_waits=self._more_waits,
+            at_end=self._deregister,
+        )
+        self._reporter = Reporter()
+        cancels = Cancels(slot)
+        self._executor = Executor(
+            options.threads,
+            slot,
+            done=self._settler.add,
+            settled_itself=self._settler.report,
+            let_go=self._settler.let_go,
+            hungry=self._hungry,
+            isolate=self._isolate if options.forks else None,
+            draining=lambda: self._claimer.draining,
+            reporter=self._reporter,
+            cancels=cancels,
+            give_back=lambda jobs, deadline: self._claimer.give_back(jobs, deadline),
+        )
+        self._claimer = Claimer(
+            options, slot, self._executor, self._holding, cancels, settles=self._settler.connected
+        )
+        self._wakeup = Wakeup(self._claimer.hear, after=self._claimer.registered)
+
+    def run(self) -> int:
+        """Work until told to drain; returns the exit code."""
+        threading.excepthook = _die_of_our_own_fault
+        make_room_by(self._slot.ask_for_room)
+        self._settler.thread.start()
+        self._executor.start()
+        self._claimer.thread.start()
+        if not self._options.burst:
+            self._wakeup.thread.start()
+        checked = time.monotonic()
+        while not self._is_over():
+            try:
+                # Short while ending, so that the exit follows at once upon the last settle.
+                message = self._link.receive(0.02 if self._claimer.draining else CHECK_SECONDS / 4)
+            except EOFError:
+                os._exit(CRASHED)  # the supervisor is gone; the reaper settles what we held
+            if message is not None:
+                self._obey(message)
+            self._close_idle()
+            self._claimer.deadline.enforce()
+            self._settler.deadline.enforce()
+            self._reporter.errands.deadline.enforce()
+            if time.monotonic() - checked > CHECK_SECONDS:
+                checked = time.monotonic()
+                self._recycle_if_due()
+        self._settler.finish()
+        self._settler.thread.join(5)
+        return self._code
+
+    def _close_idle(self) -> None:
+        """Where the tree lacks a connection, and after a while, close what handlers do not use."""
+        asked_at = self._slot.room_asked_at
+        if asked_at > self._made_room_at:
+            self._made_room_at = asked_at
+            note_shortage()
+        else:
+            close_idle(IDLE_SECONDS)
+
+    def _is_over(self) -> bool:
+        return self._claimer.drained.is_set() and not self._holding
+
+    def _obey(self, message: Message) -> None:
+        match message["verb"]:
+            case "drain":
+                self._claimer.drain()
+            case "stop":
+                self._executor.raise_stop()
+            case "isolated":
+                waiting = self._waiting.pop(message["index"], None)
+                if waiting is not None:
+                    waiting[1].update(message)
+                    waiting[0].set()
+
+    def _isolate(self, job: HeldJob, index: int) -> Outcome | None:
+        """Have the supervisor fork a child for ``job`` and wait for its end."""
+        ended = threading.Event()
+        answer: Message = {}
+        self._waiting[index] = ended, answer
+        job_type = registry.find(job.job_type)
+        self._link.send(
+            verb="isolate",
+            job=job.id,
+            worker=job.worker,
+            index=index,
+            max_rss=None if job_type is None else job_type.max_rss,
+        )
+        ended.wait()
+        if answer["end"] == "settled":
+            return NOTHING_LEFT
+        if answer["end"] == "never_began":
+            # It is ready again at once, perhaps for us. Whoever drains does not wait.
+            self._claimer.drained.wait(FORK_PAUSE)
+        return outcome_of_ending(answer["end"], answer["reason"], answer["seconds"])
+
+    def _settled(self) -> None:
+        # Room is counted from what is held, so it is made here, when all that was claimed has run.
+        if self._executor.jobs.qsize() <= self._executor.refill_below:
+            self._claimer.hungry()
+
+    def _hungry(self) -> None:
+        self._claimer.hungry()
+
+    def _more_waits(self) -> bool:
+        return not self._executor.jobs.empty()
+
+    def _gave_up(self) -> bool:
+        """Whether an ending may be dropped: nobody would take it any more."""
+        return self._slot.lease_lost
+
+    def _recycle_if_due(self) -> None:
+        options, claimer = self._options, self._claimer
+        if claimer.draining:
+            return
+        reason = ""
+        if options.max_jobs is not None and self._holding.ended >= options.max_jobs:
+            reason = f"ran {self._holding.ended} jobs"
+        elif options.max_rss is not None and (size := resident_megabytes()) > options.max_rss:
+            reason = f"holds {size} MB"
+        if reason:
+            say("worker_recycled", logging.INFO, worker=self._slot.worker, reason=reason)
+            self._code = RECYCLE
+            claimer.drain()
+            self._link.send(verb="recycles")  # for the children that run its jobs alone
+
+    def _deregister(self) -> None:
+        worker = self._slot.worker
+        if not worker:
+            return
+        until = time.monotonic() + 2
+        persistent(
+            lambda: workers.end(worker),
+            what="deregister",
+            give_up=lambda: time.monotonic() > until,
+        )
+        self._slot.register(0, 0.0)
+        say("worker_stopped", logging.INFO, worker=worker, ended=self._holding.ended)
+
+
+def run(link: Link, slot: Slot, options: Options) -> int:
+    """Be a worker process."""
+    start_afresh_in_forks()
+    slot.begin_process(os.getpid())
+    return WorkerProcess(link, slot, options).run()
+
+
+def _die_of_our_own_fault(args: Any) -> None:
+    """A thread of ours ended by an exception. Nothing it held would ever be settled, so the
+    process goes and the supervisor has it buried and replaced. A handler's own thread may fail
+    as it does anywhere."""
+    if args.exc_type is StopHandler:
+        return  # raised a moment after its handler had ended; the process is about to go
+    if args.thread is None or not args.thread.name.startswith("django_jobs-"):
+        threading.__excepthook__(args)
+        return
+    traceback.print_exception(args.exc_type, args.exc_value, args.exc_traceback)
+    os._exit(CRASHED)

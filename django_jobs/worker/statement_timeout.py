@@ -1,0 +1,95 @@
+"""A limit on how long one statement may take, enforced from outside."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import Error as PsycopgError
+
+from ..conf import conf
+
+
+class Blocked(Exception):
+    """A statement took longer than it may: somebody holds a lock, or the server is deaf."""
+
+
+def _took_too_long(error: BaseException) -> bool:
+    """Whether the server itself ended the statement: ``lock_timeout`` and ``statement_timeout`` may
+    be set for a whole role."""
+    return getattr(error.__cause__ or error, "sqlstate", None) in ("55P03", "57014")
+
+
+class Deadline:
+    """Ends a statement of another thread that takes too long, from outside.
+
+    Server-side time-outs would be settings of the session, which a pooler hands on to others, and
+    do not help where packets vanish. So the process's main thread asks now and then: first the
+    server is told to cancel, then the socket is shut.
+
+    It bounds each statement, and not all of a piece of work with the time to connect: over a slow
+    line nothing would ever come to its end.
+    """
+
+    def __init__(self, seconds: float = 5.0) -> None:
+        self.passed = False
+        self._seconds = seconds
+        self._since = 0.0
+        self._wrapper: BaseDatabaseWrapper | None = None
+
+    def watch(self) -> None:
+        """Bound every statement on this thread's connection from now on."""
+        self._wrapper = connections[conf().database]
+        self._wrapper.execute_wrappers.append(self._bound)
+
+    def __enter__(self) -> None:
+        """Bound the statements of a piece of work, and their commit."""
+        self.passed = False
+        self._wrapper = connections[conf().database]
+        self._wrapper.ensure_connection()
+        self._since = time.monotonic()
+        self._wrapper.execute_wrappers.append(self._begin)
+
+    def __exit__(self, *error: object) -> None:
+        self._since = 0.0
+        if self._wrapper is not None:
+            self._wrapper.execute_wrappers.remove(self._begin)
+
+    def cut_short(self, error: BaseException) -> bool:
+        """Whether a statement failed because it took too long: as it does where somebody holds a
+        lock, and the server is well."""
+        return self.passed or _took_too_long(error)
+
+    def _begin(self, execute: Callable[..., Any], *statement: Any) -> Any:
+        self._since = time.monotonic()
+        return execute(*statement)
+
+    def _bound(self, execute: Callable[..., Any], *statement: Any) -> Any:
+        self.passed = False
+        self._since = time.monotonic()
+        try:
+            return execute(*statement)
+        finally:
+            self._since = 0.0
+
+    def enforce(self) -> None:
+        """Cancel what has run for longer than it may."""
+        since, wrapper = self._since, self._wrapper
+        raw: Any = wrapper.connection if wrapper is not None else None
+        late = time.monotonic() - since - self._seconds if since else -1.0
+        if late < 0 or raw is None:
+            return
+        self.passed = True
+        try:
+            if late < self._seconds:
+                raw.cancel_safe(timeout=1.0)
+            else:
+                with socket.socket(fileno=os.dup(raw.fileno())) as ours:
+                    ours.shutdown(socket.SHUT_RDWR)
+        except (OSError, PsycopgError):
+            return

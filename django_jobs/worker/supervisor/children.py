@@ -1,0 +1,98 @@
+"""The processes of the tree as the supervisor sees them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from ..ipc.pipes import Link, Message, describe_exit
+from ..ipc.scoreboard import InHand, Slot
+
+QUICK_DEATH = 2.0
+LONGEST_PAUSE = 30.0
+"""A process that lived for less than ``QUICK_DEATH`` seconds twice running is started again after
+a pause that doubles up to this."""
+
+
+@dataclass(slots=True)
+class Child:
+    """A worker process and its place on the board."""
+
+    slot: Slot
+    pid: int = 0
+    link: Link | None = None
+    started: float = 0.0
+    quick_deaths: int = 0
+    start_at: float = 0.0
+    wanted: bool = True
+    asked_to_drain: bool = False
+    """Whether an operator asked its process to drain."""
+    leaving: bool = False
+    """Whether it takes nothing more: it drains, or is about to be replaced."""
+    killed_for: dict[tuple[int, int], tuple[str, float]] = field(default_factory=dict)
+    """By job and attempt, how those ended for which the process was killed: a word, and seconds."""
+    killed_because: str = ""
+    fenced: bool = False
+    seen_worker: int = 0
+    stale_since: float = 0.0
+
+    def died(self) -> None:
+        """Its process is gone and told of; make the place ready for the next one."""
+        self.pid, self.link = 0, None
+        self.killed_for, self.killed_because, self.fenced = {}, "", False
+        self.leaving = False
+        self.seen_worker, self.stale_since = 0, 0.0
+        self.slot.clear()
+
+    def pause_before_restart(self) -> None:
+        """Start it again at once, unless it keeps dying young."""
+        now = time.monotonic()
+        self.quick_deaths = self.quick_deaths + 1 if now - self.started < QUICK_DEATH else 0
+        if self.quick_deaths > 1:
+            self.start_at = now + min(0.5 * 2.0**self.quick_deaths, LONGEST_PAUSE)
+
+    def burial(self, worker: int, in_hand: list[InHand], status: int) -> Message:
+        """What the heartbeat has to know to settle what the dead process held."""
+        reason = self.killed_because or f"its process ended with {describe_exit(status)}"
+        return {
+            "verb": "bury",
+            "worker": worker,
+            # What it ran as the worker before is settled by whoever took it away.
+            "outcomes": {
+                str(entry.job): self._ending_of(entry)
+                for entry in in_hand
+                if entry.worker == worker
+            },
+            "reason": reason,
+        }
+
+    def _ending_of(self, entry: InHand) -> tuple[str, float]:
+        if (entry.job, entry.attempt) in self.killed_for:
+            return self.killed_for[entry.job, entry.attempt]
+        # What had finished did not crash it, what runs alone has its own process.
+        if entry.finished or entry.alone or self.killed_because:
+            return "released", 0.0
+        return "lost", 0.0
+
+
+@dataclass(slots=True)
+class Isolated:
+    """A child that runs one job for a worker process. ``max_rss`` is in megabytes; ``end``,
+    ``reason`` and ``seconds`` say why it was killed."""
+
+    child: Child
+    link: Link
+    index: int
+    job: int
+    max_rss: int | None = None
+    cancel_seen: float = 0.0
+    end: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+
+    def said_settled(self) -> bool:
+        """Whether the child said that its job is settled, before it ended."""
+        try:
+            return self.link.receive(0) is not None
+        except EOFError:
+            return False

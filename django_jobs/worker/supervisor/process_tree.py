@@ -1,0 +1,125 @@
+"""The supervisor's children and the pipes to them: how they are forked and let go."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ..execution import isolation
+from ..heartbeat import heartbeat
+from ..heartbeat.maintenance import StandingDuty
+from ..heartbeat.scheduler import Look
+from ..ipc.pipes import STOPS, Link, Message, fork, hear, respected
+from ..ipc.scoreboard import Board, InHand
+from ..options import Options
+from ..process import worker_process
+from .children import Child, Isolated
+
+
+class Tree:
+    """All the processes below the supervisor. Each child is forked here, and closes at its start
+    the ends of all the others, so that each hears when the supervisor is gone."""
+
+    def __init__(
+        self, options: Options, duties: Sequence[StandingDuty], look: Look | None = None
+    ) -> None:
+        self._options = options
+        self._duties = duties
+        self._look = look
+        self.board = Board(options.processes)
+        self.children = [Child(slot=slot) for slot in self.board.slots]
+        self.isolated: dict[int, Isolated] = {}
+        self.heart = 0
+        self.heart_link: Link | None = None
+        self.selector = selectors.DefaultSelector()
+        self._handlers: dict[int, Any] = {}
+        self.woken, self._waker = socket.socketpair()
+
+    def catch_signals(self) -> None:
+        """Have signals wake the selector through ``woken``."""
+        self.woken.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in (*respected(STOPS), signal.SIGCHLD):
+            self._handlers[number] = signal.signal(number, hear)
+        self.selector.register(self.woken, selectors.EVENT_READ)
+
+    def start_heart(self) -> None:
+        """Fork the heartbeat process."""
+
+        def beat(link: Link) -> int:
+            return heartbeat.run(link, self.board, self._options, self._duties, self._look)
+
+        self.board.beat()  # it gets its time to come round
+        # It stays a moment longer than we do, to end what handlers started.
+        self.heart, self.heart_link = fork(beat, self._ends(), outlives_us=True)
+        self.selector.register(self.heart_link, selectors.EVENT_READ)
+
+    def start(self, child: Child) -> None:
+        """Fork a worker process."""
+
+        def work(link: Link) -> int:
+            return worker_process.run(link, child.slot, self._options)
+
+        try:
+            child.pid, child.link = fork(work, self._ends())
+        except OSError:
+            child.start_at = time.monotonic() + 1.0
+            return
+        child.started, child.seen_worker = time.monotonic(), 0
+        self.selector.register(child.link, selectors.EVENT_READ)
+
+    def isolate(self, asked_by: Link, message: Message) -> None:
+        """Fork a child that runs one job of the process that asked."""
+        child = next(child for child in self.children if child.link is asked_by)
+        job, worker, index = message["job"], message["worker"], message["index"]
+
+        def run(link: Link) -> int:
+            return isolation.run(link, child.slot, worker, job, index)
+
+        try:
+            pid, link = fork(run, self._ends())
+        except OSError as error:  # no memory or no process ids: later, or on another machine
+            asked_by.send(
+                verb="isolated", index=index, end="never_began", reason=str(error), seconds=0.0
+            )
+            return
+        self.isolated[pid] = Isolated(
+            child=child, link=link, index=index, job=job, max_rss=message["max_rss"]
+        )
+
+    def alone(self, child: Child, entry: InHand) -> tuple[int, Isolated] | None:
+        """The process that runs this alone for ``child``, with its id; None if it is gone or was
+        killed. By its place on the board: of one job there may be a lost attempt beside a new."""
+        for pid, one in self.isolated.items():
+            if one.child is child and one.index == entry.index and not one.end:
+                return pid, one
+        return None
+
+    def close(self, link: Link | None) -> None:
+        """Let go of the pipe to a child that is gone."""
+        if link is not None:
+            self.forget(link)
+            link.close()
+
+    def forget(self, link: Link) -> None:
+        """Listen to this child no more."""
+        if link in {key.fileobj for key in self.selector.get_map().values()}:
+            self.selector.unregister(link)
+
+    def close_all(self) -> None:
+        """Let go of everything, and give the signals back to whoever called the command."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        for end in self._ends():
+            end.close()
+
+    def _ends(self) -> list[Link | socket.socket | selectors.BaseSelector]:
+        links = [child.link for child in self.children] + [self.heart_link]
+        links += [one.link for one in self.isolated.values()]
+        return [*(link for link in links if link), self.woken, self._waker, self.selector]

@@ -1,0 +1,156 @@
+"""``jobworker --no-fork``: worker, heartbeat and supervisor are threads of one process, for systems
+without fork and for debuggers. Nobody outside of it can kill a handler."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing import Pipe
+from types import FrameType
+from typing import NoReturn
+
+from ..events import say
+from ..handlers.forking import start_afresh_in_forks
+from ..heartbeat import heartbeat
+from ..heartbeat.maintenance import StandingDuty
+from ..heartbeat.scheduler import Look
+from ..ipc.pipes import CRASHED, STOPS, Link, flush, respected
+from ..ipc.scoreboard import Board
+from ..options import FORCED, Options, left_to_others
+from ..process.worker_process import WorkerProcess
+from .children import Child
+from .supervisor import GOODBYE, STOP_GRACE
+from .watchdog import LOST_GRACE, fence_at
+
+TICK = 0.1
+"""Seconds between two looks at signals and the lease."""
+
+CANNOT = (
+    "no handler can be killed: one that ignores the end of its time-out runs on, one that holds "
+    "the interpreter's lock holds up the heartbeat, and a crash is noticed when the lease is over"
+)
+
+
+class SingleProcess:
+    """All of a worker in the calling process. Call :meth:`run` once, on the main thread."""
+
+    def __init__(
+        self, options: Options, duties: Sequence[StandingDuty] = (), look: Look | None = None
+    ) -> None:
+        self._options = options
+        self._board = Board(1)
+        self._child = Child(slot=self._board.slots[0])
+        self._worker, workers_end = _pair()
+        self._heart, hearts_end = _pair()
+        worker = WorkerProcess(workers_end, self._child.slot, options)
+        self._threads = [
+            threading.Thread(target=target, name=f"django_jobs-{name}", args=args, daemon=True)
+            for name, target, args in (
+                ("worker", worker.run, ()),
+                ("heartbeat", heartbeat.run, (hearts_end, self._board, options, duties, look)),
+            )
+        ]
+        self._signals: list[int] = []
+        self._draining = False
+        self._code = 0
+        self._stop_at = self._leave_at = float("inf")
+        self._looked_at = self._lenient_until = 0.0
+
+    def run(self) -> NoReturn:
+        """Work until it is drained, and leave the process: threads that wait for their next work,
+        or run a handler that does not end, would go on in it."""
+        start_afresh_in_forks()
+        for number in respected(STOPS):
+            signal.signal(number, self._note)
+        left_out = ", ".join(sorted(left_to_others())) or "none"
+        say("no_fork", logging.WARNING, pid=os.getpid(), cannot=CANNOT, not_claimed=left_out)
+        for thread in self._threads:
+            thread.start()
+        worker, heart = self._threads
+        while worker.is_alive():
+            worker.join(TICK)
+            while self._signals:
+                self._drain(signal.Signals(self._signals.pop(0)).name)
+            self._hear()
+            self._look(time.monotonic())
+        self._heart.send(verb="quit")
+        heart.join(GOODBYE)
+        _exit(self._code)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._signals.append(number)
+
+    def _drain(self, why: str) -> None:
+        if self._draining:
+            say("second_signal", logging.WARNING, signal=why)
+            self._leave(FORCED, "released by a second signal")
+        say("draining", logging.INFO, signal=why, timeout=self._options.drain_timeout)
+        self._draining = True
+        self._stop_at = time.monotonic() + self._options.drain_timeout
+        self._worker.send(verb="drain")
+
+    def _hear(self) -> None:
+        """An operator may have asked for the end, at each heartbeat again."""
+        while (message := self._heart.receive(0)) is not None:
+            if message["verb"] == "drain" and not self._child.asked_to_drain:
+                self._child.asked_to_drain = True
+                say("draining", logging.INFO, worker=message["worker"], asked="by an operator")
+                self._worker.send(verb="drain")
+
+    def _look(self, now: float) -> None:
+        if now >= self._leave_at:
+            self._leave(FORCED, "the time to drain was over")
+        if now >= self._stop_at:
+            self._stop_at, self._leave_at = float("inf"), now + STOP_GRACE
+            self._code = FORCED  # also where all handlers heed it
+            self._worker.send(verb="stop")
+        if now - self._looked_at > 1.0:  # it stood still, and its heartbeat as well
+            self._lenient_until = now + LOST_GRACE
+        self._looked_at = now
+        if now > self._lenient_until and self._lost(now):
+            say("fenced", logging.ERROR, worker=self._child.slot.worker, reason="the lease is over")
+            self._worker.send(verb="stop")
+            time.sleep(max(min(STOP_GRACE, self._gone_by() - now), 0.0))
+            self._leave(CRASHED, "its worker could not renew its lease and stopped it")
+
+    def _lost(self, now: float) -> bool:
+        """Whether something runs here that others may start now, or soon."""
+        slot = self._child.slot
+        grace = min(STOP_GRACE, self._options.lease / 10)
+        over = now >= self._gone_by() - grace or slot.lease_lost
+        return any(
+            over or entry.worker != slot.worker for entry in slot.in_hand() if not entry.finished
+        )
+
+    def _gone_by(self) -> float:
+        """When the process has to be gone, so that nothing of it outlives its lease."""
+        return fence_at(self._child.slot, self._options.lease)
+
+    def _leave(self, code: int, reason: str) -> NoReturn:
+        """Release what runs here, and end it with the process. What there is no time for, since
+        the lease is over or lost, is for whoever reaps: until the process is gone it runs on."""
+        slot, now = self._child.slot, time.monotonic()
+        patience = min(GOODBYE, self._gone_by() - now)
+        if slot.worker and patience > 0 and not slot.lease_lost:
+            self._child.killed_because = reason
+            burial = self._child.burial(slot.worker, slot.in_hand(), 0)
+            self._heart.send(**burial | {"status": "stopped", "patience": patience})
+            while (left := now + patience - time.monotonic()) > 0:
+                message = self._heart.receive(left)
+                if message is not None and message["verb"] == "buried":
+                    break
+        _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    flush()
+    os._exit(code)
+
+
+def _pair() -> tuple[Link, Link]:
+    ours, theirs = Pipe(duplex=True)
+    return Link(ours), Link(theirs)

@@ -1,0 +1,158 @@
+"""The supervisor's eye on what must not run any longer: time-outs, silence, memory, cancelled jobs
+that run alone, leases, and handlers that outlive theirs."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from ...conf import conf
+from ..events import say
+from ..ipc.pipes import kill
+from ..ipc.scoreboard import InHand, Slot
+from ..memory import resident_megabytes
+from .children import Child, Isolated
+from .process_tree import Tree
+
+TICK = 0.25
+"""Seconds between two looks where something is due soon."""
+
+SOFT_GRACE = 1.0
+"""Seconds from the exception raised in a handler whose time is over to the kill."""
+
+LOST_GRACE = 2.0
+"""Seconds that handlers get whose lease was lost, to see it and end. Others run their jobs."""
+
+
+class Watch:
+    """Looks at the board and kills what must not run any longer. ``lease`` is in seconds."""
+
+    def __init__(self, tree: Tree, lease: float) -> None:
+        self._tree = tree
+        self._lease = lease
+        self._looked = time.monotonic()
+        self._lenient_until = 0.0
+
+    def look(self, now: float) -> None:
+        """Look at the heartbeat and at every worker process."""
+        # After a long sleep of ours (SIGSTOP, a machine that stands still) the others slept as
+        # well. The heartbeat gets the time of a try to renew before anybody is fenced, and handlers
+        # get theirs to see that their time is over.
+        if now - self._looked > 4 * TICK + 1.0:
+            self._lenient_until = now + 2.0
+        self._looked = now
+        hung = now - self._tree.board.beat_at > max(0.75 * self._lease, 3.0)
+        if self._tree.heart and hung and now > self._lenient_until:
+            say("heartbeat_hangs", logging.ERROR, pid=self._tree.heart)
+            kill(self._tree.heart)
+        for child in self._tree.children:
+            if child.pid:
+                self._look_at(child, now)
+
+    def _look_at(self, child: Child, now: float) -> None:
+        slot = child.slot
+        self._stop_stale(child, now)
+        fence = fence_at(slot, self._lease)
+        lease_over = bool(slot.worker) and now >= fence and not slot.lease_lost
+        if not (slot.watched or lease_over):
+            child.fenced = False
+            return
+        running = [entry for entry in slot.look() if not entry.finished]
+        if now > self._lenient_until:
+            self._end_overdue(child, running, now)
+            if lease_over and running and not child.fenced:
+                child.fenced = True
+                self._fence(child)
+        for entry in running:
+            if entry.alone and (found := self._tree.alone(child, entry)):
+                self._look_at_isolated(*found, entry, now)
+
+    def _end_overdue(self, child: Child, running: list[InHand], now: float) -> None:
+        together: dict[tuple[int, int], tuple[str, float]] = {}
+        for entry in running:
+            ending = _overdue(entry, now)
+            if ending is None:
+                continue
+            if entry.alone:
+                self.end_isolated(child, entry, *ending)
+            else:
+                together[entry.job, entry.attempt] = ending
+        if together and not child.killed_for:
+            child.killed_for = together
+            child.killed_because = "its process was killed for another job's time-out"
+            kill(child.pid)
+
+    def _look_at_isolated(self, pid: int, one: Isolated, entry: InHand, now: float) -> None:
+        if one.max_rss is not None and (size := resident_megabytes(pid)) > one.max_rss:
+            one.end = "crashed"
+            one.reason = f"held {size} MB, more than its max_rss of {one.max_rss} MB"
+            kill(pid)
+        elif entry.cancel_asked:
+            one.cancel_seen = one.cancel_seen or now
+            if now - one.cancel_seen >= conf().cancel_grace_seconds:
+                one.end = "cancelled"
+                kill(pid)
+
+    def _stop_stale(self, child: Child, now: float) -> None:
+        """Kill a process whose handlers go on with jobs that were taken from it."""
+        worker, lost = child.slot.worker, child.slot.lease_lost
+        if worker != child.seen_worker:  # it has a new row; what it ran under the old one is stale
+            lost = lost or child.seen_worker != 0
+            child.seen_worker = worker
+        if not (lost or child.stale_since):
+            return
+        stale = [
+            entry
+            for entry in child.slot.in_hand()
+            if not entry.finished and (entry.worker != worker or child.slot.lease_lost)
+        ]
+        if not stale:
+            child.stale_since = 0.0
+        elif not child.stale_since:
+            child.stale_since = now
+        elif now - child.stale_since > LOST_GRACE:
+            for entry in stale:
+                self.end_isolated(child, entry, "released", reason="its lease was lost")
+            if not all(entry.alone for entry in stale):
+                say("stale_handlers", logging.ERROR, worker=worker, jobs=len(stale))
+                child.killed_because = "its process was killed for jobs that it had lost"
+                kill(child.pid)
+
+    def _fence(self, child: Child) -> None:
+        """Others may start its jobs soon: what it runs must not run any more by then. A process
+        that runs nothing is left alone, so what has finished is settled once the database
+        answers."""
+        say("fenced", logging.ERROR, worker=child.slot.worker, reason="the lease was not renewed")
+        child.killed_because = "its worker could not renew its lease and stopped it"
+        kill(child.pid)
+
+    def end_isolated(
+        self, child: Child, entry: InHand, end: str, seconds: float = 0.0, *, reason: str = ""
+    ) -> None:
+        """Kill the child that runs this alone for this process; tell it how the job ended."""
+        if found := self._tree.alone(child, entry):
+            pid, one = found
+            one.end, one.seconds, one.reason = end, seconds, reason
+            kill(pid)
+
+    def next_look(self, child: Child, now: float) -> float:
+        """When this child has to be looked at again, at the latest."""
+        fence = fence_at(child.slot, self._lease)
+        return fence if fence > now and not child.stale_since else now + TICK
+
+
+def fence_at(slot: Slot, lease: float) -> float:
+    """When a handler has to be stopped, so that it is gone before the lease is."""
+    return slot.lease_until - min(1.0, lease / 10)
+
+
+def _overdue(entry: InHand, now: float) -> tuple[str, float] | None:
+    """How an attempt ends that did not heed the exception raised in it, and after how many seconds;
+    None for one that has time left. A time from before the start was read while it was written:
+    nobody takes turns on the board. The next look has it whole."""
+    if entry.deadline > entry.started and now > entry.deadline + SOFT_GRACE:
+        return "timed_out", entry.deadline - entry.started
+    heard = entry.heard >= entry.started
+    if entry.silence and heard and now > entry.heard + entry.silence + SOFT_GRACE:
+        return "silent", entry.silence
+    return None

@@ -1,0 +1,1 @@
+"""The time limits of handlers: counted, raised in threads, raised by signals."""

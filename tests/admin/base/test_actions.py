@@ -1,0 +1,413 @@
+"""Actions: asked, permitted, carried out by one verb, reported, written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from django_jobs.admin.base import actions
+from django_jobs.admin.jobs.detail import JobPage
+from django_jobs.api.schedule_requests import request_of
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import schedules as schedule_operations
+from django_jobs.models import Backfill, DeadLetter, Job, Queue, Schedule, Worker
+from tests.admin.schedules.scheduling import new_schedule
+from tests.admin.walking import Page, change_url, list_url, told
+from tests.app.jobs import add, noop
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    enqueue_and_claim,
+    make_dead,
+    run_sql,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def ready_job() -> int:
+    return noop.enqueue().pk
+
+
+def scheduled_job() -> int:
+    return noop.using(delay=900).enqueue().pk
+
+
+def dead_job() -> int:
+    return make_dead().pk
+
+
+def open_queue() -> int:
+    return Queue.objects.get(name="bulk").pk
+
+
+def paused_queue() -> int:
+    job_operations.pause(["bulk"])
+    return open_queue()
+
+
+def open_schedule() -> int:
+    return new_schedule().pk
+
+
+def paused_schedule() -> int:
+    pk = new_schedule(name="paused").pk
+    schedule_operations.pause([pk])
+    return pk
+
+
+def live_backfill() -> int:
+    schedule = new_schedule(name="backfilled")
+    end = schedule.created_at
+    return schedule_operations.backfill(schedule, end - timedelta(hours=3), end, request_of).pk
+
+
+def live_worker() -> int:
+    return boot_worker()
+
+
+def state_of(model: Any, pk: int) -> dict[str, Any]:
+    return model._base_manager.filter(pk=pk).values().get()
+
+
+def changed_to(model: Any, pk: int, **expected: Any) -> bool:
+    row = state_of(model, pk)
+    return all(
+        bool(row[name]) is value if isinstance(value, bool) else row[name] == value
+        for name, value in expected.items()
+    )
+
+
+ACTIONS: dict[str, tuple[Any, str, str, Callable[[], int], dict[str, Any], dict[str, Any]]] = {
+    # name: model, action, permission, a row, what is filled in, what becomes of the row
+    "cancel": (Job, "cancel_jobs", "cancel_job", ready_job, {}, {"status": "cancelled"}),
+    "reprioritize": (
+        Job, "reprioritize_jobs", "reprioritize_job", ready_job, {"priority": "-7"},
+        {"priority": -7},
+    ),
+    "run now": (Job, "run_jobs_now", "run_job", scheduled_job, {}, {"status": "ready"}),
+    "replay": (Job, "replay_jobs", "replay_job", dead_job, {}, {"status": "ready"}),
+    "replay a dead letter": (
+        DeadLetter, "replay_jobs", "replay_job", dead_job, {}, {"status": "ready"},
+    ),
+    "pause": (Queue, "pause_queues", "pause_queue", open_queue, {}, {"paused_at": True}),
+    "resume": (Queue, "resume_queues", "pause_queue", paused_queue, {}, {"paused_at": False}),
+    "pause a schedule": (
+        Schedule, "pause_schedules", "pause_schedule", open_schedule, {}, {"paused_at": True},
+    ),
+    "resume a schedule": (
+        Schedule, "resume_schedules", "pause_schedule", paused_schedule, {}, {"paused_at": False},
+    ),
+    "run a schedule": (Schedule, "run_schedules_now", "run_schedule", open_schedule, {}, {}),
+    "cancel a backfill": (
+        Backfill, "cancel_backfills", "backfill_schedule", live_backfill, {},
+        {"cancelled_at": True},
+    ),
+    "stop": (Worker, "stop_workers", "stop_worker", live_worker, {}, {"drain_requested_at": True}),
+}  # fmt: skip
+each_action = pytest.mark.parametrize("name", ACTIONS)
+VIEW = ("view_job", "view_run", "view_queue", "view_worker", "view_schedule")
+
+
+@each_action
+def test_an_action_asks_and_then_does_reports_and_writes_down(page: Page, name: str) -> None:
+    model, action, _permission, make, given, becomes = ACTIONS[name]
+    pk = make()
+    before = state_of(model, pk)
+    asked = page.ask(model, action, pk)
+    assert asked.status_code == 200
+    assert b'name="confirmed"' in asked.content
+    assert state_of(model, pk) == before
+    assert not LogEntry.objects.exists()
+    done = page.confirm(model, action, pk, **given)
+    assert done.status_code == 302
+    assert changed_to(model, pk, **becomes)
+    assert "1 " in told(done)
+    entry = LogEntry.objects.get()
+    assert entry.user.username == "ada"
+    assert entry.object_id == str(pk)
+    assert entry.content_type.model_class() is model._meta.concrete_model
+    name = "job" if model is DeadLetter else model._meta.model_name
+    assert entry.change_message in page.read(f"/admin/django_jobs/{name}/{pk}/history/")
+
+
+@each_action
+def test_who_may_only_look_is_offered_nothing_and_changes_nothing(
+    page_of: Callable[..., Page], name: str
+) -> None:
+    model, action, _permission, make, given, _becomes = ACTIONS[name]
+    page = page_of(*VIEW)
+    pk = make()
+    before = state_of(model, pk)
+    assert 'name="action"' not in page.text(list_url(model))
+    assert 'name="action"' not in page.text(change_url(model, pk))
+    page.ask(model, action, pk)
+    page.confirm(model, action, pk, **given)
+    page.confirm(model, action, pk, index=0, **given)
+    assert state_of(model, pk) == before
+    assert not LogEntry.objects.exists()
+
+
+@each_action
+def test_the_one_permission_allows_exactly_its_actions(
+    page_of: Callable[..., Page], name: str
+) -> None:
+    model, action, permission, make, given, becomes = ACTIONS[name]
+    page = page_of(*VIEW, permission)
+    for other_model, other_action, other_permission, other, values, _ in ACTIONS.values():
+        if other_permission != permission:
+            other_pk = other()
+            before = state_of(other_model, other_pk)
+            page.confirm(other_model, other_action, other_pk, **values)
+            assert state_of(other_model, other_pk) == before
+            job_operations.resume(["bulk"])
+            Schedule.objects.all().delete()
+    pk = make()
+    assert f'value="{action}"' in page.text(list_url(model))
+    page.act(model, action, pk, **given)
+    assert changed_to(model, pk, **becomes)
+
+
+@each_action
+def test_without_the_permission_to_look_there_is_no_way_to_act(
+    page_of: Callable[..., Page], name: str
+) -> None:
+    model, action, permission, make, given, _becomes = ACTIONS[name]
+    pk = make()
+    before = state_of(model, pk)
+    assert page_of(permission).confirm(model, action, pk, **given).status_code == 403
+    assert state_of(model, pk) == before
+
+
+@each_action
+def test_a_get_changes_nothing(page: Page, name: str) -> None:
+    model, action, _permission, make, given, _becomes = ACTIONS[name]
+    pk = make()
+    before = state_of(model, pk)
+    data = {"action": action, "_selected_action": pk, "confirmed": 1, "index": 0, **given}
+    page.client.get(list_url(model), data, follow=True)
+    assert state_of(model, pk) == before
+
+
+@each_action
+def test_the_button_on_the_page_asks_and_leads_back(page: Page, name: str) -> None:
+    model, action, _permission, make, given, becomes = ACTIONS[name]
+    pk = make()
+    text = page.text(change_url(model, pk))
+    assert f'action="{list_url(model)}"' in text
+    assert f'name="action" value="{action}"' in text
+    data = {"action": action, "_selected_action": pk, "from_page": 1}
+    asked = page.client.post(list_url(model), data)
+    assert b'name="from_page"' in asked.content
+    done = page.client.post(list_url(model), {**data, "confirmed": 1, **given})
+    assert done["Location"] == change_url(Job if model is DeadLetter else model, pk)
+    assert changed_to(model, pk, **becomes)
+    offered = f'name="action" value="{action}"' in page.text(done["Location"])
+    assert offered == (name in ("reprioritize", "run a schedule"))
+
+
+@pytest.mark.parametrize("priority", ["", "101", "-101", "1.5", "high", "9" * 30])
+def test_a_wrong_priority_is_refused_on_the_same_page(page: Page, priority: str) -> None:
+    pk = ready_job()
+    answered = page.confirm(Job, "reprioritize_jobs", pk, priority=priority)
+    assert answered.status_code == 200
+    assert b"errorlist" in answered.content
+    assert Job.objects.get(pk=pk).priority == 0
+
+
+def test_a_cancel_tells_the_stopped_from_those_that_were_asked_to_stop(page: Page) -> None:
+    running, ready, other = enqueue_and_claim().id, ready_job(), ready_job()
+    message = page.act(Job, "cancel_jobs", running, ready, other)
+    assert message == "2 jobs were cancelled. | 1 running job was asked to stop."
+    running = enqueue_and_claim().id
+    assert page.act(Job, "cancel_jobs", running) == "1 running job was asked to stop."
+
+
+def test_reasons_are_kept(page: Page) -> None:
+    pk = ready_job()
+    page.act(Job, "cancel_jobs", pk, reason="wrong customer")
+    assert Job.objects.get(pk=pk).reason == "wrong customer"
+    assert LogEntry.objects.get().change_message == "cancelled: wrong customer"
+    page.act(Queue, "pause_queues", open_queue(), reason="maintenance")
+    assert "maintenance" in page.read(list_url(Queue))
+    dead = make_dead(noop)
+    page.act(DeadLetter, "replay_jobs", dead.pk, reason="mended")
+    (told_of,) = Job.objects.get(pk=dead.pk).headers["replays"]
+    assert (told_of["by"], told_of["why"]) == ("ada", "mended")
+
+
+@pytest.mark.parametrize("reason", ["x" * 301, "nul\x00"])
+def test_a_reason_that_cannot_be_kept_is_refused(page: Page, reason: str) -> None:
+    pk = ready_job()
+    assert page.confirm(Job, "cancel_jobs", pk, reason=reason).status_code == 200
+    assert Job.objects.get(pk=pk).status == "ready"
+
+
+def test_a_job_that_moved_meanwhile_is_reported(page: Page) -> None:
+    pk, other = ready_job(), ready_job()
+    page.ask(Job, "reprioritize_jobs", pk, other)
+    job_operations.cancel([pk])
+    message = told(page.confirm(Job, "reprioritize_jobs", pk, other, priority="5"))
+    assert "The priority of 1 job was changed." in message
+    assert f"1 was left as it is. #{pk}: it is cancelled" in message
+    assert LogEntry.objects.get().object_id == str(other)
+
+
+def test_a_dead_letter_that_was_replayed_meanwhile_is_reported(page: Page) -> None:
+    pk = dead_job()
+    page.ask(DeadLetter, "replay_jobs", pk)
+    job_operations.replay([pk], check=lambda job: None)
+    done = page.confirm(DeadLetter, "replay_jobs", pk, from_page=1)
+    assert f"#{pk}: it is no longer here" in told(done)
+    assert done["Location"] == change_url(Job, pk)
+    assert Job.objects.get(pk=pk).replays == 1
+    assert not LogEntry.objects.exists()
+
+
+def test_a_chosen_job_is_meant_though_the_filter_lost_it(page: Page) -> None:
+    pk = scheduled_job()
+    page.ask(Job, "cancel_jobs", pk, query="?status=scheduled")
+    job_operations.run_now([pk])
+    page.confirm(Job, "cancel_jobs", pk, query="?status=scheduled")
+    assert Job.objects.get(pk=pk).status == "cancelled"
+
+
+def test_a_running_job_is_asked_to_stop(page: Page) -> None:
+    held = enqueue_and_claim()
+    page.act(Job, "cancel_jobs", held.id)
+    job = Job.objects.get(pk=held.id)
+    assert job.status == "running"
+    assert job.cancel_requested_at is not None
+
+
+def test_only_five_refusals_are_named(page: Page) -> None:
+    pks = [ready_job() for _ in range(8)]
+    job_operations.cancel(pks)
+    message = page.act(Job, "cancel_jobs", *pks)
+    assert "8 were left as they are." in message
+    assert message.count("it is cancelled") == 5
+    assert "and 3 more" in message
+
+
+def test_a_replay_is_refused_while_a_live_job_holds_the_key(page: Page) -> None:
+    dead = make_dead(noop, idempotency_key="order 7")
+    holder = noop.using(idempotency_key="order 7").enqueue()
+    message = page.act(DeadLetter, "replay_jobs", dead.pk)
+    assert f"job {holder.pk} (ready) holds its idempotency key 'order 7'" in message
+    assert Job.objects.get(pk=dead.pk).status == "dead"
+
+
+def test_a_replay_is_refused_where_the_handler_is_gone(page: Page) -> None:
+    dead = make_dead(noop)
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.gone'")
+    message = page.act(DeadLetter, "replay_jobs", dead.pk)
+    assert "no handler is registered for 'app.gone'" in message
+
+
+def across(page: Page, model: Any, action: str, query: str = "", **more: Any) -> Any:
+    return page.ask(model, action, 0, query=query, select_across=1, **more)
+
+
+def test_all_matching_takes_what_the_filter_matches(page: Page) -> None:
+    kept, pks = ready_job(), [scheduled_job() for _ in range(3)]
+    asked = across(page, Job, "cancel_jobs", "?status=scheduled")
+    assert "This concerns 3 jobs." in asked.content.decode()
+    choice = asked.context["choice"]
+    done = page.confirm(
+        Job, "cancel_jobs", 0, query="?status=scheduled", select_across=1, max_id=choice.max_id
+    )
+    assert "3 jobs were cancelled" in told(done)
+    assert {Job.objects.get(pk=pk).status for pk in pks} == {"cancelled"}
+    assert Job.objects.get(pk=kept).status == "ready"
+
+
+def test_all_matching_leaves_alone_what_arrived_after_the_question(page: Page) -> None:
+    pk = ready_job()
+    max_id = across(page, Job, "cancel_jobs").context["choice"].max_id
+    late = ready_job()
+    page.confirm(Job, "cancel_jobs", 0, select_across=1, max_id=max_id)
+    assert Job.objects.get(pk=pk).status == "cancelled"
+    assert Job.objects.get(pk=late).status == "ready"
+
+
+@pytest.mark.parametrize("max_id", [None, "", "x", "-1", "9" * 40])
+def test_all_matching_without_a_bound_is_asked_again(page: Page, max_id: str | None) -> None:
+    pk = ready_job()
+    more = {} if max_id is None else {"max_id": max_id}
+    answered = page.confirm(Job, "cancel_jobs", 0, select_across=1, **more)
+    assert answered.status_code == 200
+    assert Job.objects.get(pk=pk).status == "ready"
+
+
+def test_all_matching_stops_at_the_limit_and_says_so(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "ADMIN_BULK_LIMIT", 3)
+    monkeypatch.setattr(actions, "CHUNK", 2)
+    pks = [ready_job() for _ in range(5)]
+    asked = across(page, Job, "cancel_jobs")
+    text = " ".join(asked.content.decode().split())
+    assert "More than 3 jobs match. This takes the newest 3 of them." in text
+    done = page.confirm(Job, "cancel_jobs", 0, select_across=1, max_id=pks[-1])
+    assert "3 jobs were cancelled" in told(done)
+    assert Job.objects.filter(status="cancelled").count() == 3
+    assert Job.objects.filter(pk__in=pks[:2], status="ready").count() == 2
+
+
+def test_more_than_a_hundred_are_written_down_in_one_entry(page: Page) -> None:
+    noop.enqueue_many([{}] * 101)
+    newest = Job.objects.latest("pk").pk
+    page.confirm(Job, "cancel_jobs", 0, select_across=1, max_id=newest, reason="flood")
+    entry = LogEntry.objects.get()
+    assert (entry.object_id, entry.object_repr) == (None, "101 jobs")
+    assert entry.change_message == "cancelled: flood"
+    assert "101 jobs" in page.text("/admin/")
+
+
+def test_what_was_done_is_written_down_though_a_later_chunk_fails(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "CHUNK", 1)
+    first, second = ready_job(), ready_job()
+    real = job_operations.cancel
+
+    def failing(ids: list[int], **options: Any) -> job_operations.Report:
+        if first in ids:
+            raise RuntimeError("the database went away")
+        return real(ids, **options)
+
+    monkeypatch.setattr(job_operations, "cancel", failing)
+    with pytest.raises(RuntimeError):
+        page.confirm(Job, "cancel_jobs", first, second)
+    assert LogEntry.objects.get().object_id == str(second)
+
+
+@pytest.mark.parametrize("wrong", ["x", "-1", "1.5", "9" * 30, "", "\u0661"])
+def test_a_row_number_that_is_none_is_refused(page: Page, wrong: str) -> None:
+    ready_job()
+    data = {"action": "cancel_jobs", "_selected_action": wrong, "confirmed": 1}
+    done = page.client.post(list_url(Job), data)
+    assert done.status_code == 302
+    assert not Job.objects.filter(status="cancelled").exists()
+
+
+def test_the_verb_checks_the_permission_again(
+    page_of: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JobPage, "has_cancel_permission", lambda self, request: True)
+    pk = ready_job()
+    assert page_of("view_job").confirm(Job, "cancel_jobs", pk).status_code == 403
+    assert Job.objects.get(pk=pk).status == "ready"
+
+
+def test_buttons_are_offered_only_where_they_could_do_something(page: Page) -> None:
+    held = enqueue_and_claim(add, 1)
+    text = page.text(change_url(Job, held.id))
+    assert 'value="cancel_jobs"' in text
+    for action in ("replay_jobs", "run_jobs_now", "reprioritize_jobs"):
+        assert f'value="{action}"' not in text
+    assert claim_ready(held.worker) == []

@@ -1,0 +1,183 @@
+"""What a job's page tells of its runs, and of what it waits for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from django_jobs.domain.errors import ErrorReport
+from django_jobs.domain.outcomes import Failed, Lost
+from django_jobs.lifecycle import workers
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import quarantines
+from django_jobs.models import Job, Quarantine, Run, Worker
+from tests.admin.walking import Live, Page, change_url
+from tests.app.jobs import add
+from tests.factories import (
+    boot_worker,
+    enqueue_and_claim,
+    failure,
+    run_again,
+    run_sql,
+    settle_one,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_timeline_tells_the_whole_story(page: Page) -> None:
+    worker = boot_worker("carol")
+    held = enqueue_and_claim(add, 1, worker=worker)
+    error = ErrorReport(type="ValueError", message="first\nsecond", traceback="Traceback: here")
+    settle_one(held, Failed(error=error))
+    text = page.read(change_url(Job, held.id))
+    assert "carol" in text
+    assert "ValueError" in text
+    assert "Traceback: here" in text
+    assert "Next attempt in" in re.sub(r"<[^>]+>", "", text)
+    run_again(held.id, worker, Lost(reason="SIGKILL"))
+    run_again(held.id, worker, failure("the end", final=True))
+    job_operations.replay([held.id], check=lambda job: None, reason="mended by <ada>")
+    text = re.sub(r"<[^>]+>", "", page.text(change_url(Job, held.id))).partition("Timeline")[2]
+    outcomes = [text.index(word) for word in ("failed", "lost", "the end", "mended by &lt;ada")]
+    assert outcomes == sorted(outcomes)
+    assert "Waits for a worker" in text
+
+
+def test_the_timeline_says_who_runs_the_job_now(page: Page) -> None:
+    held = enqueue_and_claim(worker=boot_worker("carol"))
+    job_operations.cancel([held.id])
+    text = " ".join(re.sub(r"<[^>]+>", "", page.read(change_url(Job, held.id))).split())
+    assert f"Attempt 1 on carol #{held.worker} claimed" in text
+    assert "It was asked to cancel." in text
+
+
+def test_the_timeline_says_why_a_ready_job_does_not_run(page: Page) -> None:
+    def told(worker: int | None = None) -> str:
+        text = page.read(change_url(Job, job.pk))
+        if worker is not None:
+            workers.end(worker)
+        return text
+
+    job = add.using(queue="bulk").enqueue(1)
+    job_operations.pause(["bulk"])
+    assert "Queue bulk is paused." in told()
+    assert "No worker is alive." in told()
+    assert "No live worker serves this queue." in told(boot_worker())
+    stranger = boot_worker(queues=["bulk"], job_types={"app.noop": 1})
+    boot_worker(queues=["default"])
+    assert "No live worker of this queue knows this job type." in told(stranger)
+    last = told(boot_worker(queues=["bulk"]))
+    assert "No live worker" not in last
+    assert "No worker" not in last
+
+
+def test_the_timeline_says_that_a_payload_is_too_new_for_all_live_workers(page: Page) -> None:
+    job = add.enqueue(1)
+    Job.objects.update(payload_version=2)
+    boot_worker("old")
+    boot_worker("elsewhere", queues=["bulk"], job_types={"app.add": 2})
+    told = "No live worker of this queue reads version 2 of its payload."
+    assert told in page.read(change_url(Job, job.pk))
+    new = boot_worker("new", job_types={"app.add": 2})
+    assert told not in page.read(change_url(Job, job.pk))
+    workers.end(new)
+    boot_worker("of 0.1.0")
+    run_sql("UPDATE django_jobs_worker SET versions = NULL WHERE name = 'of 0.1.0'")
+    assert told not in page.read(change_url(Job, job.pk))
+
+
+def test_a_worker_whose_row_was_removed_is_named_by_its_number(page: Page) -> None:
+    held = enqueue_and_claim()
+    settle_one(held, failure())
+    Worker.objects.all().delete()
+    assert f"worker {held.worker} (removed)" in page.read(change_url(Job, held.id))
+    page.text(change_url(Run, Run.objects.get().pk))
+
+
+def held_job(reason: str = "", by: str = "") -> Job:
+    """A job that a quarantine holds."""
+    job = add.enqueue(1)
+    quarantines.quarantine("app.add", reason=reason, by=by)
+    quarantines.hold("default")
+    return job
+
+
+def shown(text: str) -> str:
+    """A page's text from its timeline on, without tags and line breaks."""
+    return " ".join(re.sub(r"<[^>]+>", "", text.partition("Timeline")[2]).split())
+
+
+def test_the_timeline_says_who_holds_a_job_since_when_and_why(page: Page) -> None:
+    job = held_job(reason="eats memory", by="ada")
+    text = page.read(change_url(Job, job.pk))
+    wanted = r"Held: its job type is quarantined since [^()]+ \([^()]+ ago\) by ada: eats memory"
+    assert re.search(wanted, shown(text))
+    row = Quarantine.objects.get()
+    assert f'<a href="{change_url(Quarantine, row.pk)}">quarantined</a>' in text
+    assert "limit" not in shown(text)
+    assert shown(text).count("quarantined") == 1
+    run_sql("UPDATE django_jobs_quarantine SET by = '', reason = ''")
+    assert re.search(r"ago\) by a worker [^:]", shown(page.read(change_url(Job, job.pk))))
+
+
+@pytest.mark.parametrize(
+    "permissions, linked",
+    [((), False), (("view_quarantine",), True), (("quarantine_job_type",), True)],
+)
+def test_a_quarantine_is_a_link_for_those_who_may_follow_it(
+    page_of: Callable[..., Page], permissions: tuple[str, ...], linked: bool
+) -> None:
+    job = held_job()
+    page, there = page_of("view_job", *permissions), change_url(Quarantine, 1).rpartition("1")[0]
+    text = page.read(change_url(Job, job.pk)).partition("Timeline")[2]
+    assert "Held: its job type is quarantined since" in shown(f"Timeline{text}")
+    assert (f'<a href="{there.removesuffix("change/")[:-1]}' in text) is linked
+
+
+def test_a_ready_job_of_a_quarantined_type_is_said_to_be_held_soon(page: Page) -> None:
+    job = add.enqueue(1)
+    quarantines.quarantine("app.add", seconds=0)
+    soon = "Its job type is quarantined; a worker holds it within seconds."
+    assert soon in shown(page.read(change_url(Job, job.pk)))
+    quarantines.release("app.add")
+    assert soon not in shown(page.read(change_url(Job, job.pk)))
+
+
+def test_a_job_that_a_released_quarantine_still_holds_is_said_to_be_ready_soon(page: Page) -> None:
+    job = held_job()
+    soon = "Held; its quarantine was released, and a worker makes it ready within seconds."
+    run_sql("UPDATE django_jobs_quarantine SET released_at = now()")
+    assert soon in shown(page.read(change_url(Job, job.pk)))
+    Quarantine.objects.all().delete()
+    assert soon in shown(page.read(change_url(Job, job.pk)))
+
+
+def test_a_job_that_waits_for_anything_else_is_not_said_to_be_held(page: Page) -> None:
+    job = add.enqueue(1)
+    run_sql("UPDATE django_jobs_job SET status = 'blocked', reason = 'of its queue'")
+    told = "Waits for a limit to let it through. of its queue"
+    assert told in shown(page.read(change_url(Job, job.pk)))
+
+
+def test_markup_in_a_quarantine_is_shown_and_not_run(page: Page) -> None:
+    evil = "<script>alert(1)</script>{}<img src=x onerror=alert(1)>"
+    job = held_job(reason=evil, by=evil)
+    text = page.text(change_url(Job, job.pk))
+    assert Live(text).alarms == []
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;{}&lt;img") == 2
+
+
+def test_only_the_latest_runs_are_shown_and_the_page_says_so(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_jobs.admin.jobs.timeline.MOST_RUNS", 2)
+    job, worker = add.enqueue(1), boot_worker()
+    for number in range(3):
+        run_again(job.pk, worker, failure(f"failure number {number}"))
+    text = page.read(change_url(Job, job.pk)).partition("Timeline")[2]
+    assert "Only the latest" in text
+    assert "failure number 0" not in text
+    assert text.index("failure number 1") < text.index("failure number 2")

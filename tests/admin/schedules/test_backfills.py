@@ -1,0 +1,194 @@
+"""A backfill in the console: first how many, then the jobs, then how far they are."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.urls import reverse
+
+from django_jobs.admin.schedules.backfills import BackfillAdmin
+from django_jobs.api.schedule_requests import request_of
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import schedules as schedule_operations
+from django_jobs.models import Backfill, Job, Schedule, Tick
+from tests.admin.schedules.scheduling import backfill_url, new_schedule
+from tests.admin.walking import Page, change_url, list_url, told
+from tests.factories import run_sql
+
+pytestmark = pytest.mark.django_db
+
+
+def nightly(**fields: Any) -> Schedule:
+    fields = {"cron": "30 2 * * *", "every": None, "timezone": "Europe/Paris", **fields}
+    return new_schedule(name="nightly", **fields)
+
+
+def span(begin: str = "2026-03-27 00:00", end: str = "2026-03-30 00:00", **more: Any) -> Any:
+    (day, hour), (last, until) = begin.split(), end.split()
+    return {"begin_0": day, "begin_1": hour, "end_0": last, "end_1": until, **more}
+
+
+def words_of(response: Any) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", response.content.decode())).split())
+
+
+def test_it_says_how_many_jobs_it_will_make_and_makes_them_once_confirmed(page: Page) -> None:
+    schedule = nightly()
+    url = backfill_url(schedule)
+    assert "On the clock of the schedule: Europe/Paris." in page.read(url)
+    asked = page.client.post(url, span())
+    text = words_of(asked)
+    assert "It will make 3 jobs." in text
+    assert "Sun 29 Mar 2026, 03:00:00 CEST" in text
+    assert not Job.objects.exists()
+    done = page.client.post(url, span(confirmed="3"))
+    backfill = Backfill.objects.get()
+    assert done["Location"] == change_url(Backfill, backfill.pk)
+    assert told(done) == "3 jobs were made."
+    assert (backfill.jobs, backfill.asked_by) == (3, "ada")
+    assert Job.objects.filter(status="ready").count() == 3
+    entry = LogEntry.objects.get()
+    assert entry.object_id == str(schedule.pk)
+    assert entry.change_message.endswith(": 3 jobs")
+
+
+def test_many_due_times_are_named_at_both_ends(page: Page) -> None:
+    text = words_of(page.client.post(backfill_url(nightly()), span("2026-01-01 00:00")))
+    assert "It will make 88 jobs." in text
+    assert "and 78 more" in text
+    assert "Thu 1 Jan 2026" in text
+    assert "Sun 29 Mar 2026" in text
+
+
+def test_another_number_than_was_said_is_asked_again(page: Page) -> None:
+    answered = page.client.post(backfill_url(nightly()), span(confirmed="2"))
+    assert "It will make 3 jobs." in words_of(answered)
+    assert not Job.objects.exists()
+
+
+def test_a_get_makes_nothing(page: Page) -> None:
+    assert page.client.get(backfill_url(nightly()), span(confirmed="3")).status_code == 200
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "why"),
+    [
+        ("2026-03-30 00:00", "2026-03-27 00:00", "ends before it begins"),
+        ("2026-03-30 00:00", "2999-01-01 00:00", "still to come"),
+        ("2026-03-30 03:00", "2026-03-30 04:00", "No due time of this range"),
+        ("2026-03-29 02:30", "2026-03-30 00:00", "may not exist"),
+        ("1971-01-01 00:00", "2026-03-30 00:00", "more than 10,000 due times"),
+        ("tomorrow 00:00", "2026-03-30 00:00", "Enter a valid date"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused(page: Page, begin: str, end: str, why: str) -> None:
+    answered = page.client.post(backfill_url(nightly()), span(begin, end, confirmed="1"))
+    assert answered.status_code == 200
+    assert why in words_of(answered)
+    assert not Backfill.objects.exists()
+
+
+def test_a_broken_schedule_and_one_that_is_not_there_are_told(page: Page) -> None:
+    schedule = nightly(timezone="Mars/Olympus")
+    assert "no time zone is called" in words_of(page.client.post(backfill_url(schedule), span()))
+    gone = nightly_of_a_type_that_is_gone()
+    answered = page.client.post(backfill_url(gone), span(confirmed="3"))
+    assert "no job type is named" in words_of(answered)
+    schedule.pk = 4711
+    assert page.client.get(backfill_url(schedule)).status_code == 404
+
+
+def nightly_of_a_type_that_is_gone() -> Schedule:
+    schedule = Schedule.objects.get(name="nightly")
+    schedule.delete()
+    return nightly(job_type="app.gone")
+
+
+def test_the_progress_is_shown_and_a_cancelled_one_makes_no_more(page: Page) -> None:
+    schedule = nightly()
+    page.client.post(backfill_url(schedule), span(confirmed="3"))
+    backfill = Backfill.objects.get()
+    first, second, third = Job.objects.order_by("id").values_list("pk", flat=True)
+    job_operations.cancel([first])
+    run_sql("DELETE FROM django_jobs_job WHERE id = %s", [second])
+    url = change_url(Backfill, backfill.pk)
+    for text in (words_of(page.client.get(url)),
+                 words_of(page.client.get(change_url(Schedule, schedule.pk)))):  # fmt: skip
+        assert "2 of 3 ended" in text
+        assert "1 removed since" in text
+    assert f"{list_url(Tick)}?backfill__id__exact={backfill.pk}" in page.text(url)
+    page.text(list_url(Tick) + f"?backfill__id__exact={backfill.pk}")
+    assert 'value="cancel_backfills"' in page.text(change_url(Schedule, schedule.pk))
+    page.act(Backfill, "cancel_backfills", backfill.pk)
+    assert Job.objects.get(pk=third).status == "cancelled"
+    assert 'value="cancel_backfills"' not in page.text(url)
+    assert 'value="cancel_backfills"' not in page.text(change_url(Schedule, schedule.pk))
+    assert "it is cancelled already" in page.act(Backfill, "cancel_backfills", backfill.pk)
+
+
+def test_one_whose_jobs_have_ended_says_so_and_offers_nothing(page: Page) -> None:
+    page.client.post(backfill_url(nightly()), span(confirmed="3"))
+    job_operations.cancel(list(Job.objects.values_list("pk", flat=True)))
+    backfill = Backfill.objects.get()
+    text = page.read(change_url(Backfill, backfill.pk))
+    assert "ended" in text
+    assert 'value="cancel_backfills"' not in text
+
+
+def test_a_job_of_a_backfill_is_linked_to_it(page: Page) -> None:
+    schedule = nightly()
+    page.client.post(backfill_url(schedule), span(confirmed="3"))
+    text = page.read(change_url(Job, Job.objects.first().pk))
+    assert change_url(Schedule, schedule.pk) in text
+    assert change_url(Backfill, Backfill.objects.get().pk) in text
+
+
+def test_it_takes_its_own_permission_also_in_the_verb(
+    page_of: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = nightly()
+    page = page_of("view_schedule", "change_schedule", "run_schedule", "pause_schedule")
+    assert page.client.post(backfill_url(schedule), span(confirmed="3")).status_code == 403
+    allowed = page_of("view_schedule", "backfill_schedule", name="otto")
+    assert allowed.client.post(backfill_url(schedule), span(confirmed="3")).status_code == 302
+    assert 'value="cancel_backfills"' in allowed.text(change_url(Schedule, schedule.pk))
+    assert 'value="cancel_backfills"' not in page.text(change_url(Schedule, schedule.pk))
+    pk = Backfill.objects.get().pk
+    monkeypatch.setattr(BackfillAdmin, "has_backfill_permission", lambda self, request: True)
+    assert page.confirm(Backfill, "cancel_backfills", pk).status_code == 403
+    assert Backfill.objects.get().cancelled_at is None
+
+
+@pytest.mark.parametrize("model", [Backfill, Tick])
+def test_backfills_and_ticks_are_not_edited_by_hand(page: Page, model: Any) -> None:
+    page.client.post(backfill_url(nightly()), span(confirmed="3"))
+    pk = model.objects.first().pk
+    prefix = f"admin:django_jobs_{model._meta.model_name}"
+    for url in (
+        reverse(f"{prefix}_add"),
+        change_url(model, pk),
+        reverse(f"{prefix}_delete", args=[pk]),
+    ):
+        assert page.client.post(url, {"post": "yes"}).status_code == 403
+    assert model.objects.filter(pk=pk).exists()
+
+
+def test_a_due_time_that_made_a_job_makes_no_second(page: Page) -> None:
+    schedule = nightly()
+    page.client.post(backfill_url(schedule), span("2026-03-28 00:00", confirmed="2"))
+    assert "It will make 1 job." in words_of(page.client.post(backfill_url(schedule), span()))
+    schedule_operations.backfill(schedule, *_all(), request_of)
+    assert Job.objects.count() == 3
+    answered = page.client.post(backfill_url(schedule), span())
+    assert "No due time of this range is without its job." in words_of(answered)
+
+
+def _all() -> tuple[Any, Any]:
+    ((begin, end),) = run_sql("SELECT '2026-03-27'::timestamptz, '2026-03-30'::timestamptz")
+    return begin, end

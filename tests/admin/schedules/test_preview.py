@@ -1,0 +1,139 @@
+"""The preview: what a rule comes to, in words and times, while it is edited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.urls import reverse
+
+from django_jobs.admin.schedules.display import exactly, in_words
+from tests.admin.schedules.scheduling import add_url, filled_in, new_schedule, schedulable
+from tests.admin.walking import Page, change_url
+
+pytestmark = pytest.mark.django_db
+
+
+def preview(page: Page, **rule: str) -> dict[str, Any]:
+    """What the page is told."""
+    answered = page.client.get(reverse("admin:django_jobs_schedule_preview"), rule)
+    assert answered.status_code == 200
+    assert "no-store" in answered["Cache-Control"]
+    told: dict[str, Any] = answered.json()
+    return told
+
+
+def test_five_times_are_told_on_both_clocks_and_a_clock_change_is_marked(page: Page) -> None:
+    told = preview(
+        page, cron="30 2 * * *", timezone="Europe/Paris", dst="once",
+        starts_at_0="2099-03-28", starts_at_1="00:00",
+    )  # fmt: skip
+    assert told["words"] == "at 02:30 every day"
+    assert told["zone"] == "Europe/Paris"
+    assert told["error"] == ""
+    assert len(told["times"]) == 5
+    assert told["times"][1] == {
+        "local": "Sun 29 Mar 2099, 03:00:00 CEST",
+        "utc": "Sun 29 Mar 2099, 01:00:00 UTC",
+        "change": "clock goes forward",
+    }
+    assert told["times"][0]["change"] == told["times"][2]["change"] == ""
+
+
+def test_the_policy_and_the_bounds_count(page: Page) -> None:
+    bounds = {
+        "starts_at_0": "2099-03-28", "starts_at_1": "00:00",
+        "ends_at_0": "2099-03-30", "ends_at_1": "12:00",
+    }  # fmt: skip
+    rule = {"cron": "30 2 * * *", "timezone": "Europe/Paris", **bounds}
+    assert len(preview(page, **rule, dst="once")["times"]) == 3
+    told = preview(page, **rule, dst="skip")
+    assert len(told["times"]) == 2
+    assert told["note"] == "After that it does not come due any more."
+
+
+def test_an_interval_and_a_name_are_previewed(page: Page) -> None:
+    told = preview(page, every="0.5")
+    assert "from 1 second to 366 days" in told["error"]
+    told = preview(page, every="5400", timezone="UTC")
+    assert told["words"] == "every 1 h 30 min"
+    assert "missing" in preview(page, cron="H H * * *")["error"]
+    assert len(preview(page, cron="H H * * *", name="nightly")["times"]) == 5
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {},
+        {"cron": "R * * * *"},
+        {"cron": "0-999999999 * * * *"},
+        {"cron": "* " * 90},
+        {"cron": "5-5 * * * *"},
+        {"cron": "59/15 * * * *"},
+        {"cron": "0 0 30 2 *"},
+        {"cron": "0 0 * * *", "every": "60"},
+        {"cron": "0 0 * * *", "timezone": "../etc/passwd"},
+        {"cron": "0 0 * * *", "dst": "never"},
+        {"cron": "0 0 * * *", "starts_at_0": "x", "starts_at_1": "y"},
+        {"cron": "0 0 * * *", "starts_at_0": "2026-01-01", "starts_at_1": ""},
+        {"every": "nan"},
+        {"every": "9" * 400},
+        {"cron": "\x00"},
+        {"cron": "0 0 * * *", "name": "n" * 500},
+    ],
+)
+def test_a_wrong_rule_is_told_its_error(page: Page, rule: dict[str, str]) -> None:
+    told = preview(page, **rule)
+    assert told["error"]
+    assert not told.get("times")
+
+
+def test_who_may_look_or_add_may_preview(page_of: Callable[..., Page]) -> None:
+    for name, permission in (
+        ("a", "view_schedule"),
+        ("b", "add_schedule"),
+        ("c", "change_schedule"),
+    ):
+        assert preview(page_of(permission, name=name), every="60")["times"]
+    url = reverse("admin:django_jobs_schedule_preview")
+    assert page_of("view_job").client.get(url).status_code == 403
+
+
+def test_a_page_has_its_times_without_a_script(page: Page) -> None:
+    schedule = new_schedule(cron="30 2 * * 1-5", every=None, timezone="Europe/Paris")
+    text = page.read(change_url(type(schedule), schedule.pk))
+    assert "at 02:30 on weekdays" in text
+    assert text.count(", 02:30:00 CE") == 5
+    ended = new_schedule(name="ended", ends_at="2020-01-01T00:00:00Z")
+    assert "It does not come due any more." in page.read(change_url(type(ended), ended.pk))
+
+
+def test_a_form_that_was_refused_shows_the_times_of_what_it_says(page: Page) -> None:
+    with schedulable():
+        assert "Give a cron expression or an interval." in page.read(add_url())
+        kept = page.client.post(add_url(), filled_in(cron="15 3 * * *"))
+        assert kept.content.decode().count(", 03:15:00 CE") == 5
+        kept = page.client.post(add_url(), filled_in(cron="5-5 * * * *", argument_customer="7"))
+        assert "a range of one value" in kept.content.decode().partition("jobs-next")[2]
+
+
+def test_the_script_is_served_as_a_file_and_writes_text_only(page: Page) -> None:
+    with schedulable():
+        assert "django_jobs/schedule_preview.js" in page.text(add_url())
+    path = finders.find("django_jobs/schedule_preview.js")
+    assert isinstance(path, str)
+    with open(path) as file:
+        script = file.read()
+    assert "innerHTML" not in script
+    assert "eval(" not in script
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(1.0, "1 s"), (90.0, "1 min 30 s"), (3723.5, "1 h 2 min 3.5 s"), (90_000.0, "1 d 1 h")],
+)
+def test_an_interval_is_told_exactly(seconds: float, words: str) -> None:
+    assert exactly(seconds) == words
+    assert in_words("", seconds) == f"every {words}"

@@ -1,0 +1,347 @@
+"""Schedules that are declared in code, and how the table comes to know them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from pytest_django import DjangoAssertNumQueries, Settings
+
+from django_jobs import registry, schedule
+from django_jobs.api.schedule_requests import Requests, request_of
+from django_jobs.api.schedules import FIELDS, synchronise
+from django_jobs.apps import take_over
+from django_jobs.exceptions import PayloadError, QueueFull, UnknownJobType, UnknownQueue
+from django_jobs.lifecycle.operations import schedules as schedule_operations
+from django_jobs.models import Queue, Schedule
+from tests.app.jobs import add, mark, noop, summarise
+from tests.factories import due_schedule, in_threads, listening, look
+
+NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+PARIS = dt.timezone(dt.timedelta(hours=1))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_else_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No schedule of the demo, and none that a test declared remains."""
+    monkeypatch.setattr(registry, "_schedules", {})
+    monkeypatch.setattr(registry, "_schedule_clashes", set())
+
+
+def declare(name: str = "nightly", job_type: Any = noop, **options: Any) -> None:
+    schedule(name, job_type, **({"every": 3600} | options))
+
+
+def table() -> dict[str, Schedule]:
+    synchronise("default")
+    return {row.name: row for row in Schedule.objects.all()}
+
+
+# Declare
+
+
+def test_what_is_declared_is_known_by_its_name_with_the_defaults() -> None:
+    schedule("nightly", summarise, cron="0 3 * * *", payload={"day": "x"})
+    fields = registry.schedules()["nightly"]
+    assert tuple(fields) == FIELDS
+    assert fields | {"cron": ""} == {
+        **dict.fromkeys(("cron", "queue"), ""),
+        **dict.fromkeys(("priority", "every", "starts_at", "ends_at"), None),
+        **dict.fromkeys(("overlap_limit", "catch_up_limit", "pause_after_dead"), None),
+        "job_type": "app.summarise",
+        "payload": {"day": "x"},
+        "timezone": "UTC",
+        "enabled": True,
+        "jitter_seconds": 0.0,
+        "dst": "once",
+        "overlap": "skip",
+        "catch_up": "latest",
+    }
+
+
+def test_an_interval_may_be_a_timedelta_and_a_job_type_a_name() -> None:
+    declare(job_type="elsewhere.only", every=dt.timedelta(minutes=5), starts_at=NOON)
+    declare("exact", every=Decimal("1.5"))
+    assert registry.schedules()["nightly"]["every"] == 300.0
+    assert registry.schedules()["exact"]["every"] == 1.5
+
+
+BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no rule": ({"every": None}, ValueError, "one of the two"),
+    "two rules": ({"cron": "* * * * *"}, ValueError, "one of the two"),
+    "a broken cron": ({"every": None, "cron": "* * *"}, ValueError, "cron: "),
+    "a cron that never fires": ({"every": None, "cron": "0 0 31 2 *"}, ValueError, "cron: "),
+    "a cron that is no text": ({"cron": 5}, TypeError, "cron is text, not 5"),
+    "a cron of None": ({"cron": None}, TypeError, "cron is text, not None"),
+    "an interval too short": ({"every": 0.5}, ValueError, "from 1 second"),
+    "an interval that is text": ({"every": "1h"}, ValueError, "a number of seconds, not str"),
+    "an unknown zone": ({"timezone": "Paris"}, ValueError, "timezone: no time zone is called"),
+    "a zone object": ({"timezone": dt.UTC}, TypeError, "timezone is text"),
+    "a date": ({"starts_at": NOON.date()}, TypeError, "starts_at is a datetime"),
+    "a date in text": ({"ends_at": "2026-01-01"}, TypeError, "ends_at is a datetime"),
+    "a naive bound": ({"ends_at": NOON.replace(tzinfo=None)}, ValueError, "needs a time zone"),
+    "an end before the start": (
+        {"starts_at": NOON, "ends_at": NOON - dt.timedelta(1)},
+        ValueError,
+        "ends before it starts",
+    ),
+    "an unknown policy": (
+        {"overlap": "maybe"},
+        ValueError,
+        "overlap is 'skip', 'queue_one', .*'allow'",
+    ),
+    "an unknown DST policy": (
+        {"dst": "x"},
+        ValueError,
+        "dst is 'once', 'skip' or 'twice', not 'x'",
+    ),
+    "an unknown catch-up": ({"catch_up": "x"}, ValueError, "catch_up is .*'window', not 'x'"),
+    "a policy without its limit": ({"catch_up": "at_most"}, ValueError, "needs a limit"),
+    "a limit that is no number": ({"catch_up_limit": "3"}, TypeError, "catch_up_limit is a number"),
+    "an endless limit": ({"catch_up_limit": float("inf")}, ValueError, "finite"),
+    "half a job": ({"overlap_limit": 1.5}, TypeError, "overlap_limit is a whole number"),
+    "no job": ({"overlap_limit": 0}, ValueError, "overlap_limit: "),
+    "a priority that is true": ({"priority": True}, TypeError, "priority is a whole number"),
+    "a priority out of range": ({"priority": 101}, ValueError, "priority: "),
+    "a negative jitter": ({"jitter_seconds": -1}, ValueError, "jitter_seconds: "),
+    "a jitter that is none": ({"jitter_seconds": float("nan")}, ValueError, "jitter_seconds: "),
+    "a jitter of None": ({"jitter_seconds": None}, TypeError, "jitter_seconds is a number"),
+    "too many dead": ({"pause_after_dead": 101}, ValueError, "pause_after_dead: "),
+    "enabled by text": ({"enabled": "no"}, TypeError, "enabled is True or False"),
+    "a queue of no name": ({"queue": "a b"}, ValueError, "queue: Use letters"),
+    "a queue object": ({"queue": 5}, TypeError, "queue is text"),
+    "a payload in pairs": ({"payload": [("a", 1)]}, TypeError, "payload is a dict"),
+    "a payload with odd keys": ({"payload": {1: 2}}, ValueError, "key 1 is an int, not a string"),
+    "a payload that is not JSON": ({"payload": {"at": NOON}}, ValueError, "payload.at: a datetime"),
+    "a payload that does not fit": ({"payload": {"x": 1}}, ValueError, "app.noop.* cannot be"),
+    "a function": ({"job_type": mark}, TypeError, "job_type is a job type or its name"),
+    "options of one request": (
+        {"job_type": noop.using(queue="bulk")},
+        ValueError,
+        "give queue and priority to the schedule itself",
+    ),
+    "a job type of no name": ({"job_type": ""}, ValueError, "job_type: This field cannot be"),
+    "a job type with NUL": ({"job_type": "a\x00"}, ValueError, "job_type: text with a NUL"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_can_never_be_fired_is_refused_at_its_declaration(what: str) -> None:
+    options, kind, problem = BAD[what]
+    with pytest.raises(kind, match="(?s)^schedule 'nightly': .*" + problem) as caught:
+        declare(**options)
+    assert type(caught.value) is kind
+    assert not registry.schedules()
+
+
+@pytest.mark.parametrize(
+    "name, kind", [("", ValueError), ("x" * 201, ValueError), ("a\x00", ValueError), (5, TypeError)]
+)
+def test_a_name_that_cannot_be_is_refused(name: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="name"):
+        declare(name)
+
+
+# Synchronise
+
+
+@pytest.mark.django_db
+def test_what_is_declared_is_in_the_table_after_migrate() -> None:
+    declare("every hour", summarise, payload={"day": "x"}, queue="bulk", priority=3)
+    call_command("migrate", verbosity=0)
+    row = Schedule.objects.get()
+    assert row.declared
+    assert (row.name, row.job_type, row.payload) == ("every hour", "app.summarise", {"day": "x"})
+    assert (row.every, row.queue, row.priority, row.enabled) == (3600.0, "bulk", 3, True)
+    look()
+    row.refresh_from_db()
+    assert row.next_due_at is not None
+
+
+@pytest.mark.django_db
+def test_what_has_not_changed_is_not_touched(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    declare(
+        job_type=add,
+        payload={"first": [1, 2], "second": 1e20},
+        starts_at=NOON.astimezone(PARIS),
+        jitter_seconds=5,
+    )
+    table()
+    look()
+    Schedule.objects.update(payload={"first": [1, 2], "second": 1e20})
+    before = Schedule.objects.extra(select={"xmin": "xmin::text"}).values().get()
+    registry._schedules.clear()
+    declare(
+        job_type=add, payload={"first": (1, 2), "second": 1e20}, starts_at=NOON, jitter_seconds=5
+    )
+    table()
+    assert Schedule.objects.extra(select={"xmin": "xmin::text"}).values().get() == before
+
+
+@pytest.mark.django_db
+def test_a_change_is_taken_over_and_a_new_rule_is_looked_at() -> None:
+    declare()
+    table()
+    look()
+    registry._schedules.clear()
+    declare(queue="bulk")
+    assert not table()["nightly"].stale
+    registry._schedules.clear()
+    declare(every=60)
+    row = table()["nightly"]
+    assert (row.every, row.queue, row.stale) == (60.0, "", True)
+
+
+@pytest.mark.django_db
+def test_one_that_is_declared_no_more_is_disabled_and_comes_back_when_it_is_again() -> None:
+    declare()
+    declare("other")
+    table()
+    registry.forget_schedule("nightly")
+    rows = table()
+    assert (rows["nightly"].enabled, rows["other"].enabled) == (False, True)
+    assert rows["nightly"].stale
+    declare()
+    assert table()["nightly"].enabled
+    declare("off", enabled=False)
+    assert not table()["off"].enabled
+
+
+@pytest.mark.django_db
+def test_the_pause_of_an_operator_survives_a_deployment() -> None:
+    declare()
+    schedule_operations.pause([table()["nightly"].pk], reason="too loud")
+    registry._schedules.clear()
+    declare(every=60)
+    row = table()["nightly"]
+    assert row.paused_at is not None
+    assert (row.paused_reason, row.every) == ("too loud", 60.0)
+
+
+@pytest.mark.django_db
+def test_a_row_of_the_same_name_is_taken_over_and_others_are_left() -> None:
+    mine = due_schedule(name="nightly", job_type="app.add", queue="bulk")
+    due_schedule(name="by hand")
+    declare()
+    rows = table()
+    assert (rows["nightly"].pk, rows["nightly"].declared) == (mine.pk, True)
+    assert (rows["nightly"].job_type, rows["nightly"].queue) == ("app.noop", "")
+    assert (rows["by hand"].declared, rows["by hand"].enabled) == (False, True)
+
+
+@pytest.mark.django_db
+def test_a_deployment_mends_what_was_put_aside() -> None:
+    declare()
+    table()
+    Schedule.objects.update(error="broken", stale=False)
+    row = table()["nightly"]
+    assert (row.error, row.stale) == ("", True)
+
+
+@pytest.mark.django_db
+def test_many_schedules_by_hand_are_neither_read_nor_locked(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    due_schedule(name="by hand")
+    declare()
+    table()
+    # The tables, the columns in two, a savepoint, the insert, the rows, its release.
+    with django_assert_num_queries(7):
+        synchronise("default")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_several_deployments_at_once_do_not_meet() -> None:
+    for number in range(20):
+        declare(f"s{number}")
+    in_threads(5, lambda number: synchronise("default"))
+    assert Schedule.objects.filter(declared=True).count() == 20
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_hear_of_a_deployment() -> None:
+    declare()
+    with listening() as told:
+        synchronise("default")
+        assert told() == [":schedules"]
+
+
+@pytest.mark.django_db
+def test_without_the_table_nothing_is_written() -> None:
+    declare()
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE django_jobs_schedule RENAME TO elsewhere")
+    synchronise("default")
+
+
+def test_another_database_than_that_of_the_jobs_is_left_alone(settings: Settings) -> None:
+    declare()
+    settings.DJANGO_JOBS = {"DATABASE": "elsewhere"}
+    take_over(using="default")
+
+
+# The request
+
+
+@pytest.mark.django_db
+def test_the_jobs_are_what_the_schedule_says_and_else_what_their_type_says() -> None:
+    new, payload = request_of(due_schedule(job_type="app.add", payload={"first": 3}))
+    assert (new.queue, new.priority, new.job_type, payload) == (
+        *("default", 0, "app.add", '{"first":3}'),
+    )
+    new, _ = request_of(due_schedule(name="b", queue="bulk", priority=7))
+    assert (new.queue, new.priority, new.max_attempts) == ("bulk", 7, 2)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "fields, refusal",
+    [
+        ({"job_type": "elsewhere.only"}, UnknownJobType),
+        ({"queue": "nowhere"}, UnknownQueue),
+        ({"payload": [1]}, PayloadError),
+        ({"payload": {"x": 1}}, PayloadError),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused(
+    fields: dict[str, Any], refusal: type[Exception]
+) -> None:
+    with pytest.raises(refusal):
+        request_of(due_schedule(**fields))
+
+
+@pytest.mark.django_db
+def test_many_requests_ask_a_queue_once_whether_it_is_full(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    rows = [due_schedule(name=str(number), queue="bulk") for number in range(5)]
+    Queue.objects.filter(name="bulk").update(max_backlog=1)
+    requests = Requests()
+    with django_assert_num_queries(2):
+        assert len({requests.of(row) for row in rows}) == 1
+    noop.using(queue="bulk").enqueue()
+    requests = Requests()
+    with django_assert_num_queries(2):
+        for row in rows:
+            with pytest.raises(QueueFull):
+                requests.of(row)
+
+
+@pytest.mark.django_db
+def test_what_another_project_declared_in_the_same_table_is_left_alone() -> None:
+    Schedule.objects.create(name="theirs", job_type="theirs.tidy", every=60, declared=True)
+    Schedule.objects.create(name="ours", job_type="app.gone", every=60, declared=True)
+    rows = table()
+    assert rows["theirs"].enabled
+    assert not rows["ours"].enabled
+
+
+def test_a_start_before_the_epoch_is_refused() -> None:
+    with pytest.raises(ValueError, match="it starts before 1970"):
+        declare(starts_at=dt.datetime(1, 1, 1, tzinfo=dt.UTC))

@@ -1,0 +1,290 @@
+"""System checks: every way to misconfigure is told, with an id and a hint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage, run_checks
+from django.db import connection
+from pytest_django import DjangoAssertNumQueries, Settings
+
+from django_jobs import Backoff, job, registry
+from django_jobs.checks import settings as checks_settings
+from django_jobs.conf import KEYS, QUEUE_KEYS
+from tests.factories import declared
+
+
+def found(settings: Settings, **jobs: Any) -> list[CheckMessage]:
+    """What the checks say of ``DJANGO_JOBS`` with these keys."""
+    settings.DJANGO_JOBS = {"QUEUES": queues(), **jobs}
+    return run_checks(tags=[checks_settings.TAG])
+
+
+def queues(**options: Any) -> dict[str, Any]:
+    """All queues that the handlers in reach name, with the given options."""
+    named = {registry.get(name).queue for name in registry.names()}
+    return {**{name: {} for name in named}, "default": {}, **options}
+
+
+def ids(messages: list[CheckMessage]) -> list[str]:
+    return [str(message.id).removeprefix("django_jobs.") for message in messages]
+
+
+def only(messages: list[CheckMessage]) -> CheckMessage:
+    (message,) = messages
+    assert message.hint
+    return message
+
+
+@pytest.mark.django_db
+def test_the_settings_of_the_tests_pass_all_checks() -> None:
+    messages = run_checks(databases=["default"])
+    assert [message for message in messages if message.is_serious()] == []
+
+
+def test_no_setting_at_all_is_fine_but_for_the_queues_of_the_handlers(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {}
+    assert set(ids(run_checks(tags=[checks_settings.TAG]))) <= {"W001"}
+
+
+def test_another_database_vendor_is_told_without_a_connection(settings: Settings) -> None:
+    settings.DATABASES["lite"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+    try:
+        from django.db import connections
+
+        connections.settings = connections.configure_settings(settings.DATABASES)
+        message = only(found(settings, DATABASE="lite"))
+        assert ids([message]) == ["E001"]
+        assert "is sqlite" in message.msg
+        assert message.hint == (
+            'Set the ENGINE of DATABASES["lite"] to "django.db.backends.postgresql", or name '
+            'another alias in DJANGO_JOBS["DATABASE"].'
+        )
+    finally:
+        del settings.DATABASES["lite"]
+        connections.settings = connections.configure_settings(settings.DATABASES)
+
+
+def test_an_alias_that_is_no_database_is_told_with_those_that_are(settings: Settings) -> None:
+    message = only(found(settings, DATABASE="jobs"))
+    assert ids([message]) == ["E008"]
+    assert "'default'" in str(message.hint)
+
+
+@pytest.mark.parametrize(
+    "key, meant",
+    [
+        ("LEASE_SECOND", "LEASE_SECONDS"),
+        ("lease_seconds", "LEASE_SECONDS"),
+        ("QUEUE", "QUEUES"),
+        ("RETENTIONS", "RETENTION"),
+    ],
+)
+def test_an_unknown_key_is_told_with_the_one_that_was_meant(
+    settings: Settings, key: str, meant: str
+) -> None:
+    message = only(found(settings, **{key: 1}))
+    assert ids([message]) == ["E002"]
+    assert f"Did you mean '{meant}'?" in str(message.hint)
+
+
+def test_a_key_like_no_other_is_told_with_all_that_are_known(settings: Settings) -> None:
+    message = only(found(settings, BROKER_URL="redis://"))
+    assert "Did you mean" not in str(message.hint)
+    assert "Known are: CANCEL_GRACE_SECONDS, CODE_VERSION, DATABASE," in str(message.hint)
+
+
+def test_an_unknown_option_of_a_queue_is_told(settings: Settings) -> None:
+    message = only(found(settings, QUEUES=queues(default={"max_concurency": 3})))
+    assert ids([message]) == ["E002"]
+    assert '["QUEUES"]["default"]' in message.msg
+    assert "Did you mean 'max_concurrency'?" in str(message.hint)
+
+
+def test_a_lease_shorter_than_three_heartbeats_is_told(settings: Settings) -> None:
+    assert found(settings, LEASE_SECONDS=30, HEARTBEAT_SECONDS=10) == []
+    message = only(found(settings, LEASE_SECONDS=30, HEARTBEAT_SECONDS=11))
+    assert ids([message]) == ["E003"]
+    assert "30 s is shorter than 3 heartbeats of 11 s" in message.msg
+
+
+def test_time_zones_are_needed(settings: Settings) -> None:
+    settings.USE_TZ = False
+    assert ids([only(found(settings))]) == ["E004"]
+
+
+def test_two_handlers_of_one_name_are_told_with_both_places(settings: Settings) -> None:
+    def one() -> None: ...
+    def other() -> None: ...
+
+    with declared(one, name="app.same"):
+        job(name="app.same")(other)
+        message = only(found(settings))
+    assert ids([message]) == ["E005"]
+    assert "one" in message.msg
+    assert "other" in message.msg
+    assert found(settings) == []
+
+
+def test_an_alias_that_another_handler_has_is_told(settings: Settings) -> None:
+    def handler() -> None: ...
+
+    with declared(handler, name="app.greedy", aliases=["app.noop"]):
+        message = only(found(settings))
+    assert ids([message]) == ["E005"]
+    assert "'app.noop' is declared twice" in message.msg
+    assert "or drop the alias" in str(message.hint)
+
+
+def test_a_queue_of_a_handler_that_is_not_configured_is_a_warning(settings: Settings) -> None:
+    def handler() -> None: ...
+
+    configured = queues()
+    with declared(handler, name="app.lonely", queue="nightly"):
+        message = only(found(settings, QUEUES=configured))
+    assert ids([message]) == ["W001"]
+    assert not message.is_serious()
+    assert "'nightly' is not in" in message.msg
+    assert message.msg.endswith("the job type app.lonely.")
+    assert 'Add "nightly": {} there' in str(message.hint)
+
+
+def test_the_handlers_of_one_unknown_queue_are_one_warning(settings: Settings) -> None:
+    def handler() -> None: ...
+
+    configured = queues()
+    with (
+        declared(handler, name="app.one", queue="nightly"),
+        declared(handler, name="app.two", queue="nightly"),
+        declared(handler, name="app.three", queue="weekly"),
+    ):
+        messages = found(settings, QUEUES=configured)
+    assert ids(messages) == ["W001", "W001"]
+    assert "the job types app.one, app.two" in messages[0].msg
+    assert "'weekly'" in messages[1].msg
+
+
+def test_hints_show_what_to_write_and_no_file_of_the_repository(settings: Settings) -> None:
+    wrong = {
+        **{key: values[0] for key, values in BAD_VALUES.items() if key != "QUEUES"},
+        "QUEUES": {"default": {key: values[0] for key, values in BAD_OPTIONS.items()}},
+    }
+    messages = found(settings, **wrong)
+    assert len(messages) == len(BAD_VALUES) - 1 + len(BAD_OPTIONS)
+    for message in messages:
+        assert str(message.hint).startswith("Write, for example, ")
+        assert "docs/" not in str(message.hint)
+
+
+def test_a_number_for_a_backoff_is_told_what_to_write(settings: Settings) -> None:
+    message = only(found(settings, QUEUES=queues(default={"backoff": 5})))
+    assert message.msg == 'DJANGO_JOBS["QUEUES"]["default"]["backoff"] is not a Backoff: 5.'
+    assert "Backoff.fixed(5)" in str(message.hint)
+
+
+@pytest.mark.parametrize("value", [["default"], "default", 7])
+def test_a_setting_that_is_no_dict_is_told(settings: Settings, value: Any) -> None:
+    settings.DJANGO_JOBS = value
+    assert ids(run_checks(tags=[checks_settings.TAG])) == ["E007"]
+    assert checks_settings.check_server(databases=["default"]) == []
+
+
+BAD_VALUES: dict[str, list[Any]] = {
+    "DATABASE": [None, 7],
+    "QUEUES": [None, ["default"], {"": {}}, {"a b": {}}, {7: {}}, {"q" * 101: {}}, {"ok": None}],
+    "LEASE_SECONDS": [0, -1, "30", True, None, float("nan"), float("inf")],
+    "HEARTBEAT_SECONDS": [0, "1", float("nan")],
+    "POLL_SECONDS": [0, None, "fast"],
+    "SWEEP_SECONDS": [-5, None],
+    "MAX_PAYLOAD_BYTES": [0, 1.5, "1MB", True, 2**40],
+    "MAX_RESULT_BYTES": [0, None],
+    "CODE_VERSION": [None, 12, "v" * 101],
+    "RETENTION": [None, "7d", {"succeeded": "a week"}, {"ready": "7d"}, {"dead": -1}],
+    "CANCEL_GRACE_SECONDS": [-1, None, "5", True, float("nan"), float("inf")],
+    "QUARANTINE": [
+        *(None, 10, {"crash": 3}, {"crashes": 0}, {"crashes": True}, {"crashes": 2.5}),
+        *({"seconds": 0}, {"seconds": None}, {"seconds": "10m"}, {7: 7}),
+    ],
+    "SCHEDULES": [None, 0, 1, "no"],
+    "REDACT_KEYS": ["password", None, [1]],
+}
+BAD_OPTIONS: dict[str, list[Any]] = {
+    "max_concurrency": [0, -1, 1.5, "3", True],
+    "max_backlog": [0, "many"],
+    "strict": [1, "yes"],
+    "priority_weight": [-1, "60", float("nan"), 1e12],
+    "max_attempts": [0, 2**15, "5"],
+    "backoff": [
+        5,
+        {"curve": "cubic", "base": 1},
+        {"curve": "fixed"},
+        {"curve": "fixed", "base": -1},
+    ],
+    "timeout": [0, "30", float("inf"), 1e8],
+    "retention": ["7d", {"succeeded": "a week"}, {"running": "1d"}],
+}
+
+
+def test_the_bad_values_of_these_tests_are_of_all_keys() -> None:
+    assert set(BAD_OPTIONS) == set(QUEUE_KEYS) == set(checks_settings.QUEUE_RULES)
+    assert set(BAD_VALUES) == set(KEYS) == set(checks_settings.RULES)
+
+
+@pytest.mark.parametrize(
+    "key, value", [(key, value) for key, values in BAD_VALUES.items() for value in values]
+)
+def test_a_value_that_cannot_work_is_told_and_nothing_falls_over(
+    settings: Settings, key: str, value: Any
+) -> None:
+    messages = found(settings, **{key: value})
+    assert set(ids(messages)) == {"E007"}
+    assert all(key in message.msg and message.hint for message in messages)
+
+
+@pytest.mark.parametrize(
+    "key, value", [(key, value) for key, values in BAD_OPTIONS.items() for value in values]
+)
+def test_an_option_of_a_queue_that_cannot_work_is_told(
+    settings: Settings, key: str, value: Any
+) -> None:
+    message = only(found(settings, QUEUES={"default": {key: value}}))
+    assert ids([message]) == ["E007"]
+    assert f'DJANGO_JOBS["QUEUES"]["default"]["{key}"]' in message.msg
+
+
+def test_values_that_work_are_not_told(settings: Settings) -> None:
+    options = {
+        "max_concurrency": 3,
+        "max_backlog": 10,
+        "strict": True,
+        "priority_weight": 0,
+        "max_attempts": 1,
+        "backoff": Backoff.fixed(3),
+        "timeout": 0.5,
+        "retention": {"succeeded": "1d", "dead": None},
+    }
+    chosen = queues(default=options, other={"backoff": Backoff.fixed(3).as_json(), "timeout": None})
+    assert found(settings, QUEUES=chosen, RETENTION={"dead": 3600}, REDACT_KEYS={"pin"}) == []
+    assert found(settings, CANCEL_GRACE_SECONDS=0, QUARANTINE={"crashes": None}) == []
+    assert found(settings, QUARANTINE={"crashes": 3, "seconds": 0.5}) == []
+
+
+@pytest.mark.django_db
+def test_the_server_is_asked_only_where_its_database_is_to_be_checked(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    with django_assert_num_queries(0):
+        assert checks_settings.check_server() == []
+        assert checks_settings.check_server(databases=["other"]) == []
+    with django_assert_num_queries(1):
+        assert checks_settings.check_server(databases=["default"]) == []
+
+
+@pytest.mark.django_db
+def test_a_server_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    major = connection.cursor().connection.info.server_version // 10_000
+    monkeypatch.setattr(checks_settings, "OLDEST_POSTGRESQL", major + 1)
+    message = only(checks_settings.check_server(databases=["default"]))
+    assert ids([message]) == ["E009"]
+    assert f"is PostgreSQL {major}" in message.msg

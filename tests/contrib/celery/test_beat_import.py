@@ -1,0 +1,221 @@
+"""``jobschedule import-beat`` without django-celery-beat: its tables alone are enough."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_jobs.contrib.celery.beat_crontab import cron_of
+from django_jobs.models import Queue, Schedule
+from tests.factories import declared, listening, run_sql
+
+COLUMNS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
+
+THIRDS = ",".join(str(minute) for minute in range(45) if minute % 3 < 2)
+"""Of which no range and no step says less."""
+
+# As version 1.1 had them, of 2017.
+TABLES = """
+CREATE TABLE django_celery_beat_crontabschedule (id serial PRIMARY KEY, minute text, hour text,
+    day_of_week text, day_of_month text, month_of_year text);
+CREATE TABLE django_celery_beat_intervalschedule (id serial PRIMARY KEY, every integer,
+    period text);
+CREATE TABLE django_celery_beat_periodictask (id serial PRIMARY KEY, name text, task text,
+    args text, kwargs text, queue text, exchange text, routing_key text, expires timestamptz,
+    enabled boolean, last_run_at timestamptz, description text, crontab_id integer,
+    interval_id integer, solar_id integer);
+"""
+
+
+def import_beat(*arguments: str) -> str:
+    out = StringIO()
+    call_command("jobschedule", "import-beat", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def add_task(name: str, task: str = "proj.tasks.noop", **fields: Any) -> None:
+    """A periodic task of every hour."""
+    row = {"name": name, "task": task, "args": "[]", "kwargs": "{}", "enabled": True, **fields}
+    row.setdefault("interval_id", 1)
+    marks = ", ".join(["%s"] * len(row))
+    run_sql(
+        f"INSERT INTO django_celery_beat_periodictask ({', '.join(row)}) VALUES ({marks})",
+        list(row.values()),
+    )
+
+
+@pytest.fixture
+def _tables(db: None) -> None:
+    run_sql(TABLES)
+    run_sql("INSERT INTO django_celery_beat_intervalschedule (every, period) VALUES (1, 'hours')")
+
+
+@pytest.fixture
+def _two_of_a_name() -> Iterator[None]:
+    def send() -> None: ...
+
+    with declared(send, name="shop.send"), declared(send, name="mail.send"):
+        yield
+
+
+# Crontabs
+
+
+@pytest.mark.parametrize(
+    "celery, cron",
+    [
+        (("*", "*", "*", "*", "*"), "* * * * *"),
+        (("0", "0", "1", "1", "*"), "0 0 1 1 *"),
+        (("*/15", "8-18", "*", "*", "mon-fri"), "*/15 8-18 * * 1-5"),
+        (("0,30", "1, 13", "*", "*", "Sunday,wed"), "0,30 1,13 * * 0,3"),
+        (("0", "22-2", "*", "nov-feb", "*"), "0 0-2,22,23 * 1,2,11,12 *"),
+        (("0", "12", "*", "*", "fri-mon"), "0 12 * * 0,1,5,6"),
+        (("0", "12", "*", "*", "7"), "0 12 * * 0"),
+        (("0", "12", "*", "*", "5-7"), "0 12 * * 0,5,6"),
+        (("0", "12", "*", "*", "0-7"), "0 12 * * *"),
+        (("*/60", "*/24", "*", "*", "*"), "0 0 * * *"),
+        (("3-59/6", "0-23", "1-31", "1-12", "0-6"), "3-57/6 * * * *"),
+        (("0", "9", "1-7", "*", "1"), "0 9 * * 1#1"),
+        (("0", "9", "22-28", "*", "sat,sun"), "0 9 * * 0#4,6#4"),
+        (("0", "9", "13", "*", "*/1"), "0 9 13 * *"),
+    ],
+)
+def test_a_crontab_is_written_as_cron_reads_it(celery: tuple[str, ...], cron: str) -> None:
+    assert cron_of(dict(zip(COLUMNS, celery, strict=True))) == cron
+
+
+@pytest.mark.parametrize(
+    "celery, problem",
+    [
+        (("60", "*", "*", "*", "*"), "minute '60': 60 is not between 0 and 59"),
+        (("*/0", "*", "*", "*", "*"), "Celery does not understand '\\*/0'"),
+        (("5/10", "*", "*", "*", "*"), "Celery does not understand '5/10'"),
+        (("[1, 2]", "*", "*", "*", "*"), "Celery does not understand"),
+        (("", "*", "*", "*", "*"), "Celery does not understand ''"),
+        (("*", "noon", "*", "*", "*"), "hour 'noon': 'noo' is not a value"),
+        (("0", "0", "13", "*", "5"), "both have to fit"),
+        (("0", "0", "2-8", "*", "1"), "both have to fit"),
+        (("0", "0", "29-31", "*", "1"), "both have to fit"),
+        (("0", "0", "31", "2", "*"), "can never occur"),
+        (
+            (THIRDS, "0,2,3,5,7,11,13,17,19,23", "*", "*", "*"),
+            "at most 100 characters",
+        ),
+    ],
+)
+def test_what_cron_cannot_say_is_refused(celery: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        cron_of(dict(zip(COLUMNS, celery, strict=True)))
+
+
+# Tables
+
+
+@pytest.mark.django_db
+def test_a_database_without_the_tables_is_told() -> None:
+    with pytest.raises(CommandError, match="'default' has no tables of django-celery-beat"):
+        import_beat()
+
+
+@pytest.mark.usefixtures("_tables")
+def test_tables_of_an_early_version_are_read() -> None:
+    add_task("every hour", kwargs='{"first": 1}', task="add")
+    told = import_beat().splitlines()
+    assert told[0] == "imported  every hour: app.add every hour"
+    assert told[-1] == "Imported 1 schedule; 0 existed already and 0 cannot be imported."
+    made = Schedule.objects.get(name="every hour")
+    assert (made.every, made.payload, made.declared) == (3600.0, {"first": 1}, False)
+
+
+@pytest.mark.usefixtures("_tables", "_two_of_a_name")
+def test_a_name_that_several_job_types_bear_has_to_be_mapped() -> None:
+    add_task("mails", "proj.tasks.send")
+    with pytest.raises(CommandError, match="1 of 1 task cannot be imported"):
+        import_beat()
+    import_beat("--map", "proj.tasks.send=mail.send")
+    assert Schedule.objects.get(name="mails").job_type == "mail.send"
+
+
+@pytest.mark.usefixtures("_tables", "_two_of_a_name")
+def test_a_task_of_the_very_name_of_a_job_type_is_that_one() -> None:
+    add_task("mails", "shop.send")
+    import_beat()
+    assert Schedule.objects.get(name="mails").job_type == "shop.send"
+
+
+@pytest.mark.usefixtures("_tables")
+def test_a_task_is_never_imported_as_code() -> None:
+    add_task("antigravity", "antigravity.geohash")
+    with pytest.raises(CommandError, match="1 of 1 task"):
+        import_beat()
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.usefixtures("_tables")
+def test_a_queue_that_is_full_just_now_is_no_obstacle() -> None:
+    Queue.objects.filter(name="default").update(max_backlog=0)
+    add_task("every hour")
+    import_beat()
+    assert Schedule.objects.filter(name="every hour").exists()
+
+
+@pytest.mark.usefixtures("_tables")
+@pytest.mark.parametrize(
+    "fields, reason",
+    [
+        ({"interval_id": None}, "it has neither a crontab nor an interval"),
+        ({"expires": "infinity"}, "expires is infinity, which is no date of the calendar"),
+        ({"kwargs": "[1]"}, "arguments are not a list"),
+        ({"kwargs": '{"x": NaN}'}, "it was given x"),
+        ({"name": "n" * 300}, "at most 200 characters"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_refused_alone(fields: dict[str, Any], reason: str) -> None:
+    add_task(**{"name": "strange", **fields})
+    add_task("every hour")
+    out = StringIO()
+    with pytest.raises(CommandError, match="1 of 2 tasks cannot be imported"):
+        call_command("jobschedule", "import-beat", stdout=out)
+    assert reason in out.getvalue()
+    assert Schedule.objects.filter(name="every hour").exists()
+
+
+@pytest.mark.usefixtures("_tables")
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (("--map", "proj.tasks.noop"), "--map takes two names such as old=new"),
+        (("--queue", "=bulk"), "--queue takes two names such as old=new"),
+        (("--map", "proj.tasks.noop=app.gone"), r"no job type is named 'app\.gone'"),
+        (("--database", "elsewhere"), "invalid choice: 'elsewhere'"),
+    ],
+)
+def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(CommandError, match=problem):
+        import_beat(*arguments)
+
+
+@pytest.mark.usefixtures("_tables")
+def test_a_mapping_that_no_task_bears_is_told() -> None:
+    assert "--map proj.tasks.misspelt names no task of these." in import_beat(
+        "--map", "proj.tasks.misspelt=app.noop"
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_are_told_of_an_import_and_not_of_a_dry_run() -> None:
+    run_sql(TABLES)
+    try:
+        with listening() as heard:
+            import_beat("--dry-run")
+            assert not heard()
+            import_beat()
+            assert heard()
+    finally:
+        tables = ("periodictask", "crontabschedule", "intervalschedule")
+        run_sql(f"DROP TABLE {', '.join(f'django_celery_beat_{table}' for table in tables)}")

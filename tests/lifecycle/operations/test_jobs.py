@@ -1,0 +1,238 @@
+"""What a person asks for: carried out, recorded, or refused with the reason."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.db import connections, transaction
+
+from django_jobs import OperationRefused, cancel
+from django_jobs.api import replay_problem
+from django_jobs.domain.outcomes import Snoozed, Succeeded
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.models import Job, Queue, Run, Worker
+from tests.app.jobs import noop
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    enqueue_and_claim,
+    listening,
+    make_user,
+    run_sql,
+    settle_one,
+)
+
+
+def replay(*ids: int, **options: Any) -> job_operations.Report:
+    return job_operations.replay(ids, check=replay_problem, **options)
+
+
+BLOCKED_BY_US = """
+SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))
+"""
+
+
+def cancel_elsewhere(id_: int) -> job_operations.Report:
+    try:
+        return job_operations.cancel([id_])
+    finally:
+        connections.close_all()
+
+
+def wait_for_a_blocked_session() -> None:
+    """Until another session waits for a lock that this one holds."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        run_sql(
+            "SELECT pg_stat_clear_snapshot()"
+        )  # or a transaction sees the first answer for ever
+        if run_sql(BLOCKED_BY_US):
+            return
+        time.sleep(0.02)
+    raise AssertionError("no session waits")
+
+
+# Permissions
+
+
+VERBS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("cancel_job", lambda actor: job_operations.cancel([1], actor=actor)),
+    ("reprioritize_job", lambda actor: job_operations.reprioritize([1], 5, actor=actor)),
+    ("run_job", lambda actor: job_operations.run_now([1], actor=actor)),
+    ("replay_job", lambda actor: replay(1, actor=actor)),
+    ("pause_queue", lambda actor: job_operations.pause(["default"], actor=actor)),
+    ("pause_queue", lambda actor: job_operations.resume(["default"], actor=actor)),
+    ("stop_worker", lambda actor: job_operations.stop_workers([1], actor=actor)),
+]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("permission, verb", VERBS)
+def test_a_verb_is_refused_to_whoever_lacks_its_permission_and_to_nobody_else(
+    permission: str, verb: Callable[[Any], Any]
+) -> None:
+    others = {name for name, _ in VERBS} - {permission}
+    with pytest.raises(PermissionDenied, match=f"olga lacks .*{permission}"):
+        verb(make_user("view_job", "change_job", "delete_job", *others))
+    verb(make_user(permission, name="otto"))
+    verb(None)
+
+
+@pytest.mark.django_db
+def test_a_refused_verb_changes_nothing() -> None:
+    job = noop.enqueue()
+    with pytest.raises(PermissionDenied):
+        job_operations.cancel([job.pk], actor=make_user())
+    assert Job.objects.get().status == "ready"
+
+
+# Cancel
+
+
+@pytest.mark.django_db
+def test_pending_jobs_are_cancelled_at_once_and_say_by_whom() -> None:
+    ready, scheduled = noop.enqueue(), noop.using(delay=100).enqueue()
+    report = job_operations.cancel([ready.pk, scheduled.pk], actor=make_user("cancel_job"))
+    assert report.done == [ready.pk, scheduled.pk]
+    for job in Job.objects.all():
+        assert (job.status, job.reason) == ("cancelled", "cancelled by olga")
+        assert job.finished_at is not None
+        assert job.cancel_requested_at is not None
+    assert not Run.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_running_job_is_asked_to_stop_and_the_first_request_counts() -> None:
+    held = enqueue_and_claim()
+    assert job_operations.cancel([held.id]).done == [held.id]
+    first = Job.objects.get().cancel_requested_at
+    assert job_operations.cancel([held.id]).done == [held.id]
+    job = Job.objects.get()
+    assert (job.status, job.cancel_requested_at) == ("running", first)
+
+
+@pytest.mark.django_db
+def test_what_has_ended_or_never_was_is_reported_with_its_state() -> None:
+    held = enqueue_and_claim()
+    settle_one(held, Succeeded())
+    report = job_operations.cancel([held.id, 10**12])
+    assert report.done == []
+    assert report.refused == {held.id: "it is succeeded", 10**12: "there is no such job"}
+    assert not cancel(held.id)
+
+
+@pytest.mark.django_db
+def test_the_reason_that_was_given_is_kept() -> None:
+    job = noop.enqueue()
+    job_operations.cancel([job.pk], reason="wrong customer")
+    assert Job.objects.get().reason == "wrong customer"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_is_put_off_while_it_is_being_cancelled_does_not_slip_through() -> None:
+    held = enqueue_and_claim()
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            settle_one(held, Snoozed(seconds=100))  # not yet committed: the cancel has to wait
+            report = pool.submit(cancel_elsewhere, held.id)
+            wait_for_a_blocked_session()
+        assert report.result(60).done == [held.id]
+    assert Job.objects.get().status == "cancelled"
+
+
+# Priority and due time
+
+
+@pytest.mark.django_db
+def test_a_new_priority_moves_the_job_in_its_queue() -> None:
+    first, second = noop.enqueue(), noop.enqueue()
+    job_operations.reprioritize([second.pk], 10)
+    assert [one.id for one in claim_ready(boot_worker())] == [second.pk, first.pk]
+    assert Job.objects.get(pk=second.pk).priority == 10
+
+
+@pytest.mark.django_db
+def test_the_rank_after_a_change_is_that_of_a_job_enqueued_so() -> None:
+    job = noop.using(queue="strict", priority=-3).enqueue()
+    job_operations.reprioritize([job.pk], 7)
+    assert Job.objects.get().rank == pytest.approx(job.available_at.timestamp() - 7e8, abs=1e-2)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("priority", [-101, 101])
+def test_a_priority_outside_is_refused(priority: int) -> None:
+    with pytest.raises(OperationRefused, match="from -100 to 100"):
+        job_operations.reprioritize([1], priority)
+
+
+@pytest.mark.django_db
+def test_the_priority_of_a_running_job_is_not_changed() -> None:
+    held = enqueue_and_claim()
+    assert job_operations.reprioritize([held.id], 5).refused == {held.id: "it is running"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_scheduled_job_that_is_run_now_is_ready_with_its_priority_and_wakes_a_worker() -> None:
+    job = noop.using(delay=3600, priority=2).enqueue()
+    with listening() as notes:
+        assert job_operations.run_now([job.pk]).done == [job.pk]
+        assert notes() == ["default"]
+    now = Job.objects.get()
+    assert now.status == "ready"
+    assert (job.available_at - now.available_at).total_seconds() == pytest.approx(3600, abs=60)
+    assert now.rank == pytest.approx(now.available_at.timestamp() - 120, abs=1e-3)
+
+
+@pytest.mark.django_db
+def test_only_scheduled_jobs_can_be_run_now() -> None:
+    job = noop.enqueue()
+    assert job_operations.run_now([job.pk]).refused == {job.pk: "it is ready"}
+
+
+# Queues and workers
+
+
+@pytest.mark.django_db
+def test_pausing_and_resuming_say_which_queues_changed() -> None:
+    assert job_operations.pause(["default", "bulk", "nowhere"], reason="r" * 500) == [
+        "bulk",
+        "default",
+    ]
+    assert job_operations.pause(["default"]) == []
+    queue = Queue.objects.get(name="default")
+    assert queue.paused
+    assert queue.paused_reason == "r" * 300
+    assert job_operations.resume(["default", "emails"]) == ["default"]
+    queue.refresh_from_db()
+    assert (queue.paused, queue.paused_reason) == (False, "")
+
+
+@pytest.mark.django_db
+def test_a_pause_says_by_whom() -> None:
+    job_operations.pause(["default"], actor=make_user("pause_queue"))
+    assert Queue.objects.get(name="default").paused_reason == "paused by olga"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_resumed_queue_wakes_its_workers() -> None:
+    job_operations.pause(["bulk"])
+    with listening() as notes:
+        job_operations.resume(["bulk"])
+        assert notes() == ["bulk"]
+
+
+@pytest.mark.django_db
+def test_workers_that_are_alive_are_asked_to_stop_once() -> None:
+    worker = boot_worker()
+    assert job_operations.stop_workers([worker]).done == [worker]
+    asked = Worker.objects.get().drain_requested_at
+    assert job_operations.stop_workers([worker, 10**12]).refused == {
+        worker: "it is running",
+        10**12: "there is no such worker",
+    }
+    assert Worker.objects.get().drain_requested_at == asked

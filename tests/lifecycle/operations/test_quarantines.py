@@ -1,0 +1,283 @@
+"""ready -> blocked and back: held, not failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+
+from django_jobs.domain.outcomes import Lost, Succeeded
+from django_jobs.lifecycle.claiming import START
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import quarantines
+from django_jobs.models import Job, Quarantine
+from tests.app.jobs import add, noop
+from tests.factories import (
+    another_connection,
+    boot_worker,
+    claim_ready,
+    enqueue_and_claim,
+    listening,
+    make_dead,
+    make_user,
+    run_sql,
+    settle_one,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def status_of(id_: int) -> tuple[str, str]:
+    return Job.objects.values_list("status", "reason").get(pk=id_)
+
+
+def crash(job_type: Any = noop) -> None:
+    """A run that killed a process of its own."""
+    settle_one(enqueue_and_claim(job_type), Lost(reason="SIGSEGV", alone=True))
+
+
+def test_a_quarantine_is_written_with_who_and_why() -> None:
+    assert quarantines.quarantine("app.noop", actor=None, reason="leaks", by="deploy@web-1") == [
+        "app.noop"
+    ]
+    row = Quarantine.objects.get()
+    assert (row.job_type, row.reason, row.by) == ("app.noop", "leaks", "deploy@web-1")
+    assert row.in_force
+    assert str(row) == "app.noop"
+    assert quarantines.in_force() == ["app.noop"]
+
+
+def test_both_verbs_change_nothing_the_second_time() -> None:
+    assert quarantines.release("app.noop") == []
+    assert quarantines.quarantine("app.noop", reason="first") == ["app.noop"]
+    since = Quarantine.objects.get().since
+    assert quarantines.quarantine("app.noop", reason="second") == []
+    row = Quarantine.objects.get()
+    assert (row.reason, row.since) == ("first", since)
+    assert quarantines.release("app.noop") == ["app.noop"]
+    released = Quarantine.objects.get().released_at
+    assert quarantines.release("app.noop") == []
+    assert Quarantine.objects.get().released_at == released
+
+
+def test_a_type_that_was_released_is_quarantined_again_in_its_old_row() -> None:
+    quarantines.quarantine("app.noop", reason="first", by="ada")
+    quarantines.release("app.noop")
+    assert quarantines.quarantine("app.noop", reason="second") == ["app.noop"]
+    row = Quarantine.objects.get()
+    assert (row.reason, row.by, row.in_force) == ("second", "", True)
+
+
+def test_the_permission_is_demanded_of_an_actor() -> None:
+    olga, ada = make_user("view_job"), make_user("quarantine_job_type", name="ada")
+    for verb in (quarantines.quarantine, quarantines.release):
+        with pytest.raises(PermissionDenied, match="quarantine_job_type"):
+            verb("app.noop", actor=olga)  # type: ignore[operator]
+    assert not Quarantine.objects.exists()
+    assert quarantines.quarantine("app.noop", actor=ada) == ["app.noop"]
+    assert Quarantine.objects.get().by == "ada"
+
+
+def test_a_job_type_is_quarantined_and_released_under_all_of_its_names() -> None:
+    family = ["app.old_name", "app.older_name", "app.present_name"]
+    assert quarantines.quarantine("app.old_name") == family
+    assert quarantines.release("app.present_name") == family
+    assert quarantines.in_force() == []
+
+
+def test_a_name_that_a_type_got_while_it_was_quarantined_is_quarantined_too() -> None:
+    run_sql(
+        "INSERT INTO django_jobs_quarantine (job_type, since, reason, by) "
+        "VALUES ('app.old_name', now(), 'leaks', 'olga')"
+    )
+    assert quarantines.spread(quarantines.in_force()) == ["app.older_name", "app.present_name"]
+    assert quarantines.spread(quarantines.in_force()) == []
+    assert set(Quarantine.objects.values_list("reason", "by")) == {("leaks", "olga")}
+    run_sql(
+        "UPDATE django_jobs_quarantine SET released_at = now() WHERE job_type = 'app.present_name'"
+    )
+    assert quarantines.spread(quarantines.in_force()) == []  # a release stands
+
+
+def test_a_name_that_nobody_knows_here_can_be_quarantined_too() -> None:
+    assert quarantines.quarantine("other.service") == ["other.service"]
+
+
+def test_what_is_ready_is_blocked_and_comes_back_to_its_place() -> None:
+    first, other, second = noop.enqueue().pk, add.enqueue(1).pk, noop.enqueue().pk
+    ranks = dict(Job.objects.values_list("pk", "rank"))
+    quarantines.quarantine("app.noop", seconds=0)
+    step = quarantines.hold("default")
+    assert (step.held, step.is_full) == (2, False)
+    assert status_of(first) == status_of(second) == ("blocked", "quarantined")
+    assert status_of(other) == ("ready", "")
+    quarantines.release("app.noop")
+    assert status_of(first) == status_of(second) == ("ready", "")
+    assert dict(Job.objects.values_list("pk", "rank")) == ranks
+    assert [one.id for one in claim_ready(boot_worker())] == [first, other, second]
+
+
+def test_what_a_second_suffices_for_is_held_at_once_and_is_in_no_claims_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quarantines, "PAGE", 4)
+    noop.enqueue_many({} for _ in range(25))
+    bulk = noop.using(queue="bulk").enqueue()
+    other = add.enqueue(1)
+    quarantines.quarantine("app.noop")
+    assert status_of(bulk.pk) == ("blocked", "quarantined")
+    assert list(Job.objects.filter(status="ready")) == [other]
+
+
+def test_nothing_else_of_the_job_changes() -> None:
+    job = noop.using(idempotency_key="k", priority=3).enqueue()
+    before = Job.objects.values().get(pk=job.pk)
+    quarantines.quarantine("app.noop", seconds=0)
+    quarantines.hold("default")
+    quarantines.release("app.noop")
+    assert Job.objects.values().get(pk=job.pk) == before
+
+
+def test_a_page_goes_on_where_the_one_before_ended() -> None:
+    ids = noop.enqueue_many({} for _ in range(5))
+    quarantines.quarantine("app.noop", seconds=0)
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.add' WHERE id = %s", [ids[0]])
+    first = quarantines.hold("default", START, page=2)
+    assert (first.held, first.is_full, first.last[1]) == (1, True, ids[1])
+    rest = quarantines.hold("default", first.last, page=4)
+    assert (rest.held, rest.is_full) == (3, False)
+    assert quarantines.hold("default", rest.last, page=4).held == 0
+
+
+def test_what_runs_goes_on() -> None:
+    held = enqueue_and_claim()
+    quarantines.quarantine("app.noop")
+    quarantines.hold("default")
+    settle_one(held, Succeeded())
+    assert status_of(held.id) == ("succeeded", "")
+
+
+@pytest.mark.parametrize("verb", ["cancel", "reprioritize"])
+def test_operators_may_do_to_a_held_job_what_they_do_to_a_ready_one(verb: str) -> None:
+    job = noop.using(idempotency_key="k").enqueue()
+    quarantines.quarantine("app.noop")
+    quarantines.hold("default")
+    if verb == "cancel":
+        assert job_operations.cancel([job.pk]).done == [job.pk]
+        assert status_of(job.pk) == ("cancelled", "cancelled")
+        quarantines.release("app.noop")
+        assert status_of(job.pk)[0] == "cancelled"
+    else:
+        assert job_operations.reprioritize([job.pk], 50).done == [job.pk]
+        assert status_of(job.pk) == ("blocked", "quarantined")
+        assert Job.objects.get(pk=job.pk).priority == 50
+        assert noop.using(idempotency_key="k").enqueue().deduplicated
+
+
+def test_what_comes_to_be_ready_meanwhile_follows() -> None:
+    quarantines.quarantine("app.noop")
+    dead = make_dead(add, 1)
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.noop', payload = '{}'")
+    later = noop.using(delay=900).enqueue()
+    assert job_operations.run_now([later.pk]).done == [later.pk]
+    assert job_operations.replay([dead.pk], check=lambda job: None).done == [dead.pk]
+    assert quarantines.hold("default").held == 2
+
+
+def test_a_release_wakes_the_queues_of_its_jobs(transactional_db: None) -> None:
+    noop.using(queue="bulk").enqueue()
+    quarantines.quarantine("app.noop")
+    quarantines.hold("bulk")
+    with listening() as heard:
+        quarantines.release("app.noop")
+        assert "bulk" in heard()
+
+
+def test_a_release_without_time_leaves_the_rest_to_the_duty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quarantines, "PAGE", 2)
+    noop.enqueue_many({} for _ in range(5))
+    quarantines.quarantine("app.noop")
+    quarantines.hold("default", page=10)
+    monkeypatch.setattr(quarantines.let_go, "__defaults__", (2,))
+    quarantines.release("app.noop", seconds=0)
+    assert Job.objects.filter(status="ready").count() == 2
+    assert quarantines.held_for_nothing() == ["app.noop"]
+    assert quarantines.let_go("app.noop", 2) == 2
+    assert quarantines.let_go("app.noop", 2) == 1
+    assert quarantines.held_for_nothing() == []
+
+
+def test_what_is_held_is_let_go_also_where_somebody_deleted_the_quarantine() -> None:
+    add.enqueue(1)
+    noop.enqueue()
+    for name in ("app.add", "app.noop"):
+        quarantines.quarantine(name)
+    quarantines.hold("default")
+    assert quarantines.held_for_nothing() == []
+    Quarantine.objects.filter(job_type="app.noop").delete()
+    assert quarantines.held_for_nothing() == ["app.noop"]
+
+
+def test_what_somebody_has_locked_is_passed_over(transactional_db: None) -> None:
+    locked, free = noop.enqueue().pk, noop.enqueue().pk
+    quarantines.quarantine("app.noop", seconds=0)
+    with another_connection() as other, transaction.atomic():
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked])
+            assert quarantines.hold("default").held == 1
+        other.rollback()
+    assert status_of(locked)[0] == "ready"
+    assert status_of(free)[0] == "blocked"
+    assert quarantines.hold("default").held == 1
+
+
+# Crashes
+
+
+def test_crashes_are_counted_by_type_and_other_ends_are_not() -> None:
+    crash()
+    crash()
+    settle_one(enqueue_and_claim(add, 1), Lost(reason="the machine died"))
+    (found,) = quarantines.crashes(600).items()
+    assert found[0] == "app.noop"
+    assert found[1].count == 2
+
+
+def test_those_of_an_old_name_count_for_the_present_one() -> None:
+    crash()
+    crash()
+    run_sql(
+        "UPDATE django_jobs_job SET job_type = CASE WHEN id = (SELECT min(id) FROM"
+        " django_jobs_job) THEN 'app.old_name' ELSE 'app.present_name' END"
+    )
+    assert quarantines.crashes(600)["app.present_name"].count == 2
+
+
+def test_crashes_of_long_ago_and_of_before_a_release_do_not_count() -> None:
+    crash()
+    run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '11 minutes'")
+    assert quarantines.crashes(600) == {}
+    crash()
+    quarantines.quarantine("app.noop")
+    assert quarantines.crashes(600) == {}
+    quarantines.release("app.noop")
+    assert quarantines.crashes(600) == {}
+    crash()
+    assert quarantines.crashes(600)["app.noop"].count == 1
+
+
+def test_a_worker_that_counted_before_a_release_does_not_undo_it() -> None:
+    crash()
+    counted = quarantines.crashes(600)["app.noop"]
+    quarantines.quarantine("app.noop")
+    quarantines.release("app.noop")
+    assert quarantines.quarantine("app.noop", crashed_at=counted.first) == []
+    assert quarantines.in_force() == []
+    crash()
+    again = quarantines.crashes(600)["app.noop"]
+    assert quarantines.quarantine("app.noop", crashed_at=again.first) == ["app.noop"]

@@ -1,0 +1,293 @@
+"""What a person asks of schedules: pause, resume, run now, backfill."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.exceptions import PermissionDenied
+
+from django_jobs.api.schedule_requests import request_of
+from django_jobs.exceptions import OperationRefused, PayloadError, QueueFull
+from django_jobs.lifecycle.operations import schedules as schedule_operations
+from django_jobs.models import Backfill, Job, Queue, Schedule, Tick
+from tests.app.jobs import noop
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    due_schedule,
+    in_threads,
+    listening,
+    look,
+    make_user,
+    overdue,
+    run_sql,
+)
+
+pytestmark = pytest.mark.django_db
+
+HOUR = dt.timedelta(hours=1)
+
+
+def now() -> dt.datetime:
+    found: dt.datetime = run_sql("SELECT now()")[0][0]
+    return found
+
+
+def due_times(schedule: Schedule, hours: int) -> tuple[dt.datetime, dt.datetime]:
+    """From its first due time to the one so many hours later."""
+    assert schedule.starts_at is not None
+    return schedule.starts_at, schedule.starts_at + hours * HOUR
+
+
+# Permissions
+
+
+VERBS: dict[str, tuple[str, Callable[[Schedule, Any], object]]] = {
+    "pause": (
+        "pause_schedule",
+        lambda row, actor: schedule_operations.pause([row.pk], actor=actor),
+    ),
+    "resume": (
+        "pause_schedule",
+        lambda row, actor: schedule_operations.resume([row.pk], actor=actor),
+    ),
+    "run_now": (
+        "run_schedule",
+        lambda row, actor: schedule_operations.run_now([row.pk], request_of, actor=actor),
+    ),
+    "backfill": (
+        "backfill_schedule",
+        lambda row, actor: schedule_operations.backfill(
+            row, *due_times(row, 1), request_of, actor=actor
+        ),
+    ),
+    "cancel_backfill": (
+        "backfill_schedule",
+        lambda row, actor: schedule_operations.cancel_backfill(row.backfills.get(), actor=actor),
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_asks_for_its_permission_again(verb: str) -> None:
+    permission, act = VERBS[verb]
+    schedule = overdue(3.5)
+    schedule.backfills.create(begins_at=now(), ends_at=now())
+    before = Schedule.objects.values().get(pk=schedule.pk)
+    others = {needed for needed, _ in VERBS.values()} - {permission}
+    with pytest.raises(PermissionDenied, match=f"olga lacks .*{permission}"):
+        act(schedule, make_user(*others))
+    assert Schedule.objects.values().get(pk=schedule.pk) == before
+    assert not Job.objects.exists()
+    act(schedule, make_user(permission, name="otto"))
+    act(schedule, None)
+
+
+# Pause and resume
+
+
+def test_a_pause_holds_and_a_resume_fires_from_then_on() -> None:
+    schedule, other = overdue(3.5), overdue(3.5, name="other")
+    assert schedule_operations.pause([schedule.pk, 0], reason="too loud") == ["tick"]
+    assert schedule_operations.pause([schedule.pk]) == []
+    look()
+    assert set(Job.objects.values_list("schedule_id", flat=True)) == {other.pk}
+    schedule.refresh_from_db()
+    assert (schedule.paused_reason, schedule.next_due_at) == ("too loud", None)
+    assert schedule_operations.resume([schedule.pk, other.pk]) == ["tick"]
+    look()
+    schedule.refresh_from_db()
+    assert (schedule.paused_at, schedule.paused_reason) == (None, "")
+    assert schedule.next_due_at is not None
+    assert schedule.next_due_at > now()
+    assert not Tick.objects.filter(schedule=schedule).exists()
+
+
+def test_a_pause_names_who_asked_where_no_reason_is_given() -> None:
+    schedule = due_schedule()
+    schedule_operations.pause([schedule.pk], actor=make_user("pause_schedule"))
+    schedule.refresh_from_db()
+    assert schedule.paused_reason == "paused by olga"
+    schedule_operations.resume([schedule.pk])
+    schedule_operations.pause([schedule.pk], reason="x" * 1000)
+    schedule.refresh_from_db()
+    assert schedule.paused_reason == "x" * 300
+
+
+def test_a_resume_takes_what_was_put_aside_as_mended() -> None:
+    schedule = due_schedule(queue="nowhere")
+    look()
+    assert schedule_operations.resume([schedule.pk]) == ["tick"]
+    look()
+    schedule.refresh_from_db()
+    assert schedule.error == ""
+    assert schedule.next_due_at is not None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_hear_of_a_change_once_it_is_committed() -> None:
+    schedule = due_schedule()
+    with listening() as told:
+        schedule_operations.pause([schedule.pk])
+        assert told() == [":schedules"]
+
+
+# Run now
+
+
+def test_a_run_now_makes_a_job_whatever_the_rule_and_the_policy_say() -> None:
+    schedule = due_schedule()
+    look()
+    schedule_operations.pause([schedule.pk])
+    (job,) = schedule_operations.run_now([schedule.pk], request_of, actor=make_user("run_schedule"))
+    made = Job.objects.get(pk=job)
+    assert (made.status, made.schedule_id) == ("ready", schedule.pk)
+    tick = Tick.objects.get(job=job)
+    assert (tick.reason, tick.due_at) == ("run now by olga", made.scheduled_for)
+    assert len(schedule_operations.run_now([schedule.pk, 0], request_of)) == 1
+    assert Job.objects.count() == 3
+
+
+def test_a_run_now_that_is_refused_makes_no_job_of_any() -> None:
+    good = due_schedule(name="good")
+    bad = due_schedule(name="bad", payload={"n": 1})
+    with pytest.raises(PayloadError):
+        schedule_operations.run_now([good.pk, bad.pk], request_of)
+    assert not Job.objects.exists()
+    assert not Tick.objects.exists()
+
+
+# Backfill
+
+
+def test_a_backfill_makes_a_job_of_each_due_time_and_a_second_none() -> None:
+    schedule = overdue(5.5)
+    begin, end = due_times(schedule, 4)
+    expected = [begin + number * HOUR for number in range(5)]
+    assert schedule_operations.backfill_times(schedule, begin, end) == expected
+    row = schedule_operations.backfill(
+        schedule, begin, end, request_of, actor=make_user("backfill_schedule")
+    )
+    assert (row.jobs, row.asked_by, row.begins_at, row.ends_at) == (5, "olga", begin, end)
+    jobs = Job.objects.order_by("id")
+    assert list(jobs.values_list("scheduled_for", flat=True)) == expected
+    assert set(jobs.values_list("schedule_id", "status")) == {(None, "ready")}
+    assert set(Tick.objects.values_list("backfill", "outcome")) == {(row.pk, "fired")}
+    assert schedule_operations.backfill_times(schedule, begin, end) == []
+    assert schedule_operations.backfill(schedule, begin, end, request_of).jobs == 0
+    assert Job.objects.count() == 5
+
+
+def test_a_backfill_makes_up_for_what_was_skipped_and_a_look_for_nothing_of_it() -> None:
+    schedule = overdue(3.5)
+    look()
+    begin, end = due_times(schedule, 3)
+    assert Counter(Tick.objects.values_list("outcome", flat=True)) == {
+        "skipped_late": 3,
+        "fired": 1,
+    }
+    assert schedule_operations.backfill(schedule, begin, end, request_of).jobs == 3
+    assert set(Tick.objects.values_list("outcome", flat=True)) == {"fired"}
+    Schedule.objects.filter(pk=schedule.pk).update(next_due_at=begin, catch_up="window")
+    Schedule.objects.filter(pk=schedule.pk).update(catch_up_limit=1e9, overlap="allow")
+    look()
+    assert Job.objects.count() == 4
+
+
+def test_a_backfill_is_not_seen_by_the_overlap_policy() -> None:
+    schedule = overdue(3.5)
+    schedule_operations.backfill(schedule, *due_times(schedule, 2), request_of)
+    look()
+    assert Job.objects.filter(schedule=schedule).count() == 1
+
+
+def test_two_at_once_backfill_each_due_time_once(transactional_db: None) -> None:
+    schedule = overdue(20.5)
+    rows = in_threads(
+        4,
+        lambda number: (
+            schedule_operations.backfill(schedule, *due_times(schedule, 19), request_of).jobs
+        ),
+    )
+    assert sorted(rows) == [0, 0, 0, 20]
+    assert Job.objects.count() == 20
+
+
+def test_a_backfill_is_cancelled_as_one() -> None:
+    schedule = overdue(4.5)
+    look()
+    row = schedule_operations.backfill(schedule, *due_times(schedule, 4), request_of)
+    assert row.jobs == 4
+    run_sql("UPDATE django_jobs_job SET rank = rank + 1000 WHERE schedule_id IS NOT NULL")
+    (held,) = claim_ready(boot_worker(), limit=1)
+    report = schedule_operations.cancel_backfill(row, actor=make_user("backfill_schedule"))
+    assert (len(report.done), report.asked) == (4, [held.id])
+    statuses = Counter(Job.objects.values_list("status", flat=True))
+    assert statuses == {"cancelled": 3, "running": 1, "ready": 1}
+    reason = Job.objects.filter(status="cancelled").values_list("reason", flat=True).first()
+    assert reason == f"backfill {row.pk} cancelled by olga"
+    row.refresh_from_db()
+    first = row.cancelled_at
+    assert first is not None
+    schedule_operations.cancel_backfill(row)
+    row.refresh_from_db()
+    assert row.cancelled_at == first
+    ticks = Counter(Tick.objects.filter(backfill=row).values_list("outcome", flat=True))
+    assert ticks == {"suppressed": 3, "fired": 1}  # one runs on until it stops
+    again = schedule_operations.backfill(schedule, *due_times(schedule, 4), request_of)
+    assert again.jobs == 3
+    assert Job.objects.filter(status="ready", schedule_id=None).count() == 3
+
+
+def test_a_range_before_the_epoch_is_refused() -> None:
+    schedule = overdue(1.5)
+    begin = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+    with pytest.raises(OperationRefused, match="1970 at the earliest"):
+        schedule_operations.backfill_times(schedule, begin, begin)
+
+
+def test_ten_thousand_are_backfilled_and_more_are_refused() -> None:
+    schedule = overdue(24 * 365, every=60.0)
+    begin, _ = due_times(schedule, 0)
+    minutes = dt.timedelta(minutes=9_999)
+    with pytest.raises(OperationRefused, match="more than 10,000 due times"):
+        schedule_operations.backfill(schedule, begin, begin + minutes + HOUR, request_of)
+    with pytest.raises(OperationRefused, match="more than 10,000 due times"):
+        schedule_operations.backfill_times(schedule, begin, begin + 8_000 * HOUR)
+    assert not Backfill.objects.exists()
+    assert schedule_operations.backfill(schedule, begin, begin + minutes, request_of).jobs == 10_000
+    assert Job.objects.count() == 10_000
+
+
+@pytest.mark.parametrize(
+    "begin, end, problem",
+    [
+        (-2, 1, "its end is still to come"),
+        (-1, -2, "ends before it begins"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused(begin: int, end: int, problem: str) -> None:
+    schedule = overdue(5.5)
+    with pytest.raises(OperationRefused, match=problem):
+        schedule_operations.backfill(schedule, now() + begin * HOUR, now() + end * HOUR, request_of)
+    naive = dt.datetime(2020, 1, 1)
+    with pytest.raises(OperationRefused, match="time zone"):
+        schedule_operations.backfill_times(schedule, naive, now())
+
+
+def test_a_backfill_of_a_schedule_that_is_gone_or_of_a_full_queue_makes_nothing() -> None:
+    schedule = overdue(5.5, queue="bulk")
+    Queue.objects.filter(name="bulk").update(max_backlog=1)
+    noop.using(queue="bulk").enqueue()
+    with pytest.raises(QueueFull):
+        schedule_operations.backfill(schedule, *due_times(schedule, 2), request_of)
+    gone = Schedule.objects.get(pk=schedule.pk)
+    schedule.delete()
+    with pytest.raises(OperationRefused, match="deleted"):
+        schedule_operations.backfill(gone, *due_times(gone, 2), request_of)
+    assert not Backfill.objects.exists()
+    assert Job.objects.count() == 1

@@ -1,0 +1,197 @@
+"""The plans that PostgreSQL makes for the statements of schedules, with a million of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+from pytest_django import DjangoDbBlocker
+
+from django_jobs.lifecycle import pruning
+from django_jobs.lifecycle.schedules import firing, waiting
+from django_jobs.models import Schedule
+from tests.factories import explain, run_sql
+
+SCHEDULES = 1_000_000
+FINISHED = 200_000
+LIVE = 20_000
+DUE = 100
+
+FILL = """
+INSERT INTO django_jobs_schedule (name, job_type, payload, queue, priority, cron, every, timezone,
+    enabled, jitter_seconds, dst, overlap, catch_up, declared, paused_at, paused_reason, error,
+    stale, next_due_at, created_at)
+SELECT 'many-' || n, 'app.noop', '{}', '', NULL, '', 3600, 'UTC', n %% 10 <> 0, 0, 'once', 'skip',
+    'latest', false, CASE WHEN n %% 10 = 1 THEN now() END, '',
+    CASE WHEN n %% 10 = 2 THEN 'x' ELSE '' END, false, now() + make_interval(secs => n), now()
+FROM generate_series(1, %s) AS n
+"""
+FILL_JOBS = """
+INSERT INTO django_jobs_job (queue, job_type, payload, payload_version, status, priority, rank,
+    available_at, attempt, failures, crashes, max_attempts, max_crashes, finished_at, last_error,
+    reason, replays, headers, created_at, schedule_id, scheduled_for)
+SELECT 'default', 'app.noop', '{}', 1, %s, 0, 0, now(), 1, 0, 0, 5, 3, now(), '', '', 0, '{}',
+    now(), (SELECT min(id) FROM django_jobs_schedule) + n, now()
+FROM generate_series(1, %s) AS n
+"""
+FILL_TICKS = """
+INSERT INTO django_jobs_tick (schedule_id, due_at, outcome, reason, job_id, late_seconds,
+    created_at)
+SELECT schedule_id, now() - make_interval(hours => n), 'fired', '', id, 0, now()
+FROM django_jobs_job, generate_series(1, 1) AS n WHERE status = 'succeeded'
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """A million schedules of which a hundred are due and a hundred were changed; their jobs."""
+    with django_db_blocker.unblock():
+        run_sql("SET synchronous_commit = off")
+        run_sql(FILL, [SCHEDULES])
+        run_sql(
+            "UPDATE django_jobs_schedule SET enabled = true, paused_at = NULL, error = '',"
+            " next_due_at = now() - interval '1 s' WHERE id % 10000 = 7"
+        )
+        run_sql("UPDATE django_jobs_schedule SET stale = true WHERE id % 10000 = 8")
+        run_sql(FILL_JOBS, ["succeeded", FINISHED])
+        run_sql(FILL_JOBS, ["ready", LIVE])
+        run_sql(FILL_JOBS, ["waiting", DUE])
+        # Before the ticks: this session may have planned the check of their foreign key when the
+        # table held a page, as a sequential scan. That took 97 s, until autovacuum came by.
+        run_sql("ANALYZE django_jobs_schedule, django_jobs_job")
+        run_sql(FILL_TICKS)
+        run_sql("ANALYZE django_jobs_tick")
+        try:
+            yield
+        finally:
+            run_sql(
+                "TRUNCATE django_jobs_schedule, django_jobs_job, django_jobs_tick,"
+                " django_jobs_backfill"
+            )
+
+
+pytestmark = pytest.mark.django_db
+
+
+def schedules(condition: str) -> list[int]:
+    return [id_ for (id_,) in run_sql(f"SELECT id FROM django_jobs_schedule WHERE {condition}")]
+
+
+def indexes(plan: list[dict[str, Any]]) -> set[str]:
+    return {node["Index Name"] for node in plan if "Index Name" in node}
+
+
+def whole_tables(plan: list[dict[str, Any]]) -> set[str]:
+    return {node["Relation Name"] for node in plan if node["Node Type"] == "Seq Scan"}
+
+
+def rows_read(plan: list[dict[str, Any]]) -> float:
+    """All rows that the plan read of tables, those that it threw away included."""
+    return sum(
+        (float(node["Actual Rows"]) + float(node.get("Rows Removed by Filter", 0)))
+        * float(node["Actual Loops"])
+        for node in plan
+        if "Relation Name" in node
+    )
+
+
+def plan_of(take: Any) -> list[dict[str, Any]]:
+    """The plan of the one statement that ``take`` runs."""
+    with transaction.atomic(), CaptureQueriesContext(connection) as queries:
+        take()
+    (sql,) = [one["sql"] for one in queries if "SELECT" in one["sql"]]
+    return explain(sql.replace("%", "%%"), {})
+
+
+def test_a_look_reads_the_head_of_each_index() -> None:
+    plan = explain(firing.HORIZON, {})
+    assert not whole_tables(plan)
+    assert indexes(plan) >= {"django_jobs_due", "django_jobs_stale", "django_jobs_waiting_turn"}
+    assert rows_read(plan) <= 10
+
+
+def test_a_look_reads_no_more_where_nothing_waits_among_many_live_jobs() -> None:
+    run_sql("UPDATE django_jobs_job SET status = 'cancelled' WHERE status = 'waiting'")
+    assert rows_read(explain(firing.HORIZON, {})) <= 10
+
+
+def test_what_is_due_is_taken_from_the_head_of_its_index() -> None:
+    plan = plan_of(lambda: firing.take_due({"app.add": 1, "app.noop": 1}, 50))
+    assert "django_jobs_due" in indexes(plan)
+    assert not whole_tables(plan)
+    assert not [node for node in plan if "Sort" in node["Node Type"]]
+    assert rows_read(plan) <= 51
+
+
+def test_a_process_that_knows_none_of_the_job_types_reads_what_is_due_and_no_more() -> None:
+    plan = plan_of(lambda: firing.take_due({"elsewhere.only": 1}, 50))
+    assert "django_jobs_due" in indexes(plan)
+    due_by_now = Schedule.objects.armed().filter(next_due_at__lte=Now()).count()
+    assert rows_read(plan) <= due_by_now  # a hundred, and one more each second
+
+
+def test_what_was_changed_is_taken_from_an_index_of_its_own() -> None:
+    plan = plan_of(lambda: firing.take_stale(500))
+    assert "django_jobs_stale" in indexes(plan)
+    assert not whole_tables(plan)
+    assert rows_read(plan) <= 200
+
+
+def test_schedules_are_read_and_moved_by_primary_key() -> None:
+    ids = schedules("id % 2000 = 1")
+    assert len(ids) == 500
+    plan = plan_of(lambda: firing.read(ids))
+    assert indexes(plan) == {"django_jobs_schedule_pkey"}
+    assert rows_read(plan) <= 500
+    told = json.dumps([{"schedule": id_, "next_due": None, "last_due": None} for id_ in ids])
+    plan = explain(firing.ADVANCE, {"told": told})
+    assert not whole_tables(plan)
+    assert rows_read(plan) <= 1_000  # each is updated, too
+
+
+def test_the_live_jobs_of_schedules_are_found_among_many_that_have_ended() -> None:
+    first = schedules("true ORDER BY id LIMIT 1")[0]
+    ids = list(range(first, first + 500))
+    plan = explain(firing.LIVE_JOBS, {"schedules": ids})
+    assert indexes(plan) == {"django_jobs_live_schedule"}
+    assert not whole_tables(plan)
+    assert rows_read(plan) <= 500 + DUE
+
+
+def test_how_the_last_jobs_ended_is_found_by_the_ticks_of_each_schedule() -> None:
+    first = schedules("true ORDER BY id LIMIT 1")[0]
+    told = [{"schedule": first + n, "since": None, "count": 3} for n in range(1, 101)]
+    plan = explain(firing.LAST_ENDS, {"told": json.dumps(told)})
+    assert indexes(plan) == {"django_jobs_tick_due", "django_jobs_job_pkey"}
+    assert not whole_tables(plan)
+    assert rows_read(plan) <= 500
+
+
+def test_releasing_reads_what_waits_and_locks_the_schedules_that_have_none_under_way() -> None:
+    run_sql(
+        "UPDATE django_jobs_job SET status = 'succeeded' WHERE status = 'ready' AND schedule_id IN"
+        " (SELECT schedule_id FROM django_jobs_job WHERE status = 'waiting' ORDER BY id LIMIT 40)"
+    )
+    plan = explain(waiting.LOCK_WAITING, {})
+    assert not whole_tables(plan)
+    assert rows_read(plan) <= 5 * DUE
+    ids = [id_ for (id_,) in run_sql(waiting.LOCK_WAITING)]
+    assert len(ids) == 40
+    plan = explain(waiting.RELEASE, {"schedules": ids})
+    assert not whole_tables(plan)
+    assert rows_read(plan) <= 5 * DUE
+    plan = explain(waiting.RELEASE_ORPHANS, {})
+    assert not whole_tables(plan)
+    assert rows_read(plan) <= 3 * DUE
+
+
+def test_pruning_looks_at_one_page_of_the_oldest_ticks() -> None:
+    plan = explain(pruning.PRUNE_TICKS, {"older": 0.0, "page": 500})
+    assert indexes(plan) == {"django_jobs_tick_pkey"}
+    assert not whole_tables(plan)
+    assert rows_read(plan) <= 2_500

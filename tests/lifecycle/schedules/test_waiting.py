@@ -1,0 +1,94 @@
+"""Jobs that wait for the one before of their schedule are let go one by one."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from django_jobs.lifecycle.schedules.waiting import release_waiting
+from django_jobs.models import Job, Schedule
+from tests.factories import another_connection, due_schedule, in_threads, listening, run_sql
+
+pytestmark = pytest.mark.django_db
+
+
+def job(schedule: Schedule | None, status: str = "waiting") -> int:
+    """A job of a schedule."""
+    ((id_,),) = run_sql(
+        "INSERT INTO django_jobs_job (queue, job_type, payload, payload_version, status, priority,"
+        " rank, available_at, attempt, failures, crashes, max_attempts, max_crashes, last_error,"
+        " reason, replays, headers, created_at, schedule_id) VALUES ('default', 'app.noop', '{}',"
+        " 1, %s, 0, 0, now(), 0, 0, 0, 5, 3, '', '', 0, '{}', now(), %s) RETURNING id",
+        [status, schedule.pk if schedule else None],
+    )
+    return int(id_)
+
+
+def ready() -> set[int]:
+    return set(Job.objects.filter(status="ready").values_list("pk", flat=True))
+
+
+def test_the_oldest_goes_of_each_schedule_that_has_none_under_way() -> None:
+    free, busy = due_schedule(name="free"), due_schedule(name="busy")
+    first, _ = job(free), job(free)
+    job(busy, "scheduled")
+    job(busy)
+    job(free, "succeeded")
+    assert release_waiting() == 1
+    assert ready() == {first}
+    assert release_waiting() == 0
+
+
+def test_jobs_that_wait_for_anything_else_are_left() -> None:
+    job(None)
+    assert release_waiting() == 0
+    assert not ready()
+
+
+def test_those_of_a_schedule_that_is_gone_all_go() -> None:
+    gone = due_schedule()
+    jobs = {job(gone), job(gone)}
+    gone.delete()
+    assert release_waiting() == 2
+    assert ready() == jobs
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_somebody_has_in_hand_is_left_and_nobody_waits() -> None:
+    first, second = due_schedule(name="a"), due_schedule(name="b")
+    held, free = job(first), job(second)
+    orphan = due_schedule(name="c")
+    in_hand = job(orphan)
+    run_sql("DELETE FROM django_jobs_schedule WHERE id = %s", [orphan.pk])
+    with another_connection() as other, other.cursor() as cursor:
+        other.set_autocommit(False)
+        cursor.execute(
+            "SELECT 1 FROM django_jobs_job WHERE id IN (%s, %s) FOR UPDATE", [held, in_hand]
+        )
+        with transaction.atomic():
+            assert release_waiting() == 1
+        other.rollback()
+    assert ready() == {free}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_at_once_let_one_go() -> None:
+    schedule = due_schedule()
+    for _ in range(5):
+        job(schedule)
+
+    def release(number: int) -> int:
+        with transaction.atomic():
+            return release_waiting()
+
+    assert sum(in_threads(6, release)) == 1
+    assert len(ready()) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_workers_of_its_queue_are_woken() -> None:
+    job(due_schedule())
+    with listening() as told:
+        with transaction.atomic():
+            release_waiting()
+        assert told() == ["default"]

@@ -1,0 +1,85 @@
+"""Wake-ups: after the commit, not too many, and harmless."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection, transaction
+
+from django_jobs import cancel
+from django_jobs.lifecycle import notifying
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.models import Job
+from tests.app.jobs import noop
+from tests.factories import listening
+
+
+@pytest.fixture
+def manually(transactional_db: None) -> Iterator[None]:
+    """Manual transaction management, as in a script that commits now and then."""
+    transaction.set_autocommit(False)
+    yield
+    transaction.rollback()
+    transaction.set_autocommit(True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_wake_ups_of_one_queue_in_a_moment_are_sent_once() -> None:
+    with listening() as notes:
+        for _ in range(50):
+            notifying.wake("default")
+            notifying.wake("bulk")
+        sent = notes()
+    assert set(sent) == {"default", "bulk"}
+    assert len(sent) < 20
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_wake_up_is_sent_outside_the_callers_transaction() -> None:
+    with listening() as notes:
+        with transaction.atomic():
+            notifying.wake_after_commit("default")
+            assert notes() == []
+        assert notes() == ["default"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_wake_up_that_fails_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "django_jobs"), transaction.atomic():
+        noop.enqueue()
+        transaction.on_commit(lambda: connection.connection.close())
+        notifying._last_sent.clear()
+        notifying.wake_after_commit("bulk")
+    connection.close()
+    assert "event=wake_failed queue=bulk" in caplog.text
+    assert Job.objects.count() == 1
+
+
+def test_jobs_are_written_in_manual_transactions_and_wake_workers_at_the_commit(
+    manually: None,
+) -> None:
+    with listening() as notes:
+        first = noop.enqueue()
+        noop.enqueue_many([{}] * 2)
+        noop.using(queue="bulk").enqueue()
+        later = noop.using(delay=60).enqueue()
+        assert cancel(first.pk)
+        with transaction.atomic():
+            assert job_operations.run_now([later.pk]).done == [later.pk]
+        assert notes() == []
+        transaction.commit()
+        assert set(notes()) == {"default", "bulk"}
+        assert connection.run_on_commit == []
+    assert Job.objects.filter(status="ready").count() == 4
+
+
+def test_a_manual_transaction_that_is_rolled_back_leaves_no_job_and_wakes_nobody(
+    manually: None,
+) -> None:
+    with listening() as notes:
+        noop.enqueue()
+        transaction.rollback()
+        assert notes() == []
+    assert Job.objects.count() == 0

@@ -1,0 +1,141 @@
+"""A row that cannot be settled holds up no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from django.db import transaction
+
+from django_jobs import enqueue_many
+from django_jobs.domain.outcomes import Lost, Outcome, Succeeded
+from django_jobs.lifecycle import reaping, settling_rows
+from django_jobs.lifecycle.claiming import HeldJob, held_by
+from django_jobs.lifecycle.settling import Ending
+from django_jobs.lifecycle.settling_rows import (
+    give_back_apart,
+    give_back_unlocked,
+    locked_by_others,
+    settle_apart,
+)
+from django_jobs.models import Job, Run, Worker
+from tests.factories import boot_worker, claim_ready, in_threads, run_sql
+
+SPOILT = [
+    "UPDATE django_jobs_job SET available_at = 'infinity' WHERE id = %s",
+    "UPDATE django_jobs_job SET crashes = 32767 WHERE id = %s",
+    "UPDATE django_jobs_job SET claimed_at = NULL WHERE id = %s",
+    "INSERT INTO django_jobs_run (job_id, attempt, outcome, available_at, claimed_at, finished_at,"
+    " error_type, error_message, traceback, fingerprint)"
+    " VALUES (%s, 1, 'failed', now(), now(), now(), '', '', '', '')",
+]
+
+
+def three_held() -> tuple[int, list[HeldJob]]:
+    enqueue_many("app.noop", [{}] * 3)
+    worker = boot_worker()
+    return worker, claim_ready(worker)
+
+
+def forget(worker: int) -> None:
+    run_sql("UPDATE django_jobs_worker SET status = 'lost' WHERE id = %s", [worker])
+
+
+def statuses(held: Sequence[HeldJob]) -> list[str]:
+    found = dict(Job.objects.values_list("pk", "status"))
+    return [found[one.id] for one in held]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_reaping_ends_a_spoilt_row_readably_and_settles_the_rest(spoil: str) -> None:
+    worker, held = three_held()
+    run_sql(spoil, [held[1].id])
+    forget(worker)
+    assert len(reaping.reap()) == 3
+    assert statuses(held) == ["ready", "dead", "ready"]
+    dead = Job.objects.get(pk=held[1].id)
+    assert dead.reason.startswith("its end could not be written: ")
+    assert "\n" not in dead.reason
+    assert Run.objects.filter(job=dead, attempt=1).count() == 1
+    assert reaping.reap() == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_burying_ends_a_spoilt_row_readably_and_settles_the_rest(spoil: str) -> None:
+    worker, held = three_held()
+    run_sql(spoil, [held[0].id])
+    outcomes: dict[int, Outcome] = {one.id: Lost(reason="SIGSEGV") for one in held[:2]}
+    settled = reaping.bury(worker, outcomes, reason="SIGSEGV")
+    assert {one.ending.job.id: str(one.decision.status) for one in settled if one.decision} == {
+        held[0].id: "dead",
+        held[1].id: "ready",
+    }
+    assert statuses(held) == ["dead", "ready", "ready"]
+    assert Worker.objects.get().status == "lost"
+
+
+@pytest.mark.django_db
+def test_what_cannot_be_given_back_is_left_for_the_next_sweep() -> None:
+    worker, held = three_held()
+    run_sql("UPDATE django_jobs_job SET attempt = 0 WHERE id = %s", [held[1].id])
+    assert reaping.bury(worker, {}, reason="SIGKILL") == []
+    assert statuses(held) == ["ready", "running", "ready"]
+    assert len(reaping.reap()) == 1
+    assert statuses(held) == ["ready", "ready", "ready"]
+
+
+@pytest.mark.django_db
+def test_what_can_not_even_be_ended_is_left_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, held = three_held()
+    run_sql(SPOILT[0], [held[1].id])
+    forget(worker)
+    monkeypatch.setattr(settling_rows, "END_UNSETTLEABLE", "SELECT 1 / 0 WHERE 1 = %(id)s OR true")
+    assert len(reaping.reap()) == 2
+    assert statuses(held) == ["ready", "running", "ready"]
+    assert f"event=unsettleable job_id={held[1].id} attempt=1" in caplog.text
+
+
+@pytest.mark.django_db
+def test_a_spoilt_row_of_another_attempt_is_not_touched() -> None:
+    worker, held = three_held()
+    run_sql(SPOILT[0], [held[0].id])
+    (spoilt, *_) = held_by(worker)
+    run_sql("UPDATE django_jobs_job SET attempt = 2 WHERE id = %s", [spoilt.id])
+    (settled,) = settle_apart([Ending(spoilt, Succeeded())])
+    assert settled.decision is None
+    assert statuses(held)[0] == "running"
+    give_back_apart(worker, [])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_somebody_has_locked_is_told_and_nobody_waits() -> None:
+    worker, held = three_held()
+    pairs = [(job.id, job.attempt) for job in held]
+    with transaction.atomic():
+        run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[0].id])
+        ids = [job.id for job in held]
+        assert in_threads(1, lambda _: locked_by_others([*ids, -1])) == [{held[0].id}]
+        assert in_threads(1, lambda _: give_back_unlocked(worker, pairs)) == [{held[0].id}]
+    assert statuses(held) == ["running", "ready", "ready"]
+    assert locked_by_others(ids) == set()
+    assert give_back_unlocked(worker, pairs) == set()
+    assert statuses(held) == ["ready"] * 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_neither_reaping_nor_burying_waits_for_a_locked_row() -> None:
+    worker, held = three_held()
+    with transaction.atomic():
+        run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[0].id])
+        outcomes: dict[int, Outcome] = {one.id: Lost(reason="SIGSEGV") for one in held[:2]}
+        bury = lambda _: reaping.bury(worker, outcomes, reason="SIGSEGV")  # noqa: E731
+        (settled,) = in_threads(1, bury)
+        assert [one.ending.job.id for one in settled] == [held[1].id]
+        assert in_threads(1, lambda _: reaping.reap()) == [[]]
+    assert statuses(held) == ["running", "ready", "ready"]
+    assert len(reaping.reap()) == 1
+    assert statuses(held) == ["ready", "ready", "ready"]

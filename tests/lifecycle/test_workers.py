@@ -1,0 +1,202 @@
+"""A worker's row: registered, renewed, ended."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from django.db import transaction
+
+from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle import workers as lifecycle_workers
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.models import Worker
+from tests.factories import boot_worker, enqueue_and_claim, in_threads, run_sql
+
+
+def lease_of(worker: int) -> float:
+    """Seconds that are left of it, on the database's clock."""
+    ((left,),) = run_sql(
+        "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float8"
+        " FROM django_jobs_worker WHERE id = %s",
+        [worker],
+    )
+    return float(left)
+
+
+def drains(workers: list[int], lease: float) -> dict[int, bool]:
+    """Whether each that was renewed is asked to drain."""
+    renewed = lifecycle_workers.renew(workers, lease)
+    return {worker: renewal.drain_requested for worker, renewal in renewed.items()}
+
+
+@pytest.mark.django_db
+def test_a_boot_is_registered_with_a_lease_from_now() -> None:
+    worker = Worker.objects.get(pk=boot_worker("web-1", lease=30))
+    assert (worker.name, worker.host, worker.pid, worker.status) == (
+        "web-1",
+        "testhost",
+        4711,
+        "running",
+    )
+    assert "app.noop" in worker.job_types
+    assert worker.versions is not None
+    assert "app.noop" not in worker.versions  # it is 1
+    assert worker.versions["app.greet"] == 3
+    assert worker.started_at == worker.heartbeat_at
+    assert worker.is_alive
+    assert 10 < lease_of(worker.pk) <= 30  # less by what the machine stood still
+
+
+@pytest.mark.django_db
+def test_every_boot_is_a_new_row_whatever_its_name() -> None:
+    assert boot_worker("same") != boot_worker("same")
+
+
+@pytest.mark.django_db
+def test_the_id_of_a_boot_is_random_and_a_number_that_javascript_keeps_exactly() -> None:
+    workers = {boot_worker() for _ in range(5)}
+    assert len(workers) == 5
+    for worker in workers:
+        assert 10**15 <= worker < 2**53
+        assert int(float(worker)) == worker
+
+
+@pytest.mark.django_db
+def test_a_boot_takes_no_id_that_another_worker_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = iter([7, 7, 8])
+    monkeypatch.setattr("secrets.randbelow", lambda _: next(numbers))
+    first, second = boot_worker(), boot_worker()
+    assert second == first + 1
+    assert Worker.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_names_of_any_length_are_registered() -> None:
+    boot = lifecycle_workers.Boot(
+        name="n" * 500,
+        host="h" * 500,
+        pid=1,
+        queues=[],
+        threads=1,
+        job_types={},
+        code_version="v" * 500,
+        lease=1,
+    )
+    worker = Worker.objects.get(pk=lifecycle_workers.register(boot))
+    assert (len(worker.name), len(worker.host), len(worker.code_version)) == (200, 200, 100)
+
+
+@pytest.mark.django_db
+def test_a_heartbeat_extends_the_lease_of_all_workers_it_speaks_for() -> None:
+    one, other, silent = boot_worker(lease=5), boot_worker(lease=5), boot_worker(lease=5)
+    assert drains([one, other], 60) == {one: False, other: False}
+    assert 40 < lease_of(one) <= 60
+    assert lease_of(silent) < 6
+
+
+@pytest.mark.django_db
+def test_a_worker_that_was_asked_to_drain_hears_it_at_its_heartbeat() -> None:
+    worker = boot_worker()
+    job_operations.stop_workers([worker])
+    assert drains([worker], 30) == {worker: True}
+
+
+@pytest.mark.django_db
+def test_an_expired_worker_that_nobody_declared_lost_may_still_renew() -> None:
+    worker = boot_worker(lease=-5)
+    assert drains([worker], 30) == {worker: False}
+    assert reaping.reap() == []
+    assert Worker.objects.get().status == "running"
+
+
+@pytest.mark.django_db
+def test_a_worker_that_was_declared_lost_is_not_renewed() -> None:
+    worker = boot_worker(lease=-1)
+    reaping.reap()
+    assert lifecycle_workers.renew([worker, 10**12], 30) == {}
+    assert Worker.objects.get().status == "lost"
+
+
+def beat(worker: int, beats: dict[int, datetime]) -> dict[int, datetime]:
+    """The heartbeat that is known after a renewal; empty if the lease is lost."""
+    renewed = lifecycle_workers.renew([worker], 30, None, beats)
+    return {worker: at for worker, (_, at) in renewed.items() if at is not None}
+
+
+def shift_heartbeat(interval: str) -> None:
+    run_sql("UPDATE django_jobs_worker SET heartbeat_at = heartbeat_at + %s::interval", [interval])
+
+
+@pytest.mark.django_db
+def test_a_row_of_an_earlier_time_is_not_renewed() -> None:
+    """As after a backup was restored: what the worker did since is not in the tables."""
+    worker = boot_worker()
+    known = beat(worker, {})
+    shift_heartbeat("-1 millisecond")
+    assert beat(worker, known) == {}
+    assert beat(worker, {}) != {}  # a heartbeat process that has just started knows no better
+
+
+@pytest.mark.django_db
+def test_a_renewal_whose_answer_was_lost_costs_no_lease() -> None:
+    worker = boot_worker()
+    known = beat(worker, {})
+    beat(worker, known)
+    assert beat(worker, known) != {}
+
+
+@pytest.mark.django_db
+def test_a_clock_of_the_database_that_goes_back_costs_no_lease() -> None:
+    worker = boot_worker()
+    shift_heartbeat("1 hour")
+    ahead = {worker: Worker.objects.get().heartbeat_at}
+    behind = beat(worker, ahead)
+    assert behind[worker] < ahead[worker]
+    assert beat(worker, behind) != {}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lock_on_one_row_keeps_no_other_worker_from_being_renewed() -> None:
+    locked, other = boot_worker(lease=5), boot_worker(lease=5)
+    with transaction.atomic():
+        run_sql("SELECT 1 FROM django_jobs_worker WHERE id = %s FOR UPDATE", [locked])
+        (renewed,) = in_threads(1, lambda _: lifecycle_workers.renew([locked, other], 60))
+        in_threads(1, lambda _: lifecycle_workers.mark_draining([locked, other]))
+        assert in_threads(1, lambda _: lifecycle_workers.end(locked)) == [False]
+    assert renewed[locked].heartbeat_at is None  # not renewed, and not lost
+    assert renewed[other].heartbeat_at is not None
+    assert lease_of(locked) < 6
+    assert 40 < lease_of(other) <= 60
+    assert dict(Worker.objects.values_list("pk", "status")) == {
+        locked: "running",
+        other: "draining",
+    }
+
+
+@pytest.mark.django_db
+def test_cancels_are_told_for_the_running_jobs_of_these_workers_only() -> None:
+    one, other = enqueue_and_claim(), enqueue_and_claim()
+    job_operations.cancel([one.id, other.id])
+    assert lifecycle_workers.cancels_asked([one.worker]) == [(one.worker, one.id)]
+    assert lifecycle_workers.cancels_asked([]) == []
+
+
+@pytest.mark.django_db
+def test_a_draining_worker_goes_on_holding_and_renewing() -> None:
+    held = enqueue_and_claim()
+    lifecycle_workers.mark_draining([held.worker])
+    assert Worker.objects.get().status == "draining"
+    assert drains([held.worker], 30) == {held.worker: False}
+    assert reaping.reap() == []
+
+
+@pytest.mark.django_db
+def test_a_row_is_closed_once() -> None:
+    worker = boot_worker()
+    assert lifecycle_workers.end(worker, reason="SIGTERM" + "!" * 400)
+    assert not lifecycle_workers.end(worker, status="lost", reason="too late")
+    row = Worker.objects.get()
+    assert (row.status, row.stop_reason[:7]) == ("stopped", "SIGTERM")
+    assert row.stopped_at is not None
+    assert not row.is_alive

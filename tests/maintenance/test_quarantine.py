@@ -1,0 +1,191 @@
+"""The duty: what crashes is quarantined, what is quarantined is held, what is released goes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from django_jobs.lifecycle.operations import quarantines
+from django_jobs.maintenance.quarantine import (
+    Quarantining,
+    quarantine_what_crashes,
+    quarantining_duty,
+)
+from django_jobs.models import Job, Quarantine
+from django_jobs.signals import worker_event
+from tests.app.jobs import add, noop
+from tests.factories import due_schedule, heard, in_threads, look, run_sql
+from tests.lifecycle.operations.test_quarantines import crash
+
+pytestmark = pytest.mark.django_db
+
+
+def statuses(job_type: str = "app.noop") -> set[str]:
+    return set(Job.objects.filter(job_type=job_type).values_list("status", flat=True))
+
+
+def rule(settings: Settings, **quarantine: Any) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "QUARANTINE": quarantine}
+
+
+def test_the_duty_is_as_frequent_as_the_settings_say(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SWEEP_SECONDS": 3}
+    duty = quarantining_duty()
+    assert (duty.name, duty.every) == ("quarantining", 3)
+    assert duty.run_once() == 0
+
+
+def test_ready_jobs_of_a_quarantined_type_are_held_and_let_go_after_it() -> None:
+    noop.enqueue_many({} for _ in range(3))
+    noop.using(queue="bulk").enqueue()
+    add.enqueue(1)
+    quarantines.quarantine("app.noop", seconds=0)
+    duty = Quarantining()
+    assert duty.run_once() == 4
+    assert statuses() == {"blocked"}
+    assert statuses("app.add") == {"ready"}
+    assert duty.run_once() == 0
+    Quarantine.objects.update(released_at="2026-01-01T00:00:00Z")
+    assert duty.run_once() == 4
+    assert statuses() == {"ready"}
+
+
+def test_what_stands_far_behind_is_found_by_walking_on(settings: Settings) -> None:
+    add.enqueue_many({"first": n} for n in range(25))
+    noop.enqueue_many({} for _ in range(5))
+    quarantines.quarantine("app.noop", seconds=0)
+    duty = Quarantining(page=4, budget=0.0)
+    changed = []
+    for _ in range(10):
+        changed.append(duty.run_once())
+        if duty.places:
+            # Without a budget each run sees the head and no more; the place is kept.
+            duty.budget = 60.0
+    assert sum(changed) == 5
+    assert statuses() == {"blocked"}
+    assert duty.places == {}
+
+
+def test_a_run_always_begins_at_the_head_where_jobs_come_back_to() -> None:
+    add.enqueue_many({"first": n} for n in range(10))
+    quarantines.quarantine("app.noop")
+    duty = Quarantining(page=4, budget=0.0)
+    duty.run_once()
+    assert duty.places
+    noop.using(priority=90).enqueue()
+    assert duty.run_once() == 1
+
+
+def test_the_places_of_a_walk_are_forgotten_with_the_last_quarantine() -> None:
+    add.enqueue_many({"first": n} for n in range(10))
+    quarantines.quarantine("app.noop")
+    duty = Quarantining(page=4, budget=0.0)
+    duty.run_once()
+    quarantines.release("app.noop")
+    duty.run_once()
+    assert duty.places == {}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_all_workers_may_do_it_at_once() -> None:
+    noop.enqueue_many({} for _ in range(300))
+    quarantines.quarantine("app.noop", seconds=0)
+    held = in_threads(4, lambda _: Quarantining(page=50).run_once())
+    assert sum(held) == Job.objects.filter(status="blocked").count()
+    while Quarantining(page=50).run_once():
+        pass
+    assert statuses() == {"blocked"}
+    Quarantine.objects.update(released_at="2026-01-01T00:00:00Z")
+    freed = in_threads(4, lambda _: Quarantining(page=100).run_once())
+    while more := Quarantining(page=100).run_once():
+        freed.append(more)
+    assert sum(freed) == 300
+    assert statuses() == {"ready"}
+
+
+def test_a_schedule_sees_its_held_job_as_one_under_way() -> None:
+    schedule = due_schedule(overlap="skip")
+    look()
+    quarantines.quarantine("app.noop")
+    Quarantining().run_once()
+    assert statuses() == {"blocked"}
+    run_sql(
+        "UPDATE django_jobs_schedule SET starts_at = starts_at - interval '30 minutes',"
+        " next_due_at = starts_at - interval '30 minutes'"
+    )
+    look()
+    assert Job.objects.filter(schedule=schedule).count() == 1
+    assert set(schedule.ticks.values_list("outcome", flat=True)) == {"fired", "skipped_overlap"}
+
+
+def test_a_type_that_crashes_too_often_is_quarantined_once_and_told(settings: Settings) -> None:
+    rule(settings, crashes=3, seconds=600)
+    crash()
+    crash()
+    assert quarantine_what_crashes() == 0
+    crash()
+    with heard(worker_event) as told:
+        assert quarantine_what_crashes() == 1
+        assert quarantine_what_crashes() == 0
+    row = Quarantine.objects.get()
+    assert (row.job_type, row.by, row.reason) == ("app.noop", "", "crashed 3 times in 600 s")
+    (event,) = told
+    assert (event["sender"], event["level"]) == ("job_type_quarantined", logging.ERROR)
+    assert event["fields"] == {"job_type": "app.noop", "reason": row.reason}
+
+
+def test_its_jobs_are_held_in_the_same_run(settings: Settings) -> None:
+    rule(settings, crashes=1)
+    crash()
+    assert Quarantining().run_once() == 2
+    assert statuses() == {"blocked"}
+
+
+def test_a_released_type_needs_as_many_new_crashes(settings: Settings) -> None:
+    rule(settings, crashes=2)
+    crash()
+    crash()
+    assert quarantine_what_crashes() == 1
+    quarantines.release("app.noop")
+    assert quarantine_what_crashes() == 0
+    crash()
+    assert quarantine_what_crashes() == 0
+    crash()
+    assert quarantine_what_crashes() == 1
+
+
+@pytest.mark.parametrize("off", [{"crashes": None}, {"crashes": None, "seconds": 600}])
+def test_it_can_be_turned_off(settings: Settings, off: dict[str, Any]) -> None:
+    rule(settings, **off)
+    for _ in range(12):
+        crash()
+    assert quarantine_what_crashes() == 0
+    assert not Quarantine.objects.exists()
+
+
+def test_what_the_setting_leaves_out_is_the_default(settings: Settings) -> None:
+    rule(settings)
+    for _ in range(10):
+        crash()
+    assert quarantine_what_crashes() == 1
+
+
+def test_a_walk_does_not_stop_while_it_finds_what_is_to_be_held() -> None:
+    noop.enqueue_many({} for _ in range(25))
+    add.enqueue_many({"first": n} for n in range(25))
+    quarantines.quarantine("app.noop", seconds=0)
+    duty = Quarantining(page=4, budget=0.0)
+    assert duty.run_once() == 25
+    assert statuses() == {"blocked"}
+    assert "default" in duty.places  # behind those, its time was over
+
+
+def test_a_walk_ends_in_time_and_the_next_continues_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    noop.enqueue_many({} for _ in range(9))
+    quarantines.quarantine("app.noop", seconds=0)
+    monkeypatch.setattr("django_jobs.maintenance.quarantine.MOVING_SECONDS", 0.0)
+    duty = Quarantining(page=4, budget=0.0)
+    assert [duty.run_once() for _ in range(3)] == [4, 4, 1]

@@ -1,0 +1,304 @@
+"""Schedules are fired: once each due time, by whatever worker looks first."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.schedules import firing
+from django_jobs.maintenance.schedules import BATCH, Scheduling
+from django_jobs.models import Job, Schedule, Tick
+from django_jobs.worker.execution import attempt
+from django_jobs.worker.execution.event_loop import HandlerLoop
+from tests.app.jobs import noop, tell_due_time
+from tests.factories import (
+    boot_worker,
+    claim_ready,
+    declared,
+    due_schedule,
+    look,
+    overdue,
+    run_sql,
+)
+
+pytestmark = pytest.mark.django_db
+
+HOUR = dt.timedelta(hours=1)
+
+
+def outcomes(schedule: Schedule) -> list[str]:
+    """Of its due times, oldest first; those that fired with their job's status."""
+    statuses = dict(Job.objects.values_list("pk", "status"))
+    ticks = Tick.objects.filter(schedule=schedule).order_by("due_at")
+    return [
+        f"{tick.outcome} {statuses[tick.job_id]}" if tick.job_id else tick.outcome for tick in ticks
+    ]
+
+
+def come_due(schedule: Schedule, times: int = 1) -> None:
+    """As if so many more of its due times had come."""
+    for _ in range(times):
+        run_sql(
+            "UPDATE django_jobs_schedule SET starts_at = starts_at - interval '1 h',"
+            " next_due_at = next_due_at - interval '1 h', stale = false WHERE id = %s",
+            [schedule.pk],
+        )
+        run_sql(
+            "UPDATE django_jobs_tick SET due_at = due_at - interval '1 h' WHERE schedule_id = %s",
+            [schedule.pk],
+        )
+        run_sql(
+            "UPDATE django_jobs_job SET idempotency_key = 'of job ' || id WHERE schedule_id = %s",
+            [schedule.pk],
+        )
+        look()
+
+
+# Firing
+
+
+def test_a_due_time_makes_one_job_and_one_tick_and_moves_on() -> None:
+    schedule = due_schedule()
+    was_due = schedule.next_due_at
+    assert was_due is not None
+    assert Scheduling().look() == 0.0
+    tick = Tick.objects.get()
+    job = Job.objects.get()
+    assert (tick.schedule_id, tick.outcome, tick.job_id) == (schedule.pk, "fired", job.pk)
+    assert tick.due_at == job.scheduled_for == was_due
+    assert (job.status, job.queue, job.schedule_id) == ("ready", "default", schedule.pk)
+    schedule.refresh_from_db()
+    assert schedule.last_due_at == was_due
+    assert schedule.next_due_at == was_due + HOUR
+    assert 0.0 < Scheduling().look() <= 3600.0
+    assert Job.objects.count() == 1
+
+
+def test_a_job_is_what_its_job_type_its_queue_and_its_schedule_say() -> None:
+    run_sql("UPDATE django_jobs_queue SET priority_weight = 7 WHERE name = 'bulk'")
+    fields = {"job_type": "app.add", "payload": {"first": 3}, "queue": "bulk", "priority": 9}
+    schedule = due_schedule(**fields)
+    look()
+    job = Job.objects.get()
+    assert (job.job_type, job.payload, job.queue, job.priority) == (
+        *("app.add", {"first": 3}, "bulk", 9),
+    )
+    assert (job.max_attempts, job.timeout, job.max_crashes) == (2, 60, 3)
+    assert (job.attempt, job.failures, job.headers, job.expires_at) == (0, 0, {}, None)
+    assert job.rank == pytest.approx(job.available_at.timestamp() - 9 * 7)
+    assert job.scheduled_for == schedule.next_due_at
+
+
+def test_a_job_type_may_have_a_maximum_age_and_a_queue_of_its_own() -> None:
+    with declared(aged, name="app.aged", queue="bulk", max_age=Decimal(60)):
+        due_schedule(job_type="app.aged")
+        look()
+    job = Job.objects.get()
+    assert job.queue == "bulk"
+    assert job.expires_at == job.available_at + dt.timedelta(seconds=60)
+
+
+def aged() -> None:
+    """A handler."""
+
+
+def test_the_key_of_a_job_follows_from_its_schedule_and_its_due_time() -> None:
+    schedule = due_schedule()
+    look()
+    assert schedule.next_due_at is not None
+    due = schedule.next_due_at.astimezone(dt.UTC).isoformat()
+    assert Job.objects.get().idempotency_key == f"schedule/{schedule.pk}/{due}"
+
+
+def test_a_handler_is_told_the_due_time_it_was_fired_for() -> None:
+    schedule = due_schedule(job_type=tell_due_time.name)
+    look()
+    (held,) = claim_ready(boot_worker())
+    ended = attempt.make(
+        held, should_stop=lambda: False, run_async=HandlerLoop().run, started=time.monotonic()
+    )
+    assert isinstance(ended, Succeeded)
+    assert schedule.next_due_at is not None
+    assert json.loads(ended.result or "") == schedule.next_due_at.isoformat()
+
+
+def test_a_tick_says_by_how_much_it_was_late() -> None:
+    due_schedule(seconds_ago=40)
+    look()
+    assert 40 <= Tick.objects.get().late_seconds < 60
+
+
+def test_jitter_puts_each_job_off_by_a_share_that_is_always_the_same() -> None:
+    # So long that none of the forty is put off by less than the test takes.
+    longest = 1e7
+    names = [f"spread {n}" for n in range(40)]
+    schedules = [due_schedule(name=name, jitter_seconds=longest) for name in names]
+    look()
+    delays = {}
+    for job in Job.objects.all():
+        assert job.scheduled_for is not None
+        delays[job.schedule_id] = (job.available_at - job.scheduled_for).total_seconds()
+    assert all(0 <= delay <= longest for delay in delays.values())
+    assert min(delays.values()) < longest / 4
+    assert max(delays.values()) > longest * 3 / 4
+    assert set(Job.objects.values_list("status", flat=True)) == {"scheduled"}
+    before = dict(Job.objects.values_list("idempotency_key", "available_at"))
+    run_sql("DELETE FROM django_jobs_job")
+    run_sql("DELETE FROM django_jobs_tick")
+    for schedule in schedules:
+        Schedule.objects.filter(pk=schedule.pk).update(next_due_at=schedule.next_due_at)
+    look()
+    assert dict(Job.objects.values_list("idempotency_key", "available_at")) == before
+
+
+def test_a_look_takes_a_batch_and_says_that_there_is_more() -> None:
+    ((half_an_hour_ago,),) = run_sql("SELECT now() - interval '30 minutes'")  # not on the hour
+    rows = [
+        Schedule(name=f"many {n}", job_type="app.noop", every=3600.0, starts_at=half_an_hour_ago)
+        for n in range(BATCH + 20)
+    ]
+    Schedule.objects.bulk_create(rows)
+    assert Scheduling().look() == 0.0
+    assert Schedule.objects.filter(stale=True).count() == 20
+    look()
+    run_sql("UPDATE django_jobs_schedule SET next_due_at = starts_at")
+    assert Scheduling().look() == 0.0
+    assert Job.objects.count() == BATCH
+    look()
+    assert Job.objects.count() == Tick.objects.count() == BATCH + 20
+
+
+def test_without_schedules_there_is_nothing_to_wait_for() -> None:
+    assert Scheduling().look() == float("inf")
+
+
+def test_a_schedule_of_a_job_type_that_is_unknown_here_is_left_to_others() -> None:
+    schedule = due_schedule(job_type="elsewhere.only")
+    due_schedule(name="known")
+    look()
+    schedule.refresh_from_db()
+    assert (schedule.error, Job.objects.get().schedule.name) == ("", "known")
+    assert schedule.next_due_at is not None
+    with declared(aged, name="elsewhere.only"):
+        look()
+    assert outcomes(schedule) == ["fired ready"]
+
+
+# What was missed
+
+
+@pytest.mark.parametrize(
+    "policy, limit, told",
+    [
+        ("latest", None, ["skipped_late", "skipped_late", "skipped_late", "fired ready"]),
+        ("skip", None, ["skipped_late"] * 4),
+        ("at_most", 2, ["skipped_late", "skipped_late", "fired ready", "fired ready"]),
+        ("window", 2.5 * 3600, ["skipped_late", "fired ready", "fired ready", "fired ready"]),
+    ],
+)
+def test_after_an_outage_its_policy_says_what_is_made_up_for(
+    policy: str, limit: float | None, told: list[str]
+) -> None:
+    schedule = overdue(3.1, catch_up=policy, catch_up_limit=limit, overlap="allow")
+    look()
+    assert outcomes(schedule) == told
+    schedule.refresh_from_db()
+    assert schedule.last_due_at == Tick.objects.latest("due_at").due_at
+    late = Tick.objects.filter(outcome="skipped_late").earliest("due_at")
+    assert late.reason.startswith("seen 3:0")
+    assert late.late_seconds == pytest.approx(3.1 * 3600, abs=60)
+
+
+def test_a_job_of_long_ago_does_not_go_before_those_that_wait() -> None:
+    noop.enqueue()
+    overdue(500, catch_up="window", catch_up_limit=1e9, overlap="allow")
+    look()
+    assert Job.objects.count() > 500
+    first = Job.objects.order_by("rank", "id").first()
+    assert first is not None
+    assert first.schedule_id is None
+
+
+def test_of_a_year_of_due_times_few_are_told_and_one_fires() -> None:
+    schedule = overdue(24 * 365, every=60.0)
+    look()
+    told = outcomes(schedule)
+    assert (told[0], told[-1]) == ("suppressed", "fired ready")
+    assert set(told[1:-1]) == {"skipped_late"}
+    assert len(told) < 50
+    assert "first of many" in Tick.objects.earliest("due_at").reason
+
+
+# Edits
+
+
+def test_a_rule_that_was_changed_never_fires_a_due_time_that_has_passed() -> None:
+    schedule = overdue(3.1)
+    schedule.every = 60.0
+    schedule.save()
+    look()
+    assert outcomes(schedule) == []
+    schedule.refresh_from_db()
+    assert schedule.next_due_at is not None
+    assert schedule.next_due_at > run_sql("SELECT now()")[0][0]
+
+
+def test_a_rule_that_is_changed_between_two_statements_of_a_look_is_not_fired() -> None:
+    overdue(3.1)
+    run_sql("UPDATE django_jobs_schedule SET stale = true")
+    with transaction.atomic():
+        assert firing.take_due({"app.noop": 1}, 10) == []
+
+
+def test_a_payload_that_is_changed_during_an_outage_loses_nothing() -> None:
+    schedule = overdue(3.1, job_type="app.add", payload={"first": 1})
+    schedule.payload = {"first": 2}
+    schedule.save()
+    look()
+    assert outcomes(schedule)[-1] == "fired ready"
+    assert Job.objects.get().payload == {"first": 2}
+
+
+@pytest.mark.parametrize(
+    "off, on",
+    [
+        ({"enabled": False}, {"enabled": True}),
+        ({"ends_at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, {"ends_at": None}),
+        ({"starts_at": dt.datetime(2199, 1, 1, tzinfo=dt.UTC)}, {"starts_at": None}),
+    ],
+)
+def test_what_came_due_while_it_was_off_is_not_made_up_for(
+    off: dict[str, Any], on: dict[str, Any]
+) -> None:
+    schedule = overdue(3.1)
+    Schedule.objects.filter(pk=schedule.pk).update(**off)
+    look()
+    schedule.refresh_from_db()
+    assert schedule.next_due_at is None or schedule.next_due_at.year == 2199
+    Schedule.objects.filter(pk=schedule.pk).update(**on)
+    look()
+    schedule.refresh_from_db()
+    assert outcomes(schedule) == []
+    assert schedule.next_due_at is not None
+    assert schedule.next_due_at.year < 2199
+
+
+def test_after_its_end_a_schedule_has_no_next_due_time() -> None:
+    schedule = overdue(3.1, every=3600.0)
+    assert schedule.next_due_at is not None
+    run_sql(
+        "UPDATE django_jobs_schedule SET ends_at = next_due_at + interval '90 min' WHERE id = %s",
+        [schedule.pk],
+    )
+    look()
+    schedule.refresh_from_db()
+    assert outcomes(schedule) == ["skipped_late", "fired ready"]
+    assert schedule.next_due_at is None
+    assert Scheduling().look() == float("inf")

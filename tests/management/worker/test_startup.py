@@ -1,0 +1,83 @@
+"""What a worker warns of before it begins, and while its code is changed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from django_jobs import job, registry
+from django_jobs.management.worker.code_watch import CodeWatch, project_files
+from django_jobs.management.worker.startup import warn_of_job_types
+from django_jobs.signals import worker_event
+from tests.factories import heard
+
+
+@pytest.fixture
+def from_a_view() -> Iterator[str]:
+    @job(name="app.from_a_view")
+    def from_a_view() -> None: ...
+
+    yield "app.from_a_view"
+    registry.unregister("app.from_a_view")
+
+
+def test_a_worker_warns_of_a_type_that_no_jobs_py_imports(from_a_view: str) -> None:
+    with heard(worker_event) as events:
+        warn_of_job_types()
+    told = {event["fields"]["job_type"]: event for event in events}
+    assert told[from_a_view]["sender"] == "job_type_by_chance"
+    assert told[from_a_view]["level"] == logging.WARNING
+    assert told[from_a_view]["fields"]["module"] == __name__
+    assert f"import {__name__} in the jobs.py" in told[from_a_view]["fields"]["hint"]
+    assert "app.add" not in told
+
+
+def test_a_worker_without_a_job_type_says_where_it_looked(
+    monkeypatch: pytest.MonkeyPatch, settings: object
+) -> None:
+    monkeypatch.setattr(registry, "_job_types", {})
+    monkeypatch.setattr(registry, "_by_chance", set())
+    with heard(worker_event) as events:
+        warn_of_job_types()
+    ((sender, hint),) = [(event["sender"], event["fields"]["hint"]) for event in events]
+    assert sender == "no_job_types"
+    assert hint == "no handler is declared in jobs.py of: testproject.demo, tests.app"
+    monkeypatch.setattr("django.apps.apps.app_configs", {})
+    with heard(worker_event) as events:
+        warn_of_job_types()
+    assert "no app in INSTALLED_APPS has a jobs.py" in events[0]["fields"]["hint"]
+
+
+def test_a_change_of_a_loaded_module_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "shop_jobs.py"
+    path.write_text("")
+    module = ModuleType("shop_jobs")
+    module.__file__ = str(path)
+    monkeypatch.setitem(sys.modules, "shop_jobs", module)
+    watch = CodeWatch()
+    os.utime(path, (time.time() - 60,) * 2)
+    with heard(worker_event) as events:
+        watch.run_once()
+        assert events == []
+        os.utime(path, (time.time() + 60,) * 2)
+        watch.run_once()
+        watch.run_once()
+    (event,) = events
+    assert (event["sender"], event["level"]) == ("code_changed", logging.WARNING)
+    assert event["fields"]["files"].endswith("shop_jobs.py")
+
+
+def test_what_is_installed_is_not_watched() -> None:
+    files = set(project_files())
+    assert __file__ in files
+    assert os.__file__ not in files
+    assert pytest.__file__ not in files

@@ -1,0 +1,329 @@
+"""A call outside that is made once, whatever becomes of the attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_jobs import LeaseLost
+from django_jobs.domain.outcomes import Failed, Succeeded, TimedOut
+from django_jobs.lifecycle import receipts
+from django_jobs.models import Receipt
+from django_jobs.signals import worker_event
+from django_jobs.worker.context import once
+from tests.app.long_jobs import this_run
+from tests.app.models import Effect
+from tests.factories import declared, enqueue_and_claim, heard, run_sql
+from tests.worker.attempts import Desk
+
+
+class Remote:
+    """The other side, which counts its calls."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.calls = 0
+        self.answer = answer
+
+    def call(self) -> Any:
+        """One call."""
+        self.calls += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_a_later_attempt_is_given_the_answer_and_makes_no_call(desk: Desk) -> None:
+    remote, given = Remote({"id": (7, 2.5)}), []
+
+    def handler() -> None:
+        given.append(this_run().once("charge", remote.call))
+        if this_run().attempt == 1:
+            raise ConnectionError("after the call")
+
+    with heard(worker_event) as events:
+        outcomes = desk.run(handler, handler, handler)
+    assert [type(one) for one in outcomes] == [Failed, Succeeded, Succeeded]
+    assert remote.calls == 1
+    assert given == [{"id": [7, 2.5]}] * 3  # the first too as JSON gives it back
+    receipt = Receipt.objects.get()
+    assert (receipt.key, receipt.attempt, receipt.prevented) == ("charge", 1, 2)
+    told = [one["fields"] for one in events if one["sender"] == "duplicate_prevented"]
+    assert [(one["attempt"], one["made_by"], one["key"]) for one in told] == [
+        (2, 1, "charge"),
+        (3, 1, "charge"),
+    ]
+    assert desk.heard == 3
+
+
+def test_each_key_has_a_call_of_its_own(desk: Desk) -> None:
+    remote = Remote()
+
+    def handler() -> None:
+        for key in ("first", "second", "first"):
+            assert this_run().once(key, remote.call) is None
+
+    assert desk.run(handler) == [Succeeded()]
+    assert remote.calls == 2
+    assert list(Receipt.objects.order_by("pk").values_list("key", "prevented")) == [
+        ("first", 1),
+        ("second", 0),
+    ]
+
+
+def test_the_receipt_stands_when_the_handlers_transaction_is_rolled_back(desk: Desk) -> None:
+    remote = Remote("done")
+
+    def handler() -> None:
+        with transaction.atomic():
+            Effect.objects.create(note="rolled back")
+            this_run().once("charge", remote.call)
+            raise ConnectionError
+
+    with CaptureQueriesContext(connection) as ours:
+        desk.run(handler, handler)
+    assert remote.calls == 1
+    assert not Effect.objects.exists()
+    assert not [query for query in ours if "receipt" in query["sql"]]
+
+
+def test_a_call_that_raises_leaves_no_receipt_and_is_made_again(desk: Desk) -> None:
+    remote = Remote(ConnectionError("no answer"))
+
+    def handler() -> None:
+        this_run().once("charge", remote.call)
+
+    failed, again = desk.run(handler, handler)
+    assert isinstance(failed, Failed)
+    assert isinstance(again, Failed)
+    assert failed.error.message == "no answer"
+    assert remote.calls == 2
+    assert not Receipt.objects.exists()
+
+
+def test_an_answer_that_cannot_be_stored_is_a_note_for_all_attempts(desk: Desk) -> None:
+    remote, given = Remote({1, 2}), []
+
+    def handler() -> None:
+        given.append(this_run().once("charge", remote.call))
+
+    desk.run(handler, handler)
+    assert given == [{"not_stored": "answer: a set is not JSON; pass sorted(value)"}] * 2
+    assert remote.calls == 1
+
+
+@pytest.mark.parametrize(
+    "key, problem",
+    [
+        ("", "1 to 200 characters, not one of 0"),
+        ("x" * 201, "1 to 200 characters, not one of 201"),
+        ("nul \x00", "NUL"),
+        ("surrogate \ud800", "surrogate"),
+        (7, "1 to 200 characters, not 7"),
+        (None, "1 to 200 characters, not None"),
+    ],
+)
+def test_a_key_that_cannot_be_one_is_refused_before_the_call(
+    desk: Desk, key: Any, problem: str
+) -> None:
+    remote = Remote()
+
+    def handler() -> None:
+        with pytest.raises(ValueError, match=rf"once\(\).*{problem}"):
+            this_run().once(key, remote.call)
+
+    assert desk.run(handler) == [Succeeded()]
+    assert remote.calls == 0
+
+
+def test_a_handler_that_lost_its_job_calls_nobody(desk: Desk) -> None:
+    remote = Remote()
+
+    def handler() -> None:
+        run_sql("UPDATE django_jobs_job SET attempt = 2")
+        this_run().once("charge", remote.call)
+
+    with pytest.raises(LeaseLost):
+        desk.run(handler)
+    assert remote.calls == 0
+
+
+def test_a_call_that_was_made_is_written_down_although_the_job_was_lost_meanwhile(
+    desk: Desk,
+) -> None:
+    remote = Remote("late")
+
+    def call() -> Any:
+        run_sql("UPDATE django_jobs_job SET attempt = 2")
+        return remote.call()
+
+    def handler() -> Any:
+        return this_run().once("charge", call)
+
+    def next_one() -> Any:
+        return this_run().once("charge", remote.call)
+
+    with declared(handler, name="app.handler") as job_type:
+        held = enqueue_and_claim(job_type)
+        desk.make(held)
+    with declared(next_one, name="app.handler"):
+        assert desk.make(held._replace(attempt=2)) == Succeeded(result='"late"')
+    assert remote.calls == 1
+
+
+def test_of_two_that_called_at_once_the_first_receipt_is_everybodys_answer(desk: Desk) -> None:
+    def call() -> str:
+        run_sql(
+            "INSERT INTO django_jobs_receipt (job_id, key, attempt, answer, made_at)"
+            " SELECT id, 'charge', 9, '\"theirs\"', now() FROM django_jobs_job"
+        )
+        return "ours"
+
+    def handler() -> Any:
+        return this_run().once("charge", call)
+
+    assert desk.run(handler) == [Succeeded(result='"theirs"')]
+
+
+def test_a_database_that_is_away_is_asked_before_the_call_and_waited_for_after_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, tries = Remote("stored in the end"), []
+    monkeypatch.setattr(once, "PATIENCE", 0.0)
+
+    def away(*arguments: Any) -> Any:
+        tries.append(1)
+        if len(tries) in (1, 2, 3):
+            raise OperationalError("away")
+        return receipts.store(*arguments)
+
+    def handler() -> Any:
+        return this_run().once("charge", remote.call)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(once, "look_up", away)
+        (failed,) = desk.run(handler)
+    assert isinstance(failed, Failed)
+    assert "the call was not made" in failed.error.message
+    assert remote.calls == 0
+    monkeypatch.setattr(once, "store", away)
+    assert desk.run(handler) == [Succeeded(result='"stored in the end"')]
+    assert (remote.calls, len(tries)) == (1, 4)
+
+
+def test_async_handlers_call_once_too(desk: Desk) -> None:
+    remote = Remote([1])
+
+    async def call() -> Any:
+        return remote.call()
+
+    async def handler() -> Any:
+        return await this_run().aonce("charge", call)
+
+    assert desk.run(handler, handler) == [Succeeded(result="[1]")] * 2
+    assert remote.calls == 1
+    assert Receipt.objects.get().prevented == 1
+
+
+def test_an_attempt_that_was_cut_short_ends_when_its_receipt_is_stored(desk: Desk) -> None:
+    """The database is slow, and a time-out did not wait for it."""
+    held = enqueue_and_claim()
+    another = held._replace(id=held.id + 1)
+    errands, stored = desk.reporter.errands, threading.Event()
+    storing = errands.promise(held.fence, lambda: stored.wait(60))
+    with ThreadPoolExecutor(1) as elsewhere:
+        ending = elsewhere.submit(desk.reporter.end, held, TimedOut(seconds=1.0))
+        with pytest.raises(TimeoutError):
+            ending.result(0.1)
+        desk.reporter.end(another, TimedOut(seconds=1.0))  # neither another's
+        desk.reporter.end(held, Succeeded())  # nor a success waits for it
+        assert not storing.done()
+        stored.set()
+        ending.result(60)
+        assert storing.done()
+    errands.keep(held.fence)
+    assert not errands._promised
+
+
+class TestACallOfTheOtherKind:
+    """An async call given to ``once``, a plain one given to ``aonce``, and what is no call."""
+
+    async def charge(self, remote: Remote) -> Any:
+        """The async call."""
+        return remote.call()
+
+    def test_an_async_function_is_refused_before_anything_is_looked_up(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        remote = Remote()
+        monkeypatch.setattr(once, "look_up", None)
+
+        def handler() -> None:
+            this_run().once("charge", partial(self.charge, remote))
+
+        async def async_handler() -> None:
+            handler()
+
+        for outcome in desk.run(handler, async_handler):
+            assert isinstance(outcome, Failed)
+            assert outcome.error.message == (
+                "once() got an async call; write `await run.aonce(key, call)`"
+            )
+        assert remote.calls == 0
+
+    def test_one_that_shows_by_its_answer_only_is_not_run_and_leaves_no_receipt(
+        self, desk: Desk
+    ) -> None:
+        remote = Remote("paid")
+
+        def handler() -> None:
+            with pytest.raises(TypeError, match=r"await run\.aonce"):
+                this_run().once("charge", lambda: self.charge(remote))
+
+        async def async_handler() -> None:
+            with pytest.raises(TypeError, match=r"await run\.aonce"):
+                this_run().once("charge", lambda: asyncio.ensure_future(self.charge(remote)))
+            await asyncio.sleep(0)
+
+        async def mended() -> Any:
+            return await this_run().aonce("charge", lambda: self.charge(remote))
+
+        outcomes = desk.run(handler, async_handler, mended)
+        assert outcomes == [Succeeded(), Succeeded(), Succeeded(result='"paid"')]
+        assert remote.calls == 1
+
+    def test_the_answer_of_a_plain_call_to_aonce_is_kept_for_it_has_been_made(
+        self, desk: Desk
+    ) -> None:
+        remote = Remote((7, "paid"))
+
+        async def handler() -> Any:
+            return await this_run().aonce("charge", remote.call)
+
+        assert desk.run(handler, handler) == [Succeeded(result='[7,"paid"]')] * 2
+        assert remote.calls == 1
+
+    def test_what_is_no_call_is_refused_before_anything_is_looked_up(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        remote = Remote()
+        monkeypatch.setattr(once, "look_up", None)
+
+        def handler() -> None:
+            call: Any = 5
+            with pytest.raises(TypeError, match=r"a function that makes the call, .* not a int"):
+                this_run().once("charge", call)
+
+        async def async_handler() -> None:
+            call: Any = self.charge(remote)
+            with pytest.raises(TypeError, match=r"makes the call, .* not a coroutine"):
+                await this_run().aonce("charge", call)
+
+        assert desk.run(handler, async_handler) == [Succeeded()] * 2
+        assert remote.calls == 0

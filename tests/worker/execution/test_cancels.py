@@ -1,0 +1,66 @@
+"""What a worker process knows of cancels before it begins a job."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from django_jobs import cancel
+from django_jobs.models import Job
+from django_jobs.worker.execution.cancels import FRESH_SECONDS, LOOK_SECONDS, Cancels
+from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.statement_timeout import Deadline
+from tests.app.jobs import noop
+from tests.factories import boot_worker, claim_ready
+
+
+@pytest.mark.django_db
+def test_a_look_finds_what_was_cancelled_of_its_worker_and_is_fresh_for_a_while() -> None:
+    jobs = [noop.enqueue() for _ in range(3)]
+    worker = boot_worker()
+    slot = Board(1, 4).slots[0]
+    slot.register(worker, time.monotonic() + 60)
+    cancels = Cancels(slot)
+    began = time.monotonic()
+    held = claim_ready(worker, limit=2)
+    for job in jobs:
+        assert cancel(job.pk)  # the last one is not running: it ends at once
+    assert cancels.are_due()
+    assert all(cancels.cover(job, began + FRESH_SECONDS) for job in held)
+    waited = held[0]._replace(taken_at=began - 1)
+    assert not cancels.cover(waited, time.monotonic())
+    cancels.refresh(waited, Deadline())
+    assert cancels.asked == {job.pk for job in jobs[:2]}
+    assert cancels.cover(waited, began + FRESH_SECONDS)
+    assert not cancels.cover(waited, time.monotonic() + FRESH_SECONDS)
+    assert LOOK_SECONDS < FRESH_SECONDS  # so that the claimer looks before a thread has to
+
+
+@pytest.mark.django_db
+def test_a_cancel_of_an_earlier_job_with_the_same_id_is_not_believed() -> None:
+    """After ``flush`` or a restore ids come back. Each claim of such a job was given back at once,
+    for ever."""
+    noop.enqueue()
+    worker = boot_worker()
+    slot = Board(1, 4).slots[0]
+    slot.register(worker, time.monotonic() + 60)
+    cancels = Cancels(slot)
+    (held,) = claim_ready(worker)
+    assert cancel(held.id)
+    cancels.look()
+    assert cancels.cover(held, time.monotonic())
+    Job.objects.update(cancel_requested_at=None)
+    again = held._replace(taken_at=time.monotonic())
+    assert not cancels.cover(again, again.taken_at)
+    cancels.refresh(again, Deadline())
+    assert not cancels.asked
+    assert cancels.cover(again, again.taken_at)
+
+
+@pytest.mark.django_db
+def test_a_claim_says_when_it_was_answered() -> None:
+    noop.enqueue()
+    before = time.monotonic()
+    (held,) = claim_ready(boot_worker())
+    assert before < held.taken_at <= time.monotonic()

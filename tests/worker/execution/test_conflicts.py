@@ -1,0 +1,159 @@
+"""Transactions of exactly_once handlers that lose a race in the database are made once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from psycopg.errors import DeadlockDetected, SerializationFailure
+
+from django_jobs import Retry, current_run
+from django_jobs.domain.outcomes import Failed, Snoozed
+from django_jobs.lifecycle.settling import Settled
+from django_jobs.models import Job, Run
+from django_jobs.worker.execution import conflicts
+from tests.app import database_jobs
+from tests.app.models import Effect
+from tests.factories import another_connection, run_sql
+from tests.worker.attempts import Desk
+from tests.worker.processes import JobWorker, until, until_status
+
+Start = Callable[..., JobWorker]
+
+RAISE = "DO $$ BEGIN RAISE SQLSTATE '40001' USING MESSAGE = 'could not serialize'; END $$"
+
+
+def lose(times: int, work: Callable[[], Any] = lambda: None) -> Callable[[], None]:
+    """A handler that loses a race so often, after it has done its work."""
+    calls: list[int] = []
+
+    def handler() -> None:
+        calls.append(1)
+        Effect.objects.create(note=f"call {len(calls)}")
+        work()
+        if len(calls) <= times:
+            run_sql(RAISE)
+
+    return handler
+
+
+def test_the_transaction_is_made_once_more_in_the_same_attempt(desk: Desk) -> None:
+    (outcome,) = desk.run(lose(3), delivery="exactly_once")
+    assert isinstance(outcome, Settled)
+    assert [effect.note for effect in Effect.objects.all()] == ["call 4"]
+    (run,) = Run.objects.all()
+    assert run.outcome == "succeeded"
+    assert run.attempt == 1
+
+
+def test_a_race_that_is_lost_each_time_is_no_failure(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conflicts, "LONGEST_PAUSE", 0.001)
+    (outcome,) = desk.run(lose(1000), delivery="exactly_once", max_attempts=1)
+    assert isinstance(outcome, Snoozed)
+    assert 0 < outcome.seconds <= 1
+    assert "lost a race in the database 10 times" in outcome.reason
+    assert not Effect.objects.exists()
+
+
+def test_a_race_that_is_lost_in_the_settle_is_made_once_more(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job's row was written by somebody else since the transaction began."""
+
+    def write() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        if not Effect.objects.exists():
+            with another_connection() as human, human.cursor() as cursor:
+                cursor.execute("UPDATE django_jobs_job SET priority = 1")
+                cursor.execute("INSERT INTO app_effect (note, created_at) VALUES ('theirs', now())")
+        Effect.objects.create(note="mine")
+
+    (outcome,) = desk.run(write, delivery="exactly_once")
+    assert isinstance(outcome, Settled)
+    assert sorted(effect.note for effect in Effect.objects.all()) == ["mine", "theirs"]
+
+
+@pytest.mark.parametrize("error", [SerializationFailure, DeadlockDetected])
+def test_the_errors_of_django_are_known_by_their_cause(error: type[Exception]) -> None:
+    wrapped = OperationalError("wrapped")
+    wrapped.__cause__ = error("why")
+    assert conflicts.is_lost_race(wrapped)
+
+
+def test_what_a_handler_chose_itself_is_done(desk: Desk) -> None:
+    def choose() -> None:
+        try:
+            run_sql(RAISE)
+        except OperationalError as error:
+            raise Retry(after=5) from error
+
+    (outcome,) = desk.run(choose, delivery="exactly_once")
+    assert isinstance(outcome, Failed)
+    assert outcome.retry_after == 5
+
+
+def test_other_deliveries_fail_and_are_tried_again_soon(desk: Desk) -> None:
+    """Part of their work may be committed."""
+    (outcome,) = desk.run(lose(1))
+    assert isinstance(outcome, Failed)
+    assert outcome.retry_after is not None
+
+
+def test_a_cancel_is_not_waited_out(desk: Desk) -> None:
+    def cancelled() -> None:
+        desk.stopping = True
+        run_sql(RAISE)
+
+    (outcome,) = desk.run(cancelled, delivery="exactly_once")
+    assert isinstance(outcome, Snoozed)
+    assert "once" in outcome.reason
+
+
+def test_a_walk_begins_where_it_was_in_each_transaction(desk: Desk) -> None:
+    Effect.objects.bulk_create(Effect(note=str(number)) for number in range(3))
+    seen: list[str] = []
+    calls: list[int] = []
+
+    def walk() -> None:
+        calls.append(1)
+        run = current_run()
+        assert run is not None
+        for effect in run.iterate(Effect.objects.all()):
+            seen.append(effect.note)
+        if len(calls) == 1:
+            run_sql(RAISE)
+
+    (outcome,) = desk.run(walk, delivery="exactly_once")
+    assert isinstance(outcome, Settled)
+    assert seen == ["0", "1", "2"] * 2
+
+
+def test_no_job_dies_of_its_neighbours_where_the_project_is_serializable(
+    start_worker: Start,
+) -> None:
+    """Before, about half of such jobs were dead."""
+    database_jobs.write_once_or_die.enqueue_many([{}] * 200)
+    start_worker("--processes", "2", "--threads", "8", TEST_DATABASE_ISOLATION="SERIALIZABLE")
+    until(lambda: not Job.objects.exclude(status__in=["succeeded", "dead"]).exists())
+    assert not Job.objects.filter(status="dead").exists()
+    assert Effect.objects.count() == 200
+    assert not Run.objects.filter(outcome="failed").exists()
+
+
+def test_the_time_out_of_the_attempt_bounds_all_of_its_calls(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "calls"
+    job = database_jobs.lose_and_hang.enqueue(str(path))
+    start_worker("--threads", "1")
+    until_status(job, "dead")
+    assert path.read_text().splitlines() == ["called", "called"]
+    (run,) = Run.objects.all()
+    assert run.outcome == "timed_out"
+    assert "while True" in run.traceback or "time.sleep" in run.traceback

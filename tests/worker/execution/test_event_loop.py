@@ -1,0 +1,99 @@
+"""The event loop of async handlers outlives whatever they do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+import pytest
+
+from django_jobs.domain.outcomes import TimedOut
+from django_jobs.worker.context.stop import StopHandler
+from django_jobs.worker.execution.event_loop import HandlerLoop
+from django_jobs.worker.timeouts.limits import Interrupted
+
+
+async def answer() -> int:
+    return 42
+
+
+async def leave(code: int) -> None:
+    sys.exit(code)
+
+
+async def leave_in_a_task() -> None:
+    await asyncio.gather(leave(4), asyncio.sleep(0.01))
+
+
+async def leave_behind() -> None:
+    asyncio.get_running_loop().call_soon(sys.exit, 5)
+    await asyncio.sleep(0.01)
+
+
+async def stop_the_loop() -> None:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0.01)
+
+
+async def cancel_itself() -> None:
+    raise asyncio.CancelledError
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+async def interrupted() -> None:
+    interrupt()
+
+
+@pytest.fixture
+def loop() -> HandlerLoop:
+    return HandlerLoop()
+
+
+def test_a_handler_that_exits_ends_itself_only(loop: HandlerLoop) -> None:
+    with pytest.raises(SystemExit, match="3"):
+        loop.run(leave(3), None)
+    with pytest.raises(SystemExit, match="4"):
+        loop.run(leave_in_a_task(), None)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(interrupted(), 60)
+    loop.run(leave_behind(), None)
+    loop.run(stop_the_loop(), None)
+    assert loop.run(answer(), 60) == 42
+
+
+def test_a_handler_that_cancels_itself_has_failed(loop: HandlerLoop) -> None:
+    with pytest.raises(CancelledError):
+        loop.run(cancel_itself(), None)
+
+
+def test_a_handler_that_is_cancelled_at_the_stop_was_stopped(loop: HandlerLoop) -> None:
+    begun = threading.Event()
+
+    async def sleep() -> None:
+        begun.set()
+        await asyncio.sleep(600)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(loop.run, sleep(), 300)
+        assert begun.wait(60)
+        loop.stop_all()
+        with pytest.raises(StopHandler):
+            running.result(60)
+    with pytest.raises(StopHandler):
+        loop.run(answer(), None)
+
+
+def test_a_handler_that_was_cancelled_for_its_time_tells_where_it_was(loop: HandlerLoop) -> None:
+    async def sleep_too_long() -> None:
+        await asyncio.sleep(600)
+
+    with pytest.raises(Interrupted) as raised:
+        loop.run(sleep_too_long(), 0.05)
+    outcome = raised.value.outcome
+    assert isinstance(outcome, TimedOut)
+    assert "in sleep_too_long" in outcome.traceback

@@ -1,0 +1,211 @@
+"""From an exception to an outcome, whatever the exception is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from email.utils import format_datetime
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import psycopg
+import pytest
+from django.db import InterfaceError, OperationalError
+
+from django_jobs import Cancel, Discard, Retry, Snooze
+from django_jobs.domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
+from django_jobs.worker.context.stop import StopHandler
+from django_jobs.worker.execution.failures import outcome_of
+from tests.factories import declared
+
+
+def plain() -> None: ...
+
+
+def fate_of(error: BaseException, **options: Any) -> Outcome:
+    with declared(plain, name="app.failing", **options) as job_type:
+        return outcome_of(error, job_type)
+
+
+def failed(error: BaseException, **options: Any) -> Failed:
+    outcome = fate_of(error, **options)
+    assert isinstance(outcome, Failed)
+    return outcome
+
+
+class Explosive(Exception):
+    """Raises at every look."""
+
+    def __getattribute__(self, name: str) -> NoReturn:
+        raise SystemExit(name)
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class ExplosiveDelay(Exception):
+    @property
+    def retry_after(self) -> float:
+        raise RuntimeError("not read yet")
+
+
+class ExplosiveHeaders:
+    def get(self, name: str) -> str:
+        raise RuntimeError(name)
+
+
+class Undecided(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        raise RuntimeError
+
+
+class Strange(Exception, metaclass=Undecided): ...
+
+
+def answered(headers: Any) -> Exception:
+    error = ConnectionError("503")
+    error.response = SimpleNamespace(headers=headers)  # type: ignore[attr-defined]
+    return error
+
+
+def test_a_handler_chooses_its_fate() -> None:
+    assert fate_of(Snooze(timedelta(minutes=1), "later")) == Snoozed(seconds=60, reason="later")
+    assert fate_of(Cancel("gone")) == Cancelled(reason="gone")
+    assert failed(Discard("hopeless")).final
+    assert failed(Retry(Decimal(5))).retry_after == 5
+    assert isinstance(fate_of(StopHandler()), Released)
+
+
+def test_a_fate_that_was_changed_afterwards_is_still_usable() -> None:
+    snooze, retry = Snooze(1), Retry(1)
+    snooze.seconds = retry.after = "soon"  # type: ignore[assignment]
+    assert fate_of(snooze) == Snoozed(seconds=0)
+    assert failed(retry).retry_after is None
+
+
+UNREADABLE: dict[str, Callable[[], Exception]] = {
+    "retry_after": ExplosiveDelay,
+    "headers": lambda: answered(ExplosiveHeaders()),
+    "a year": lambda: answered({"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}),
+    "a number": lambda: answered({"Retry-After": "9" * 5000}),
+    "an object": lambda: answered({"Retry-After": object()}),
+    "no method": lambda: answered(SimpleNamespace(get=None)),
+    "no headers": lambda: answered(7),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_an_exception_that_cannot_be_read_is_an_ordinary_failure(what: str) -> None:
+    error = UNREADABLE[what]()
+    outcome = failed(error)
+    assert (outcome.retry_after, outcome.final) == (None, False)
+    assert outcome.error.type.endswith(type(error).__name__)
+    assert failed(error, discard_on=(Exception,)).final
+
+
+def test_an_exception_that_raises_at_every_look_is_an_ordinary_failure() -> None:
+    outcome = failed(Explosive())
+    assert (outcome.retry_after, outcome.final) == (None, False)
+    assert outcome.error.type.endswith("Explosive")
+
+
+def test_a_class_that_cannot_be_compared_with_forbids_no_retry() -> None:
+    assert not failed(ValueError(), retry_on=(Strange,)).final
+    assert not failed(ValueError(), discard_on=(Strange,)).final
+
+
+def test_a_moment_is_counted_from_the_clock_that_named_it() -> None:
+    theirs = datetime(2031, 1, 1, tzinfo=UTC)
+    headers = {
+        "Retry-After": format_datetime(theirs + timedelta(seconds=90), usegmt=True),
+        "Date": format_datetime(theirs, usegmt=True),
+    }
+    assert failed(answered(headers)).retry_after == 90
+    headers["Date"] = "yesterday"
+    after = failed(answered(headers)).retry_after
+    assert after is not None
+    assert after == pytest.approx((theirs - datetime.now(UTC)).total_seconds() + 90, abs=60)
+
+
+NOW = format_datetime(datetime(2031, 1, 1, tzinfo=UTC), usegmt=True)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Retry-After": "0"},
+        {"Retry-After": "-5"},
+        {"Retry-After": 0},
+        {"Retry-After": "Mon, 01 Jan 2001 00:00:00 GMT"},
+        {"Retry-After": NOW, "Date": NOW},
+    ],
+)
+def test_a_header_that_asks_for_no_wait_leaves_it_to_the_backoff(headers: dict[str, Any]) -> None:
+    assert failed(answered(headers)).retry_after is None
+    error = ConnectionError()
+    error.headers = headers  # type: ignore[attr-defined]
+    assert failed(error).retry_after is None
+
+
+def test_an_exception_that_asks_for_no_wait_does_not_hide_what_its_response_asks() -> None:
+    error = answered({"Retry-After": "7"})
+    error.retry_after = 0  # type: ignore[attr-defined]
+    assert failed(error).retry_after == 7
+
+
+def test_a_handler_that_asks_for_no_wait_itself_gets_none() -> None:
+    assert failed(Retry(after=0)).retry_after == 0
+
+
+@pytest.mark.parametrize(
+    "asked, seconds",
+    [
+        *((5, 5.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), ("7", 7.0), (float("inf"), None)),
+        *((0, None), (-1, None), ("0", None), (timedelta(0), None), (timedelta(-1), None)),
+        (datetime(2001, 1, 1, tzinfo=UTC), None),
+    ],
+)
+def test_an_exception_may_name_its_delay(asked: Any, seconds: float | None) -> None:
+    error = ConnectionError()
+    error.retry_after = asked  # type: ignore[attr-defined]
+    assert failed(error).retry_after == seconds
+
+
+def test_a_job_type_says_what_is_retried() -> None:
+    assert failed(ValueError(), retry_on=(OSError,)).final
+    assert not failed(ConnectionError(), retry_on=(OSError,)).final
+
+
+class OfTheServer(psycopg.OperationalError):
+    def __init__(self, state: str) -> None:
+        super().__init__(state)
+        self.sqlstate = state
+
+
+def by_django(cause: Exception | None) -> Exception:
+    """As Django raises what the driver raised."""
+    error = OperationalError("of the database")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "57P01", "57P02", "57P03", "08006", "08P01"])
+def test_a_race_or_a_connection_that_is_lost_is_no_matter_of_retry_on(state: str) -> None:
+    for error in (OfTheServer(state), by_django(OfTheServer(state))):
+        assert not failed(error, retry_on=(ConnectionError,)).final
+        assert failed(error, discard_on=(type(error),), retry_on=(ConnectionError,)).final
+
+
+def test_a_database_that_cannot_be_reached_is_no_matter_of_retry_on() -> None:
+    raw = psycopg.OperationalError("no route to host")
+    for error in (raw, by_django(raw), by_django(None), InterfaceError("closed")):
+        assert not failed(error, retry_on=(ConnectionError,)).final
+    assert failed(by_django(sqlite3.OperationalError("no such table")), retry_on=(OSError,)).final
+
+
+@pytest.mark.parametrize("state", ["57014", "53100", "23505"])
+def test_what_the_server_refused_is_a_matter_of_retry_on(state: str) -> None:
+    assert failed(by_django(OfTheServer(state)), retry_on=(ConnectionError,)).final
+    assert not failed(by_django(OfTheServer(state)), retry_on=(OperationalError,)).final

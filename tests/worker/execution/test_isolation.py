@@ -1,0 +1,210 @@
+"""A job that runs alone in a child process, seen from inside the child."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+import pytest
+from django.db import connection, transaction
+
+from django_jobs.api import JobType
+from django_jobs.models import Job, Run
+from django_jobs.worker import connections
+from django_jobs.worker.connections import note_shortage
+from django_jobs.worker.execution import isolation
+from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.timeouts.threads import Timekeeper
+from tests.app import long_jobs
+from tests.app.jobs import noop
+from tests.app.models import Effect
+from tests.factories import boot_worker, claim_ready, declared, run_sql
+from tests.worker.processes import JobWorker, is_alive, until, until_marked
+
+Start = Callable[..., JobWorker]
+TOLD_SO = "the worker was told to stop"
+
+
+class Silent:
+    """A link on which nothing is ever heard."""
+
+    def receive(self, timeout: float) -> None:
+        """Nothing."""
+
+
+def terminate_own_connection() -> None:
+    """Have the server end the connection that the job will be settled on."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (pid,) = cursor.fetchone()
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(_terminate, pid).result()
+
+
+def _terminate(pid: int) -> None:
+    try:
+        run_sql("SELECT pg_terminate_backend(%s)", [pid])
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the child is a thread, which none reach."""
+    monkeypatch.setattr(isolation, "Alarm", lambda stopping: Timekeeper())
+
+
+def run_alone(*arguments: Any) -> None:
+    """As the child does, on a connection of its own."""
+    try:
+        isolation._run(*arguments)
+    finally:
+        connection.close()
+
+
+def write_through_a_shortage() -> None:
+    """Another thread of the child finds no connection left while this one is in a transaction."""
+    with transaction.atomic():
+        Effect.objects.create(note="before")
+        with ThreadPoolExecutor(1) as errands:
+            errands.submit(note_shortage).result()
+        Effect.objects.create(note="after")
+
+
+@pytest.mark.usefixtures("no_signals")
+@pytest.mark.django_db(transaction=True)
+def test_a_shortage_of_connections_does_not_close_the_handler_s_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_short_until", 0.0)
+    with declared(write_through_a_shortage) as job_type:
+        job = job_type.enqueue()
+        worker = boot_worker()
+        claim_ready(worker, job_types={job_type.name: 1})
+        slot = Board(1).slots[0]
+        slot.register(worker, time.monotonic() + 60.0)
+        index = slot.start(job.pk, 1, worker, 0.0, True)
+        with ThreadPoolExecutor(1) as child:
+            child.submit(run_alone, Silent(), slot, worker, job.pk, index).result()
+    assert Job.objects.get(pk=job.pk).status == "succeeded"
+    assert set(Effect.objects.values_list("note", flat=True)) == {"before", "after"}
+
+
+@pytest.mark.usefixtures("no_signals")
+@pytest.mark.django_db(transaction=True)
+def test_a_job_is_settled_also_when_the_database_fails_and_no_beat_has_come_for_long() -> None:
+    """It was given up, and then given back as a job that had never begun: it ran twice in one
+    attempt. The chaos test found it."""
+    with declared(terminate_own_connection) as job_type:
+        job = job_type.enqueue()
+        worker = boot_worker()
+        claim_ready(worker, job_types={job_type.name: 1})
+        slot = Board(1).slots[0]
+        slot.register(worker, time.monotonic() - 1.0)
+        index = slot.start(job.pk, 1, worker, 0.0, True)
+        with ThreadPoolExecutor(1) as child:
+            child.submit(run_alone, Silent(), slot, worker, job.pk, index).result()
+    assert Job.objects.get(pk=job.pk).status == "succeeded"
+    assert Run.objects.get().outcome == "succeeded"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_is_not_the_worker_s_any_more_is_not_begun() -> None:
+    job = noop.enqueue()
+    worker = boot_worker()
+    slot = Board(1).slots[0]
+    slot.register(worker, time.monotonic() + 60.0)
+    with ThreadPoolExecutor(1) as child:
+        child.submit(run_alone, Silent(), slot, worker, job.pk, 0).result()
+    assert Job.objects.get(pk=job.pk).status == "ready"
+    assert not Run.objects.exists()
+
+
+def stopped(start_worker: Start, job_type: JobType[..., Any], path: Path) -> Run:
+    """The run of a job whose worker had no more time to drain."""
+    job = job_type.enqueue(str(path))
+    worker = start_worker("--drain-timeout", "0.2")
+    until_marked(path)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 143
+    run = Run.objects.get(job=job)
+    assert run.outcome == "released"
+    return run
+
+
+def in_the_best_of_three(once: Callable[[], bool]) -> bool:
+    """A handler has half a second to clean up, and a machine of CI may stand still for longer."""
+    return any(once() for _ in range(3))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("job_type", [long_jobs.nap_alone, long_jobs.nap_alone_async])
+def test_a_handler_that_runs_alone_is_told_when_the_time_to_drain_is_over_and_cleans_up(
+    start_worker: Start, tmp_path: Path, job_type: JobType[..., Any]
+) -> None:
+    def once() -> bool:
+        run = stopped(start_worker, job_type, tmp_path / uuid4().hex)
+        start_worker("--burst").wait()
+        done = Job.objects.get(pk=run.job_id)
+        return run.error_message == TOLD_SO and done.result == "cleaned up"
+
+    assert in_the_best_of_three(once)
+
+
+@pytest.mark.processes
+def test_a_handler_is_stopped_also_while_it_reads_whether_it_should(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    def once() -> bool:
+        path = tmp_path / uuid4().hex
+        run = stopped(start_worker, long_jobs.ask_all_the_time, path)
+        Job.objects.all().delete()
+        return run.error_message == TOLD_SO and Path(f"{path}.cleaned").exists()
+
+    assert in_the_best_of_three(once)
+
+
+@pytest.mark.processes
+def test_programs_of_a_stopped_handler_end_with_it(start_worker: Start, tmp_path: Path) -> None:
+    stopped(start_worker, long_jobs.start_program, tmp_path / "job")
+    program = int((tmp_path / "job.program").read_text())
+
+    def is_gone() -> bool:
+        try:
+            return not is_alive(psutil.Process(program))
+        except psutil.NoSuchProcess:
+            return True
+
+    until(is_gone)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["leave_when_draining", "leave_when_draining_alone"])
+def test_a_handler_that_asks_may_leave_as_soon_as_its_worker_drains(
+    start_worker: Start, tmp_path: Path, name: str
+) -> None:
+    job = getattr(long_jobs, name).enqueue(str(tmp_path / "job"))
+    first = start_worker("--drain-timeout", "600")
+    until_marked(tmp_path / "job")
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+    assert Run.objects.get(job=job).outcome == "snoozed"
+    start_worker("--burst").wait()
+    assert Job.objects.get(pk=job.pk).result == 2
+
+
+@pytest.mark.parametrize("name", ["leave_when_draining", "leave_when_draining_alone"])
+def test_a_handler_may_leave_as_soon_as_its_worker_is_about_to_be_replaced(
+    start_worker: Start, tmp_path: Path, name: str
+) -> None:
+    job = getattr(long_jobs, name).enqueue(str(tmp_path / "job"))
+    start_worker("--max-rss", "1")
+    until(lambda: Job.objects.get(pk=job.pk).result == 2)
+    outcomes = Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True)
+    assert list(outcomes) == ["snoozed", "succeeded"]

@@ -1,0 +1,72 @@
+"""The thread of schedules and duties: neither keeps the other from its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import ProgrammingError
+
+from django_jobs.maintenance.task import Duty
+from django_jobs.worker.connections import drop_connection, own_connection
+from django_jobs.worker.heartbeat.upkeep import Upkeep
+from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.options import Options
+from tests.factories import run_sql
+from tests.worker.processes import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def fail() -> float:
+    raise ProgrammingError("permission denied for table django_jobs_tick")
+
+
+def refused() -> float:
+    run_sql("SELECT 1 / 0")
+    return 0.0
+
+
+def turns(upkeep: Upkeep, until_true: Callable[[], bool]) -> None:
+    def thread() -> None:
+        own_connection()
+        upkeep.deadline.watch()
+
+        def turn() -> bool:
+            upkeep.turn()
+            return until_true()
+
+        until(turn)
+        drop_connection()
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(thread).result()
+
+
+@pytest.mark.parametrize("look", [fail, refused])
+def test_duties_have_their_turn_although_the_schedules_fail(look: Callable[[], float]) -> None:
+    done: list[int] = []
+
+    def run_once() -> int:
+        done.append(1)
+        return 0
+
+    duty = Duty(name="counting", every=0.1, batch=1, run_once=run_once)
+    upkeep = Upkeep([duty], look, Board(1), Options(queues=(), beat=0.1, poll=0.05))
+    turns(upkeep, lambda: len(done) >= 3)
+
+
+def test_schedules_have_their_turn_although_a_duty_fails() -> None:
+    looks: list[int] = []
+
+    def look() -> float:
+        looks.append(1)
+        return 0.05
+
+    def run_once() -> int:
+        return int(refused())
+
+    duty = Duty(name="failing", every=0.1, batch=1, run_once=run_once)
+    upkeep = Upkeep([duty], look, Board(1), Options(queues=(), beat=0.1, poll=0.05))
+    turns(upkeep, lambda: len(looks) >= 3)

@@ -1,0 +1,135 @@
+"""What a claimer holds, and how it lets go of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from multiprocessing import Pipe
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_jobs import cancel, enqueue_many
+from django_jobs.lifecycle.settling_rows import give_back_unlocked
+from django_jobs.models import Job
+from django_jobs.worker.execution.cancels import Cancels
+from django_jobs.worker.ipc.pipes import Link
+from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.options import Options, QueueShare
+from django_jobs.worker.process import claimer as claimer_module
+from django_jobs.worker.process.claimed_jobs import Holding
+from django_jobs.worker.process.claimer import HELD_BYTES, Claimer
+from django_jobs.worker.process.worker_process import WorkerProcess
+from tests.app.jobs import noop
+from tests.factories import boot_worker, claim_ready, in_threads, run_sql
+
+OPTIONS = Options(queues=(QueueShare(name="default"),))
+
+NO_EXECUTOR: Any = None
+"""Of what is asked here, nothing needs one."""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lock_on_one_job_keeps_no_other_from_being_given_back() -> None:
+    for _ in range(3):
+        noop.enqueue()
+    worker = boot_worker()
+    held = claim_ready(worker)
+    slot, holding = Board(1, 4).slots[0], Holding()
+    slot.register(worker, time.monotonic() + 60)
+    claimer = Claimer(OPTIONS, slot, NO_EXECUTOR, holding, Cancels(slot), threading.Event())
+    holding.add(held)
+    with transaction.atomic():
+        run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])
+        (locked,) = in_threads(1, lambda _: claimer.give_back(held))
+    assert locked == [held[1]]
+    assert [job in holding for job in held] == [False, True, False]
+    statuses = dict(Job.objects.values_list("pk", "status"))
+    assert [statuses[job.id] for job in held] == ["ready", "running", "ready"]
+    assert in_threads(1, lambda _: claimer.give_back(locked)) == [[]]
+    assert not holding
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_not_cancelled_waits_for_no_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads find it while what was cancelled is given back."""
+    for _ in range(4):
+        noop.enqueue()
+    link, other = (Link(end) for end in Pipe())
+    worker = WorkerProcess(link, Board(1, 4).slots[0], OPTIONS)
+    claimer, waiting = worker._claimer, worker._executor.jobs
+    worker._slot.register(boot_worker(), time.monotonic() + 60)
+    held = claim_ready(worker._slot.worker)
+    claimer._hand_over(held)
+    assert cancel(held[1].id)
+    assert cancel(held[2].id)
+    there: list[int] = []
+
+    def give_back(worker: int, those: list[tuple[int, int]]) -> set[int]:
+        there.append(waiting.qsize())
+        return give_back_unlocked(worker, those)
+
+    monkeypatch.setattr(claimer_module, "give_back_unlocked", give_back)
+    with transaction.atomic():
+        run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])
+        in_threads(1, lambda _: claimer._drop_cancelled())
+    assert there == [2]
+    assert worker._executor.take_unstarted() == [held[0], held[3], held[1]]
+    for end in (link, other):
+        end.close()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("first", [0, 50])
+def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> None:
+    """Also in its first claim, and where large ones come behind small ones."""
+    enqueue_many("app.write_effect", [{"note": "small"}] * first)
+    enqueue_many("app.write_effect", [{"note": "x" * 900_000}] * 60)
+    link, other = (Link(end) for end in Pipe())
+    worker = WorkerProcess(link, Board(1, 2048).slots[0], OPTIONS)
+    claimer, holding, waiting = worker._claimer, worker._holding, worker._executor.jobs
+    worker._slot.register(boot_worker(), time.monotonic() + 600)
+    worker._executor.pace.saw(0.0001)
+    assert claimer._room() == 300
+    claimed = 0
+    while holding.bytes < HELD_BYTES // 2 or claimed < first:
+        took = claimer._claim_all(["default"], claimer._room())
+        assert took
+        claimed += took
+    assert HELD_BYTES // 2 < holding.bytes <= HELD_BYTES
+    assert claimer._room() <= 0
+    assert claimer._promising == {"default"}  # there is more
+    while not waiting.empty():
+        holding.end([waiting.get()])
+    assert holding.bytes == 0
+    assert claimer._claim_all(["default"], claimer._room()) > 0
+    assert holding.bytes <= HELD_BYTES
+    for end in (link, other):
+        end.close()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("seconds", [0.0001, 0.05, None])
+def test_the_shares_of_the_queues_hold_under_load(seconds: float | None) -> None:
+    """Whether claims come by the hundred, by the dozen, or for each free thread."""
+    for queue in ("default", "bulk"):
+        enqueue_many("app.noop", [{}] * 7_000, queue=queue)
+    link, other = (Link(end) for end in Pipe())
+    shares = QueueShare(name="default", weight=5), QueueShare(name="bulk", weight=1)
+    worker = WorkerProcess(link, Board(1, 2048).slots[0], Options(queues=shares))
+    claimer, holding, waiting = worker._claimer, worker._holding, worker._executor.jobs
+    worker._slot.register(boot_worker(), time.monotonic() + 600)
+    if seconds is not None:
+        worker._executor.pace.saw(seconds)
+    claimed: list[str] = []
+    count = 120 if seconds is None else 7_200
+    while len(claimed) < count:
+        claimer._round()
+        for _ in range(max(waiting.qsize() // 2, 1)):
+            job = waiting.get()
+            claimed.append(job.queue)
+            holding.end([job])
+    assert count * 0.78 < claimed.count("default") < count * 0.88  # 5 of 6
+    for end in (link, other):
+        end.close()

@@ -1,0 +1,358 @@
+"""What a worker process does with jobs, seen from the database."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from multiprocessing import Pipe
+from pathlib import Path
+
+import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from django_jobs import cancel, enqueue_many
+from django_jobs.domain.outcomes import Released
+from django_jobs.models import Job, Queue, Run, Worker
+from django_jobs.worker.ipc.pipes import Link
+from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.options import Options, QueueShare
+from django_jobs.worker.process import worker_process
+from django_jobs.worker.process.worker_process import WorkerProcess
+from tests.app import database_jobs, jobs
+from tests.app.models import Effect
+from tests.worker.execution.test_attempt import HELD
+from tests.worker.processes import (
+    BEATS_OFTEN,
+    JobWorker,
+    end_other_sessions,
+    let_go,
+    until,
+    until_marked,
+    until_status,
+)
+from tests.worker.test_cancel import HOARDS
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+Start = Callable[..., JobWorker]
+
+
+def test_a_job_that_can_be_given_no_process_is_not_tried_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The supervisor answers that it could not fork; once that is settled the job is ready."""
+    monkeypatch.setattr(worker_process, "FORK_PAUSE", 0.2)
+    ours, theirs = (Link(end) for end in Pipe())
+    options = Options(queues=(QueueShare(name="default"),))
+    worker = WorkerProcess(ours, Board(1, 4).slots[0], options)
+    with ThreadPoolExecutor(1) as thread:
+        began = time.monotonic()
+        isolating = thread.submit(worker._isolate, HELD, 3)
+        asked = theirs.receive(60)
+        assert asked is not None
+        assert (asked["verb"], asked["index"]) == ("isolate", 3)
+        answer = {"end": "never_began", "reason": "no process ids", "seconds": 0.0}
+        worker._obey({"verb": "isolated", "index": 3, **answer})
+        assert isolating.result(60) == Released(reason="no process ids", began=False)
+        assert time.monotonic() - began >= 0.2
+    for end in (ours, theirs):
+        end.close()
+
+
+def test_burst_runs_all_that_is_ready_or_due_and_exits_zero(start_worker: Start) -> None:
+    ids = enqueue_many("app.add", [{"first": number} for number in range(300)])
+    later = jobs.noop.using(delay=3600).enqueue()
+    worker = start_worker("--burst", "--processes", "2")
+    assert worker.wait() == 0
+    done = Job.objects.filter(pk__in=ids, status="succeeded")
+    assert {job.payload["first"] + 1 for job in done} == {job.result for job in done}
+    assert done.count() == 300
+    assert Run.objects.count() == 300
+    assert Job.objects.get(pk=later.pk).status == "scheduled"
+
+
+def test_a_burst_does_not_end_before_what_a_dead_process_of_its_held_is_settled(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    pill = jobs.kill_itself.enqueue(str(path))
+    worker = start_worker("--burst")
+    doomed = until_marked(path)
+    (heart,) = (child for child in worker.children() if child.pid != doomed)
+    heart.suspend()
+    let_go(path)
+    until(lambda: "event=process_died" in worker.text())
+    with pytest.raises(AssertionError):  # what would be too soon comes within milliseconds
+        until(lambda: worker.text().count("event=worker_started") > 1, 0.5)
+    heart.resume()
+    assert worker.wait() == 0
+    assert Job.objects.get(pk=pill.pk).status == "dead"
+
+
+def test_a_failure_is_retried_until_its_attempts_are_used_up(start_worker: Start) -> None:
+    job = jobs.fail.enqueue()
+    start_worker()
+    dead = until_status(job, "dead")
+    runs = list(Run.objects.filter(job=job).order_by("attempt"))
+    assert [run.outcome for run in runs] == ["failed"] * 3
+    assert (dead.failures, dead.attempt) == (3, 3)
+    assert dead.reason == "failed 3 of 3 times"
+    assert dead.last_error == "ValueError: as asked"
+    assert runs[0].fingerprint == runs[2].fingerprint != ""
+    assert "as asked" in runs[0].traceback
+    for run in runs:
+        assert run.started_at is not None
+        assert run.available_at <= run.claimed_at <= run.started_at <= run.finished_at
+
+
+def test_a_job_whose_maximum_age_is_over_when_its_turn_comes_is_dead_and_never_begins(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    """Whether it was over before its claim, or while it waited behind another job."""
+    path = tmp_path / "slow"
+    over = jobs.write_effect.enqueue("over")
+    Job.objects.filter(pk=over.pk).update(expires_at=over.created_at)
+    start_worker("--threads", "1", before=HOARDS)
+    assert "maximum age was over" in until_status(over, "dead").reason
+    until_status(jobs.noop.enqueue(), "succeeded")  # now it knows that jobs are quick
+    with transaction.atomic():
+        slow = jobs.hold.enqueue(str(path), note="slow")
+        waits = jobs.write_effect.enqueue("waits")
+        Job.objects.filter(pk=waits.pk).update(expires_at=Now() + timedelta(seconds=3))
+    until_marked(path)
+    until_status(waits, "running")
+    until(lambda: Job.objects.filter(pk=waits.pk, expires_at__lt=Now()).exists())
+    let_go(path)
+    assert "maximum age was over" in until_status(waits, "dead").reason
+    until_status(slow, "succeeded")
+    for job in over, waits:
+        run = Run.objects.get(job=job)
+        assert (run.outcome, run.error_type) == ("failed", "Expired")
+    assert set(Effect.objects.values_list("note", flat=True)) == {"slow"}
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
+def test_no_exception_ends_a_thread(start_worker: Start, kind: str) -> None:
+    job = jobs.fail.using(max_attempts=1).enqueue(kind)
+    after = jobs.noop.enqueue()
+    start_worker("--threads", "1")
+    assert kind in until_status(job, "dead").last_error
+    until_status(after, "succeeded")
+
+
+def test_a_handler_chooses_its_fate(start_worker: Start) -> None:
+    retried = jobs.ask_for.enqueue("retry")
+    snoozed = jobs.ask_for.enqueue("snooze")
+    discarded = jobs.ask_for.enqueue("discard")
+    cancelled = jobs.ask_for.enqueue("cancel")
+    start_worker()
+    assert until_status(retried, "succeeded").failures == 1
+    assert until_status(snoozed, "succeeded").failures == 0
+    assert "hopeless" in until_status(discarded, "dead").reason
+    assert until_status(cancelled, "cancelled").reason == "not needed any more"
+
+
+def test_async_handlers_run_and_time_out(start_worker: Start) -> None:
+    sums = [jobs.add_async.enqueue(number, 1) for number in range(20)]
+    start_worker()
+    assert [until_status(job, "succeeded").result for job in sums] == list(range(1, 21))
+    assert Effect.objects.filter(note="async").count() == 20
+    for _ in range(4):  # a loop that was held up for two seconds cannot stop it in time
+        before = Worker.objects.count()
+        slow = jobs.too_slow_async.enqueue()
+        until_status(slow, "dead")
+        assert Run.objects.get(job=slow).outcome == "timed_out"
+        until(lambda: Worker.objects.filter(status="running").exists())
+        if Worker.objects.count() == before:
+            return
+    raise AssertionError("each time the process was killed for it")
+
+
+def test_an_isolated_job_runs_in_a_process_of_its_own(start_worker: Start) -> None:
+    first, second = jobs.alone.enqueue(), jobs.alone.enqueue()
+    start_worker()
+    pids = {until_status(job, "succeeded").result for job in (first, second)}
+    assert len(pids) == 2
+    assert not pids & set(Worker.objects.values_list("pid", flat=True))
+
+
+@pytest.mark.parametrize("how", ["setting", "transaction", "atomic"])
+def test_a_connection_is_clean_after_each_job(start_worker: Start, how: str) -> None:
+    spoiler = jobs.spoil_connection.enqueue(how)
+    checks = [jobs.tell_connection.enqueue() for _ in range(3)]
+    start_worker("--threads", "1")
+    until_status(spoiler, "succeeded")
+    for job in checks:
+        assert until_status(job, "succeeded").result == ["0", "True", "False"]
+    assert Effect.objects.count() == 0
+
+
+def test_a_project_without_autocommit_has_its_jobs_run_once_and_settled(
+    start_worker: Start,
+) -> None:
+    """Before, nothing that its worker claimed or settled was committed."""
+    plain, once = jobs.write_effect.enqueue(note="plain"), database_jobs.write_once.enqueue()
+    start_worker("--threads", "1", TEST_DATABASE_AUTOCOMMIT="0")
+    for job in (plain, once):
+        assert until_status(job, "succeeded").attempt == 1
+    assert sorted(effect.note for effect in Effect.objects.all()) == ["once", "plain"]
+
+
+def test_a_notification_wakes_an_idle_worker_long_before_its_poll(start_worker: Start) -> None:
+    worker = start_worker("--poll-seconds", "600")
+    until(lambda: Worker.objects.filter(status="running").exists())
+    first = jobs.noop.enqueue()
+    until_status(first, "succeeded")
+    assert "listen_fails" not in worker.text()
+
+
+def test_a_worker_sleeps_until_the_next_due_time_and_not_to_the_next_poll(
+    start_worker: Start,
+) -> None:
+    job = jobs.noop.using(delay=2).enqueue()
+    start_worker("--poll-seconds", "600")
+    until_status(job, "succeeded")
+    run = Run.objects.get(job=job)
+    assert run.claimed_at >= run.available_at
+
+
+def test_a_limited_queue_never_runs_more_than_its_limit(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"job-{number}" for number in range(6)]
+    held = [jobs.hold.using(queue="emails").enqueue(str(path)) for path in paths]
+    start_worker("--processes", "2", "--poll-seconds", "0.1")
+    running = Job.objects.filter(queue="emails", status="running")
+    until(lambda: sum(path.exists() for path in paths) == 2)
+    assert running.count() == 2
+    for path in paths:
+        let_go(path)
+    while Job.objects.filter(pk__in=[job.pk for job in held]).exclude(status="succeeded").exists():
+        assert running.count() <= 2
+    assert Effect.objects.count() == 6
+
+
+def test_a_paused_queue_is_passed_by_until_it_is_resumed(start_worker: Start) -> None:
+    from django_jobs.lifecycle.operations import jobs as job_operations
+
+    job_operations.pause(["bulk"])
+    paused = jobs.noop.using(queue="bulk").enqueue()
+    start_worker("--poll-seconds", "0.1")
+    until_status(jobs.noop.enqueue(), "succeeded")
+    assert Job.objects.get(pk=paused.pk).status == "ready"
+    job_operations.resume(["bulk"])
+    until_status(paused, "succeeded")
+
+
+def test_a_running_job_that_is_cancelled_is_told_to_stop(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    job = jobs.hold.enqueue(str(path))
+    start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    until_marked(path)
+    assert cancel(job.pk)
+    assert until_status(job, "succeeded").result == "stopped"
+
+
+def test_a_job_of_an_unknown_type_is_left_for_others(start_worker: Start) -> None:
+    job = jobs.noop.enqueue()
+    Job.objects.filter(pk=job.pk).update(job_type="app.of_tomorrow")
+    known = jobs.noop.enqueue()
+    start_worker("--burst").wait()
+    assert Job.objects.get(pk=known.pk).status == "succeeded"
+    job.refresh_from_db()
+    assert (job.status, job.attempt) == ("ready", 0)
+
+
+def test_a_payload_that_cannot_be_read_fails_alone(start_worker: Start) -> None:
+    broken, unfitting, fine = (jobs.add.enqueue(1) for _ in range(3))
+    with connection.cursor() as cursor:
+        digits = "9" * 5001
+        cursor.execute(
+            "UPDATE django_jobs_job SET payload = %s::jsonb WHERE id = %s",
+            [f'{{"first": {digits}}}', broken.pk],
+        )
+        cursor.execute(
+            "UPDATE django_jobs_job SET payload = '{\"third\": 1}' WHERE id = %s", [unfitting.pk]
+        )
+    start_worker()
+    for pk in (broken.pk, unfitting.pk):
+        until(lambda pk=pk: Job.objects.filter(pk=pk, status="dead").exists())
+        assert "payload" in Job.objects.defer("payload").get(pk=pk).reason
+    until_status(fine, "succeeded")
+
+
+def test_terminated_connections_are_survived(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    start_worker("--poll-seconds", "0.2", TEST_DJANGO_JOBS=BEATS_OFTEN)
+    held = jobs.hold.enqueue(str(path))
+    until_marked(path)
+    for _ in range(3):
+        end_other_sessions()
+        beat = Worker.objects.get().heartbeat_at
+        until_status(jobs.add.enqueue(1), "succeeded")
+        renewed = Worker.objects.filter(heartbeat_at__gt=beat)
+        until(renewed.exists)
+    let_go(path)
+    until_status(held, "succeeded")
+    assert Run.objects.filter(job=held).count() == 1
+
+
+def test_strict_order_serves_the_first_queue_first(start_worker: Start) -> None:
+    Queue.objects.create(name="second")
+    late = [jobs.noop.using(queue="second").enqueue() for _ in range(20)]
+    soon = [jobs.noop.enqueue() for _ in range(20)]
+    worker = start_worker("--burst", "--strict", "--queues", "default,second", "--threads", "1")
+    assert worker.wait() == 0
+    last_soon = Run.objects.filter(job__in=soon).order_by("-claimed_at")[0]
+    first_late = Run.objects.filter(job__in=late).order_by("claimed_at")[0]
+    assert last_soon.claimed_at <= first_late.claimed_at
+
+
+def test_an_unknown_queue_is_refused_with_the_known_ones(start_worker: Start) -> None:
+    worker = start_worker("--queues", "defualt")
+    assert worker.wait() == 1
+    assert "no queue is named defualt" in worker.text()
+    assert "default" in worker.text()
+
+
+def test_sigterm_leaves_no_process_and_no_connection(start_worker: Start) -> None:
+    worker = start_worker("--processes", "2")
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    until_status(jobs.tell_connection.enqueue(), "succeeded")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+    def others() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(  # an autovacuum is none of ours
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
+            return int(cursor.fetchone()[0])
+
+    until(lambda: others() == 0)
+
+
+def test_lone_scheduled_jobs_start_on_time_again_and_again(start_worker: Start) -> None:
+    """The poll is long, so that one that is missed would be minutes late."""
+    start_worker("--poll-seconds", "600")
+    until(lambda: Worker.objects.filter(status="running").exists())
+    for _ in range(15):
+        job = jobs.noop.using(delay=0.1).enqueue()
+        until_status(job, "succeeded")
+
+
+def test_what_comes_in_the_shadow_of_a_hint_does_not_wait_for_the_poll(start_worker: Start) -> None:
+    """A process sends one hint in 20 ms. The poll is long, so that a job that none tells of would
+    be minutes late."""
+    start_worker("--poll-seconds", "600")
+    until(lambda: Worker.objects.filter(status="running").exists())
+    for delay in (0.0, 0.01, 0.02, 60.0) * 4:
+        jobs.noop.using(delay=delay).enqueue()
+        for _ in range(2):
+            until_status(jobs.noop.using(delay=delay % 60).enqueue(), "succeeded")

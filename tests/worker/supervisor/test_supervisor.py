@@ -1,0 +1,369 @@
+"""Deaths, signals and restarts, with real processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from django.utils import timezone
+
+from django_jobs import JobType
+from django_jobs.models import Job, Run, Worker
+from tests.app import database_jobs, jobs
+from tests.app.models import Effect
+from tests.worker.processes import (
+    BEATS_OFTEN,
+    REAPS_NEVER,
+    JobWorker,
+    is_alive,
+    let_go,
+    lines,
+    quickest,
+    until,
+    until_marked,
+    until_status,
+)
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+Start = Callable[..., JobWorker]
+
+
+def outcomes(job: Job) -> list[str]:
+    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
+
+
+def test_jobs_of_a_killed_process_run_again_within_a_second_and_each_has_one_lost_run(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    rounds = itertools.count()
+
+    def seconds_until_all_run_again() -> float:
+        number = next(rounds)
+        paths = [tmp_path / f"job-{number}-{place}" for place in range(4)]
+        held = [jobs.hold_in_transaction.enqueue(str(path)) for path in paths]
+        worker = start_worker()
+        pids = {until_marked(path) for path in paths}
+        assert len(pids) == 1
+        killed_at = time.monotonic()
+        os.kill(pids.pop(), signal.SIGKILL)
+        for path in paths:
+            until_marked(path, times=2)
+            let_go(path)
+        for job in held:
+            until_status(job, "succeeded")
+            assert outcomes(job) == ["lost", "succeeded"]
+            assert Effect.objects.filter(job_id=job.pk).count() == 1
+        lost = Run.objects.filter(job__in=held, outcome="lost").first()
+        assert lost is not None
+        assert "SIGKILL" in lost.error_message
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        return max(float(lines(path)[1][1]) for path in paths) - killed_at
+
+    assert quickest(seconds_until_all_run_again, within=1.0) < 1.0
+
+
+def test_jobs_of_a_killed_group_run_elsewhere_once_the_lease_is_over(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    rounds = itertools.count()
+    # lease 2 s + sweep 5 s + poll 0.5 s, and what a busy machine adds
+    in_time = 2 + 5 + 0.5 + 2
+
+    def seconds_until_it_runs_elsewhere() -> float:
+        path = tmp_path / f"job-{next(rounds)}"
+        first = start_worker("--lease-seconds", "2", TEST_DJANGO_JOBS=REAPS_NEVER)
+        job = jobs.hold_in_transaction.enqueue(str(path))
+        until_marked(path)
+        # It reaps from two beats after its start on, and its own lease is a long one.
+        second = start_worker("--poll-seconds", "0.5", TEST_DJANGO_JOBS=BEATS_OFTEN)
+        until(lambda: Worker.objects.filter(status="running").count() == 2)
+        killed_at = time.monotonic()
+        first.signal_all(signal.SIGKILL)
+        until_marked(path, times=2)
+        let_go(path)
+        until_status(job, "succeeded")
+        *lost, last = outcomes(job)
+        # Lost twice where the machine stood still for longer than the first one's lease.
+        assert (set(lost), last) == ({"lost"}, "succeeded")
+        assert Effect.objects.filter(job_id=job.pk).count() == 1
+        second.signal(signal.SIGTERM)
+        assert second.wait() == 0
+        return float(lines(path)[1][1]) - killed_at
+
+    assert quickest(seconds_until_it_runs_elsewhere, within=in_time) < in_time
+
+
+def test_a_stopped_worker_that_wakes_after_its_lease_is_refused_and_goes_on_as_a_new_one(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    first = start_worker(*("--lease-seconds", "2", "--threads", "2"), TEST_DJANGO_JOBS=REAPS_NEVER)
+    job = jobs.hold_in_transaction.enqueue(str(path))
+    pid = until_marked(path)
+    old = Job.objects.get(pk=job.pk).worker_id
+    second = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    first.signal_all(signal.SIGSTOP)
+    until_marked(path, times=2)
+    # Now both end their attempt; only one of them may. First the one and then the other, or the
+    # woken one could be killed for its handler before this process gets to let it go.
+    let_go(path)
+    first.signal_all(signal.SIGCONT)
+    until(lambda: "event=lease_lost" in first.text(), what="the old worker hears of it")
+    until_status(job, "succeeded")
+    until(lambda: "is no longer this worker's" in first.text(), what="the old settle is refused")
+    *lost, last = outcomes(job)
+    # Lost twice where the machine stood still for longer than the first one's lease.
+    assert (set(lost), last) == ({"lost"}, "succeeded")
+    assert Effect.objects.filter(job_id=job.pk).count() == 1
+    second.signal(signal.SIGTERM)
+    assert second.wait() == 0
+    after = jobs.add.enqueue(1, 2)
+    assert until_status(after, "succeeded").result == 3
+    run = Run.objects.get(job=after)
+    assert run.worker_id not in (old, None)
+    assert run.worker is not None
+    assert run.worker.pid == pid  # the same process under a new row
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+
+
+def test_sigterm_lets_a_running_job_finish_and_exits_zero(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    worker = start_worker("--drain-timeout", "120")
+    job = jobs.hold.enqueue(str(path))
+    until_marked(path)
+    worker.signal(signal.SIGTERM)
+    until(lambda: Worker.objects.filter(status="draining").exists())
+    later = jobs.noop.enqueue()
+    let_go(path)
+    assert worker.wait() == 0
+    assert Job.objects.get(pk=job.pk).result == "went on"
+    assert Job.objects.get(pk=job.pk).status == "succeeded"
+    assert Job.objects.get(pk=later.pk).status == "ready"
+    assert set(Worker.objects.values_list("status", flat=True)) == {"stopped"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_worker_exits_at_once(start_worker: Start, number: int) -> None:
+    def seconds_to_exit() -> float:
+        worker = start_worker()
+        until(lambda: Worker.objects.filter(status="running").exists())
+        begun = time.monotonic()
+        worker.signal_all(number)
+        assert worker.wait() == 0
+        return time.monotonic() - begun
+
+    assert quickest(seconds_to_exit, within=2) < 2
+
+
+def test_a_job_longer_than_the_drain_is_released_without_a_failure_and_run_by_the_next_worker(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    rounds = itertools.count()
+
+    def seconds_until_it_is_ready() -> float:
+        path = tmp_path / f"job-{next(rounds)}"
+        job = jobs.sleep_deaf.enqueue(str(path), 600)
+        worker = start_worker("--drain-timeout", "2")
+        until_marked(path)
+        begun = time.monotonic()
+        worker.signal(signal.SIGTERM)
+        until_status(job, "ready")
+        took = time.monotonic() - begun
+        assert worker.wait() == 143
+        job.refresh_from_db()
+        assert (job.failures, job.crashes) == (0, 0)
+        assert outcomes(job) == ["released"]
+        next_one = start_worker()
+        until_marked(path, times=2)
+        next_one.end()
+        Job.objects.all().delete()
+        return took
+
+    assert quickest(seconds_until_it_is_ready, within=4) < 4
+
+
+def test_a_second_signal_releases_and_exits_at_once(start_worker: Start, tmp_path: Path) -> None:
+    rounds = itertools.count()
+
+    def seconds_to_exit() -> float:
+        path = tmp_path / f"job-{next(rounds)}"
+        job = jobs.sleep_deaf.enqueue(str(path), 600)
+        worker = start_worker("--drain-timeout", "300")
+        until_marked(path)
+        worker.signal(signal.SIGTERM)
+        until(lambda: "event=draining" in worker.text())
+        begun = time.monotonic()
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 143
+        took = time.monotonic() - begun
+        job.refresh_from_db()
+        assert (job.status, job.failures, job.crashes) == ("ready", 0, 0)
+        assert outcomes(job) == ["released"]
+        job.delete()
+        return took
+
+    assert quickest(seconds_to_exit, within=2) < 2
+
+
+def test_a_handler_that_holds_the_gil_for_three_leases_runs_once(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    """Without renewals its own supervisor would stop it. Nobody else takes it over, or a machine
+    that stands still for longer than the lease would look the same."""
+    path = tmp_path / "job"
+    start_worker("--lease-seconds", "4", TEST_DJANGO_JOBS=REAPS_NEVER)
+    job = jobs.hold_the_gil.enqueue(str(path), 12)
+    until_status(job, "succeeded")
+    assert len(lines(path)) == 1
+    assert outcomes(job) == ["succeeded"]
+
+
+def test_a_poison_pill_convicts_itself_and_not_its_neighbours(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"job-{number}" for number in range(3)]
+    pill = tmp_path / "pill"
+    neighbours = [jobs.hold.enqueue(str(path)) for path in paths]
+    poison = jobs.kill_itself.enqueue(str(pill))
+    start_worker()
+    for path in (*paths, pill):
+        until_marked(path)
+    let_go(pill)
+    dead = until_status(poison, "dead")
+    assert outcomes(poison) == ["lost", "lost", "lost"]
+    assert "crashed 3 times" in dead.reason
+    for path, neighbour in zip(paths, neighbours, strict=True):
+        let_go(path)
+        job = until_status(neighbour, "succeeded")
+        assert (job.crashes, job.failures) == (0, 0)
+        assert outcomes(neighbour) == ["lost", "succeeded"]
+
+
+def test_an_exit_of_the_process_is_no_success(start_worker: Start) -> None:
+    job = jobs.exit_quietly.enqueue()
+    start_worker()
+    until_status(job, "dead")
+    assert outcomes(job) == ["lost"] * 3
+
+
+def test_what_was_only_prefetched_is_given_back_without_a_trace_when_its_process_dies(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    for number in range(6):
+        for _ in range(50):  # so that the worker thinks its jobs are quick and prefetches
+            jobs.noop.enqueue()
+        path = tmp_path / f"job-{number}"
+        first = jobs.hold.using(priority=-1).enqueue(str(path))
+        waiting = [jobs.add.using(priority=-2).enqueue(number) for number in range(20)]
+        worker = start_worker("--threads", "1")
+        pid = until_marked(path)
+        if Job.objects.filter(status="running").count() > 1:
+            break
+        # On a machine that is held up jobs may look slow, and what was prefetched is given back
+        # after half a second.
+        let_go(path)
+        until(lambda: not Job.objects.exclude(status="succeeded").exists())
+        worker.end()
+    else:
+        raise AssertionError("nothing was ever prefetched")
+    os.kill(pid, signal.SIGKILL)
+    until_marked(path, times=2)
+    let_go(path)
+    for job in waiting:
+        until_status(job, "succeeded")
+        assert outcomes(job) == ["succeeded"]
+    assert outcomes(first) == ["lost", "succeeded"]
+
+
+def test_a_time_out_kills_the_process_and_its_neighbours_run_again_without_a_failure(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path, slow = tmp_path / "job", tmp_path / "slow"
+    neighbour = jobs.hold.enqueue(str(path))
+    start_worker()
+    until_marked(path)
+    late = jobs.too_slow.enqueue(str(slow))
+    dead = until_status(late, "dead")
+    assert outcomes(late) == ["timed_out"]
+    assert "failed 1 of 1 times" in dead.reason
+    until_marked(path, times=2)
+    let_go(path)
+    job = until_status(neighbour, "succeeded")
+    assert (job.failures, job.crashes) == (0, 0)
+    assert outcomes(neighbour) == ["released", "succeeded"]
+
+
+def test_an_operator_drains_a_worker_through_its_row(start_worker: Start) -> None:
+    worker = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    row = until(lambda: Worker.objects.filter(status="running").first())
+    Worker.objects.filter(pk=row.pk).update(drain_requested_at=timezone.now())
+    assert worker.wait() == 0
+
+
+def test_a_drained_process_of_a_living_tree_is_replaced_and_all_of_them_end_it(
+    start_worker: Start,
+) -> None:
+    def running() -> list[Worker] | None:
+        rows = list(Worker.objects.filter(status="running").order_by("started_at"))
+        return rows if len(rows) == 2 else None
+
+    worker = start_worker("--processes", "2", TEST_DJANGO_JOBS=BEATS_OFTEN)
+    first, second = until(running)
+    Worker.objects.filter(pk=first.pk).update(drain_requested_at=timezone.now())
+    until(Worker.objects.filter(pk=first.pk, status="stopped").exists)
+    left, replacement = until(running)
+    assert left.pk == second.pk
+    assert psutil.Process(replacement.pid).ppid() == worker.pid
+    Worker.objects.filter(status="running").update(drain_requested_at=timezone.now())
+    assert worker.wait() == 0
+    assert Worker.objects.count() == 3
+
+
+@pytest.mark.parametrize("job_type", [jobs.noop, jobs.alone, database_jobs.write_once])
+def test_a_process_is_replaced_after_its_number_of_jobs(
+    start_worker: Start, job_type: JobType[[], Any]
+) -> None:
+    """Whoever settles them: the process, a child, or the transaction of the handler."""
+    for _ in range(15):
+        job_type.enqueue()
+    start_worker("--max-jobs", "5")
+    until(lambda: Job.objects.filter(status="succeeded").count() == 15)
+    by_worker = [Run.objects.filter(worker=worker).count() for worker in Worker.objects.all()]
+    assert max(by_worker) == 5
+
+
+def test_the_heartbeat_is_replaced_when_it_dies(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    worker = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    job = jobs.hold.enqueue(str(path))
+    running = until_marked(path)
+    (heart,) = [child for child in worker.children() if child.pid != running]
+    heart.kill()
+    until(lambda: "event=heartbeat_died" in worker.text())
+    row = Worker.objects.get(status="running")
+    until(lambda: Worker.objects.get(pk=row.pk).heartbeat_at > row.heartbeat_at)
+    let_go(path)
+    until_status(job, "succeeded")
+    assert outcomes(job) == ["succeeded"]
+
+
+def test_the_children_leave_when_the_supervisor_is_killed(start_worker: Start) -> None:
+    worker = start_worker("--processes", "2")
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    children = worker.children()
+    assert len(children) == 3
+    worker.signal(signal.SIGKILL)
+    worker.wait()
+    until(lambda: not any(is_alive(child) for child in children))

@@ -1,0 +1,102 @@
+"""What a statement of the worker's own may take, and what does not count."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_jobs.worker.connections import drop_connection, own_connection, persistent
+from django_jobs.worker.statement_timeout import Blocked, Deadline
+from tests.factories import run_sql
+from tests.worker.firing import each_second, until_fired, until_fires_on
+from tests.worker.processes import BEATS_OFTEN, JobWorker, until
+
+SECONDS = 1.0
+
+
+@pytest.fixture
+def deadline() -> Iterator[Deadline]:
+    """One that is enforced, as a worker's main thread does it."""
+    made, ended = Deadline(SECONDS), threading.Event()
+
+    def enforce() -> None:
+        while not ended.wait(0.05):
+            made.enforce()
+
+    enforcing = threading.Thread(target=enforce)
+    enforcing.start()
+    yield made
+    ended.set()
+    enforcing.join()
+
+
+def on_own_connection(work: Callable[[], Any], prepare: Callable[[Any], None]) -> Any:
+    def thread() -> Any:
+        prepare(own_connection())
+        try:
+            return work()
+        finally:
+            drop_connection()
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(thread).result()
+
+
+def nap(seconds: float) -> None:
+    run_sql("SELECT pg_sleep(%s)", [seconds])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_work_of_many_statements_over_a_slow_line_comes_to_its_end(deadline: Deadline) -> None:
+    """A round trip of 0.6 s, for a deadline of 1: three of them take longer, and so do two and the
+    time to connect."""
+
+    def connect_slowly(wrapper: Any) -> None:
+        connect = wrapper.connect
+
+        def slowly() -> None:
+            time.sleep(1.5 * SECONDS)
+            connect()
+
+        wrapper.connect = slowly
+
+    def work() -> str | None:
+        def statements() -> str:
+            for _ in range(3):
+                nap(0.6 * SECONDS)
+            return "done"
+
+        return persistent(statements, what="claim", deadline=deadline)
+
+    assert on_own_connection(work, connect_slowly) == "done"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_statement_that_takes_too_long_is_cut_short(deadline: Deadline) -> None:
+    def work() -> bool:
+        with pytest.raises(Blocked):
+            persistent(lambda: nap(600), what="claim", deadline=deadline)
+        return True
+
+    assert on_own_connection(work, lambda _: None)
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(180)
+def test_a_lock_that_a_duty_waits_for_keeps_no_schedule_from_firing(
+    start_worker: Callable[..., JobWorker],
+) -> None:
+    schedule = each_second()
+    worker = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    until_fired(schedule)
+    with transaction.atomic():
+        run_sql("LOCK TABLE django_jobs_receipt IN ACCESS EXCLUSIVE MODE")
+        until(lambda: "event=duty_failed" in worker.text())
+        until_fires_on(schedule)
+    assert "event=heartbeat_hangs" not in worker.text()
