@@ -22,6 +22,17 @@ UPDATE django_jobs_schedule SET enabled = false
 WHERE next_due_at > clock_timestamp() RETURNING next_due_at
 """
 
+LATE = """
+SELECT job.id, job.job_type, job.queue, job.status, job.attempt, job.reason,
+    round(extract(epoch FROM now() - job.claimed_at), 1) AS claimed_ago,
+    worker.name, worker.status,
+    (SELECT string_agg(run.outcome || ' ' || run.error_type, ', ' ORDER BY run.attempt)
+     FROM django_jobs_run AS run WHERE run.job_id = job.id)
+FROM django_jobs_job AS job LEFT JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
+WHERE job.status NOT IN ('succeeded', 'dead', 'cancelled')
+ORDER BY job.id LIMIT 20
+"""
+
 LAST_JOB = "SELECT coalesce(max(id), 0) FROM django_jobs_job"
 
 CAME_TO_NOTHING = """
@@ -51,7 +62,8 @@ def come_to_rest(ground: Ground) -> Iterator[Problem]:
         if not ready and in_time == float("inf"):
             in_time = now + IN_TIME
         if now > min(in_time, begun + ground.patience):
-            yield 2, f"{live} jobs had not ended {now - begun:.0f} s after the storm"
+            late = ground.cluster.fetch(LATE)
+            yield 2, f"{live} jobs had not ended {now - begun:.0f} s after the storm: {late}"
             break
         time.sleep(0.1)
     ground.say(f"all had ended after {time.monotonic() - begun:.1f} s of peace")
