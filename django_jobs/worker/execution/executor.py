@@ -82,6 +82,8 @@ class Executor:
         self.loop = HandlerLoop()
         self.stopping = False
         self.refill_below = 0
+        self.claimed_at = 0.0
+        """When the job that was taken last had been claimed, of ``time.monotonic()``."""
         self._slot = slot
         self._done = done
         self._settled_itself = settled_itself
@@ -138,6 +140,7 @@ class Executor:
             job = self.jobs.get()
             if self.jobs.qsize() <= self.refill_below:
                 self._hungry()
+            self.claimed_at = job.taken_at
             started = time.monotonic()
             if not self._cancels.cover(job, started):
                 self._look(job)

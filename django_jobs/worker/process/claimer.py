@@ -301,7 +301,8 @@ class Claimer:
 
     def _drop_cancelled(self) -> float:
         """Give back what was cancelled before it began: that makes it ``cancelled``."""
-        if self._executor.jobs.empty() or not (self._heard_cancel or self._cancels.are_due()):
+        waits = not self._executor.jobs.empty()
+        if not (waits and (self._heard_cancel or self._cancels.are_due(self._executor.claimed_at))):
             return 0.0
         self._heard_cancel = False
         self._cancels.look()

@@ -26,7 +26,8 @@ def test_a_look_finds_what_was_cancelled_of_its_worker_and_is_fresh_for_a_while(
     held = claim_ready(worker, limit=2)
     for job in jobs:
         assert cancel(job.pk)  # the last one is not running: it ends at once
-    assert cancels.are_due()
+    assert cancels.are_due(began - 1)
+    assert not cancels.are_due(time.monotonic())  # what was claimed just now begins soon
     assert all(cancels.cover(job, began + FRESH_SECONDS) for job in held)
     waited = held[0]._replace(taken_at=began - 1)
     assert not cancels.cover(waited, time.monotonic())
