@@ -19,7 +19,7 @@ from django_jobs.api import JobType, job
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Outcome
 from django_jobs.lifecycle import notifying, workers
-from django_jobs.lifecycle.claiming import HeldJob, claim
+from django_jobs.lifecycle.claiming import ClaimedJob, claim
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, Settled, settle
 from django_jobs.maintenance.schedules import Scheduling
@@ -55,7 +55,7 @@ def boot_worker(
 
 def claim_ready(
     worker: int, queue: str = "default", limit: int = 100, **options: Any
-) -> list[HeldJob]:
+) -> list[ClaimedJob]:
     """Claim for ``worker`` what is ready in the queue."""
     options.setdefault("job_types", registry.versions())
     return claim(queue, worker=worker, limit=limit, **options)
@@ -63,14 +63,14 @@ def claim_ready(
 
 def enqueue_and_claim(
     job_type: JobType[..., Any] = noop, *args: Any, worker: int | None = None, **options: Any
-) -> HeldJob:
+) -> ClaimedJob:
     """One job of ``job_type``, running. ``options`` are those of ``using``."""
     enqueued = job_type.using(**options).enqueue(*args)
     held = claim_ready(worker or boot_worker(), enqueued.queue, limited=enqueued.queue == "emails")
     return next(one for one in held if one.id == enqueued.pk)
 
 
-def settle_one(held: HeldJob, outcome: Outcome, **options: Any) -> Settled:
+def settle_one(held: ClaimedJob, outcome: Outcome, **options: Any) -> Settled:
     """End one attempt."""
     (settled,) = settle([Ending(held, outcome, **options)])
     return settled

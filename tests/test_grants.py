@@ -108,7 +108,7 @@ def test_a_worker_does_all_that_workers_and_commands_do() -> None:
         due_schedule()
         look()
         quarantines.quarantine("app.add", reason="why not")
-        quarantines.release("app.add")
+        quarantines.lift("app.add")
         job_operations.pause(["bulk"])
         job_operations.resume(["bulk"])
         noop.enqueue_many([{}] * 3)

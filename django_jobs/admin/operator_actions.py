@@ -14,7 +14,7 @@ from ..conf import conf
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import jobs as job_operations
-from ..lifecycle.operations.jobs import Report
+from ..lifecycle.operations.jobs import OperationResult
 from ..models import Queue
 from .base.actions import Verb
 
@@ -45,45 +45,47 @@ class PriorityForm(forms.Form):
     )
 
 
-def _cancel(ids: list[int], actor: Any, given: Given) -> Report:
+def _cancel(ids: list[int], actor: Any, given: Given) -> OperationResult:
     return job_operations.cancel(ids, actor=actor, reason=given["reason"])
 
 
-def _reprioritize(ids: list[int], actor: Any, given: Given) -> Report:
+def _reprioritize(ids: list[int], actor: Any, given: Given) -> OperationResult:
     return job_operations.reprioritize(ids, given["priority"], actor=actor)
 
 
-def _run_now(ids: list[int], actor: Any, given: Given) -> Report:
+def _run_now(ids: list[int], actor: Any, given: Given) -> OperationResult:
     return job_operations.run_now(ids, actor=actor)
 
 
-def _replay(ids: list[int], actor: Any, given: Given) -> Report:
+def _replay(ids: list[int], actor: Any, given: Given) -> OperationResult:
     return job_operations.replay(ids, check=replay_problem, actor=actor, reason=given["reason"])
 
 
-def _pause(ids: list[int], actor: Any, given: Given) -> Report:
+def _pause(ids: list[int], actor: Any, given: Given) -> OperationResult:
     def pause(names: list[str]) -> list[str]:
         return job_operations.pause(names, actor=actor, reason=given["reason"])
 
     return _by_name(ids, pause, "it is paused already")
 
 
-def _resume(ids: list[int], actor: Any, given: Given) -> Report:
+def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
     def resume(names: list[str]) -> list[str]:
         return job_operations.resume(names, actor=actor)
 
     return _by_name(ids, resume, "it is not paused")
 
 
-def _by_name(ids: list[int], change: Callable[[list[str]], list[str]], refusal: str) -> Report:
+def _by_name(
+    ids: list[int], change: Callable[[list[str]], list[str]], refusal: str
+) -> OperationResult:
     rows = Queue.objects.using(conf().database).filter(pk__in=ids)
     names = dict(rows.values_list("pk", "name"))
     changed = set(change(list(names.values())))
     done = [pk for pk, name in names.items() if name in changed]
-    return Report(done=done, refused={pk: refusal for pk in ids if pk not in done})
+    return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
 
 
-def _stop(ids: list[int], actor: Any, given: Given) -> Report:
+def _stop(ids: list[int], actor: Any, given: Given) -> OperationResult:
     return job_operations.stop_workers(ids, actor=actor)
 
 

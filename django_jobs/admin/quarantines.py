@@ -18,7 +18,7 @@ from django.utils.translation import ngettext
 from .. import registry
 from ..conf import conf
 from ..lifecycle.operations import quarantines
-from ..lifecycle.operations.jobs import Report
+from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .base.actions import Verb, answer
@@ -28,15 +28,15 @@ from .base.paginator import CappedCount, counted
 from .operator_actions import Given
 
 
-def _release(ids: list[int], actor: Any, given: Given) -> Report:
+def _release(ids: list[int], actor: Any, given: Given) -> OperationResult:
     rows = Quarantine.objects.using(conf().database).filter(pk__in=ids)
     names = dict(rows.values_list("pk", "job_type"))
     released: set[str] = set()
     for name in names.values():
-        released.update(quarantines.release(name, actor=actor))
+        released.update(quarantines.lift(name, actor=actor))
     done = [pk for pk, name in names.items() if name in released]
     refusal = _now("it is not quarantined")
-    return Report(done=done, refused={pk: refusal for pk in ids if pk not in done})
+    return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
 
 
 RELEASE = Verb(

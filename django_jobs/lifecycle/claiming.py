@@ -14,12 +14,12 @@ from ..domain.decisions import Facts
 from ..exceptions import LeaseLost
 from ..models.database import fetch, jobs_connection
 
-Place = tuple[float, int]
+QueuePosition = tuple[float, int]
 """Where a job stands in its queue: ``(rank, id)``."""
 
 UNBOUNDED = 2**62
 
-START: Place = (float("-inf"), 0)
+START: QueuePosition = (float("-inf"), 0)
 
 # ``job_type = ANY`` leaves jobs that this process has no handler for to others, and so are those
 # whose payload is newer than its handler. What is quarantined is read once, by NOT IN: of
@@ -70,7 +70,7 @@ RETURNING job.rank, job.id, job.attempt, job.queue, job.job_type, job.payload,
     date_part('epoch', job.scheduled_for), job.at_most_once
 """
 
-HELD = """
+CLAIMED_BY = """
 SELECT job.rank, job.id, job.attempt, job.queue, job.job_type, job.payload,
     job.payload_version, job.priority, date_part('epoch', job.available_at),
     job.failures, job.crashes, job.max_attempts, job.max_crashes, job.backoff, job.timeout,
@@ -84,7 +84,7 @@ ORDER BY job.id
 """
 
 # What somebody else has locked is left out.
-TAKE_HELD = f"{HELD} FOR NO KEY UPDATE OF job SKIP LOCKED"
+TAKE_CLAIMED_BY = f"{CLAIMED_BY} FOR NO KEY UPDATE OF job SKIP LOCKED"
 
 # Locks the queue's row, so that two claims of one limited queue count one after the other. The
 # count is a statement of its own because a statement does not see what committed while it waited.
@@ -100,7 +100,7 @@ Fence = tuple[int, int, int]
 """A job, the number of its attempt, and the worker that makes it."""
 
 
-class HeldJob(NamedTuple):
+class ClaimedJob(NamedTuple):
     """A running job as its worker holds it. ``(attempt, worker)`` is the fence.
 
     ``payload``, ``backoff`` and ``headers`` are JSON text as the database gave it, so that a row
@@ -134,7 +134,7 @@ class HeldJob(NamedTuple):
     taken_at: float = 0.0
 
     @property
-    def place(self) -> Place:
+    def position(self) -> QueuePosition:
         """Where the job stood in its queue."""
         return self.rank, self.id
 
@@ -174,10 +174,10 @@ def claim(
     worker: int,
     job_types: Mapping[str, int],
     limit: int,
-    after: Place = START,
+    after: QueuePosition = START,
     limited: bool = False,
     most_bytes: int = UNBOUNDED,
-) -> list[HeldJob]:
+) -> list[ClaimedJob]:
     """Take up to ``limit`` ready jobs of one queue for ``worker``, best rank first.
 
     ``job_types`` are the names that it has handlers for, each with the newest version of a payload
@@ -199,7 +199,7 @@ def claim(
         "largest": conf().max_payload_bytes,
     }
     if not limited:
-        return _held(fetch(CLAIM, parameters), worker)
+        return _claimed_jobs(fetch(CLAIM, parameters), worker)
     with transaction.atomic(using=jobs_connection().alias):
         rows = fetch(LOCK_QUEUE, parameters)
         if not rows:
@@ -209,24 +209,26 @@ def claim(
             parameters["limit"] = min(limit, rows[0][0] - running)
         if parameters["limit"] <= 0:
             return []
-        return _held(fetch(CLAIM, parameters), worker)
+        return _claimed_jobs(fetch(CLAIM, parameters), worker)
 
 
-def held_by(worker: int, ids: Sequence[int] | None = None, *, lock: bool = False) -> list[HeldJob]:
+def claimed_by(
+    worker: int, ids: Sequence[int] | None = None, *, lock: bool = False
+) -> list[ClaimedJob]:
     """The running jobs of ``worker``, or those among ``ids``.
 
     ``lock`` takes their rows until the transaction ends, except what somebody else has locked.
     """
     parameters = {"worker": worker, "ids": None if ids is None else list(ids)}
-    rows = fetch(TAKE_HELD if lock else HELD, parameters)
+    rows = fetch(TAKE_CLAIMED_BY if lock else CLAIMED_BY, parameters)
     now = time.monotonic()
-    return [HeldJob._make((*row, now)) for row in rows]
+    return [ClaimedJob._make((*row, now)) for row in rows]
 
 
-def _held(rows: list[tuple[Any, ...]], worker: int) -> list[HeldJob]:
+def _claimed_jobs(rows: list[tuple[Any, ...]], worker: int) -> list[ClaimedJob]:
     rows.sort()  # by (rank, id): an UPDATE returns in no order
     now = time.monotonic()
-    return [HeldJob._make((*row, worker, now)) for row in rows]
+    return [ClaimedJob._make((*row, worker, now)) for row in rows]
 
 
 def _object_of(text: str | None) -> dict[str, Any] | None:
@@ -239,6 +241,6 @@ def _object_of(text: str | None) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def lease_lost(job: HeldJob) -> LeaseLost:
+def lease_lost(job: ClaimedJob) -> LeaseLost:
     """The exception for whoever writes about an attempt that is not its worker's any more."""
     return LeaseLost(f"job {job.id} attempt {job.attempt} is no longer this worker's")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..domain.errors import clean
 from ..models.database import fetch
-from .claiming import HeldJob
+from .claiming import ClaimedJob
 
 LONGEST_NOTE = 200
 
@@ -50,17 +50,17 @@ RETURNING checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ProgressReport:
     """What an attempt says of itself. ``checkpoint`` is JSON text; None is nothing new of it.
     ``note`` goes with ``fraction``."""
 
-    job: HeldJob
+    job: ClaimedJob
     fraction: float | None = None
     note: str = ""
     checkpoint: str | None = None
 
 
-def report(reports: Sequence[Report]) -> set[tuple[int, int]]:
+def report(reports: Sequence[ProgressReport]) -> set[tuple[int, int]]:
     """Write the reports in one statement; returns (job, attempt) of those that were written.
 
     An attempt that is not among them is no longer its worker's.
@@ -68,7 +68,7 @@ def report(reports: Sequence[Report]) -> set[tuple[int, int]]:
     return set(fetch(REPORT, {"rows": json.dumps([_row(one) for one in reports])}))
 
 
-def take_over(job: HeldJob) -> tuple[bool, str | None]:
+def take_over(job: ClaimedJob) -> tuple[bool, str | None]:
     """Whether the attempts before have left anything, and their checkpoint as JSON text.
 
     Waits for a transaction of theirs that holds one.
@@ -77,7 +77,7 @@ def take_over(job: HeldJob) -> tuple[bool, str | None]:
     return (True, rows[0][0]) if rows else (False, None)
 
 
-def _row(one: Report) -> dict[str, Any]:
+def _row(one: ProgressReport) -> dict[str, Any]:
     """What stands in the statement's JSON. What is left out is null there."""
     job = one.job
     row: dict[str, Any] = {"id": job.id, "attempt": job.attempt, "worker": job.worker}

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from ..domain.outcomes import Lost, Outcome
 from ..models.database import fetch, jobs_connection
-from .claiming import held_by
+from .claiming import claimed_by
 from .notifying import wake
 from .settling import Ending, Settled
 from .settling_rows import give_back_apart, settle_apart
@@ -56,7 +56,7 @@ def reap() -> list[Settled]:
         settled: list[Settled] = []
         for worker, ids in abandoned.items():
             lost = Lost(reason=f"worker {worker} stopped renewing its lease")
-            held = held_by(worker, ids, lock=True)
+            held = claimed_by(worker, ids, lock=True)
             settled += settle_apart([Ending(job, lost) for job in held])
     _wake(settled)
     return settled
@@ -73,7 +73,7 @@ def bury(
     """
     with transaction.atomic(using=jobs_connection().alias):
         end(worker, status=status, reason=reason)
-        held = held_by(worker, lock=True)
+        held = claimed_by(worker, lock=True)
         give_back_apart(worker, [(job.id, job.attempt) for job in held if job.id not in outcomes])
         endings = [Ending(job, outcomes[job.id]) for job in held if job.id in outcomes]
         settled = settle_apart(endings) if endings else []

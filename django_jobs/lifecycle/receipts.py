@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..models.database import execute, fetch
-from .claiming import HeldJob, lease_lost
+from .claiming import ClaimedJob, lease_lost
 
 # The question is fenced, so that an attempt which lost its lease calls nobody any more.
 LOOK_UP = """
@@ -40,7 +40,7 @@ class Answer:
     attempt: int
 
 
-def look_up(job: HeldJob, key: str) -> Answer | None:
+def look_up(job: ClaimedJob, key: str) -> Answer | None:
     """The answer that an earlier call under ``key`` got, counted as a duplicate prevented; None if
     there was none. Raises :class:`LeaseLost` if the job is no longer its worker's."""
     parameters = {"id": job.id, "attempt": job.attempt, "worker": job.worker, "key": key}
@@ -50,7 +50,7 @@ def look_up(job: HeldJob, key: str) -> Answer | None:
     return None if attempt is None else Answer(text or "null", attempt)
 
 
-def store(job: HeldJob, key: str, answer: str) -> str:
+def store(job: ClaimedJob, key: str, answer: str) -> str:
     """Keep ``answer`` (JSON text) under ``key``; returns what is kept, which is another's answer
     where another attempt called at the same time."""
     parameters = {"id": job.id, "attempt": job.attempt, "key": key, "answer": answer}

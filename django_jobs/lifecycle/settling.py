@@ -14,7 +14,7 @@ from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Outcome, Succeeded
 from ..domain.states import FINAL, JobState
 from ..models.database import fetch
-from .claiming import HeldJob
+from .claiming import ClaimedJob
 
 # The rows are found by primary key only. With ``job.status = 'running'`` in it the planner may
 # take the small partial index on running jobs, which under churn is full of dead entries: that
@@ -125,7 +125,7 @@ class Ending:
     """One attempt that has ended. ``started`` and ``finished`` are of ``time.monotonic()``;
     ``started`` is None where the attempt never started or nobody knows when."""
 
-    job: HeldJob
+    job: ClaimedJob
     outcome: Outcome
     started: float | None = None
     finished: float = field(default_factory=time.monotonic)

@@ -16,7 +16,7 @@ from ..domain.errors import ErrorReport
 from ..domain.outcomes import Lost
 from ..domain.states import JobState, RunState
 from ..models.database import fetch, jobs_connection
-from .claiming import held_by
+from .claiming import claimed_by
 from .settling import Ending, Settled, give_back, settle
 
 REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)
@@ -88,7 +88,7 @@ def give_back_unlocked(worker: int, held: Sequence[tuple[int, int]]) -> set[int]
     worker's, because somebody holds a lock on their rows. Waits for nobody."""
     given = set(give_back(worker, held))
     left = [id_ for id_, _ in held if id_ not in given]
-    return {job.id for job in held_by(worker, left)} if left else set()
+    return {job.id for job in claimed_by(worker, left)} if left else set()
 
 
 def locked_by_others(ids: Sequence[int]) -> set[int]:

@@ -1,4 +1,4 @@
-"""Quarantine job types that keep crashing; hold and let go the jobs of those that are or were."""
+"""Quarantine job types that keep crashing; block and unblock their jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import time
 
 from ..conf import conf
-from ..lifecycle.claiming import START, Place
+from ..lifecycle.claiming import START, QueuePosition
 from ..lifecycle.operations import quarantines
 from ..lifecycle.operations.quarantines import PAGE
 from ..signals import worker_event
@@ -16,7 +16,7 @@ BUDGET_SECONDS = 0.1
 """Time for the walk along one queue in one run. The next run continues it."""
 
 MOVING_SECONDS = 1.0
-"""Time for a walk that finds jobs to hold: until they are moved, they slow down every claim. The
+"""Time for a walk that finds jobs to block: until they are moved, they slow down every claim. The
 run is repeated at once then, after the schedules that are due meanwhile."""
 
 
@@ -26,38 +26,38 @@ class Quarantining:
     def __init__(self, *, page: int = PAGE, budget: float = BUDGET_SECONDS) -> None:
         self.page = page
         self.budget = budget
-        self.places: dict[str, Place] = {}
+        self.positions: dict[str, QueuePosition] = {}
 
     def run_once(self) -> int:
-        """Quarantine what crashed too often; move a batch of what is to be held and of what is not
-        any more. Returns how many rows it changed."""
+        """Quarantine what crashed too often; move a batch of what is to be blocked and of what is
+        to be unblocked. Returns how many rows it changed."""
         changed = quarantine_what_crashes()
         names = quarantines.in_force()
         changed += len(quarantines.spread(names))
         changed += sum(
-            quarantines.let_go(name, self.page) for name in quarantines.held_for_nothing()
+            quarantines.unblock(name, self.page) for name in quarantines.types_to_unblock()
         )
         if names:
             changed += sum(map(self._walk, quarantines.queues()))
         else:
-            self.places.clear()
+            self.positions.clear()
         return changed
 
     def _walk(self, queue: str) -> int:
         """Always its head, where jobs come back to and claims begin; then a piece of the rest."""
         started = time.monotonic()
-        step = quarantines.hold(queue, START, self.page)
-        held = step.held
-        place = self.places.pop(queue, step.last)
+        step = quarantines.block(queue, START, self.page)
+        blocked = step.blocked
+        position = self.positions.pop(queue, step.last)
         while step.is_full and time.monotonic() < started + (
-            MOVING_SECONDS if step.held else self.budget
+            MOVING_SECONDS if step.blocked else self.budget
         ):
-            step = quarantines.hold(queue, place, self.page)
-            held += step.held
-            place = step.last
+            step = quarantines.block(queue, position, self.page)
+            blocked += step.blocked
+            position = step.last
         if step.is_full:
-            self.places[queue] = place
-        return held
+            self.positions[queue] = position
+        return blocked
 
 
 def quarantining_duty() -> Duty:

@@ -69,7 +69,7 @@ class UnreadableSchedule:
 
 
 @dataclass(slots=True)
-class Report:
+class PayloadCheck:
     """What was looked at, and what of it cannot be read: counted to the end, told one by one up to
     1,000 of each."""
 
@@ -81,13 +81,13 @@ class Report:
     told_schedules: list[UnreadableSchedule] = field(default_factory=list)
 
 
-def check_pending() -> Report:
+def check_pending() -> PayloadCheck:
     """Try one payload of each form, in two statements that change nothing.
 
     Of each job type and version, payloads with the same names in them are one form. A value that
     only some of them have is not seen here.
     """
-    report = Report()
+    report = PayloadCheck()
     known: dict[tuple[str, int, str], UnreadableJobs] = {}
     types = ("text", "int2", "int8", "int8", "text")
     for job_type, version, jobs, lowest, payload in _stream(JOBS, types):
@@ -109,7 +109,7 @@ def check_pending() -> Report:
     return report
 
 
-def _check_schedules(report: Report) -> None:
+def _check_schedules(report: PayloadCheck) -> None:
     declared = registry.schedules()
     types = ("text", "text", "int2", "text")
     for name, job_type, version, payload in _stream(SCHEDULES, types):

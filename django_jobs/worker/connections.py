@@ -18,7 +18,7 @@ from psycopg import IsolationLevel
 
 from ..conf import conf
 from .events import say_rarely
-from .statement_timeout import Blocked, Deadline
+from .statement_timeout import StatementTimedOut, StatementTimeout
 
 R = TypeVar("R")
 
@@ -55,7 +55,7 @@ def own_connection(alias: str | None = None) -> BaseDatabaseWrapper:
     Not from a pool, never aged out, its transactions in READ COMMITTED whatever the project uses:
     under other levels a claim would fail with serialization errors (faults.md, b). Statements in
     autocommit have the level that the database or the role has by default. Where that is another,
-    one that lost a race is made again by :func:`persistent`.
+    one that lost a race is made again by :func:`retry_while_disconnected`.
     """
     alias = alias or conf().database
     wrapper: Any = unpooled(connections[alias])
@@ -169,18 +169,18 @@ def unpooled(wrapper: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
     return copy
 
 
-def persistent(
+def retry_while_disconnected(
     work: Callable[[], R],
     *,
     what: str,
     give_up: Callable[[], bool] = lambda: False,
-    deadline: Deadline | None = None,
+    deadline: StatementTimeout | None = None,
 ) -> R | None:
     """Do ``work`` on this thread's connection, again and again while the database is away.
 
     Pauses with jitter from 50 ms to 2 s, logs at most every five seconds, and returns None once
     ``give_up`` says so. Django never reopens a broken connection in autocommit by itself, so it is
-    closed after each error. Raises :class:`Blocked` if ``deadline`` cut it short.
+    closed after each error. Raises :class:`StatementTimedOut` if ``deadline`` cut it short.
     """
     pause = FIRST_PAUSE
     while True:
@@ -192,7 +192,7 @@ def persistent(
         except DATABASE_ERRORS as error:
             drop_connection()
             if deadline is not None and deadline.cut_short(error):
-                raise Blocked(what) from error
+                raise StatementTimedOut(what) from error
             if give_up():
                 return None
             text = f"{type(error).__name__}: {error}"

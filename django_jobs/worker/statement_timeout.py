@@ -15,7 +15,7 @@ from psycopg import Error as PsycopgError
 from ..conf import conf
 
 
-class Blocked(Exception):
+class StatementTimedOut(Exception):
     """A statement took longer than it may: somebody holds a lock, or the server is deaf."""
 
 
@@ -25,7 +25,7 @@ def _took_too_long(error: BaseException) -> bool:
     return getattr(error.__cause__ or error, "sqlstate", None) in ("55P03", "57014")
 
 
-class Deadline:
+class StatementTimeout:
     """Ends a statement of another thread that takes too long, from outside.
 
     Server-side time-outs would be settings of the session, which a pooler hands on to others, and

@@ -25,7 +25,7 @@ ADD = reverse("admin:django_jobs_quarantine_add")
 def held_type(reason: str = "eats memory") -> Quarantine:
     noop.enqueue_many({} for _ in range(3))
     quarantines.quarantine("app.noop", reason=reason, by="ada")
-    quarantines.hold("default")
+    quarantines.block("default")
     return Quarantine.objects.get()
 
 
@@ -39,7 +39,7 @@ def test_the_list_shows_why_who_and_how_many_are_held(page: Page) -> None:
 
 def test_what_is_in_force_comes_first_and_what_was_released_stays(page: Page) -> None:
     quarantines.quarantine("app.add")
-    quarantines.release("app.add")
+    quarantines.lift("app.add")
     quarantines.quarantine("app.noop")
     text = page.read(list_url(Quarantine))
     assert text.index(">app.noop<") < text.index(">app.add<")
@@ -63,7 +63,7 @@ def test_a_type_is_quarantined_by_the_form_and_that_is_written_down(page: Page) 
 
 def test_a_type_that_was_released_can_be_quarantined_again(page: Page) -> None:
     quarantines.quarantine("app.noop")
-    quarantines.release("app.noop")
+    quarantines.lift("app.noop")
     assert page.client.post(ADD, {"job_type": "app.noop"}).status_code == 302
     assert Quarantine.objects.get().in_force
 

@@ -107,7 +107,7 @@ def _drain_in_claims_of(size: int) -> None:
         jobs = claim("default", worker=worker, job_types={NOOP: 1}, limit=size, after=place)
         if not jobs and place == START:
             return
-        place = jobs[-1].place if jobs else START
+        place = jobs[-1].position if jobs else START
         settle([Ending(job, Succeeded(), started=now) for job in jobs])
 
 

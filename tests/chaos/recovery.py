@@ -35,7 +35,7 @@ PROMISED = {
 """Seconds, from docs/delivery.md and docs/promises.md with the settings of this test; a drain has
 one more for the machine, as docs/chaos.md tells."""
 
-Place = tuple[float, int]
+QueuePosition = tuple[float, int]
 """Where a job stands in its queue: when it was due, and its number."""
 
 # Jobs of the queue with a limit may have to wait for its other jobs, also for those of a worker
@@ -120,7 +120,7 @@ class Recoveries:
 def measure(cluster: Cluster, history: History, lines: Sequence[Line]) -> Recoveries:
     """Everything that was lost and found again."""
     recoveries = Recoveries()
-    silences: dict[int, list[tuple[float, float, float, Place]]] = {}
+    silences: dict[int, list[tuple[float, float, float, QueuePosition]]] = {}
     claims = cluster.fetch(CLAIMS)
     turns = Turns([(at, (due, job)) for at, due, job, queue in claims if queue == "default"])
     executed = {(line.job, line.attempt): line for line in lines}
@@ -170,11 +170,11 @@ class Turns:
     """The claims of one queue in time. A job that is ready again waits there for what was due
     before it, as all jobs do; that is no recovery."""
 
-    def __init__(self, claims: Sequence[tuple[float, Place]]) -> None:
+    def __init__(self, claims: Sequence[tuple[float, QueuePosition]]) -> None:
         self._times = [at for at, _ in claims]
         self._places = [place for _, place in claims]
 
-    def turn(self, place: Place, ready: float, claimed: float) -> float:
+    def turn(self, place: QueuePosition, ready: float, claimed: float) -> float:
         """When the job that stands at ``place`` was the next, of the time from when it was ready
         until it was claimed: after the last of the older ones. Where a younger one came before
         it, those after that do not count: it should have been claimed by then."""

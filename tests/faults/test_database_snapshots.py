@@ -10,13 +10,13 @@ import pytest
 from django.db import connection, transaction
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle.claiming import START, Place
+from django_jobs.lifecycle.claiming import START, QueuePosition
 from django_jobs.lifecycle.settling import Ending, settle
 from tests.app import jobs
 from tests.factories import another_connection, boot_worker, claim_ready, run_sql
 
 
-def pages_of_a_claim(worker: int, after: Place) -> int:
+def pages_of_a_claim(worker: int, after: QueuePosition) -> int:
     """How many pages of the database a claim behind that place looks at."""
     pages: list[int] = []
 
@@ -47,7 +47,7 @@ def test_claims_do_not_read_again_what_an_old_snapshot_keeps_from_being_removed(
         place = START
         for _ in range(20):
             held = claim_ready(worker, limit=300, after=place)
-            place = held[-1].place
+            place = held[-1].position
             settle([Ending(job, Succeeded(), started=0.0, finished=0.0) for job in held])
         run_sql("ANALYZE django_jobs_job")
         behind, from_the_head = pages_of_a_claim(worker, place), pages_of_a_claim(worker, START)

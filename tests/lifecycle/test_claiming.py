@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.lifecycle import reaping, workers
-from django_jobs.lifecycle.claiming import START, held_by
+from django_jobs.lifecycle.claiming import START, claimed_by
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending
 from django_jobs.lifecycle.settling_rows import settle_apart
@@ -142,7 +142,7 @@ def test_a_claim_goes_on_behind_the_place_it_is_given() -> None:
     first = claim_ready(worker, limit=2)
     assert ids_of(first) == ids[:2]
     before = noop.using(priority=50).enqueue().pk
-    assert ids_of(claim_ready(worker, after=first[-1].place)) == ids[2:]
+    assert ids_of(claim_ready(worker, after=first[-1].position)) == ids[2:]
     assert ids_of(claim_ready(worker, after=START)) == [before]
 
 
@@ -154,10 +154,10 @@ def test_held_by_tells_what_a_worker_holds_as_the_claim_did() -> None:
     claimed = claim_ready(worker)
     settle_one(claimed[0], Succeeded())
     # ``claimed_at`` and ``taken_at`` are when the row was read.
-    read = [one._replace(claimed_at=0, taken_at=0) for one in held_by(worker)]
+    read = [one._replace(claimed_at=0, taken_at=0) for one in claimed_by(worker)]
     assert read == [one._replace(claimed_at=0, taken_at=0) for one in claimed[1:]]
-    assert ids_of(held_by(worker, [claimed[2].id, claimed[0].id])) == [claimed[2].id]
-    assert held_by(boot_worker()) == []
+    assert ids_of(claimed_by(worker, [claimed[2].id, claimed[0].id])) == [claimed[2].id]
+    assert claimed_by(boot_worker()) == []
 
 
 @pytest.mark.django_db
@@ -234,7 +234,7 @@ def test_a_claim_takes_no_more_bytes_than_it_was_given(compressible: bool) -> No
     assert ids_of(held) == ids[: len(held)]
     taken = sum(len(job.payload) for job in held)
     assert most / 4 < taken <= most
-    rest = claim_ready(worker, after=held[-1].place)
+    rest = claim_ready(worker, after=held[-1].position)
     assert ids_of(rest) == ids[len(held) :]
 
 
@@ -285,7 +285,7 @@ def test_a_row_of_odd_numbers_harms_itself_alone(poison: str) -> None:
     run_sql(f"UPDATE django_jobs_job SET {poison} WHERE id = %s", [poisoned])
     worker, after, held = boot_worker(), START, []
     while got := claim_ready(worker, limit=2, after=after):
-        held, after = held + got, got[-1].place
+        held, after = held + got, got[-1].position
     assert {job.id for job in held} >= set(healthy)
     settle_apart([Ending(job, failure() if job.id == poisoned else Succeeded()) for job in held])
     statuses = dict(Job.objects.values_list("pk", "status"))

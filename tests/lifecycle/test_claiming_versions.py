@@ -63,7 +63,7 @@ def test_a_quarantined_type_is_not_claimed_and_all_others_are() -> None:
     worker = boot_worker()
     assert [one.id for one in claim_ready(worker)] == [other]
     assert Job.objects.get(pk=held).status == "ready"
-    quarantines.release("app.noop")
+    quarantines.lift("app.noop")
     assert [one.id for one in claim_ready(worker)] == [held]
 
 

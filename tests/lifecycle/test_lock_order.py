@@ -13,7 +13,7 @@ from django.db import transaction
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import enqueueing
-from django_jobs.lifecycle.claiming import HeldJob
+from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, give_back, settle
 from django_jobs.models import Job
@@ -54,7 +54,7 @@ def test_operators_who_change_the_same_jobs_do_not_deadlock() -> None:
     assert set(Job.objects.values_list("status", flat=True)) == {"cancelled"}
 
 
-def end_at_once(worker: int, held: list[HeldJob], ids: list[int]) -> None:
+def end_at_once(worker: int, held: list[ClaimedJob], ids: list[int]) -> None:
     def act(number: int) -> None:
         if number < 2:
             give_back(worker, [(job.id, job.attempt) for job in shuffled(held[number::2])])

@@ -93,7 +93,7 @@ def most_rows(plan: list[dict[str, Any]]) -> float:
 
 def claim_plan(
     worker: int,
-    after: claiming.Place,
+    after: claiming.QueuePosition,
     queue: str = "default",
     rows: int = 20,
     versions: dict[str, int] | None = None,
@@ -160,7 +160,7 @@ def test_holding_reads_one_page_of_the_ready_index() -> None:
         " django_jobs_job WHERE status = 'ready' AND queue = 'default' ORDER BY rank, id LIMIT 300)"
     )
     parameters = {"queue": "default", "rank": START[0], "id": START[1], "page": 2_000}
-    plan = explain(quarantines.HOLD, parameters)
+    plan = explain(quarantines.BLOCK, parameters)
     assert indexes(plan) >= {"django_jobs_ready", "django_jobs_job_pkey"}
     assert not whole_tables(plan)
     # The head's old versions are passed over once more: nothing has vacuumed them here.
@@ -170,14 +170,14 @@ def test_holding_reads_one_page_of_the_ready_index() -> None:
 @pytest.mark.django_db
 def test_what_a_quarantine_holds_is_found_by_its_own_index() -> None:
     run_sql(
-        "UPDATE django_jobs_job SET reason = 'quarantined', job_type = 'app.held' || id % 3"
+        "UPDATE django_jobs_job SET reason = 'quarantined', job_type = 'app.blocked' || id % 3"
         " WHERE id IN (SELECT id FROM django_jobs_job WHERE status = 'blocked' LIMIT 50000)"
     )
     run_sql("ANALYZE django_jobs_job")
-    quarantines.quarantine("app.held1")
+    quarantines.quarantine("app.blocked1")
     for sql, parameters, most in (
-        (quarantines.HELD_TYPES, {}, 4),
-        (quarantines.LET_GO, {"job_type": "app.held2", "page": 1_000}, 1_000),
+        (quarantines.TYPES_TO_UNBLOCK, {}, 4),
+        (quarantines.UNBLOCK, {"job_type": "app.blocked2", "page": 1_000}, 1_000),
         (snapshot.QUARANTINES, {"most": 1_000}, 1_000),
     ):
         plan = explain(sql, parameters)
@@ -188,7 +188,7 @@ def test_what_a_quarantine_holds_is_found_by_its_own_index() -> None:
 
 @pytest.mark.django_db
 def test_where_nothing_is_held_the_duty_reads_no_job() -> None:
-    plan = explain(quarantines.HELD_TYPES, {})
+    plan = explain(quarantines.TYPES_TO_UNBLOCK, {})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 1
 
@@ -211,7 +211,7 @@ def test_crashes_are_found_by_their_own_index() -> None:
 def test_a_settle_finds_its_jobs_by_primary_key_and_locks_them_in_the_order_of_their_ids(
     worker: int, count: int, outcome: Succeeded
 ) -> None:
-    held = claiming.held_by(worker)[:count]
+    held = claiming.claimed_by(worker)[:count]
     endings = [Ending(job, outcome, started=time.monotonic()) for job in held]
     decided = [Settled(ending, _decide(ending, None)) for ending in endings]
     plan = explain(settling.SETTLE, settling.parameters(decided))
@@ -229,7 +229,7 @@ def test_a_settle_finds_its_jobs_by_primary_key_and_locks_them_in_the_order_of_t
 
 @pytest.mark.django_db
 def test_giving_back_finds_its_jobs_by_primary_key(worker: int) -> None:
-    held = claiming.held_by(worker)[:50]
+    held = claiming.claimed_by(worker)[:50]
     parameters = {
         "ids": [job.id for job in held],
         "attempts": [job.attempt for job in held],
@@ -242,7 +242,7 @@ def test_giving_back_finds_its_jobs_by_primary_key(worker: int) -> None:
 
 @pytest.mark.django_db
 def test_what_others_have_locked_is_found_by_primary_key(worker: int) -> None:
-    ids = [job.id for job in claiming.held_by(worker)[:50]]
+    ids = [job.id for job in claiming.claimed_by(worker)[:50]]
     plan = explain(settling_rows.LOCKED_BY_OTHERS, {"ids": ids})
     assert indexes(plan) == {"django_jobs_job_pkey"}
     assert not whole_tables(plan)
@@ -264,7 +264,7 @@ def test_promoting_reads_the_due_end_of_the_scheduled_index() -> None:
 @pytest.mark.django_db
 def test_what_workers_hold_is_found_by_the_running_index(worker: int) -> None:
     for sql, parameters in (
-        (claiming.HELD, {"worker": worker, "ids": None}),
+        (claiming.CLAIMED_BY, {"worker": worker, "ids": None}),
         (claiming.COUNT_RUNNING, {"queue": "default"}),
         (reaping.ABANDONED, {"limit": reaping.BATCH}),
     ):
@@ -279,7 +279,7 @@ def test_what_workers_hold_is_found_by_the_running_index(worker: int) -> None:
 def test_cancels_are_found_by_their_own_index_and_no_other_running_job_is_read(
     worker: int,
 ) -> None:
-    ids = [job.id for job in claiming.held_by(worker)[:3]]
+    ids = [job.id for job in claiming.claimed_by(worker)[:3]]
     job_operations.cancel(ids)
     plan = explain(workers.CANCELS, {"workers": [worker]})
     assert "django_jobs_cancel_asked" in indexes(plan)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from django_jobs import enqueue_many
-from django_jobs.lifecycle.claiming import HeldJob
-from django_jobs.lifecycle.progress import REPORT, TAKE_OVER, Report, report, take_over
+from django_jobs.lifecycle.claiming import ClaimedJob
+from django_jobs.lifecycle.progress import REPORT, TAKE_OVER, ProgressReport, report, take_over
 from django_jobs.models import Progress
 from tests.factories import (
     boot_worker,
@@ -23,20 +23,20 @@ from tests.factories import (
 pytestmark = pytest.mark.django_db
 
 
-def row_of(held: HeldJob) -> tuple[Any, ...]:
+def row_of(held: ClaimedJob) -> tuple[Any, ...]:
     row = Progress.objects.get(pk=held.id)
     return row.attempt, row.fraction, row.note, row.checkpoint
 
 
 def test_what_a_report_does_not_speak_of_is_kept() -> None:
     held = enqueue_and_claim()
-    assert report([Report(job=held, fraction=0.1, note="a")]) == {(held.id, 1)}
+    assert report([ProgressReport(job=held, fraction=0.1, note="a")]) == {(held.id, 1)}
     assert row_of(held) == (1, 0.1, "a", None)
-    report([Report(job=held, checkpoint='{"row": 5}')])
+    report([ProgressReport(job=held, checkpoint='{"row": 5}')])
     assert row_of(held) == (1, 0.1, "a", {"row": 5})
-    report([Report(job=held, fraction=0.2)])
+    report([ProgressReport(job=held, fraction=0.2)])
     assert row_of(held) == (1, 0.2, "", {"row": 5})
-    report([Report(job=held, checkpoint="null")])  # said, and not left out
+    report([ProgressReport(job=held, checkpoint="null")])  # said, and not left out
     assert row_of(held) == (1, 0.2, "", None)
     assert take_over(held) == (True, "null")
 
@@ -44,25 +44,25 @@ def test_what_a_report_does_not_speak_of_is_kept() -> None:
 @pytest.mark.parametrize("fields", [{"attempt": 2}, {"worker": 0}, {"id": 0}])
 def test_only_the_attempt_that_holds_the_job_may_report(fields: dict[str, int]) -> None:
     held = enqueue_and_claim()
-    assert report([Report(job=held._replace(**fields), fraction=0.5)]) == set()
+    assert report([ProgressReport(job=held._replace(**fields), fraction=0.5)]) == set()
     assert not Progress.objects.exists()
 
 
 def test_many_are_written_at_once_and_each_is_told_of() -> None:
     enqueue_many("app.noop", [{}] * 5)
     held = claim_ready(boot_worker())
-    reports = [Report(job=one, fraction=0.5) for one in held]
-    reports.append(Report(job=held[0]._replace(id=0), fraction=0.5))
+    reports = [ProgressReport(job=one, fraction=0.5) for one in held]
+    reports.append(ProgressReport(job=held[0]._replace(id=0), fraction=0.5))
     assert report(reports) == {(one.id, 1) for one in held}
     assert Progress.objects.count() == 5
 
 
 def test_a_job_that_was_taken_over_hears_nothing_more_from_the_attempt_before() -> None:
     held = enqueue_and_claim()
-    report([Report(job=held, checkpoint="52")])
+    report([ProgressReport(job=held, checkpoint="52")])
     assert take_over(held._replace(attempt=2)) == (True, "52")
     # As if it had looked at the job before it was claimed again.
-    assert report([Report(job=held, checkpoint="51")]) == set()
+    assert report([ProgressReport(job=held, checkpoint="51")]) == set()
     assert take_over(held) == (False, None)
     assert row_of(held)[0] == 2
 
@@ -78,7 +78,9 @@ def test_reports_of_many_threads_do_not_wait_in_a_circle() -> None:
 
     def write(number: int) -> int:
         order = held if number % 2 else held[::-1]
-        return sum(len(report([Report(job=one, fraction=0.5) for one in order])) for _ in range(20))
+        return sum(
+            len(report([ProgressReport(job=one, fraction=0.5) for one in order])) for _ in range(20)
+        )
 
     assert in_threads(4, write) == [400] * 4
 

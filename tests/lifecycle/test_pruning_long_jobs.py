@@ -7,7 +7,7 @@ import pytest
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import pruning
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.progress import Report, report, take_over
+from django_jobs.lifecycle.progress import ProgressReport, report, take_over
 from django_jobs.lifecycle.pruning import Rules, prune
 from django_jobs.lifecycle.receipts import look_up, store
 from django_jobs.models import Job, Progress, Receipt
@@ -30,7 +30,7 @@ def test_progress_and_receipts_go_with_their_job_and_those_of_others_stay() -> N
     worker = boot_worker()
     held = [enqueue_and_claim(worker=worker) for _ in range(2)]
     for one in held:
-        report([Report(job=one, fraction=0.5, checkpoint="1")])
+        report([ProgressReport(job=one, fraction=0.5, checkpoint="1")])
         for key in ("first", "second"):
             store(one, key, "1")
         settle_one(one, Succeeded())
@@ -51,7 +51,7 @@ def test_progress_and_receipts_go_with_their_job_and_those_of_others_stay() -> N
 def test_a_replay_keeps_both() -> None:
     worker = boot_worker()
     held = enqueue_and_claim(worker=worker)
-    report([Report(job=held, checkpoint="52")])
+    report([ProgressReport(job=held, checkpoint="52")])
     store(held, "charge", "1")
     settle_one(held, failure(final=True))
     job_operations.replay([held.id], check=lambda job: None)

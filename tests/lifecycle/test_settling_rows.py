@@ -10,7 +10,7 @@ from django.db import transaction
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Lost, Outcome, Succeeded
 from django_jobs.lifecycle import reaping, settling_rows
-from django_jobs.lifecycle.claiming import HeldJob, held_by
+from django_jobs.lifecycle.claiming import ClaimedJob, claimed_by
 from django_jobs.lifecycle.settling import Ending
 from django_jobs.lifecycle.settling_rows import (
     give_back_apart,
@@ -31,7 +31,7 @@ SPOILT = [
 ]
 
 
-def three_held() -> tuple[int, list[HeldJob]]:
+def three_held() -> tuple[int, list[ClaimedJob]]:
     enqueue_many("app.noop", [{}] * 3)
     worker = boot_worker()
     return worker, claim_ready(worker)
@@ -41,7 +41,7 @@ def forget(worker: int) -> None:
     run_sql("UPDATE django_jobs_worker SET status = 'lost' WHERE id = %s", [worker])
 
 
-def statuses(held: Sequence[HeldJob]) -> list[str]:
+def statuses(held: Sequence[ClaimedJob]) -> list[str]:
     found = dict(Job.objects.values_list("pk", "status"))
     return [found[one.id] for one in held]
 
@@ -103,7 +103,7 @@ def test_what_can_not_even_be_ended_is_left_and_logged(
 def test_a_spoilt_row_of_another_attempt_is_not_touched() -> None:
     worker, held = three_held()
     run_sql(SPOILT[0], [held[0].id])
-    (spoilt, *_) = held_by(worker)
+    (spoilt, *_) = claimed_by(worker)
     run_sql("UPDATE django_jobs_job SET attempt = 2 WHERE id = %s", [spoilt.id])
     (settled,) = settle_apart([Ending(spoilt, Succeeded())])
     assert settled.decision is None

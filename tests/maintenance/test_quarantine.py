@@ -61,12 +61,12 @@ def test_what_stands_far_behind_is_found_by_walking_on(settings: Settings) -> No
     changed = []
     for _ in range(10):
         changed.append(duty.run_once())
-        if duty.places:
+        if duty.positions:
             # Without a budget each run sees the head and no more; the place is kept.
             duty.budget = 60.0
     assert sum(changed) == 5
     assert statuses() == {"blocked"}
-    assert duty.places == {}
+    assert duty.positions == {}
 
 
 def test_a_run_always_begins_at_the_head_where_jobs_come_back_to() -> None:
@@ -74,7 +74,7 @@ def test_a_run_always_begins_at_the_head_where_jobs_come_back_to() -> None:
     quarantines.quarantine("app.noop")
     duty = Quarantining(page=4, budget=0.0)
     duty.run_once()
-    assert duty.places
+    assert duty.positions
     noop.using(priority=90).enqueue()
     assert duty.run_once() == 1
 
@@ -84,9 +84,9 @@ def test_the_places_of_a_walk_are_forgotten_with_the_last_quarantine() -> None:
     quarantines.quarantine("app.noop")
     duty = Quarantining(page=4, budget=0.0)
     duty.run_once()
-    quarantines.release("app.noop")
+    quarantines.lift("app.noop")
     duty.run_once()
-    assert duty.places == {}
+    assert duty.positions == {}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -149,7 +149,7 @@ def test_a_released_type_needs_as_many_new_crashes(settings: Settings) -> None:
     crash()
     crash()
     assert quarantine_what_crashes() == 1
-    quarantines.release("app.noop")
+    quarantines.lift("app.noop")
     assert quarantine_what_crashes() == 0
     crash()
     assert quarantine_what_crashes() == 0
@@ -180,7 +180,7 @@ def test_a_walk_does_not_stop_while_it_finds_what_is_to_be_held() -> None:
     duty = Quarantining(page=4, budget=0.0)
     assert duty.run_once() == 25
     assert statuses() == {"blocked"}
-    assert "default" in duty.places  # behind those, its time was over
+    assert "default" in duty.positions  # behind those, its time was over
 
 
 def test_a_walk_ends_in_time_and_the_next_continues_it(monkeypatch: pytest.MonkeyPatch) -> None:

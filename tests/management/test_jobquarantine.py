@@ -59,7 +59,7 @@ def test_a_name_that_a_quarantined_type_has_got_since_is_quarantined_and_the_oth
 def test_a_release_lets_its_jobs_go() -> None:
     noop.enqueue()
     run("add", "app.noop")
-    quarantines.hold("default")
+    quarantines.block("default")
     assert run("release", "app.noop") == "app.noop: released."
     assert Job.objects.get().status == "ready"
 
@@ -100,8 +100,8 @@ def test_the_list_shows_what_is_in_force_and_how_much_it_holds() -> None:
     noop.enqueue_many({} for _ in range(3))
     run("add", "app.noop", "--reason", "eats memory")
     quarantines.quarantine("app.add")
-    quarantines.release("app.add")
-    quarantines.hold("default")
+    quarantines.lift("app.add")
+    quarantines.block("default")
     run_sql("UPDATE django_jobs_quarantine SET since = now() - interval '3 hours'")
     heads, row = run("list").splitlines()
     assert heads.split() == ["JOB", "TYPE", "SINCE", "HELD", "BY", "REASON"]
@@ -133,7 +133,7 @@ def test_a_type_that_only_jobs_know_is_taken() -> None:
 def test_a_snapshot_and_jobstatus_tell_of_it() -> None:
     noop.enqueue()
     quarantines.quarantine("app.noop", reason="crashed 10 times in 600 s")
-    quarantines.hold("default")
+    quarantines.block("default")
     (told,) = take_snapshot().quarantines
     assert (told.job_type, told.held, told.by) == ("app.noop", 1, "")
     assert 0 <= told.since_seconds < 600

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django_jobs.domain.outcomes import Outcome
-from django_jobs.lifecycle.claiming import HeldJob
+from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.worker.context.progress import Reporter
 from django_jobs.worker.execution import attempt
@@ -23,7 +23,7 @@ class Desk:
         self.stopping = False
         self.heard = 0
 
-    def make(self, held: HeldJob) -> Outcome | Settled:
+    def make(self, held: ClaimedJob) -> Outcome | Settled:
         """One attempt, as a worker makes it, up to its settle."""
         outcome: Outcome | Settled | None = None
         try:
@@ -47,7 +47,7 @@ class Desk:
     def run(self, *handlers: Callable[..., Any], **options: Any) -> list[Outcome | Settled]:
         """A new job, of which each attempt has its own handler."""
         outcomes = []
-        held: HeldJob | None = None
+        held: ClaimedJob | None = None
         for handler in handlers:
             with declared(handler, name="app.handler", **options) as job_type:
                 held = enqueue_and_claim(job_type) if held is None else next_attempt(held)
@@ -55,7 +55,7 @@ class Desk:
         return outcomes
 
 
-def next_attempt(held: HeldJob) -> HeldJob:
+def next_attempt(held: ClaimedJob) -> ClaimedJob:
     """The job as a later attempt of the same worker holds it, whatever became of this one."""
     run_sql(
         "UPDATE django_jobs_job SET attempt = attempt + 1 WHERE id = %s AND attempt = %s",

@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 
 from django_jobs.domain.outcomes import Failed, Snoozed
 from django_jobs.models import Job, Run, Worker
-from django_jobs.worker.execution.failures import outcome_of
+from django_jobs.worker.execution.failures import outcome_of_exception
 from django_jobs.worker.heartbeat.heartbeat import Leases
 from django_jobs.worker.ipc.pipes import Link
 from django_jobs.worker.ipc.scoreboard import Board
@@ -193,10 +193,12 @@ def test_idle_connections_of_handlers_make_room_for_the_workers_own(
 )
 def test_a_handler_that_finds_no_connection_left_has_not_failed(message: str) -> None:
     refused = OperationalError(f"connection failed: FATAL:  {message}")
-    outcome = outcome_of(refused, database_jobs.leave_effect_slowly)
+    outcome = outcome_of_exception(refused, database_jobs.leave_effect_slowly)
     assert isinstance(outcome, Snoozed)
     assert 1 <= outcome.seconds <= 5
-    other = outcome_of(OperationalError("too many columns"), database_jobs.leave_effect_slowly)
+    other = outcome_of_exception(
+        OperationalError("too many columns"), database_jobs.leave_effect_slowly
+    )
     assert isinstance(other, Failed)
 
 

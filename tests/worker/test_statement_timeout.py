@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_jobs.worker.connections import drop_connection, own_connection, persistent
-from django_jobs.worker.statement_timeout import Blocked, Deadline
+from django_jobs.worker.connections import drop_connection, own_connection, retry_while_disconnected
+from django_jobs.worker.statement_timeout import StatementTimedOut, StatementTimeout
 from tests.factories import run_sql
 from tests.worker.firing import each_second, until_fired, until_fires_on
 from tests.worker.processes import BEATS_OFTEN, JobWorker, until
@@ -21,9 +21,9 @@ SECONDS = 1.0
 
 
 @pytest.fixture
-def deadline() -> Iterator[Deadline]:
+def deadline() -> Iterator[StatementTimeout]:
     """One that is enforced, as a worker's main thread does it."""
-    made, ended = Deadline(SECONDS), threading.Event()
+    made, ended = StatementTimeout(SECONDS), threading.Event()
 
     def enforce() -> None:
         while not ended.wait(0.05):
@@ -53,7 +53,9 @@ def nap(seconds: float) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_work_of_many_statements_over_a_slow_line_comes_to_its_end(deadline: Deadline) -> None:
+def test_work_of_many_statements_over_a_slow_line_comes_to_its_end(
+    deadline: StatementTimeout,
+) -> None:
     """A round trip of 0.6 s, for a deadline of 1: three of them take longer, and so do two and the
     time to connect."""
 
@@ -72,16 +74,16 @@ def test_work_of_many_statements_over_a_slow_line_comes_to_its_end(deadline: Dea
                 nap(0.6 * SECONDS)
             return "done"
 
-        return persistent(statements, what="claim", deadline=deadline)
+        return retry_while_disconnected(statements, what="claim", deadline=deadline)
 
     assert on_own_connection(work, connect_slowly) == "done"
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_statement_that_takes_too_long_is_cut_short(deadline: Deadline) -> None:
+def test_a_statement_that_takes_too_long_is_cut_short(deadline: StatementTimeout) -> None:
     def work() -> bool:
-        with pytest.raises(Blocked):
-            persistent(lambda: nap(600), what="claim", deadline=deadline)
+        with pytest.raises(StatementTimedOut):
+            retry_while_disconnected(lambda: nap(600), what="claim", deadline=deadline)
         return True
 
     assert on_own_connection(work, lambda _: None)

@@ -92,7 +92,7 @@ def test_a_worker_holds_what_is_quarantined_and_runs_it_after_the_release(
     until_status(other, "succeeded")
     later = noop.enqueue()
     until_status(later, "blocked")
-    quarantines.release("app.noop")
+    quarantines.lift("app.noop")
     until(lambda: Job.objects.filter(status="succeeded", pk__in=[*ids, later.pk]).count() == 51)
 
 

@@ -19,7 +19,7 @@ from django.utils.translation import ngettext
 
 from ...conf import conf
 from ...exceptions import OperationRefused
-from ...lifecycle.operations.jobs import Report
+from ...lifecycle.operations.jobs import OperationResult
 from .formatting import change_url
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Verb:
     label: _StrOrPromise
     question: _StrOrPromise
     explanation: _StrOrPromise
-    carry_out: Callable[[list[int], Any, Mapping[str, Any]], Report]
+    carry_out: Callable[[list[int], Any, Mapping[str, Any]], OperationResult]
     done: Callable[[int], str]
     logged: str
     applies: Callable[[Any], bool]

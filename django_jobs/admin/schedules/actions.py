@@ -14,59 +14,61 @@ from ...api.schedule_requests import request_of
 from ...conf import conf
 from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
-from ...lifecycle.operations.jobs import Report
+from ...lifecycle.operations.jobs import OperationResult
 from ...models import Backfill, Schedule
 from ..base.actions import Verb
 from ..operator_actions import Given, ReasonForm
 
 
-def _pause(ids: list[int], actor: Any, given: Given) -> Report:
+def _pause(ids: list[int], actor: Any, given: Given) -> OperationResult:
     def pause(pks: list[int]) -> list[str]:
         return schedule_operations.pause(pks, actor=actor, reason=given["reason"])
 
     return _by_name(ids, pause, _now("it is paused already"))
 
 
-def _resume(ids: list[int], actor: Any, given: Given) -> Report:
+def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
     def resume(pks: list[int]) -> list[str]:
         return schedule_operations.resume(pks, actor=actor)
 
     return _by_name(ids, resume, _now("it is neither paused nor put aside"))
 
 
-def _by_name(ids: list[int], change: Callable[[list[int]], list[str]], refusal: str) -> Report:
+def _by_name(
+    ids: list[int], change: Callable[[list[int]], list[str]], refusal: str
+) -> OperationResult:
     rows = Schedule.objects.using(conf().database).filter(pk__in=ids)
     names = dict(rows.values_list("pk", "name"))
     changed = set(change(ids))
     done = [pk for pk, name in names.items() if name in changed]
-    return Report(done=done, refused={pk: refusal for pk in ids if pk not in done})
+    return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
 
 
-def _run(ids: list[int], actor: Any, given: Given) -> Report:
+def _run(ids: list[int], actor: Any, given: Given) -> OperationResult:
     """One by one: a schedule that cannot run keeps no other from it."""
-    report = Report()
+    result = OperationResult()
     for pk in ids:
         try:
             made = schedule_operations.run_now([pk], request_of, actor=actor)
         except JobsError as error:
-            report.refused[pk] = str(error)
+            result.refused[pk] = str(error)
         else:
             if made:
-                report.done.append(pk)
+                result.done.append(pk)
             else:
-                report.refused[pk] = _now("it is no longer here")
-    return report
+                result.refused[pk] = _now("it is no longer here")
+    return result
 
 
-def _cancel_backfills(ids: list[int], actor: Any, given: Given) -> Report:
-    report = Report()
+def _cancel_backfills(ids: list[int], actor: Any, given: Given) -> OperationResult:
+    result = OperationResult()
     for row in Backfill.objects.using(conf().database).filter(pk__in=ids):
         if row.cancelled_at is None:
             schedule_operations.cancel_backfill(row, actor=actor)
-            report.done.append(row.pk)
+            result.done.append(row.pk)
         else:
-            report.refused[row.pk] = _now("it is cancelled already")
-    return report
+            result.refused[row.pk] = _now("it is cancelled already")
+    return result
 
 
 PAUSE = Verb(

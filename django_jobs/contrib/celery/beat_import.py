@@ -39,7 +39,7 @@ ORDER BY task_row.name
 
 
 @dataclass(slots=True)
-class Report:
+class ImportResult:
     """What became of the tasks. ``lines`` say it of each."""
 
     imported: int = 0
@@ -63,7 +63,7 @@ def import_beat(options: dict[str, Any]) -> Iterator[str]:
         redis=options["broker"] == "redis",
     )
     tasks = _read(options["database"])
-    report = Report()
+    report = ImportResult()
     alias, dry_run = conf().database, options["dry_run"]
     with transaction.atomic(using=alias):
         _import(tasks, translation, options["paused"], report)
@@ -86,7 +86,7 @@ def import_beat(options: dict[str, Any]) -> Iterator[str]:
 
 
 def _import(
-    tasks: Sequence[tuple[Any, ...]], translation: Translation, paused: bool, report: Report
+    tasks: Sequence[tuple[Any, ...]], translation: Translation, paused: bool, report: ImportResult
 ) -> None:
     rows = Schedule.objects.using(conf().database)
     names = [task["name"] for task, *_ in tasks]

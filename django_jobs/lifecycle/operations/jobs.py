@@ -91,7 +91,7 @@ RETURNING id
 
 
 @dataclass(slots=True)
-class Report:
+class OperationResult:
     """What a verb came to: the ids it changed, and why it left each of the others. ``asked`` are
     those of the changed that run on until they stop."""
 
@@ -102,7 +102,7 @@ class Report:
 
 def cancel(
     ids: Iterable[int], *, actor: Actor = None, reason: str = "", wait: bool = True
-) -> Report:
+) -> OperationResult:
     """Cancel jobs: at once where they are not running, asked for where they are. Without ``wait``
     those that somebody else has locked are left as they are.
 
@@ -116,14 +116,14 @@ def cancel(
         locked = [id_ for (id_,) in fetch(locking, {"ids": wanted})]
         stopped = [id_ for (id_,) in fetch(CANCEL_PENDING, {"ids": locked, "reason": why})]
         asked = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": locked})]
-        report = _report(wanted, stopped + asked)
+        result = _result(wanted, stopped + asked)
         if asked:
             wake_after_commit(CANCELLED)
-    report.asked = asked
-    return report
+    result.asked = asked
+    return result
 
 
-def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> Report:
+def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> OperationResult:
     """Give jobs that have not started another priority, from -100 to 100.
 
     Raises ``OperationRefused`` for a number outside, ``PermissionDenied`` if ``actor`` may not.
@@ -135,7 +135,7 @@ def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> R
     return _moved(wanted, REPRIORITIZE, {"ids": wanted, "priority": priority})
 
 
-def run_now(ids: Iterable[int], *, actor: Actor = None) -> Report:
+def run_now(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     """Make scheduled jobs ready at once. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.run_job")
     wanted = list(ids)
@@ -149,7 +149,7 @@ def replay(
     actor: Actor = None,
     by: str = "",
     reason: str = "",
-) -> Report:
+) -> OperationResult:
     """Send dead jobs back to their queue with their counters at zero and all their runs kept.
 
     ``check`` is asked about each job and says why it cannot run today (an unknown handler, a
@@ -161,7 +161,7 @@ def replay(
     """
     demand(actor, "django_jobs.replay_job")
     alias = jobs_connection().alias
-    report = Report()
+    result = OperationResult()
     wanted = list(ids)
     # ``check`` reads the payload, so that one that cannot be read is refused alone.
     found = Job.objects.using(alias).dead().filter(pk__in=wanted)
@@ -174,10 +174,10 @@ def replay(
         if problem is None:
             problem = _replay_one(dead[id_], name_of(actor) or by, reason, alias)
         if problem is None:
-            report.done.append(id_)
+            result.done.append(id_)
         else:
-            report.refused[id_] = problem
-    return report
+            result.refused[id_] = problem
+    return result
 
 
 def pause(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
@@ -196,12 +196,12 @@ def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
     return resumed
 
 
-def stop_workers(ids: Iterable[int], *, actor: Actor = None) -> Report:
+def stop_workers(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     """Ask workers to drain and exit; they see it at their next heartbeat."""
     demand(actor, "django_jobs.stop_worker")
     wanted = list(ids)
     rows = fetch(STOP_WORKER, {"ids": wanted})
-    return _report(wanted, [id_ for (id_,) in rows], Worker)
+    return _result(wanted, [id_ for (id_,) in rows], Worker)
 
 
 def _not_replayable(
@@ -230,24 +230,26 @@ def _replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
     return None
 
 
-def _moved(wanted: list[int], sql: str, parameters: dict[str, Any]) -> Report:
+def _moved(wanted: list[int], sql: str, parameters: dict[str, Any]) -> OperationResult:
     with transaction.atomic(using=jobs_connection().alias):
         fetch(LOCK_JOBS, {"ids": wanted})
         rows = fetch(sql, parameters)
         for queue in {queue for _, queue in rows}:
             wake_after_commit(queue)
-        return _report(wanted, [id_ for id_, _ in rows])
+        return _result(wanted, [id_ for id_, _ in rows])
 
 
 def _queues(sql: str, parameters: dict[str, Any]) -> list[str]:
     return sorted(name for (name,) in fetch(sql, parameters))
 
 
-def _report(wanted: Collection[int], done: list[int], model: type[Job | Worker] = Job) -> Report:
+def _result(
+    wanted: Collection[int], done: list[int], model: type[Job | Worker] = Job
+) -> OperationResult:
     missed = set(wanted) - set(done)
     if not missed:
-        return Report(done=sorted(done))
-    return Report(done=sorted(done), refused=_why_not(missed, model))
+        return OperationResult(done=sorted(done))
+    return OperationResult(done=sorted(done), refused=_why_not(missed, model))
 
 
 def _why_not(missed: Collection[int], model: type[Job | Worker] = Job) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""ready -> blocked and back: what a quarantine holds, and what its release lets go.
+"""ready -> blocked and back: what a quarantine blocks, and lifting it.
 
 A claim takes no job of a quarantined type, so a quarantine is in force once it is committed. That
 its ready jobs become blocked keeps claims fast: they would pass over them again and again, 180,000
@@ -14,7 +14,7 @@ from datetime import datetime
 
 from ...models.database import fetch
 from ...registry import family
-from ..claiming import START, Place
+from ..claiming import START, QueuePosition
 from ..notifying import QUARANTINED, wake_after_commit
 from .jobs import Actor, demand, name_of
 
@@ -25,8 +25,8 @@ MOVE_SECONDS = 1.0
 MOST_CRASHES = 10_000
 """Crashed runs that are looked at, the newest first."""
 
-# A quarantine that was released starts anew. A worker's, whose crashes are all from before that
-# release, does not: somebody released the type while it counted.
+# A quarantine that was lifted starts again. A worker's, whose crashes are all from before
+# it was lifted, does not: an operator lifted it while it counted.
 QUARANTINE = """
 INSERT INTO django_jobs_quarantine AS known (job_type, since, reason, by)
 SELECT told.name, clock_timestamp(), %(reason)s, %(by)s
@@ -47,7 +47,7 @@ ORDER BY told.name
 ON CONFLICT (job_type) DO NOTHING
 RETURNING job_type
 """
-RELEASE = """
+LIFT = """
 UPDATE django_jobs_quarantine SET released_at = clock_timestamp()
 WHERE job_type = ANY(%(names)s::text[]) AND released_at IS NULL
 RETURNING job_type
@@ -57,7 +57,7 @@ QUEUES = "SELECT name FROM django_jobs_queue ORDER BY name"
 
 # One page of a queue, in the order of the claims: its index knows no job types. What somebody else
 # has locked is found again at the next walk.
-HOLD = """
+BLOCK = """
 WITH page AS MATERIALIZED (
     SELECT rank, id, job_type FROM django_jobs_job
     WHERE queue = %(queue)s AND status = 'ready'
@@ -70,34 +70,34 @@ WITH page AS MATERIALIZED (
         SELECT id FROM page WHERE job_type IN (
             SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL)))
     FOR NO KEY UPDATE SKIP LOCKED
-), held AS (
+), blocked AS (
     UPDATE django_jobs_job AS job SET status = 'blocked', reason = 'quarantined'
     WHERE job.id = ANY(ARRAY(SELECT id FROM found))
     RETURNING job.id
 )
-SELECT rank, id, (SELECT count(*) FROM page), (SELECT count(*) FROM held)
+SELECT rank, id, (SELECT count(*) FROM page), (SELECT count(*) FROM blocked)
 FROM page ORDER BY rank DESC, id DESC LIMIT 1
 """
 
 # From one job type to the next in the index, so that a million jobs of one cost one step. It reads
-# the jobs and not the quarantines: a row that somebody deleted must not hold jobs for ever.
-HELD_TYPES = """
-WITH RECURSIVE held AS (
+# the jobs and not the quarantines: a row that somebody deleted must not block jobs for ever.
+TYPES_TO_UNBLOCK = """
+WITH RECURSIVE blocked AS (
     (SELECT job_type FROM django_jobs_job WHERE status = 'blocked' AND reason = 'quarantined'
      ORDER BY job_type LIMIT 1)
     UNION ALL
     SELECT (SELECT job.job_type FROM django_jobs_job AS job
             WHERE job.status = 'blocked' AND job.reason = 'quarantined'
-              AND job.job_type > held.job_type
+              AND job.job_type > blocked.job_type
             ORDER BY job.job_type LIMIT 1)
-    FROM held WHERE held.job_type IS NOT NULL
+    FROM blocked WHERE blocked.job_type IS NOT NULL
 )
-SELECT held.job_type FROM held
-WHERE held.job_type IS NOT NULL AND held.job_type NOT IN (
+SELECT blocked.job_type FROM blocked
+WHERE blocked.job_type IS NOT NULL AND blocked.job_type NOT IN (
     SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL)
 """
-LET_GO = """
-WITH held AS MATERIALIZED (
+UNBLOCK = """
+WITH picked AS MATERIALIZED (
     SELECT id FROM django_jobs_job
     WHERE status = 'blocked' AND reason = 'quarantined' AND job_type = %(job_type)s
     ORDER BY job_type, id
@@ -105,7 +105,7 @@ WITH held AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 ), freed AS (
     UPDATE django_jobs_job AS job SET status = 'ready', reason = ''
-    WHERE job.id = ANY(ARRAY(SELECT id FROM held))
+    WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING job.queue
 )
 SELECT queue, count(*) FROM freed GROUP BY queue
@@ -139,11 +139,11 @@ class Crashes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A page of a queue: where it ended, whether there may be more, how many jobs it held."""
+    """A page of a queue: where it ended, whether there may be more, how many jobs were blocked."""
 
-    last: Place
+    last: QueuePosition
     is_full: bool
-    held: int
+    blocked: int
 
 
 def quarantine(
@@ -157,7 +157,7 @@ def quarantine(
 ) -> list[str]:
     """Have no job of this type start any more, under any of its names; what runs goes on. Returns
     the names that were not quarantined before. Without an actor, ``by`` is who asked. What
-    is ready and not held within ``seconds`` is moved by the workers' duty, which is notified.
+    is ready and not blocked within ``seconds`` is moved by the workers' duty, which is notified.
 
     With ``crashed_at``, when the first crash was that is the reason, a name that was released since
     is left alone. Raises ``PermissionDenied`` if ``actor`` may not.
@@ -172,26 +172,26 @@ def quarantine(
     names = sorted(name for (name,) in fetch(QUARANTINE, parameters))
     deadline = time.monotonic() + seconds
     for queue in queues() if names else ():
-        place, is_full = START, True
+        position, is_full = START, True
         while is_full and time.monotonic() < deadline:
-            step = hold(queue, place, PAGE)
-            place, is_full = step.last, step.is_full
+            step = block(queue, position, PAGE)
+            position, is_full = step.last, step.is_full
     if names:
         wake_after_commit(QUARANTINED)
     return names
 
 
-def release(job_type: str, *, actor: Actor = None, seconds: float = MOVE_SECONDS) -> list[str]:
+def lift(job_type: str, *, actor: Actor = None, seconds: float = MOVE_SECONDS) -> list[str]:
     """Let the jobs of this type go, under all of its names; returns those that were quarantined.
 
-    Held jobs take their old places in their queues. Those that are not moved in so many seconds
+    Blocked jobs take their old places in their queues. Those that are not moved in so many seconds
     follow by the standing duty. Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.quarantine_job_type")
-    released = sorted(name for (name,) in fetch(RELEASE, {"names": family(job_type)}))
+    released = sorted(name for (name,) in fetch(LIFT, {"names": family(job_type)}))
     deadline = time.monotonic() + seconds
     for name in released:
-        while let_go(name) >= PAGE and time.monotonic() < deadline:
+        while unblock(name) >= PAGE and time.monotonic() < deadline:
             pass
     return released
 
@@ -217,23 +217,23 @@ def queues() -> list[str]:
     return [name for (name,) in fetch(QUEUES, {})]
 
 
-def hold(queue: str, after: Place = START, page: int = PAGE) -> Step:
+def block(queue: str, after: QueuePosition = START, page: int = PAGE) -> Step:
     """Block what is quarantined among the next ``page`` ready jobs of a queue."""
-    rows = fetch(HOLD, {"queue": queue, "rank": after[0], "id": after[1], "page": page})
+    rows = fetch(BLOCK, {"queue": queue, "rank": after[0], "id": after[1], "page": page})
     if not rows:
         return Step(after, False, 0)
-    ((rank, id_, seen, held),) = rows
-    return Step((rank, id_), seen >= page, held)
+    ((rank, id_, seen, blocked),) = rows
+    return Step((rank, id_), seen >= page, blocked)
 
 
-def held_for_nothing() -> list[str]:
-    """The names of held jobs whose quarantine is over."""
-    return [name for (name,) in fetch(HELD_TYPES, {})]
+def types_to_unblock() -> list[str]:
+    """The names of blocked jobs whose quarantine is over."""
+    return [name for (name,) in fetch(TYPES_TO_UNBLOCK, {})]
 
 
-def let_go(name: str, page: int = PAGE) -> int:
-    """Make up to ``page`` held jobs of this name ready, and wake; returns how many."""
-    moved = fetch(LET_GO, {"job_type": name, "page": page})
+def unblock(name: str, page: int = PAGE) -> int:
+    """Make up to ``page`` blocked jobs of this name ready, and wake; returns how many."""
+    moved = fetch(UNBLOCK, {"job_type": name, "page": page})
     for queue, _ in moved:
         wake_after_commit(queue)
     return sum(count for _, count in moved)

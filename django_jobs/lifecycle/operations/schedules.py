@@ -19,7 +19,7 @@ from ...models.schedule import ScheduleQuerySet
 from ..enqueueing import NewJobs
 from ..notifying import wake_after_commit
 from ..schedules.firing import SCHEDULES, NewTick, lock, write_ticks
-from .jobs import Actor, Report, cancel, demand, name_of
+from .jobs import Actor, OperationResult, cancel, demand, name_of
 
 MOST_BACKFILLED = 10_000
 """Jobs of one backfill."""
@@ -155,7 +155,7 @@ def backfill(
     return row
 
 
-def cancel_backfill(row: Backfill, *, actor: Actor = None, by: str = "") -> Report:
+def cancel_backfill(row: Backfill, *, actor: Actor = None, by: str = "") -> OperationResult:
     """Cancel what is left of a backfill: at once what does not run, asked for what does. The due
     times of the first can be backfilled again. Without an actor, ``by`` is who asked."""
     demand(actor, "django_jobs.backfill_schedule")

@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ..base import OperatorCommand, counted, table
-from ..payload_check import Report, check_pending
+from ..payload_check import PayloadCheck, check_pending
 
 JOB_HEADS = ("JOB TYPE", "VERSION", "JOBS", "LOWEST ID", "WHY")
 SCHEDULE_HEADS = ("SCHEDULE", "JOB TYPE", "VERSION", "WHY")
@@ -47,7 +47,7 @@ class Command(OperatorCommand):
             raise CommandError(f"this code cannot run {jobs} and {schedules}")
 
 
-def _told(report: Report) -> Iterator[str]:
+def _told(report: PayloadCheck) -> Iterator[str]:
     if report.told_jobs:
         rows = [
             (one.job_type, str(one.version), str(one.jobs), str(one.lowest_id), one.problem)

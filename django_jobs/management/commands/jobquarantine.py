@@ -82,7 +82,7 @@ class Command(OperatorCommand):
                 self.stdout.write(f"{row.job_type}: its reason stays as it is.")
 
     def _release(self, name: str) -> None:
-        released = quarantines.release(name)
+        released = quarantines.lift(name)
         if not released:
             raise CommandError(f"{name!r} is not quarantined; {_in_force(name)}")
         for one in released:

@@ -71,7 +71,7 @@ class Command(OperatorCommand):
             raise CommandError(f"{refused} of {len(ids)} {was} refused")
 
 
-def _replay(ids: list[int], reason: str, dry_run: bool) -> job_operations.Report:
+def _replay(ids: list[int], reason: str, dry_run: bool) -> job_operations.OperationResult:
     alias, by = conf().database, f"{operator()} (jobreplay)"
     if not dry_run:
         return job_operations.replay(ids, check=replay_problem, by=by, reason=reason)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ...lifecycle.claiming import Fence
 from ..connections import IDLE_SECONDS, drop_connection, own_connection
-from ..statement_timeout import Deadline
+from ..statement_timeout import StatementTimeout
 
 R = TypeVar("R")
 
@@ -35,7 +35,7 @@ class Errands:
     first of them asks for something."""
 
     def __init__(self) -> None:
-        self.deadline = Deadline(3.0)
+        self.deadline = StatementTimeout(3.0)
         self._asked: SimpleQueue[_Errand | None] = SimpleQueue()
         self._numbers = itertools.count()
         self._starting = threading.Lock()

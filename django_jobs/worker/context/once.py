@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from django.db import OperationalError
 
 from ...domain.payload import NotStorable, encode
-from ...lifecycle.claiming import HeldJob
+from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.receipts import Answer, look_up, store
-from ..connections import persistent
+from ..connections import retry_while_disconnected
 from ..events import say
 from .background import Errands
 from .results import answer_text
@@ -32,7 +32,7 @@ PATIENCE = 10.0
 for without an end."""
 
 
-def once(job: HeldJob, errands: Errands, key: str, call: Callable[[], Any]) -> Any:
+def once(job: ClaimedJob, errands: Errands, key: str, call: Callable[[], Any]) -> Any:
     """What is stored under ``key``; ``call`` is made where nothing is, and its answer stored.
 
     Raises ``TypeError`` for an async call, whose answer nobody would await, and stores nothing.
@@ -53,7 +53,7 @@ def once(job: HeldJob, errands: Errands, key: str, call: Callable[[], Any]) -> A
 
 
 async def aonce(
-    job: HeldJob, errands: Errands, key: str, call: Callable[[], Awaitable[Any]]
+    job: ClaimedJob, errands: Errands, key: str, call: Callable[[], Awaitable[Any]]
 ) -> Any:
     """:func:`once` for a call that is awaited. One that turns out to be a plain call has been made
     by then: its answer is stored and returned as it is."""
@@ -99,19 +99,19 @@ def _drop(awaitable: Any) -> None:
         awaitable.cancel()
 
 
-def _instead(job: HeldJob, key: str, kept: Answer) -> Any:
+def _instead(job: ClaimedJob, key: str, kept: Answer) -> Any:
     fields = {"job_id": job.id, "job_type": job.job_type, "attempt": job.attempt, "key": key}
     say("duplicate_prevented", logging.INFO, **fields, made_by=kept.attempt)
     return json.loads(kept.text)
 
 
-def _storing(job: HeldJob, errands: Errands, key: str, answer: Any) -> Future[str]:
+def _storing(job: ClaimedJob, errands: Errands, key: str, answer: Any) -> Future[str]:
     return errands.promise(job.fence, lambda: _store(job, key, answer_text(answer, "answer")))
 
 
-def _look_up(job: HeldJob, key: str) -> Answer | None:
+def _look_up(job: ClaimedJob, key: str) -> Answer | None:
     until = time.monotonic() + PATIENCE
-    found = persistent(
+    found = retry_while_disconnected(
         lambda: (look_up(job, key),),
         what="look up a receipt",
         give_up=lambda: time.monotonic() >= until,
@@ -121,7 +121,7 @@ def _look_up(job: HeldJob, key: str) -> Answer | None:
     return found[0]
 
 
-def _store(job: HeldJob, key: str, text: str) -> str:
-    stored = persistent(lambda: store(job, key, text), what="store a receipt")
+def _store(job: ClaimedJob, key: str, text: str) -> str:
+    stored = retry_while_disconnected(lambda: store(job, key, text), what="store a receipt")
     assert stored is not None  # it never gives up
     return stored

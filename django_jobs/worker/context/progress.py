@@ -13,11 +13,11 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...domain.outcomes import Outcome, Succeeded
-from ...lifecycle.claiming import HeldJob, lease_lost
-from ...lifecycle.progress import Report, report, take_over
+from ...lifecycle.claiming import ClaimedJob, lease_lost
+from ...lifecycle.progress import ProgressReport, report, take_over
 from ...lifecycle.settling import Settled
 from ...models.database import jobs_connection
-from ..connections import persistent
+from ..connections import retry_while_disconnected
 from ..events import say_rarely
 from .background import Errands
 
@@ -42,7 +42,7 @@ class Reports:
         *("written_checkpoint", "written_progress"),
     )
 
-    def __init__(self, job: HeldJob) -> None:
+    def __init__(self, job: ClaimedJob) -> None:
         self.job = job
         self.progress: tuple[float, str] | None = None
         self.checkpoint: tuple[str] | None = None
@@ -86,15 +86,15 @@ class Reporter:
         self._planned_for = 0.0
         self._wrote_at = float("-inf")
 
-    def begin(self, job: HeldJob) -> None:
+    def begin(self, job: ClaimedJob) -> None:
         """The attempt is about to call its handler, which may report until :meth:`end`."""
         self._live.add((job.id, job.attempt))
 
-    def is_live(self, job: HeldJob) -> bool:
+    def is_live(self, job: ClaimedJob) -> bool:
         """Whether the attempt has begun here and not ended."""
         return (job.id, job.attempt) in self._live
 
-    def of(self, job: HeldJob) -> Reports:
+    def of(self, job: ClaimedJob) -> Reports:
         """What the attempt has reported. Raises :class:`LeaseLost` where a write was refused, and
         ``RuntimeError`` where the attempt has ended."""
         key = job.id, job.attempt
@@ -111,12 +111,12 @@ class Reporter:
             raise lease_lost(job)
         return reports
 
-    def progress(self, job: HeldJob, fraction: float, note: str) -> None:
+    def progress(self, job: ClaimedJob, fraction: float, note: str) -> None:
         """Have this written within a second or so. Never blocks."""
         self.of(job).progress = fraction, note
         self._plan()
 
-    def checkpoint(self, job: HeldJob, text: str) -> None:
+    def checkpoint(self, job: ClaimedJob, text: str) -> None:
         """Have this checkpoint (JSON text) written within a second or so, without blocking; inside
         a transaction of the calling thread write it there, at once."""
         reports, connection = self.of(job), jobs_connection()
@@ -129,11 +129,11 @@ class Reporter:
         # The row has to be there before, for the next attempt to find it locked.
         self._hold(reports, connection, make_row=True)
         fraction, note = reports.progress or (None, "")
-        if not report([Report(job=job, fraction=fraction, note=note, checkpoint=text)]):
+        if not report([ProgressReport(job=job, fraction=fraction, note=note, checkpoint=text)]):
             reports.lost = True
             raise lease_lost(job)
 
-    def saved_checkpoint(self, job: HeldJob) -> Any:
+    def saved_checkpoint(self, job: ClaimedJob) -> Any:
         """What the attempts before have left; None if nothing. Read once."""
         reports = self.of(job)
         if reports.saved is None:
@@ -146,13 +146,13 @@ class Reporter:
             reports.saved = (None if text is None else json.loads(text),)
         return reports.saved[0]
 
-    def confirm(self, job: HeldJob) -> None:
+    def confirm(self, job: ClaimedJob) -> None:
         """Have everything that the attempt reported written now, unless the database is away for
         longer than :data:`PATIENCE`. Raises :class:`LeaseLost` if it is refused."""
         self._flush(self.of(job))
         self.of(job)
 
-    def end(self, job: HeldJob, outcome: Outcome | Settled | None) -> None:
+    def end(self, job: ClaimedJob, outcome: Outcome | Settled | None) -> None:
         """The attempt is over and about to be settled, None: it needs no settling. Where it did
         not succeed, its report is written first: once it is settled, the fence refuses it. So is a
         receipt of :meth:`RunContext.once` that a time-out did not wait for, however long that
@@ -209,13 +209,13 @@ class Reporter:
             return True
         batch = [_news(*one) for one in taken]
         try:
-            written = persistent(
+            written = retry_while_disconnected(
                 lambda: report(batch),
                 what="report",
                 give_up=lambda: time.monotonic() >= until,
                 deadline=self.errands.deadline,
             )
-        except Exception as error:  # Blocked; whatever it is, no handler is harmed by it
+        except Exception as error:  # StatementTimedOut; whatever it is, no handler is harmed by it
             if len(those) > 1:  # one of them, whose row somebody holds, is not to stop the others
                 alone = [self._write([one], until) for one in those]
                 return all(alone)
@@ -239,11 +239,11 @@ def in_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 def _news(
     reports: Reports, progress: tuple[float, str] | None, checkpoint: tuple[str] | None
-) -> Report:
+) -> ProgressReport:
     fraction, note = progress or (None, "")
     if progress is reports.written_progress:
         fraction, note = None, ""
     text = checkpoint[0] if checkpoint is not None else None
     if checkpoint is reports.written_checkpoint:
         text = None
-    return Report(job=reports.job, fraction=fraction, note=note, checkpoint=text)
+    return ProgressReport(job=reports.job, fraction=fraction, note=note, checkpoint=text)

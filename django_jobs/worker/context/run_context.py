@@ -15,7 +15,7 @@ from ...conf import conf
 from ...domain.errors import text_of
 from ...domain.payload import NotStorable, encode
 from ...exceptions import PayloadError
-from ...lifecycle.claiming import HeldJob
+from ...lifecycle.claiming import ClaimedJob
 from ...models.database import jobs_connection
 from . import once
 from .progress import Reporter, in_transaction
@@ -38,7 +38,7 @@ class RunContext:
     headers: Mapping[str, Any]
     scheduled_for: datetime | None
     """The due time of its schedule, aware and in UTC; None for a job that no schedule made."""
-    _job: HeldJob
+    _job: ClaimedJob
     _stop: Callable[[], bool]
     _draining: Callable[[], bool]
     _heard: Callable[[], None]

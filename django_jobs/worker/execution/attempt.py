@@ -19,7 +19,7 @@ from ...conf import conf
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Failed, Outcome, Succeeded
 from ...exceptions import LeaseLost
-from ...lifecycle.claiming import HeldJob, lease_lost
+from ...lifecycle.claiming import ClaimedJob, lease_lost
 from ...lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ...signals import job_started
 from ..context.progress import Reporter
@@ -27,7 +27,7 @@ from ..context.results import NeverRan, check_that_it_ran, result_text
 from ..context.run_context import RunContext, _current
 from ..timeouts.limits import NEVER, Interrupted, Limit, never
 from .conflicts import again_after_lost_races
-from .failures import outcome_of
+from .failures import outcome_of_exception
 
 RunAsync = Callable[[Any, float | None], Any]
 
@@ -54,7 +54,7 @@ def unheard() -> None:
 
 
 def make(
-    job: HeldJob,
+    job: ClaimedJob,
     *,
     should_stop: Callable[[], bool],
     run_async: RunAsync,
@@ -91,7 +91,7 @@ def make(
 
 
 def _call(
-    job: HeldJob,
+    job: ClaimedJob,
     job_type: JobType[..., Any],
     payload: dict[str, Any],
     context: RunContext,
@@ -126,11 +126,11 @@ def _call(
     except NeverRan as error:
         return _refused("NeverRan", str(error))
     except BaseException as error:  # also SystemExit: a handler must not end its thread
-        return outcome_of(error, job_type)
+        return outcome_of_exception(error, job_type)
 
 
 def _call_in_transaction(
-    job: HeldJob,
+    job: ClaimedJob,
     job_type: JobType[..., Any],
     payload: dict[str, Any],
     started: float,
@@ -184,7 +184,7 @@ def _in_one_process(handler: Callable[..., Any], /, **payload: Any) -> Any:
             os._exit(0)
 
 
-def _success(job: HeldJob, result: Any) -> Succeeded:
+def _success(job: ClaimedJob, result: Any) -> Succeeded:
     if result is None:
         return NO_RESULT
     check_that_it_ran(result)
@@ -205,7 +205,7 @@ def _object_in(text: str) -> dict[str, Any]:
 
 
 def _context(
-    job: HeldJob,
+    job: ClaimedJob,
     should_stop: Callable[[], bool],
     draining: Callable[[], bool],
     heard: Callable[[], None],

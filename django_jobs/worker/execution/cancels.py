@@ -6,10 +6,10 @@ import threading
 import time
 
 from ...lifecycle import workers
-from ...lifecycle.claiming import HeldJob
-from ..connections import persistent
+from ...lifecycle.claiming import ClaimedJob
+from ..connections import retry_while_disconnected
 from ..ipc.scoreboard import Slot
-from ..statement_timeout import Deadline
+from ..statement_timeout import StatementTimeout
 
 FRESH_SECONDS = 0.1
 """A job begins so long after its claim, or after a look for cancels, without another look. Few wait
@@ -48,18 +48,18 @@ class Cancels:
                 self.asked = frozenset(job for _, job in asked)
                 self._began_at, self._looked_at = began_at, time.monotonic()
 
-    def cover(self, job: HeldJob, now: float) -> bool:
+    def cover(self, job: ClaimedJob, now: float) -> bool:
         """Whether ``asked`` says if this job may begin. What a look found that had begun before the
         claim may be of another job, which had this id before the table was emptied."""
         if now > job.taken_at + FRESH_SECONDS and now >= self._looked_at + FRESH_SECONDS:
             return False
         return job.id not in self.asked or self._began_at >= job.taken_at
 
-    def refresh(self, job: HeldJob, deadline: Deadline) -> None:
+    def refresh(self, job: ClaimedJob, deadline: StatementTimeout) -> None:
         """Look before this job begins, unless another thread just has: the claimer has not, because
-        a lock or an outage holds it up. Raises :class:`Blocked` where that takes too long."""
+        a lock or an outage holds it up. Raises :class:`StatementTimedOut`."""
         if not self.cover(job, time.monotonic()):
-            persistent(
+            retry_while_disconnected(
                 self.look,
                 what="look for cancels",
                 give_up=lambda: not self._slot.may_start(job.worker, time.monotonic()),

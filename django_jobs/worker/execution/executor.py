@@ -14,7 +14,7 @@ from ... import registry
 from ...api.job_type import JobType
 from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
-from ...lifecycle.claiming import HeldJob
+from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
 from ..context.progress import Reporter
 from ..context.stop import StopHandler
@@ -22,7 +22,7 @@ from ..events import say
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import Slot
 from ..options import runs_alone
-from ..statement_timeout import Blocked, Deadline
+from ..statement_timeout import StatementTimedOut, StatementTimeout
 from ..timeouts.limits import Limit
 from ..timeouts.threads import Timekeeper, raise_in
 from . import attempt
@@ -34,7 +34,7 @@ from .interruption import control
 NOTHING_LEFT = None
 """In place of an outcome: the attempt was settled by its own child, or is not ours any more."""
 
-Isolate = Callable[[HeldJob, int], Outcome | None]
+Isolate = Callable[[ClaimedJob, int], Outcome | None]
 
 LOCKED_SECONDS = 1.0
 """How often a cancelled job is given back while somebody has locked its row."""
@@ -69,15 +69,15 @@ class Executor:
         *,
         done: Callable[[Ending, int], None],
         settled_itself: Callable[[Settled, int], None],
-        let_go: Callable[[HeldJob, int | None], None],
+        let_go: Callable[[ClaimedJob, int | None], None],
         hungry: Callable[[], None],
         isolate: Isolate | None,
         draining: Callable[[], bool],
         reporter: Reporter,
         cancels: Cancels,
-        give_back: Callable[[list[HeldJob], Deadline], list[HeldJob]],
+        give_back: Callable[[list[ClaimedJob], StatementTimeout], list[ClaimedJob]],
     ) -> None:
-        self.jobs: SimpleQueue[HeldJob] = SimpleQueue()
+        self.jobs: SimpleQueue[ClaimedJob] = SimpleQueue()
         self.pace = Pace()
         self.loop = HandlerLoop()
         self.stopping = False
@@ -96,7 +96,7 @@ class Executor:
         self._cancels = cancels
         self._give_back = give_back
         self._timekeeper = Timekeeper()
-        self._running: dict[int, tuple[HeldJob, float]] = {}
+        self._running: dict[int, tuple[ClaimedJob, float]] = {}
         self._calling: set[int] = set()
         self._threads = [
             threading.Thread(target=self._work, name=f"django_jobs-{number}", daemon=True)
@@ -114,9 +114,9 @@ class Executor:
         running = list(self._running.values())
         return len(self._threads) - sum(1 for _, started in running if started < since)
 
-    def take_unstarted(self) -> list[HeldJob]:
+    def take_unstarted(self) -> list[ClaimedJob]:
         """Take back what no thread has begun."""
-        taken: list[HeldJob] = []
+        taken: list[ClaimedJob] = []
         while not self.jobs.empty():
             try:
                 job = self.jobs.get_nowait()
@@ -160,26 +160,26 @@ class Executor:
                 self._running.pop(thread_id, None)
             del job  # its payload is not kept while the thread waits for the next
 
-    def _look(self, job: HeldJob) -> None:
+    def _look(self, job: ClaimedJob) -> None:
         """Look for cancels for as long as this job may begin. Not on this thread's connections:
         they are its handlers', have no deadline, and others close them while they are idle."""
         while self._slot.may_start(job.worker, time.monotonic()):
             asked = self._errands.ask(lambda: self._cancels.refresh(job, self._errands.deadline))
             try:
                 return asked.result()
-            except Blocked:
+            except StatementTimedOut:
                 continue
 
-    def _return(self, job: HeldJob) -> None:
+    def _return(self, job: ClaimedJob) -> None:
         """Give a cancelled job back, as an errand, now or as soon as nobody has locked its row."""
         try:
             left = self._give_back([job], self._errands.deadline)
-        except Blocked:
+        except StatementTimedOut:
             left = [job]
         if left:
             self._errands.ask(partial(self._return, job), after=LOCKED_SECONDS)
 
-    def _make(self, job: HeldJob, started: float, connections: HandlerConnections) -> None:
+    def _make(self, job: ClaimedJob, started: float, connections: HandlerConnections) -> None:
         job_type = registry.find(job.job_type)
         if self._isolate is not None and (job.is_suspect or runs_alone(job_type)):
             # Without times yet: they count from when its child begins.
@@ -209,7 +209,7 @@ class Executor:
 
     def _call(
         self,
-        job: HeldJob,
+        job: ClaimedJob,
         job_type: JobType[..., Any] | None,
         index: int,
         started: float,

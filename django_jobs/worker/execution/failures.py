@@ -59,7 +59,7 @@ LOST = OperationalError, InterfaceError, psycopg.OperationalError, psycopg.Inter
 """Without an SQLSTATE they are of the connection, and not of the server."""
 
 
-def outcome_of(error: BaseException, job_type: JobType[..., Any]) -> Outcome:
+def outcome_of_exception(error: BaseException, job_type: JobType[..., Any]) -> Outcome:
     """What becomes of an attempt whose handler raised ``error``.
 
     Never raises. Exceptions, their attributes and the classes that they are compared with are code

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...api.job_type import JobType
 from ...domain.outcomes import Outcome, TimedOut
-from ...lifecycle.claiming import HeldJob
+from ...lifecycle.claiming import ClaimedJob
 from ..ipc.scoreboard import Slot
 from ..timeouts.limits import Clock, Limit, never
 from .attempt import RunAsync, unheard
@@ -26,7 +26,7 @@ class Control(NamedTuple):
 
 
 def control(
-    job: HeldJob,
+    job: ClaimedJob,
     job_type: JobType[..., Any],
     slot: Slot,
     index: int,

@@ -8,10 +8,10 @@ import time
 
 from ... import registry
 from ...exceptions import LeaseLost
-from ...lifecycle.claiming import held_by
+from ...lifecycle.claiming import claimed_by
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import settle_readably
-from ..connections import persistent
+from ..connections import retry_while_disconnected
 from ..context.progress import Reporter
 from ..events import tell
 from ..handlers.connections import HandlerConnections
@@ -46,7 +46,7 @@ def _run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> None:
 def _run_on(
     connections: HandlerConnections, link: Link, slot: Slot, worker: int, job_id: int, index: int
 ) -> None:
-    held = persistent(lambda: held_by(worker, [job_id]), what="read the job")
+    held = retry_while_disconnected(lambda: claimed_by(worker, [job_id]), what="read the job")
     if not held:
         return
     job = held[0]
@@ -94,7 +94,7 @@ def _run_on(
     ending = Ending(job, outcome, started=started, cancel_requested=slot.cancel_asked(index))
     # Only where nobody would take it any more. A job that was run and is still ours must not be
     # left unsettled: it would be given back as one that had never begun.
-    settled = persistent(
+    settled = retry_while_disconnected(
         lambda: settle_readably([ending]),
         what="settle",
         give_up=lambda: slot.lease_lost or slot.worker != worker,

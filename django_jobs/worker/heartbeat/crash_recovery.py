@@ -9,11 +9,11 @@ from queue import SimpleQueue
 
 from ...lifecycle import reaping
 from ...lifecycle.settling import Settled
-from ..connections import drop_connection, own_connection, persistent
+from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import say, say_rarely, tell
 from ..execution.failures import outcome_of_ending
 from ..ipc.pipes import Link, Message
-from ..statement_timeout import Blocked, Deadline
+from ..statement_timeout import StatementTimedOut, StatementTimeout
 
 
 class Burials:
@@ -24,7 +24,7 @@ class Burials:
     """
 
     def __init__(self, link: Link) -> None:
-        self.deadline = Deadline()
+        self.deadline = StatementTimeout()
         self.thread = threading.Thread(target=self._run, name="django_jobs-burials", daemon=True)
         self._link = link
         self._waiting: SimpleQueue[Message] = SimpleQueue()
@@ -55,7 +55,7 @@ class Burials:
         until = time.monotonic() + message["patience"]
 
         def settle() -> list[Settled] | None:
-            return persistent(
+            return retry_while_disconnected(
                 lambda: reaping.bury(worker, outcomes, reason=reason, status=message["status"]),
                 what="settle what a dead process held",
                 give_up=lambda: time.monotonic() > until,
@@ -66,7 +66,7 @@ class Burials:
             try:
                 tell(settle() or ())
                 return
-            except Blocked:
+            except StatementTimedOut:
                 if time.monotonic() > until:
                     raise
                 say_rarely("burial_blocked", logging.WARNING, worker=worker)

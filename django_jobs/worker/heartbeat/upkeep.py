@@ -22,7 +22,7 @@ from ..connections import DATABASE_ERRORS, drop_connection, own_connection, ping
 from ..events import say_rarely
 from ..ipc.scoreboard import Board
 from ..options import Options
-from ..statement_timeout import Deadline
+from ..statement_timeout import StatementTimeout
 from .maintenance import Duties, StandingDuty
 from .scheduler import Look, Scheduler
 
@@ -34,7 +34,7 @@ class Upkeep:
         self, standing: Sequence[StandingDuty], look: Look | None, board: Board, options: Options
     ) -> None:
         self.thread = threading.Thread(target=self.run, name="django_jobs-upkeep", daemon=True)
-        self.deadline = Deadline()
+        self.deadline = StatementTimeout()
         self._duties = Duties(standing, options)
         self._scheduler = Scheduler(look, board, options.poll)
         self._patience = options.beat

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable
 
-from ...lifecycle.claiming import Fence, HeldJob
+from ...lifecycle.claiming import ClaimedJob, Fence
 
 SMALL = 2_000
 """Bytes of a payload that does not count: of as many as are held at most, it is a megabyte."""
@@ -29,34 +29,34 @@ class Holding:
     def __len__(self) -> int:
         return len(self._queues)
 
-    def __contains__(self, job: HeldJob) -> bool:
+    def __contains__(self, job: ClaimedJob) -> bool:
         return job.fence in self._queues
 
-    def has_any(self, jobs: Iterable[HeldJob]) -> bool:
+    def has_any(self, jobs: Iterable[ClaimedJob]) -> bool:
         """Whether one of these attempts is held already."""
         return not self._queues.keys().isdisjoint(job.fence for job in jobs)
 
-    def add(self, jobs: Iterable[HeldJob]) -> None:
+    def add(self, jobs: Iterable[ClaimedJob]) -> None:
         """These were claimed."""
         for job in jobs:
             self._queues[job.fence] = job.queue
             if len(job.payload) > SMALL:
                 self._large[job.fence] = len(job.payload)
 
-    def end(self, jobs: Collection[HeldJob]) -> None:
+    def end(self, jobs: Collection[ClaimedJob]) -> None:
         """The attempts of these are over."""
         # Counted first: who asks between the two sees a job twice, and never a job too few.
         with self._counting:
             self.ended += len(jobs)
         self.remove_all(jobs)
 
-    def remove(self, job: HeldJob) -> None:
+    def remove(self, job: ClaimedJob) -> None:
         """This one is not held any more."""
         self._queues.pop(job.fence, None)
         if self._large:
             self._large.pop(job.fence, None)
 
-    def remove_all(self, jobs: Iterable[HeldJob]) -> None:
+    def remove_all(self, jobs: Iterable[ClaimedJob]) -> None:
         """None of these is held any more."""
         for job in jobs:
             self.remove(job)

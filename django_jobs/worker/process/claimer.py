@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable
 
 from ...lifecycle import claiming, settling, workers
-from ...lifecycle.claiming import START, HeldJob, Place
+from ...lifecycle.claiming import START, ClaimedJob, QueuePosition
 from ...lifecycle.notifying import CANCELLED
 from ...lifecycle.settling_rows import give_back_unlocked
-from ..connections import DATABASE_ERRORS, drop_connection, own_connection, persistent
+from ..connections import DATABASE_ERRORS, drop_connection, own_connection, retry_while_disconnected
 from ..events import say, say_rarely
 from ..execution.cancels import LOOK_SECONDS, Cancels
 from ..execution.executor import Executor
 from ..ipc.scoreboard import CAPACITY, Slot
 from ..options import Options, Turns, boot_of, claimable
-from ..statement_timeout import Blocked, Deadline
+from ..statement_timeout import StatementTimedOut, StatementTimeout
 from ..wakeup import Bell
 from .claimed_jobs import SMALL, Holding
 from .poller import Lookout
@@ -60,7 +60,7 @@ class Claimer:
         self.registered = threading.Event()
         self._settles = settles
         self.draining = False
-        self.deadline = Deadline()
+        self.deadline = StatementTimeout()
         self._empty_rounds = 0
         self._options = options
         self._slot = slot
@@ -74,7 +74,7 @@ class Claimer:
         self._turns = Turns(options.queues, options.strict)
         self._queues = dict.fromkeys(share.name for share in options.queues)
         self._promising = set(self._queues)
-        self._places: dict[str, Place] = {}
+        self._positions: dict[str, QueuePosition] = {}
         self._restarted = self._oldest_unstarted = 0.0
         self._shows_queues = True
         self._lookout = Lookout(list(self._queues), options.poll, every=options.every_queue)
@@ -114,11 +114,11 @@ class Claimer:
             self._hungry = False
             if self._slot.lease_lost:
                 self._begin_again()
-            self._rest(self._persistently(self._guarded_round))
+            self._rest(self._retrying(self._guarded_round))
         unstarted = self._executor.take_unstarted()
         while unstarted := self.give_back(unstarted):
             time.sleep(SETBACK_SECONDS)
-        persistent(
+        retry_while_disconnected(
             lambda: workers.mark_draining([self._slot.worker]),
             what="show the drain",
             give_up=lambda: True,
@@ -133,18 +133,18 @@ class Claimer:
             waits = not self._executor.jobs.empty()
             if self._bell.sleep(min(left, LOOK_SECONDS) if waits else left):
                 return
-            self._persistently(self._drop_cancelled)
+            self._retrying(self._drop_cancelled)
 
-    def _persistently(self, work: Callable[[], float]) -> float:
+    def _retrying(self, work: Callable[[], float]) -> float:
         try:
-            pause = persistent(
+            pause = retry_while_disconnected(
                 work,
                 what="claim",
                 give_up=lambda: self.draining,
                 deadline=self.deadline,
             )
             return pause or 0.0
-        except Blocked:
+        except StatementTimedOut:
             # Somebody edits the row of a queue with a limit and does not commit, or the server is
             # deaf. What runs here goes on.
             say_rarely("claim_blocked", logging.WARNING, worker=self._slot.worker)
@@ -164,7 +164,7 @@ class Claimer:
         """Return jobs that are this worker's in the table and nowhere in this process: the answer
         to their claim was lost, and its lease would be renewed for ever."""
         worker = self._slot.worker
-        held = (job for job in claiming.held_by(worker) if job not in self._holding)
+        held = (job for job in claiming.claimed_by(worker) if job not in self._holding)
         unknown = [(job.id, job.attempt) for job in held]
         if unknown:
             given = settling.give_back(worker, unknown)
@@ -214,7 +214,7 @@ class Claimer:
     def _claim_all(self, order: list[str], room: int) -> int:
         if time.monotonic() - self._restarted > RESTART_SECONDS:
             self._restarted = time.monotonic()
-            self._places.clear()
+            self._positions.clear()
         taken, behind_limited = 0, False
         for queue in order:
             most = room - taken
@@ -235,7 +235,7 @@ class Claimer:
             self._hand_over(jobs)
         return taken
 
-    def _claim(self, queue: str, limit: int, limited: bool) -> list[HeldJob]:
+    def _claim(self, queue: str, limit: int, limited: bool) -> list[ClaimedJob]:
         # Before the claim: a call that comes during it counts.
         self._promising.discard(queue)
         jobs = claiming.claim(
@@ -243,19 +243,19 @@ class Claimer:
             worker=self._slot.worker,
             job_types=claimable(self._options),
             limit=limit,
-            after=self._places.get(queue, START),
+            after=self._positions.get(queue, START),
             limited=limited,
             most_bytes=max(HELD_BYTES - self._holding.bytes, 0),
         )
         # Of large ones there may be more than the bytes had room for.
         if len(jobs) < limit and all(len(job.payload) <= SMALL for job in jobs):
-            self._places.pop(queue, None)
+            self._positions.pop(queue, None)
         else:
             self._promising.add(queue)
-            self._places[queue] = jobs[-1].place
+            self._positions[queue] = jobs[-1].position
         return jobs
 
-    def _hand_over(self, jobs: list[HeldJob]) -> None:
+    def _hand_over(self, jobs: list[ClaimedJob]) -> None:
         if not jobs:
             return
         if self._holding.has_any(jobs):
@@ -267,7 +267,7 @@ class Claimer:
         for job in jobs:
             self._executor.jobs.put(job)
 
-    def _disown(self, jobs: list[HeldJob]) -> None:
+    def _disown(self, jobs: list[ClaimedJob]) -> None:
         """An attempt was claimed that this process holds already: the table was emptied and counts
         from 1 again, or it was restored from a backup. By their fences the two cannot be told
         apart, so the worker gives up its identity, and its old attempts match nothing."""
@@ -328,13 +328,13 @@ class Claimer:
                 self._executor.jobs.put(job)
 
     def give_back(
-        self, unstarted: list[HeldJob], deadline: Deadline | None = None
-    ) -> list[HeldJob]:
+        self, unstarted: list[ClaimedJob], deadline: StatementTimeout | None = None
+    ) -> list[ClaimedJob]:
         """Return these to the table. Those that come back are ours still: their rows are locked.
         From any thread."""
         worker = self._slot.worker
         held = [(job.id, job.attempt) for job in unstarted if job.worker == worker]
-        left = persistent(
+        left = retry_while_disconnected(
             lambda: give_back_unlocked(worker, held),
             what="give back",
             give_up=lambda: not self._lease_is_safe(),
@@ -379,7 +379,7 @@ class Claimer:
             asked_at = time.monotonic()
             return workers.register(boot)
 
-        worker = persistent(register, what="register", give_up=lambda: self.draining)
+        worker = retry_while_disconnected(register, what="register", give_up=lambda: self.draining)
         if worker is not None:
             self._slot.register(worker, asked_at + self._options.lease)
             self._shows_queues = True

@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ...lifecycle.claiming import HeldJob
+from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import locked_by_others, settle_readably
-from ..connections import drop_connection, own_connection, persistent, ping
+from ..connections import drop_connection, own_connection, ping, retry_while_disconnected
 from ..events import say_rarely, tell
 from ..ipc.scoreboard import Slot
-from ..statement_timeout import Blocked, Deadline
+from ..statement_timeout import StatementTimedOut, StatementTimeout
 from .claimed_jobs import Holding
 
 BATCH = 500
@@ -44,7 +44,7 @@ class Settler:
         at_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-settler", daemon=True)
-        self.deadline = Deadline(3.0)
+        self.deadline = StatementTimeout(3.0)
         self.connected = threading.Event()
         self._at_end = at_end
         self._slot = slot
@@ -77,7 +77,7 @@ class Settler:
         self.let_go(one.ending.job, index)
         tell([one])
 
-    def let_go(self, job: HeldJob, index: int | None) -> None:
+    def let_go(self, job: ClaimedJob, index: int | None) -> None:
         """The attempt needs nothing more of this process; ``index`` is its place on the board,
         None: it was not made."""
         if index is None:
@@ -91,7 +91,7 @@ class Settler:
         own_connection()
         # Before anything is claimed: what runs has to be settled, however few connections there are
         # by then. It is kept.
-        persistent(ping, what="connect to settle", give_up=lambda: self._finishing)
+        retry_while_disconnected(ping, what="connect to settle", give_up=lambda: self._finishing)
         self.connected.set()
         while True:
             self._something.wait(LOCKED_SECONDS if self._locked else None)
@@ -113,7 +113,7 @@ class Settler:
         batch = [self._pending.popleft() for _ in range(count)]
         try:
             self._write(batch)
-        except Blocked:
+        except StatementTimedOut:
             # Somebody holds a lock on one of the rows. The others do not wait for it.
             self._write_unlocked(batch)
 
@@ -127,8 +127,8 @@ class Settler:
         alone: a batch may also have been cut short because it is too much for one statement."""
         ids = [ending.job.id for ending, _ in batch]
         left = deque(batch)
-        with suppress(Blocked):  # locked since, or the server is deaf
-            found = persistent(
+        with suppress(StatementTimedOut):  # locked since, or the server is deaf
+            found = retry_while_disconnected(
                 lambda: locked_by_others(ids),
                 what="settle",
                 give_up=self._give_up,
@@ -147,7 +147,7 @@ class Settler:
 
     def _write(self, batch: Sequence[tuple[Ending, int]]) -> None:
         endings = [ending for ending, _ in batch]
-        settled = persistent(
+        settled = retry_while_disconnected(
             lambda: settle_readably(endings),
             what="settle",
             give_up=self._give_up,

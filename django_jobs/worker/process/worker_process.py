@@ -12,8 +12,14 @@ from typing import Any
 from ... import registry
 from ...domain.outcomes import Outcome
 from ...lifecycle import workers
-from ...lifecycle.claiming import HeldJob
-from ..connections import IDLE_SECONDS, close_idle, make_room_by, note_shortage, persistent
+from ...lifecycle.claiming import ClaimedJob
+from ..connections import (
+    IDLE_SECONDS,
+    close_idle,
+    make_room_by,
+    note_shortage,
+    retry_while_disconnected,
+)
 from ..context.progress import Reporter
 from ..context.stop import StopHandler
 from ..events import say
@@ -129,7 +135,7 @@ class WorkerProcess:
                     waiting[1].update(message)
                     waiting[0].set()
 
-    def _isolate(self, job: HeldJob, index: int) -> Outcome | None:
+    def _isolate(self, job: ClaimedJob, index: int) -> Outcome | None:
         """Have the supervisor fork a child for ``job`` and wait for its end."""
         ended = threading.Event()
         answer: Message = {}
@@ -185,7 +191,7 @@ class WorkerProcess:
         if not worker:
             return
         until = time.monotonic() + 2
-        persistent(
+        retry_while_disconnected(
             lambda: workers.end(worker),
             what="deregister",
             give_up=lambda: time.monotonic() > until,

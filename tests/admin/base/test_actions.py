@@ -375,7 +375,7 @@ def test_what_was_done_is_written_down_though_a_later_chunk_fails(
     first, second = ready_job(), ready_job()
     real = job_operations.cancel
 
-    def failing(ids: list[int], **options: Any) -> job_operations.Report:
+    def failing(ids: list[int], **options: Any) -> job_operations.OperationResult:
         if first in ids:
             raise RuntimeError("the database went away")
         return real(ids, **options)

@@ -9,8 +9,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle.claiming import HeldJob
-from django_jobs.lifecycle.progress import Report, report
+from django_jobs.lifecycle.claiming import ClaimedJob
+from django_jobs.lifecycle.progress import ProgressReport, report
 from django_jobs.lifecycle.receipts import look_up, store
 from django_jobs.models import DeadLetter, Job
 from tests.admin.walking import BROKEN_PAYLOADS, Live, Page, change_url
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.django_db
 HIDDEN = "Hidden: it takes the permission"
 
 
-def reported(**fields: Any) -> HeldJob:
+def reported(**fields: Any) -> ClaimedJob:
     """A running job that has reported."""
     held = enqueue_and_claim()
-    report([Report(job=held, **fields)])
+    report([ProgressReport(job=held, **fields)])
     return held
 
 

@@ -101,7 +101,7 @@ def held_job(reason: str = "", by: str = "") -> Job:
     """A job that a quarantine holds."""
     job = add.enqueue(1)
     quarantines.quarantine("app.add", reason=reason, by=by)
-    quarantines.hold("default")
+    quarantines.block("default")
     return job
 
 
@@ -142,7 +142,7 @@ def test_a_ready_job_of_a_quarantined_type_is_said_to_be_held_soon(page: Page) -
     quarantines.quarantine("app.add", seconds=0)
     soon = "Its job type is quarantined; a worker holds it within seconds."
     assert soon in shown(page.read(change_url(Job, job.pk)))
-    quarantines.release("app.add")
+    quarantines.lift("app.add")
     assert soon not in shown(page.read(change_url(Job, job.pk)))
 
 

@@ -28,7 +28,7 @@ from tests.factories import (
 )
 
 
-def replay(*ids: int, **options: Any) -> job_operations.Report:
+def replay(*ids: int, **options: Any) -> job_operations.OperationResult:
     return job_operations.replay(ids, check=replay_problem, **options)
 
 
@@ -37,7 +37,7 @@ SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid
 """
 
 
-def cancel_elsewhere(id_: int) -> job_operations.Report:
+def cancel_elsewhere(id_: int) -> job_operations.OperationResult:
     try:
         return job_operations.cancel([id_])
     finally:

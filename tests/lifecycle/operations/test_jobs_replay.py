@@ -22,7 +22,7 @@ from tests.factories import (
 )
 
 
-def replay(*ids: int, **options: Any) -> job_operations.Report:
+def replay(*ids: int, **options: Any) -> job_operations.OperationResult:
     return job_operations.replay(ids, check=replay_problem, **options)
 
 

@@ -50,21 +50,21 @@ def test_a_quarantine_is_written_with_who_and_why() -> None:
 
 
 def test_both_verbs_change_nothing_the_second_time() -> None:
-    assert quarantines.release("app.noop") == []
+    assert quarantines.lift("app.noop") == []
     assert quarantines.quarantine("app.noop", reason="first") == ["app.noop"]
     since = Quarantine.objects.get().since
     assert quarantines.quarantine("app.noop", reason="second") == []
     row = Quarantine.objects.get()
     assert (row.reason, row.since) == ("first", since)
-    assert quarantines.release("app.noop") == ["app.noop"]
+    assert quarantines.lift("app.noop") == ["app.noop"]
     released = Quarantine.objects.get().released_at
-    assert quarantines.release("app.noop") == []
+    assert quarantines.lift("app.noop") == []
     assert Quarantine.objects.get().released_at == released
 
 
 def test_a_type_that_was_released_is_quarantined_again_in_its_old_row() -> None:
     quarantines.quarantine("app.noop", reason="first", by="ada")
-    quarantines.release("app.noop")
+    quarantines.lift("app.noop")
     assert quarantines.quarantine("app.noop", reason="second") == ["app.noop"]
     row = Quarantine.objects.get()
     assert (row.reason, row.by, row.in_force) == ("second", "", True)
@@ -72,7 +72,7 @@ def test_a_type_that_was_released_is_quarantined_again_in_its_old_row() -> None:
 
 def test_the_permission_is_demanded_of_an_actor() -> None:
     olga, ada = make_user("view_job"), make_user("quarantine_job_type", name="ada")
-    for verb in (quarantines.quarantine, quarantines.release):
+    for verb in (quarantines.quarantine, quarantines.lift):
         with pytest.raises(PermissionDenied, match="quarantine_job_type"):
             verb("app.noop", actor=olga)  # type: ignore[operator]
     assert not Quarantine.objects.exists()
@@ -83,7 +83,7 @@ def test_the_permission_is_demanded_of_an_actor() -> None:
 def test_a_job_type_is_quarantined_and_released_under_all_of_its_names() -> None:
     family = ["app.old_name", "app.older_name", "app.present_name"]
     assert quarantines.quarantine("app.old_name") == family
-    assert quarantines.release("app.present_name") == family
+    assert quarantines.lift("app.present_name") == family
     assert quarantines.in_force() == []
 
 
@@ -109,11 +109,11 @@ def test_what_is_ready_is_blocked_and_comes_back_to_its_place() -> None:
     first, other, second = noop.enqueue().pk, add.enqueue(1).pk, noop.enqueue().pk
     ranks = dict(Job.objects.values_list("pk", "rank"))
     quarantines.quarantine("app.noop", seconds=0)
-    step = quarantines.hold("default")
-    assert (step.held, step.is_full) == (2, False)
+    step = quarantines.block("default")
+    assert (step.blocked, step.is_full) == (2, False)
     assert status_of(first) == status_of(second) == ("blocked", "quarantined")
     assert status_of(other) == ("ready", "")
-    quarantines.release("app.noop")
+    quarantines.lift("app.noop")
     assert status_of(first) == status_of(second) == ("ready", "")
     assert dict(Job.objects.values_list("pk", "rank")) == ranks
     assert [one.id for one in claim_ready(boot_worker())] == [first, other, second]
@@ -135,8 +135,8 @@ def test_nothing_else_of_the_job_changes() -> None:
     job = noop.using(idempotency_key="k", priority=3).enqueue()
     before = Job.objects.values().get(pk=job.pk)
     quarantines.quarantine("app.noop", seconds=0)
-    quarantines.hold("default")
-    quarantines.release("app.noop")
+    quarantines.block("default")
+    quarantines.lift("app.noop")
     assert Job.objects.values().get(pk=job.pk) == before
 
 
@@ -144,17 +144,17 @@ def test_a_page_goes_on_where_the_one_before_ended() -> None:
     ids = noop.enqueue_many({} for _ in range(5))
     quarantines.quarantine("app.noop", seconds=0)
     run_sql("UPDATE django_jobs_job SET job_type = 'app.add' WHERE id = %s", [ids[0]])
-    first = quarantines.hold("default", START, page=2)
-    assert (first.held, first.is_full, first.last[1]) == (1, True, ids[1])
-    rest = quarantines.hold("default", first.last, page=4)
-    assert (rest.held, rest.is_full) == (3, False)
-    assert quarantines.hold("default", rest.last, page=4).held == 0
+    first = quarantines.block("default", START, page=2)
+    assert (first.blocked, first.is_full, first.last[1]) == (1, True, ids[1])
+    rest = quarantines.block("default", first.last, page=4)
+    assert (rest.blocked, rest.is_full) == (3, False)
+    assert quarantines.block("default", rest.last, page=4).blocked == 0
 
 
 def test_what_runs_goes_on() -> None:
     held = enqueue_and_claim()
     quarantines.quarantine("app.noop")
-    quarantines.hold("default")
+    quarantines.block("default")
     settle_one(held, Succeeded())
     assert status_of(held.id) == ("succeeded", "")
 
@@ -163,11 +163,11 @@ def test_what_runs_goes_on() -> None:
 def test_operators_may_do_to_a_held_job_what_they_do_to_a_ready_one(verb: str) -> None:
     job = noop.using(idempotency_key="k").enqueue()
     quarantines.quarantine("app.noop")
-    quarantines.hold("default")
+    quarantines.block("default")
     if verb == "cancel":
         assert job_operations.cancel([job.pk]).done == [job.pk]
         assert status_of(job.pk) == ("cancelled", "cancelled")
-        quarantines.release("app.noop")
+        quarantines.lift("app.noop")
         assert status_of(job.pk)[0] == "cancelled"
     else:
         assert job_operations.reprioritize([job.pk], 50).done == [job.pk]
@@ -183,15 +183,15 @@ def test_what_comes_to_be_ready_meanwhile_follows() -> None:
     later = noop.using(delay=900).enqueue()
     assert job_operations.run_now([later.pk]).done == [later.pk]
     assert job_operations.replay([dead.pk], check=lambda job: None).done == [dead.pk]
-    assert quarantines.hold("default").held == 2
+    assert quarantines.block("default").blocked == 2
 
 
 def test_a_release_wakes_the_queues_of_its_jobs(transactional_db: None) -> None:
     noop.using(queue="bulk").enqueue()
     quarantines.quarantine("app.noop")
-    quarantines.hold("bulk")
+    quarantines.block("bulk")
     with listening() as heard:
-        quarantines.release("app.noop")
+        quarantines.lift("app.noop")
         assert "bulk" in heard()
 
 
@@ -201,14 +201,14 @@ def test_a_release_without_time_leaves_the_rest_to_the_duty(
     monkeypatch.setattr(quarantines, "PAGE", 2)
     noop.enqueue_many({} for _ in range(5))
     quarantines.quarantine("app.noop")
-    quarantines.hold("default", page=10)
-    monkeypatch.setattr(quarantines.let_go, "__defaults__", (2,))
-    quarantines.release("app.noop", seconds=0)
+    quarantines.block("default", page=10)
+    monkeypatch.setattr(quarantines.unblock, "__defaults__", (2,))
+    quarantines.lift("app.noop", seconds=0)
     assert Job.objects.filter(status="ready").count() == 2
-    assert quarantines.held_for_nothing() == ["app.noop"]
-    assert quarantines.let_go("app.noop", 2) == 2
-    assert quarantines.let_go("app.noop", 2) == 1
-    assert quarantines.held_for_nothing() == []
+    assert quarantines.types_to_unblock() == ["app.noop"]
+    assert quarantines.unblock("app.noop", 2) == 2
+    assert quarantines.unblock("app.noop", 2) == 1
+    assert quarantines.types_to_unblock() == []
 
 
 def test_what_is_held_is_let_go_also_where_somebody_deleted_the_quarantine() -> None:
@@ -216,10 +216,10 @@ def test_what_is_held_is_let_go_also_where_somebody_deleted_the_quarantine() -> 
     noop.enqueue()
     for name in ("app.add", "app.noop"):
         quarantines.quarantine(name)
-    quarantines.hold("default")
-    assert quarantines.held_for_nothing() == []
+    quarantines.block("default")
+    assert quarantines.types_to_unblock() == []
     Quarantine.objects.filter(job_type="app.noop").delete()
-    assert quarantines.held_for_nothing() == ["app.noop"]
+    assert quarantines.types_to_unblock() == ["app.noop"]
 
 
 def test_what_somebody_has_locked_is_passed_over(transactional_db: None) -> None:
@@ -229,11 +229,11 @@ def test_what_somebody_has_locked_is_passed_over(transactional_db: None) -> None
         other.set_autocommit(False)
         with other.cursor() as cursor:
             cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked])
-            assert quarantines.hold("default").held == 1
+            assert quarantines.block("default").blocked == 1
         other.rollback()
     assert status_of(locked)[0] == "ready"
     assert status_of(free)[0] == "blocked"
-    assert quarantines.hold("default").held == 1
+    assert quarantines.block("default").blocked == 1
 
 
 # Crashes
@@ -265,7 +265,7 @@ def test_crashes_of_long_ago_and_of_before_a_release_do_not_count() -> None:
     crash()
     quarantines.quarantine("app.noop")
     assert quarantines.crashes(600) == {}
-    quarantines.release("app.noop")
+    quarantines.lift("app.noop")
     assert quarantines.crashes(600) == {}
     crash()
     assert quarantines.crashes(600)["app.noop"].count == 1
@@ -275,7 +275,7 @@ def test_a_worker_that_counted_before_a_release_does_not_undo_it() -> None:
     crash()
     counted = quarantines.crashes(600)["app.noop"]
     quarantines.quarantine("app.noop")
-    quarantines.release("app.noop")
+    quarantines.lift("app.noop")
     assert quarantines.quarantine("app.noop", crashed_at=counted.first) == []
     assert quarantines.in_force() == []
     crash()

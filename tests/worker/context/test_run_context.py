@@ -14,7 +14,7 @@ from django.db import OperationalError, connection, transaction
 from django_jobs import LeaseLost, PayloadError, RunContext, current_run
 from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.lifecycle import progress
-from django_jobs.lifecycle.claiming import HeldJob
+from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Progress
 from django_jobs.worker.context import progress as context_progress
@@ -201,8 +201,8 @@ def lost_while_reporting() -> None:
 def test_a_late_report_is_not_written_over_one_of_the_attempt_after(desk: Desk) -> None:
     held = enqueue_and_claim()
     later = next_attempt(held)
-    assert progress.report([progress.Report(job=held, fraction=0.1)]) == set()
-    assert progress.report([progress.Report(job=later, fraction=0.2)]) == {(held.id, 2)}
+    assert progress.report([progress.ProgressReport(job=held, fraction=0.1)]) == set()
+    assert progress.report([progress.ProgressReport(job=later, fraction=0.2)]) == {(held.id, 2)}
 
 
 class TestInATransaction:
@@ -319,7 +319,7 @@ class TestInATransaction:
                 until(_somebody_waits_for_a_lock)
                 other.commit()
             assert asked.result(30) == 52
-        assert progress.report([progress.Report(job=held, fraction=0.2)]) == set()
+        assert progress.report([progress.ProgressReport(job=held, fraction=0.2)]) == set()
 
     def test_exactly_once_rolls_its_checkpoint_back_with_all_else(self, desk: Desk) -> None:
         def first() -> None:
@@ -343,7 +343,7 @@ def _take_away() -> None:
         connection.close()
 
 
-def _saved_checkpoint(desk: Desk, held: HeldJob) -> Any:
+def _saved_checkpoint(desk: Desk, held: ClaimedJob) -> Any:
     desk.reporter.begin(held)
     try:
         return desk.reporter.saved_checkpoint(held)

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from django_jobs import JobType, LeaseLost, current_run
 from django_jobs.domain.outcomes import Failed, Outcome, Released, Succeeded
-from django_jobs.lifecycle.claiming import HeldJob
+from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job
 from django_jobs.signals import job_started
@@ -25,7 +25,7 @@ from tests.factories import declared, enqueue_and_claim, settle_one
 from tests.worker.attempts import Desk
 from tests.worker.handlers.threads import Handlers
 
-HELD = HeldJob(
+HELD = ClaimedJob(
     rank=0.0,
     id=1,
     attempt=1,
@@ -58,7 +58,7 @@ def made(job_type: JobType[..., Any] = noop, **fields: Any) -> Outcome | Settled
     return made_of(HELD._replace(job_type=job_type.name, **fields))
 
 
-def made_of(held: HeldJob) -> Outcome | Settled:
+def made_of(held: ClaimedJob) -> Outcome | Settled:
     return attempt.make(held, should_stop=lambda: False, run_async=HandlerLoop().run, started=0.0)
 
 

@@ -10,7 +10,7 @@ from django_jobs import cancel
 from django_jobs.models import Job
 from django_jobs.worker.execution.cancels import FRESH_SECONDS, LOOK_SECONDS, Cancels
 from django_jobs.worker.ipc.scoreboard import Board
-from django_jobs.worker.statement_timeout import Deadline
+from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
 from tests.factories import boot_worker, claim_ready
 
@@ -31,7 +31,7 @@ def test_a_look_finds_what_was_cancelled_of_its_worker_and_is_fresh_for_a_while(
     assert all(cancels.cover(job, began + FRESH_SECONDS) for job in held)
     waited = held[0]._replace(taken_at=began - 1)
     assert not cancels.cover(waited, time.monotonic())
-    cancels.refresh(waited, Deadline())
+    cancels.refresh(waited, StatementTimeout())
     assert cancels.asked == {job.pk for job in jobs[:2]}
     assert cancels.cover(waited, began + FRESH_SECONDS)
     assert not cancels.cover(waited, time.monotonic() + FRESH_SECONDS)
@@ -54,7 +54,7 @@ def test_a_cancel_of_an_earlier_job_with_the_same_id_is_not_believed() -> None:
     Job.objects.update(cancel_requested_at=None)
     again = held._replace(taken_at=time.monotonic())
     assert not cancels.cover(again, again.taken_at)
-    cancels.refresh(again, Deadline())
+    cancels.refresh(again, StatementTimeout())
     assert not cancels.asked
     assert cancels.cover(again, again.taken_at)
 

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, connections, transaction
 
 from django_jobs import cancel
-from django_jobs.lifecycle.claiming import HeldJob
+from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.models import Job
 from django_jobs.worker.execution import executor
 from django_jobs.worker.ipc.pipes import Link
@@ -43,7 +43,7 @@ def thread() -> Iterator[ThreadPoolExecutor]:
         made.submit(connections.close_all).result()
 
 
-def hold(process: WorkerProcess) -> HeldJob:
+def hold(process: WorkerProcess) -> ClaimedJob:
     """A job that was claimed a while ago and has not begun."""
     noop.enqueue()
     (held,) = claim_ready(process._slot.worker)

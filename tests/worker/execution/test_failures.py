@@ -17,7 +17,7 @@ from django.db import InterfaceError, OperationalError
 from django_jobs import Cancel, Discard, Retry, Snooze
 from django_jobs.domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
 from django_jobs.worker.context.stop import StopHandler
-from django_jobs.worker.execution.failures import outcome_of
+from django_jobs.worker.execution.failures import outcome_of_exception
 from tests.factories import declared
 
 
@@ -26,7 +26,7 @@ def plain() -> None: ...
 
 def fate_of(error: BaseException, **options: Any) -> Outcome:
     with declared(plain, name="app.failing", **options) as job_type:
-        return outcome_of(error, job_type)
+        return outcome_of_exception(error, job_type)
 
 
 def failed(error: BaseException, **options: Any) -> Failed:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from django_jobs.domain.outcomes import Cancelled, TimedOut
-from django_jobs.lifecycle.claiming import HeldJob
+from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.worker.execution.attempt import unheard
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.execution.interruption import control
@@ -51,10 +51,10 @@ def slot() -> Slot:
     return slot
 
 
-def held(timeout: float | None = None) -> HeldJob:
+def held(timeout: float | None = None) -> ClaimedJob:
     """As much of a job as :func:`control` looks at."""
-    fields: dict[str, Any] = dict.fromkeys(HeldJob._fields)
-    return HeldJob(**fields | {"id": 1, "timeout": timeout})
+    fields: dict[str, Any] = dict.fromkeys(ClaimedJob._fields)
+    return ClaimedJob(**fields | {"id": 1, "timeout": timeout})
 
 
 def ended(slot: Slot, handler: Any, *, cancel: bool, **options: Any) -> Any:

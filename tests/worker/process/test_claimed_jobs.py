@@ -6,17 +6,17 @@ import threading
 
 import pytest
 
-from django_jobs.lifecycle.claiming import HeldJob
+from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.worker.process.claimed_jobs import Holding
 from tests.factories import enqueue_and_claim
 
 
 @pytest.fixture
-def held(db: None) -> HeldJob:
+def held(db: None) -> ClaimedJob:
     return enqueue_and_claim()
 
 
-def test_the_end_of_an_attempt_lets_go_of_no_later_one(held: HeldJob) -> None:
+def test_the_end_of_an_attempt_lets_go_of_no_later_one(held: ClaimedJob) -> None:
     """The job was lost, and came back to the process that still runs its old attempt."""
     holding = Holding()
     later = held._replace(attempt=2, worker=held.worker + 1)
@@ -29,7 +29,7 @@ def test_the_end_of_an_attempt_lets_go_of_no_later_one(held: HeldJob) -> None:
     assert (len(holding), holding.ended) == (0, 1)
 
 
-def test_an_attempt_that_is_held_is_found_among_others(held: HeldJob) -> None:
+def test_an_attempt_that_is_held_is_found_among_others(held: ClaimedJob) -> None:
     holding = Holding()
     other = held._replace(id=held.id + 1)
     assert not holding.has_any([held, other])
@@ -38,7 +38,7 @@ def test_an_attempt_that_is_held_is_found_among_others(held: HeldJob) -> None:
     assert not holding.has_any([other])
 
 
-def test_ends_of_many_threads_are_all_counted(held: HeldJob) -> None:
+def test_ends_of_many_threads_are_all_counted(held: ClaimedJob) -> None:
     holding = Holding()
 
     def end_many() -> None:

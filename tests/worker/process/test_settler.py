@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle.claiming import HeldJob
+from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.lifecycle.settling import Ending, Settled
 from django_jobs.lifecycle.settling_rows import settle_readably
 from django_jobs.models import Job
@@ -16,7 +16,7 @@ from django_jobs.worker.ipc.scoreboard import Board
 from django_jobs.worker.process import settler as module
 from django_jobs.worker.process.claimed_jobs import Holding
 from django_jobs.worker.process.settler import Settler
-from django_jobs.worker.statement_timeout import Blocked
+from django_jobs.worker.statement_timeout import StatementTimedOut
 from tests.app.jobs import noop
 from tests.factories import another_connection, boot_worker, claim_ready
 from tests.worker.processes import until
@@ -27,7 +27,7 @@ COUNT = 12
 
 
 @pytest.fixture
-def held() -> list[HeldJob]:
+def held() -> list[ClaimedJob]:
     noop.enqueue_many([{}] * COUNT)
     return claim_ready(boot_worker())
 
@@ -50,7 +50,7 @@ def settler() -> Iterator[Settler]:
     assert not made.thread.is_alive()
 
 
-def end(settler: Settler, held: Sequence[HeldJob]) -> None:
+def end(settler: Settler, held: Sequence[ClaimedJob]) -> None:
     settler._holding.add(held)
     for job in held:
         index = settler._slot.start(job.id, job.attempt, job.worker)
@@ -58,13 +58,13 @@ def end(settler: Settler, held: Sequence[HeldJob]) -> None:
 
 
 def test_a_batch_that_is_too_much_for_one_statement_is_written_in_less(
-    held: list[HeldJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
+    held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server cuts it short, and nobody holds a lock."""
 
     def write_few(endings: Sequence[Ending]) -> list[Settled]:
         if len(endings) > 2:
-            raise Blocked("statement_timeout")
+            raise StatementTimedOut("statement_timeout")
         return settle_readably(endings)
 
     monkeypatch.setattr(module, "settle_readably", write_few)
@@ -75,14 +75,14 @@ def test_a_batch_that_is_too_much_for_one_statement_is_written_in_less(
 
 
 def test_what_was_locked_is_written_once_it_is_free_however_much_else_there_is(
-    held: list[HeldJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
+    held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
 
     def write(endings: Sequence[Ending]) -> list[Settled]:
         ids = [ending.job.id for ending in endings]
         if locked.id in ids and not written:
-            raise Blocked("a lock")
+            raise StatementTimedOut("a lock")
         done = settle_readably(endings)
         written.extend(ids)
         if locked.id not in written:
