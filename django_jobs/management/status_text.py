@@ -10,9 +10,12 @@ from ..metrics.snapshot import (
     Snapshot,
     stuck_jobs,
 )
+from ..models.schedule_state import ScheduleState
 from .base import table
 
 QUEUE_HEADS = ("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD")
+ALWAYS_COUNTED = (ScheduleState.ON, ScheduleState.PAUSED, ScheduleState.ERROR)
+"""States of schedules that are shown also with a count of 0."""
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "HELD", "HEARTBEAT", "QUEUES")
 
 
@@ -67,19 +70,18 @@ def _quarantine(told: QuarantineSnapshot) -> str:
 
 def _schedules(told: SchedulesSnapshot) -> str:
     """Nothing where there are none."""
-    if not (told.on or told.paused or told.put_aside or told.disabled):
+    by_state = {state: getattr(told, state) for state in ScheduleState}
+    if not any(by_state.values()):
         return ""
     counts = [
-        f"{_count(told.on)} on",
-        f"{_count(told.paused)} paused",
-        f"{_count(told.put_aside)} put aside",
+        f"{_count(count)} {state}"
+        for state, count in by_state.items()
+        if count or state in ALWAYS_COUNTED
     ]
-    if told.disabled:
-        counts.append(f"{_count(told.disabled)} disabled")
     parts = [f"Schedules: {', '.join(counts)}"]
     if told.seen_seconds is not None and told.seen_seconds <= MAX_LAG:
         parts.append(f"looked at {told.seen_seconds:.1f} s ago")
-    if told.overdue_seconds is not None:
+    if told.overdue and told.overdue_seconds is not None:
         parts.append(f"most overdue by {told.overdue_seconds:.0f} s")
     if told.unseen_seconds is None or told.unseen_seconds > MAX_LAG:
         if told.seen_seconds is None:

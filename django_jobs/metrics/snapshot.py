@@ -6,6 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..conf import conf
+from ..domain.schedules import ON_TIME_SECONDS
+from ..models import Schedule
 from ..models.database import fetch
 from .unclaimable import UnknownJobType, UnreadVersion, take_unclaimable
 
@@ -58,31 +61,25 @@ WHERE worker.status IN ('running', 'draining')
 ORDER BY worker.name, worker.started_at, worker.id
 """
 
-# The counts are of the first so many by id. The most overdue is the head of its index among any
-# number, and behind it come those without a next due time. Workers tell of a look with a heartbeat:
-# one that has just started may have looked and not told.
+# The one due longest is the head of its index among any number, and behind it come those without a
+# next due time. Workers write a look with their heartbeat: one that has just started may have
+# looked and not written it.
 SCHEDULES = """
-SELECT count(*) FILTER (WHERE enabled AND paused_at IS NULL AND error = ''),
-    count(*) FILTER (WHERE paused_at IS NOT NULL AND error = ''),
-    count(*) FILTER (WHERE error <> ''),
-    count(*) FILTER (WHERE NOT enabled AND paused_at IS NULL AND error = ''),
+SELECT
     (SELECT head.name FROM django_jobs_schedule AS head
-     WHERE head.enabled AND head.paused_at IS NULL AND head.error = ''
+     WHERE head.enabled AND head.paused_at IS NULL AND head.error = '' AND NOT head.stale
        AND head.next_due_at <= clock_timestamp()
      ORDER BY head.next_due_at LIMIT 1),
     (SELECT CASE WHEN min(next_due_at) IS NOT NULL
             THEN greatest(extract(epoch FROM clock_timestamp() - min(next_due_at))::float8, 0) END
      FROM django_jobs_schedule
-     WHERE enabled AND paused_at IS NULL AND error = ''),
+     WHERE enabled AND paused_at IS NULL AND error = '' AND NOT stale),
     (SELECT extract(epoch FROM clock_timestamp() - max(schedules_seen_at))::float8
      FROM django_jobs_worker WHERE status IN ('running', 'draining')),
     (SELECT extract(epoch FROM clock_timestamp() - greatest(
         max(schedules_seen_at),
         min(started_at) FILTER (WHERE lease_expires_at >= clock_timestamp())))::float8
      FROM django_jobs_worker WHERE status IN ('running', 'draining'))
-FROM (
-    SELECT enabled, paused_at, error FROM django_jobs_schedule ORDER BY id LIMIT %(most)s
-) AS counted
 """
 
 
@@ -150,20 +147,23 @@ class QuarantineSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulesSnapshot:
-    """All schedules. ``on`` come due; the others are ``paused``, ``put_aside`` for an error, or
-    ``disabled``: each is counted once, and counted are the first 100,000.
+    """All schedules. The first fields count those in each
+    :class:`~django_jobs.models.schedule_state.ScheduleState`, among the first 100,000.
 
     ``overdue_seconds`` is of the one that has been due longest, ``most_overdue`` its name; 0 while
-    none is due, None where none has a next due time. ``seen_seconds`` is how long ago a worker
-    looked at the schedules, as its last heartbeat told; None where no living worker has.
+    none is due, None where none has a next due time. It is ``overdue`` after 60 s.
+    ``seen_seconds`` is how long ago a worker looked at the schedules, by its last heartbeat; None
+    where no living worker has.
     ``unseen_seconds`` is for how long none looked that could have: since that look, or since the
     longest-living worker started, whichever is later; None while no worker lives.
     """
 
     on: int = 0
+    overdue: int = 0
     paused: int = 0
-    put_aside: int = 0
+    error: int = 0
     disabled: int = 0
+    ended: int = 0
     overdue_seconds: float | None = None
     most_overdue: str | None = None
     seen_seconds: float | None = None
@@ -184,7 +184,7 @@ class Snapshot:
 
 
 def take_snapshot() -> Snapshot:
-    """Read the queues, workers, schedules and quarantines as they are now, in six statements.
+    """Read the queues, workers, schedules and quarantines as they are now, in seven statements.
 
     A queue that has jobs but no row, because somebody deleted it, is listed too.
     """
@@ -224,14 +224,10 @@ def take_quarantines() -> tuple[QuarantineSnapshot, ...]:
 
 
 def _schedules() -> SchedulesSnapshot:
-    ((on, paused, put_aside, disabled, name, overdue, seen, unseen),) = fetch(
-        SCHEDULES, {"most": MOST_COUNTED}
-    )
+    ((name, overdue, seen, unseen),) = fetch(SCHEDULES, {})
+    schedules = Schedule.objects.using(conf().database)
     return SchedulesSnapshot(
-        on=on,
-        paused=paused,
-        put_aside=put_aside,
-        disabled=disabled,
+        **schedules.count_states(MOST_COUNTED),
         overdue_seconds=overdue,
         most_overdue=name,
         seen_seconds=seen,
@@ -256,7 +252,7 @@ def _worker(row: tuple[Any, ...]) -> WorkerSnapshot:
     )
 
 
-MAX_LAG = 60.0
+MAX_LAG = ON_TIME_SECONDS
 """Seconds that schedules may go unseen, or be overdue."""
 
 
@@ -308,9 +304,9 @@ def stuck_jobs(snapshot: Snapshot) -> list[str]:
 
 
 def _problem_of_schedules(schedules: SchedulesSnapshot, max_lag: float) -> str | None:
-    if schedules.put_aside:
-        return f"schedules put aside with an error: {schedules.put_aside}"
-    if not schedules.on:
+    if schedules.error:
+        return f"schedules with an error: {schedules.error}"
+    if not (schedules.on or schedules.overdue):
         return None
     if schedules.unseen_seconds is not None and schedules.unseen_seconds > max_lag:
         if schedules.seen_seconds is None:

@@ -17,12 +17,11 @@ from ..domain.cron import UnknownTimezone
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import CatchUp, Overlap, Rule
 from .queue import QUEUE_NAME
+from .schedule_state import ARMED, CONDITIONS, ScheduleState, state_at
 from .timestamps import TimestampField
 
 LONGEST_JITTER = 86_400.0
 """Seconds."""
-
-ARMED = models.Q(enabled=True, paused_at__isnull=True, error="")
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
@@ -31,6 +30,25 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def armed(self) -> ScheduleQuerySet:
         """Those that come due: enabled, not paused, and without an error."""
         return self.filter(ARMED)
+
+    def in_state(self, *states: ScheduleState) -> ScheduleQuerySet:
+        """Those whose :meth:`Schedule.state_at` is one of ``states`` now."""
+        wanted = models.Q()
+        for state in states:
+            wanted |= CONDITIONS[state]
+        return self.filter(wanted)
+
+    def count_states(self, most: int) -> dict[str, int]:
+        """How many of the first ``most`` by id are in each state, in one statement."""
+        whens = [
+            models.When(condition, then=models.Value(state.value))
+            for state, condition in CONDITIONS.items()
+        ]
+        first = self.order_by("pk").annotate(state=models.Case(*whens)).values("state")[:most]
+        of_state = {
+            state.value: models.Count("state", filter=models.Q(state=state)) for state in CONDITIONS
+        }
+        return first.aggregate(**of_state)
 
     def update(self, **values: Any) -> int:
         if not values.keys().isdisjoint(Schedule.RULE_FIELDS):
@@ -290,3 +308,8 @@ class Schedule(models.Model):
     def is_armed(self) -> bool:
         """Whether it comes due: enabled, not paused, and without an error."""
         return self.enabled and self.paused_at is None and not self.error
+
+    def state_at(self, now: datetime) -> ScheduleState:
+        """Its state. ``now`` is the database's time; :meth:`ScheduleQuerySet.in_state` finds those
+        in a state."""
+        return state_at(self, now)

@@ -116,7 +116,7 @@ def test_each_state_is_told_with_its_reason() -> None:
         "new": "on: no worker has seen its rule yet",
         "well": "on",
         "resting": "paused: the bank is closed",
-        "broken": "put aside: no time zone is called Mars/Base",
+        "broken": "error: no time zone is called Mars/Base",
         "off": "disabled",
         "over": "ended",
         "behind": "overdue: by 100 s",

@@ -166,7 +166,7 @@ def test_schedules_are_told_in_a_line_where_there_are_any() -> None:
     assert "chedules" not in status()
     make_schedule()
     Scheduling().look()
-    line = "Schedules: 1 on, 0 paused, 0 put aside; most overdue by 0 s"
+    line = "Schedules: 1 on, 0 paused, 0 error"
     assert status().endswith(f"{line}\n")  # it has just started, and tells with its next heartbeat
     run_sql("UPDATE django_jobs_worker SET started_at = now() - interval '99 s'")
     assert status().endswith(f"{line}. No worker looks at schedules.\n")
@@ -174,13 +174,14 @@ def test_schedules_are_told_in_a_line_where_there_are_any() -> None:
     schedule_operations.pause([make_schedule("other").pk])
     Schedule.objects.create(name="off", job_type="app.noop", every=60, enabled=False)
     assert re.search(
-        r"^Schedules: 1 on, 1 paused, 0 put aside, 1 disabled; looked at 1?\d\.\d s ago; "
-        "most overdue by 0 s$",
+        r"^Schedules: 1 on, 1 paused, 0 error, 1 disabled; looked at 1?\d\.\d s ago$",
         status(),
         re.MULTILINE,
     )
     run_sql("UPDATE django_jobs_worker SET schedules_seen_at = now() - interval '95 s'")
-    assert re.search(r" 0 s\. No worker has looked at schedules for (9[5-9]|10\d) s\.\n$", status())
+    assert re.search(
+        r"disabled\. No worker has looked at schedules for (9[5-9]|10\d) s\.\n$", status()
+    )
 
 
 @pytest.mark.usefixtures("_no_schedules")
@@ -189,8 +190,10 @@ def test_json_has_the_schedules_too() -> None:
     assert json.loads(status("--json"))["schedules"] == {
         "on": 1,
         "paused": 0,
-        "put_aside": 0,
+        "overdue": 0,
+        "error": 0,
         "disabled": 0,
+        "ended": 0,
         "overdue_seconds": None,
         "most_overdue": None,
         "seen_seconds": None,
@@ -213,7 +216,7 @@ def test_a_check_ends_well_or_with_the_problem_in_one_line() -> None:
     assert status("--check") == "OK\n"
     with pytest.raises(CommandError, match=r"^no worker has looked at schedules for [12]\d s$"):
         status("--check", "--max-lag", "5")
-    run_sql("UPDATE django_jobs_schedule SET next_due_at = now() - interval '70 s'")
+    run_sql("UPDATE django_jobs_schedule SET stale = false, next_due_at = now() - interval '70 s'")
     with pytest.raises(CommandError, match=r"^the schedule 'nightly' is overdue by [78]\d s$"):
         status("--check")
 
@@ -239,7 +242,7 @@ def test_a_check_fails_for_jobs_that_no_live_worker_can_run() -> None:
         status("--check")
     make_schedule()
     run_sql("UPDATE django_jobs_schedule SET error = 'no such zone'")
-    with pytest.raises(CommandError, match=f"^{known}; schedules put aside with an error: 1$"):
+    with pytest.raises(CommandError, match=f"^{known}; schedules with an error: 1$"):
         status("--check")
     workers.end(worker)
     with pytest.raises(CommandError, match=r"^no worker is alive$"):

@@ -72,8 +72,8 @@ def test_living_workers_are_listed_with_their_heartbeat_and_what_they_hold() -> 
 
 
 @pytest.mark.django_db
-def test_a_snapshot_is_six_statements(
+def test_a_snapshot_is_seven_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(7):
         take_snapshot()

@@ -45,7 +45,7 @@ ICONS = {
     "replayed": "↻",
     "on": "◷",
     "overdue": "!",
-    "aside": "✖",
+    "error": "✖",
     "disabled": "⊖",
     "ended": "■",
     "fired": "✔",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from django.utils.formats import date_format
@@ -23,18 +23,8 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
 PREVIEWED = 5
-OVERDUE = timedelta(seconds=10)
-"""Behind its due time, a schedule that has not fired is overdue."""
 UNITS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"))
 
-STATES: dict[str, _StrOrPromise] = {
-    "on": gettext_lazy("on"),
-    "overdue": gettext_lazy("overdue"),
-    "paused": gettext_lazy("paused"),
-    "aside": gettext_lazy("put aside"),
-    "disabled": gettext_lazy("disabled"),
-    "ended": gettext_lazy("ended"),
-}
 CHANGES: dict[str | None, _StrOrPromise] = {
     "clock goes forward": gettext_lazy("clock goes forward"),
     "clock goes back": gettext_lazy("clock goes back"),
@@ -125,23 +115,10 @@ def is_in_code(schedule: Schedule) -> bool:
     return schedule.declared and schedule.name in registry.schedules()
 
 
-def state_of(schedule: Schedule, now: datetime) -> str:
-    """The key of its state in ``STATES``."""
-    if schedule.error:
-        return "aside"
-    if not schedule.enabled:
-        return "disabled"
-    if schedule.paused_at is not None:
-        return "paused"
-    if schedule.next_due_at is None:
-        return "on" if schedule.stale else "ended"
-    return "overdue" if schedule.next_due_at < now - OVERDUE and not schedule.stale else "on"
-
-
 def state_badge(schedule: Schedule, now: datetime) -> str:
     """Its state as icon and text."""
-    state = state_of(schedule, now)
-    return badge(state, STATES[state])
+    state = schedule.state_at(now)
+    return badge(state, state.label)
 
 
 def why_not(schedule: Schedule) -> str:

@@ -6,15 +6,14 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import Q, QuerySet
-from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...models import TickOutcome
-from ...models.schedule import ARMED
+from ...models.schedule import ScheduleQuerySet
+from ...models.schedule_state import ScheduleState
 from ..base.filters import Choices, EqualFilter, QueueFilter
-from .display import OVERDUE, STATES
 
 
 class ScheduleStateFilter(admin.SimpleListFilter):
@@ -24,25 +23,12 @@ class ScheduleStateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return STATES.items()
+        return ScheduleState.choices
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        overdue = Q(next_due_at__lt=Now() - OVERDUE, stale=False)
-        match self.value():
-            case "on":
-                coming = Q(next_due_at__isnull=False) | Q(stale=True)
-                return queryset.filter(ARMED, coming).exclude(overdue)
-            case "overdue":
-                return queryset.filter(ARMED, overdue)
-            case "ended":
-                return queryset.filter(ARMED, next_due_at=None, stale=False)
-            case "aside":
-                return queryset.exclude(error="")
-            case "disabled":
-                return queryset.filter(enabled=False, error="")
-            case "paused":
-                return queryset.filter(enabled=True, error="", paused_at__isnull=False)
-        return queryset
+    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Any]:
+        value = self.value() or ""
+        rows: ScheduleQuerySet = queryset
+        return rows.in_state(ScheduleState(value)) if value in ScheduleState else queryset
 
 
 class ScheduleQueueFilter(QueueFilter):

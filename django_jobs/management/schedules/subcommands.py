@@ -17,7 +17,7 @@ from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Job
 from ..base import counted, operator
 from .lookup import backfill_of, moment, named
-from .table import as_table, chosen, coming, span, state, told
+from .table import as_table, chosen, coming, reason, span, told, with_reason
 
 MOST_LISTED = 1_000
 MOST_TIMES = 1_000
@@ -55,7 +55,9 @@ def times(options: Options) -> Iterator[str]:
         (schedule,) = named([options["name"]])
         rule, after = schedule.rule, schedule.now
         if not schedule.is_armed:
-            yield f"{schedule.name} is {': '.join(filter(None, state(schedule)))}. It would be due:"
+            state = schedule.state_at(schedule.now)
+            shown = with_reason(state, reason(schedule, state))
+            yield f"{schedule.name} is {shown}. It would be due:"
     yield _of_a_rule(lambda: coming(rule, after, options["count"]))
 
 

@@ -8,13 +8,14 @@ from itertools import islice
 from typing import Any
 
 from django.db.models import OuterRef, Q, Subquery
-from django.db.models.functions import JSONObject, Now
+from django.db.models.functions import JSONObject
 
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
 from ...domain.cron_text import describe
-from ...domain.schedules import ON_TIME_SECONDS, Rule
+from ...domain.schedules import Rule
 from ...models import Schedule, Tick
 from ...models.schedule import ScheduleQuerySet
+from ...models.schedule_state import CONDITIONS, ScheduleState
 from ...models.tick import TickOutcome
 from ..base import table
 from .lookup import all_schedules
@@ -39,14 +40,13 @@ def chosen(text: str, *, failing: bool) -> ScheduleQuerySet:
     found = all_schedules().filter(name__icontains=text) if text else all_schedules()
     if not failing:
         return found
-    late = Now() - timedelta(seconds=ON_TIME_SECONDS)
     last = found.annotate(
         last_outcome=Subquery(LAST_TICK.values("outcome")[:1]),
         last_status=Subquery(LAST_TICK.values("job__status")[:1]),
     )
-    overdue = Q(enabled=True, paused_at=None, next_due_at__lt=late)
     skipped = Q(last_outcome__isnull=False) & ~Q(last_outcome=TickOutcome.FIRED)
-    return last.filter(~Q(error="") | overdue | skipped | Q(last_status="dead"))
+    wrong = CONDITIONS[ScheduleState.ERROR] | CONDITIONS[ScheduleState.OVERDUE]
+    return last.filter(wrong | skipped | Q(last_status="dead"))
 
 
 def told(schedules: ScheduleQuerySet) -> list[dict[str, Any]]:
@@ -65,20 +65,24 @@ def when(schedule: Schedule) -> str:
     return describe(schedule.cron) if schedule.every is None else _interval(schedule.every)
 
 
-def state(schedule: Schedule) -> tuple[str, str]:
-    """Whether it comes due, and why not, or how late it is."""
-    if schedule.error:
-        return "put aside", schedule.error
-    if schedule.paused_at is not None:
-        return "paused", schedule.paused_reason
-    if not schedule.enabled:
-        return "disabled", ""
-    if schedule.stale:
-        return "on", "no worker has seen its rule yet"
-    if schedule.next_due_at is None:
-        return "ended", ""
-    late = (schedule.now - schedule.next_due_at).total_seconds()
-    return ("overdue", f"by {late:.0f} s") if late > ON_TIME_SECONDS else ("on", "")
+def reason(schedule: Schedule, state: ScheduleState) -> str:
+    """Why it does not come due, or how late it is."""
+    match state:
+        case ScheduleState.ERROR:
+            return schedule.error
+        case ScheduleState.PAUSED:
+            return schedule.paused_reason
+        case ScheduleState.OVERDUE if schedule.next_due_at is not None:
+            return f"by {(schedule.now - schedule.next_due_at).total_seconds():.0f} s"
+        case ScheduleState.ON if schedule.stale:
+            return "no worker has seen its rule yet"
+        case _:
+            return ""
+
+
+def with_reason(state: str, why: str) -> str:
+    """``paused: the bank is closed``."""
+    return f"{state}: {why}" if why and not why.startswith(state) else why or state
 
 
 def coming(rule: Rule, after: datetime, count: int) -> str:
@@ -98,7 +102,7 @@ def span(begin: datetime, end: datetime, timezone: str) -> str:
 
 
 def _told(schedule: Schedule, last: dict[str, Any] | None) -> dict[str, Any]:
-    name, reason = state(schedule)
+    state = schedule.state_at(schedule.now)
     due = None if schedule.stale else schedule.next_due_at
     return {
         "name": schedule.name,
@@ -108,8 +112,8 @@ def _told(schedule: Schedule, last: dict[str, Any] | None) -> dict[str, Any]:
         "every": schedule.every,
         "timezone": schedule.timezone,
         "declared": schedule.declared,
-        "state": name,
-        "reason": reason,
+        "state": state.value,
+        "reason": reason(schedule, state),
         "next_due_at": due and due.astimezone(UTC).isoformat(),
         "next_due_local": due and _local(due, schedule.timezone),
         "last": last,
@@ -118,9 +122,6 @@ def _told(schedule: Schedule, last: dict[str, Any] | None) -> dict[str, Any]:
 
 def _cells(row: dict[str, Any]) -> Sequence[str]:
     due, last = row["next_due_at"], row["last"]
-    named, reason = row["state"], row["reason"]
-    if reason:
-        named = reason if reason.startswith(named) else f"{named}: {reason}"
     return (
         row["name"],
         _cut(row["when"]),
@@ -129,7 +130,7 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
         row["next_due_local"] or "-",
         _utc(last["due_at"]) if last else "-",
         _outcome(last) if last else "-",
-        _cut(named),
+        _cut(with_reason(row["state"], row["reason"])),
     )
 
 

@@ -28,7 +28,7 @@ def one_of_each_state() -> dict[str, Schedule]:
     found = {
         "on": new_schedule(name="on", cron="30 2 * * 1-5", every=None, timezone="Europe/Paris"),
         "paused": new_schedule(name="paused"),
-        "aside": new_schedule(name="aside", cron="5 4 * * *", every=None, timezone="Mars/Olympus"),
+        "error": new_schedule(name="error", cron="5 4 * * *", every=None, timezone="Mars/Olympus"),
         "disabled": new_schedule(name="disabled", enabled=False),
         "ended": new_schedule(name="ended", ends_at="2020-01-01T00:00:00Z"),
         "overdue": new_schedule(name="overdue"),
@@ -61,7 +61,7 @@ def test_the_list_tells_what_runs_when_and_how_it_stands(page: Page) -> None:
 
 
 def one_of_each() -> list[str]:
-    return ["on", "paused", "aside", "disabled", "ended", "overdue"]
+    return ["on", "paused", "error", "disabled", "ended", "overdue"]
 
 
 @pytest.mark.parametrize("state", one_of_each())
