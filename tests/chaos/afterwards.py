@@ -14,8 +14,8 @@ from .timing import HOLD, LEASE, SWEEP
 
 LONGEST_JOB = HOLD + 1.5
 IN_TIME = LEASE + SWEEP + LONGEST_JOB + 10.0
-"""Seconds in which all must have ended, from when nothing waits for a free thread any more: how
-long a backlog takes is the machine's business."""
+"""Seconds in which all must have ended, from when nothing waits to be claimed any more: how long a
+backlog takes is the machine's business. What a worker has lost or given back waits again."""
 
 STOP_SCHEDULE = """
 UPDATE django_jobs_schedule SET enabled = false
@@ -52,14 +52,15 @@ WHERE job.status = 'running'
 def come_to_rest(ground: Ground) -> Iterator[Problem]:
     """All is asked for and all ends."""
     ground.all_asked()
-    begun, in_time = time.monotonic(), float("inf")
+    begun = time.monotonic()
+    in_time = begun + IN_TIME
     while True:
         now = time.monotonic()
         ground.keep_trees()
         live, ready = ground.live()
         if not live:
             break
-        if not ready and in_time == float("inf"):
+        if ready:
             in_time = now + IN_TIME
         if now > min(in_time, begun + ground.patience):
             late = ground.cluster.fetch(LATE)

@@ -58,6 +58,10 @@ class Pace:
             weight = SLOW_WEIGHT if seconds > self.seconds else FAST_WEIGHT
             self.seconds += weight * (seconds - self.seconds)
 
+    def jobs_in(self, seconds: float) -> int:
+        """How many jobs a thread makes in that time; none before it made one."""
+        return 0 if self.seconds is None else int(seconds / max(self.seconds, 1e-6))
+
 
 class Executor:
     """``threads`` threads that take held jobs from one queue and hand their endings on."""

@@ -128,6 +128,8 @@ class Claimer:
 
     def _rest(self, seconds: float) -> None:
         """Sleep until somebody rings, and keep an eye on what waits here meanwhile."""
+        if not self._executor.jobs.empty():
+            seconds = min(seconds, PREFETCH_SECONDS)  # it may have to go back by then
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             waits = not self._executor.jobs.empty()
@@ -278,13 +280,7 @@ class Claimer:
 
     def _room(self) -> int:
         """How many jobs to claim now."""
-        able = self._executor.unstuck(PREFETCH_SECONDS)
-        pace = self._executor.pace.seconds
-        ahead = 0
-        if pace is not None:
-            ahead = min(int(able * PREFETCH_SECONDS / max(pace, 1e-6)), PREFETCH_LIMIT)
-            if ahead < able:
-                ahead = 0  # a job that takes the half second is not worth holding
+        ahead = self._ahead()
         self._executor.refill_below = ahead // 2
         # Counted from what is held, and not from idle threads: a job just taken by a thread that
         # does not yet count as busy would be claimed for twice.
@@ -298,6 +294,12 @@ class Claimer:
             room = min(room, self._options.max_jobs - held - self._holding.ended)
         # What one claim takes: with more, the turn of one queue would be half another one's.
         return min(room, CLAIM_LIMIT)
+
+    def _ahead(self) -> int:
+        """How many jobs may wait here: as many as the threads begin soon."""
+        able = self._executor.unstuck(PREFETCH_SECONDS)
+        ahead = min(self._executor.pace.jobs_in(able * PREFETCH_SECONDS), PREFETCH_LIMIT)
+        return ahead if ahead >= able else 0  # a job of the half second is not worth holding
 
     def _drop_cancelled(self) -> float:
         """Give back what was cancelled before it began: that makes it ``cancelled``."""
@@ -318,14 +320,19 @@ class Claimer:
         return 0.0
 
     def _return_hoarded(self) -> None:
-        """Give back what has waited here too long, because slow jobs came before it."""
-        if self._executor.jobs.empty():
+        """Give back what would wait here too long, because slow jobs came before it: quick ones
+        were seen when it was claimed."""
+        executor = self._executor
+        if executor.jobs.empty():
             self._oldest_unstarted = time.monotonic()
             return
-        waited = time.monotonic() - self._oldest_unstarted
-        if waited > PREFETCH_SECONDS and self._executor.unstuck(PREFETCH_SECONDS) == 0:
-            for job in self.give_back(self._executor.take_unstarted()):
-                self._executor.jobs.put(job)
+        waited = time.monotonic() - max(self._oldest_unstarted, executor.claimed_at)
+        if waited > PREFETCH_SECONDS and executor.jobs.qsize() > (ahead := self._ahead()):
+            unstarted = executor.take_unstarted()
+            for job in unstarted[:ahead]:
+                executor.jobs.put(job)
+            for job in self.give_back(unstarted[ahead:]):
+                executor.jobs.put(job)
 
     def give_back(
         self, unstarted: list[ClaimedJob], deadline: StatementTimeout | None = None

@@ -19,10 +19,11 @@ from django_jobs.worker.ipc.scoreboard import Board
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process import claimer as claimer_module
 from django_jobs.worker.process.claimed_jobs import Holding
-from django_jobs.worker.process.claimer import HELD_BYTES, Claimer
+from django_jobs.worker.process.claimer import HELD_BYTES, PREFETCH_SECONDS, Claimer
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
 from tests.factories import boot_worker, claim_ready, in_threads, run_sql
+from tests.worker.processes import until
 
 OPTIONS = Options(queues=(QueueShare(name="default"),))
 
@@ -76,6 +77,30 @@ def test_what_was_not_cancelled_waits_for_no_round_trip(monkeypatch: pytest.Monk
         in_threads(1, lambda _: claimer._drop_cancelled())
     assert there == [2]
     assert worker._executor.take_unstarted() == [held[0], held[3], held[1]]
+    for end in (link, other):
+        end.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_waits_for_half_a_second_goes_back_but_for_the_next_half_second_of_work() -> None:
+    """The first to come stay, in their order."""
+    enqueue_many("app.noop", [{}] * 12)
+    link, other = (Link(end) for end in Pipe())
+    worker = WorkerProcess(link, Board(1, 16).slots[0], OPTIONS)
+    claimer, waiting = worker._claimer, worker._executor.jobs
+    worker._slot.register(boot_worker(), time.monotonic() + 600)
+    held = claim_ready(worker._slot.worker)
+    claimer._hand_over(held)
+    began = time.monotonic()
+    worker._executor.pace.saw(0.25)  # of which four threads begin eight in half a second
+    claimer._return_hoarded()
+    assert waiting.qsize() == 12
+    until(lambda: (claimer._return_hoarded(), waiting.qsize() < 12)[1], 10)
+    assert time.monotonic() - began >= PREFETCH_SECONDS
+    assert Job.objects.filter(status="ready", attempt=0).count() == 4
+    assert len(worker._holding) == 8
+    claimer._return_hoarded()
+    assert worker._executor.take_unstarted() == held[:8]
     for end in (link, other):
         end.close()
 

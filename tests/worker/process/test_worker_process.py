@@ -134,6 +134,19 @@ def test_a_job_whose_maximum_age_is_over_when_its_turn_comes_is_dead_and_never_b
     assert set(Effect.objects.values_list("note", flat=True)) == {"slow"}
 
 
+def test_jobs_of_a_fifth_of_a_second_are_not_hoarded_by_a_process_that_saw_quick_ones(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    """None of them keeps its thread for the half second that work may wait: the last of what one
+    claim took would have waited for twenty."""
+    start_worker("--threads", "1")
+    until_status(jobs.noop.enqueue(), "succeeded")  # now it knows that jobs are quick
+    enqueue_many("app.sleep_deaf", [{"path": str(tmp_path / "job"), "seconds": 0.2}] * 100)
+    slow = Job.objects.filter(job_type="app.sleep_deaf")
+    until(lambda: slow.filter(status="succeeded").exists())  # all were claimed with it
+    until(lambda: slow.filter(status="ready").count() > 50, 10)
+
+
 @pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
 def test_no_exception_ends_a_thread(start_worker: Start, kind: str) -> None:
     job = jobs.fail.using(max_attempts=1).enqueue(kind)
