@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from traceback import walk_tb
-from typing import Any
+from typing import Any, assert_never
 
 import psycopg
 from django.core.exceptions import SynchronousOnlyOperation
@@ -22,28 +22,30 @@ from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snooz
 from ...exceptions import Cancel, Discard, Retry, Snooze
 from ..connections import is_out_of_connections
 from ..context.stop import StopHandler
+from ..ipc.messages import AttemptEnd
 
 CANCELLED = Cancelled(reason="cancelled while running")
 STOPPED = Released(reason="the worker was told to stop")
 
 
-def outcome_of_ending(end: str, reason: str, seconds: float) -> Outcome:
+def outcome_of_ending(end: AttemptEnd, reason: str, seconds: float) -> Outcome:
     """The outcome of an attempt that ended so."""
     match end:
-        case "lost":
+        case AttemptEnd.LOST:
             return Lost(reason=reason)
-        case "crashed":
+        case AttemptEnd.CRASHED:
             return Lost(reason=reason, alone=True)
-        case "timed_out":
+        case AttemptEnd.TIMED_OUT:
             return TimedOut(seconds=seconds)
-        case "silent":
+        case AttemptEnd.SILENT:
             return TimedOut(seconds=seconds, silent=True)
-        case "cancelled":
+        case AttemptEnd.CANCELLED:
             return CANCELLED
-        case "never_began":
+        case AttemptEnd.NEVER_BEGAN:
             return Released(reason=reason, began=False)
-        case _:
+        case AttemptEnd.RELEASED:
             return Released(reason=reason)
+    assert_never(end)
 
 
 LOST_RACE = {"40001", "40P01"}

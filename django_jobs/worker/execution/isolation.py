@@ -16,6 +16,7 @@ from ..context.progress import Reporter
 from ..events import tell
 from ..handlers.connections import HandlerConnections
 from ..handlers.forking import start_afresh_in_forks
+from ..ipc.messages import Verb, refuse
 from ..ipc.pipes import Link
 from ..ipc.scoreboard import Slot
 from ..timeouts.limits import Alarm
@@ -33,7 +34,7 @@ def run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> int:
     start_afresh_in_forks()
     slot.begin_child(index, os.getpid())
     _run(link, slot, worker, job_id, index)
-    link.send(verb="settled")
+    link.send(verb=Verb.SETTLED)
     return 0
 
 
@@ -108,7 +109,7 @@ class Orders:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._heard: set[str] = set()
+        self._heard: set[Verb] = set()
         self._reading = threading.Lock()
 
     def draining(self) -> bool:
@@ -119,7 +120,7 @@ class Orders:
     def stopping(self) -> bool:
         """Whether the handler should end as soon as it can."""
         self._listen()
-        return "stop" in self._heard
+        return Verb.STOP in self._heard
 
     def told(self) -> bool | None:
         """:meth:`stopping`, for a signal that may have come while that is being read; None then."""
@@ -127,12 +128,14 @@ class Orders:
 
     def _listen(self) -> None:
         # Of two threads that ask, one would wait for what the other has read.
-        if "stop" in self._heard or not self._reading.acquire(blocking=False):
+        if Verb.STOP in self._heard or not self._reading.acquire(blocking=False):
             return
         try:
             while (message := self._link.receive(0)) is not None:
+                if message["verb"] not in (Verb.DRAIN, Verb.STOP):
+                    refuse(message)
                 self._heard.add(message["verb"])
         except EOFError:
-            self._heard.add("stop")
+            self._heard.add(Verb.STOP)
         finally:
             self._reading.release()

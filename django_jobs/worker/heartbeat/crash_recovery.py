@@ -12,6 +12,7 @@ from ...lifecycle.settling import Settled
 from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import say, say_rarely, tell
 from ..execution.failures import outcome_of_ending
+from ..ipc.messages import AttemptEnd, Verb
 from ..ipc.pipes import Link, Message
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 
@@ -41,7 +42,7 @@ class Burials:
                 self._bury(message)
             except Exception as error:  # what is left of it is for whoever reaps
                 say("burial_failed", logging.ERROR, worker=message["worker"], error=repr(error))
-            self._link.send(verb="buried", worker=message["worker"])
+            self._link.send(verb=Verb.BURIED, worker=message["worker"])
             if self._waiting.empty():
                 drop_connection()
 
@@ -49,7 +50,7 @@ class Burials:
         """While the database is away, try for as long as the message says."""
         worker, reason = message["worker"], message["reason"]
         outcomes = {
-            int(job): outcome_of_ending(end, reason, seconds)
+            int(job): outcome_of_ending(AttemptEnd(end), reason, seconds)
             for job, (end, seconds) in message["outcomes"].items()
         }
         until = time.monotonic() + message["patience"]

@@ -14,6 +14,7 @@ from datetime import datetime
 from ...lifecycle import workers
 from ..connections import DATABASE_ERRORS, drop_connection, make_room_by, own_connection, ping
 from ..events import say_rarely
+from ..ipc.messages import Verb, refuse
 from ..ipc.pipes import Link, kill
 from ..ipc.scoreboard import Board, Slot
 from ..options import Options
@@ -58,10 +59,13 @@ def run(
             return 0
         if message is None:
             continue
-        if message["verb"] == "quit":
-            return 0
-        if message["verb"] == "bury":
-            graves.add(message)
+        match message["verb"]:
+            case Verb.BURY:
+                graves.add(message)
+            case Verb.QUIT:
+                return 0
+            case _:
+                refuse(message)
 
 
 class Leases:
@@ -96,7 +100,7 @@ class Leases:
             return False
         for worker, renewal in alive.items():
             if renewal.drain_requested:
-                self._link.send(verb="drain", worker=worker)
+                self._link.send(verb=Verb.DRAIN, worker=worker)
         return not blocked
 
     def _note(

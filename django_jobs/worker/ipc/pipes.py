@@ -16,6 +16,8 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
 
+from .messages import Verb, refuse
+
 PR_SET_PDEATHSIG = 1
 CRASHED = 70
 """Exit code of a child that ended by an exception of ours."""
@@ -24,6 +26,7 @@ STOPS = tuple(number for number in signal.Signals if number.name in ("SIGTERM", 
 """The signals that ask to end; not every system has all."""
 
 Message = dict[str, Any]
+"""Its ``verb`` is a :class:`Verb`."""
 
 
 class Link:
@@ -37,24 +40,28 @@ class Link:
         """For selectors."""
         return self._connection.fileno()
 
-    def send(self, **message: Any) -> bool:
+    def send(self, *, verb: Verb, **fields: Any) -> bool:
         """Send a message; False if nobody is at the other end any more."""
         try:
             with self._sending:
-                self._connection.send_bytes(json.dumps(message).encode())
+                self._connection.send_bytes(json.dumps({"verb": verb, **fields}).encode())
         except OSError:
             return False
         return True
 
     def receive(self, timeout: float | None = 0.0) -> Message | None:
         """The next message within ``timeout`` seconds, or None. Raises ``EOFError`` when the other
-        end is gone."""
+        end is gone, :class:`UnexpectedMessage` for a verb that does not exist."""
         try:
             if not self._connection.poll(timeout):
                 return None
             message: Message = json.loads(self._connection.recv_bytes())
         except OSError:
             raise EOFError from None
+        try:
+            message["verb"] = Verb(message["verb"])
+        except (KeyError, ValueError):
+            refuse(message)
         return message
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ from ..execution.cancels import Cancels
 from ..execution.executor import NOTHING_LEFT, Executor
 from ..execution.failures import outcome_of_ending
 from ..handlers.forking import start_afresh_in_forks
+from ..ipc.messages import AttemptEnd, Verb, refuse
 from ..ipc.pipes import CRASHED, Link, Message
 from ..ipc.scoreboard import Slot
 from ..memory import resident_megabytes
@@ -125,15 +126,17 @@ class WorkerProcess:
 
     def _obey(self, message: Message) -> None:
         match message["verb"]:
-            case "drain":
+            case Verb.DRAIN:
                 self._claimer.drain()
-            case "stop":
+            case Verb.STOP:
                 self._executor.raise_stop()
-            case "isolated":
+            case Verb.ISOLATED:
                 waiting = self._waiting.pop(message["index"], None)
                 if waiting is not None:
                     waiting[1].update(message)
                     waiting[0].set()
+            case _:
+                refuse(message)
 
     def _isolate(self, job: ClaimedJob, index: int) -> Outcome | None:
         """Have the supervisor fork a child for ``job`` and wait for its end."""
@@ -142,19 +145,20 @@ class WorkerProcess:
         self._waiting[index] = ended, answer
         job_type = registry.find(job.job_type)
         self._link.send(
-            verb="isolate",
+            verb=Verb.ISOLATE,
             job=job.id,
             worker=job.worker,
             index=index,
             max_rss=None if job_type is None else job_type.max_rss,
         )
         ended.wait()
-        if answer["end"] == "settled":
+        if answer["end"] is None:  # it has settled its job
             return NOTHING_LEFT
-        if answer["end"] == "never_began":
+        end = AttemptEnd(answer["end"])
+        if end is AttemptEnd.NEVER_BEGAN:
             # It is ready again at once, perhaps for us. Whoever drains does not wait.
             self._claimer.drained.wait(FORK_PAUSE)
-        return outcome_of_ending(answer["end"], answer["reason"], answer["seconds"])
+        return outcome_of_ending(end, answer["reason"], answer["seconds"])
 
     def _settled(self) -> None:
         # Room is counted from what is held, so it is made here, when all that was claimed has run.
@@ -184,7 +188,7 @@ class WorkerProcess:
             say("worker_recycled", logging.INFO, worker=self._slot.worker, reason=reason)
             self._code = RECYCLE
             claimer.drain()
-            self._link.send(verb="recycles")  # for the children that run its jobs alone
+            self._link.send(verb=Verb.RECYCLES)  # for the children that run its jobs alone
 
     def _deregister(self) -> None:
         worker = self._slot.worker

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from ..ipc.messages import AttemptEnd, Verb, refuse
 from ..ipc.pipes import Link, Message, describe_exit
 from ..ipc.scoreboard import InHand, Slot
 
@@ -29,8 +30,9 @@ class Child:
     """Whether an operator asked its process to drain."""
     leaving: bool = False
     """Whether it takes nothing more: it drains, or is about to be replaced."""
-    killed_for: dict[tuple[int, int], tuple[str, float]] = field(default_factory=dict)
-    """By job and attempt, how those ended for which the process was killed: a word, and seconds."""
+    killed_for: dict[tuple[int, int], tuple[AttemptEnd, float]] = field(default_factory=dict)
+    """By job and attempt, how those ended for which the process was killed, and after how many
+    seconds."""
     killed_because: str = ""
     fenced: bool = False
     seen_worker: int = 0
@@ -55,7 +57,7 @@ class Child:
         """What the heartbeat has to know to settle what the dead process held."""
         reason = self.killed_because or f"its process ended with {describe_exit(status)}"
         return {
-            "verb": "bury",
+            "verb": Verb.BURY,
             "worker": worker,
             # What it ran as the worker before is settled by whoever took it away.
             "outcomes": {
@@ -66,19 +68,19 @@ class Child:
             "reason": reason,
         }
 
-    def _ending_of(self, entry: InHand) -> tuple[str, float]:
+    def _ending_of(self, entry: InHand) -> tuple[AttemptEnd, float]:
         if (entry.job, entry.attempt) in self.killed_for:
             return self.killed_for[entry.job, entry.attempt]
         # What had finished did not crash it, what runs alone has its own process.
         if entry.finished or entry.alone or self.killed_because:
-            return "released", 0.0
-        return "lost", 0.0
+            return AttemptEnd.RELEASED, 0.0
+        return AttemptEnd.LOST, 0.0
 
 
 @dataclass(slots=True)
 class Isolated:
     """A child that runs one job for a worker process. ``max_rss`` is in megabytes; ``end``,
-    ``reason`` and ``seconds`` say why it was killed."""
+    ``reason`` and ``seconds`` say why it was killed, if its job was to end."""
 
     child: Child
     link: Link
@@ -86,13 +88,23 @@ class Isolated:
     job: int
     max_rss: int | None = None
     cancel_seen: float = 0.0
-    end: str = ""
+    end: AttemptEnd | None = None
+    orphaned: bool = False
+    """Killed because the worker process that asked for it is gone."""
     reason: str = ""
     seconds: float = 0.0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether nothing has killed it."""
+        return self.end is None and not self.orphaned
 
     def said_settled(self) -> bool:
         """Whether the child said that its job is settled, before it ended."""
         try:
-            return self.link.receive(0) is not None
+            message = self.link.receive(0)
         except EOFError:
             return False
+        if message is not None and message["verb"] is not Verb.SETTLED:
+            refuse(message)
+        return message is not None

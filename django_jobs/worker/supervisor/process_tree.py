@@ -13,6 +13,7 @@ from ..execution import isolation
 from ..heartbeat import heartbeat
 from ..heartbeat.maintenance import StandingDuty
 from ..heartbeat.scheduler import Look
+from ..ipc.messages import AttemptEnd, Verb
 from ..ipc.pipes import STOPS, Link, Message, fork, hear, respected
 from ..ipc.scoreboard import Board, InHand
 from ..options import Options
@@ -85,7 +86,11 @@ class Tree:
             pid, link = fork(run, self._ends())
         except OSError as error:  # no memory or no process ids: later, or on another machine
             asked_by.send(
-                verb="isolated", index=index, end="never_began", reason=str(error), seconds=0.0
+                verb=Verb.ISOLATED,
+                index=index,
+                end=AttemptEnd.NEVER_BEGAN,
+                reason=str(error),
+                seconds=0.0,
             )
             return
         self.isolated[pid] = Isolated(
@@ -96,7 +101,7 @@ class Tree:
         """The process that runs this alone for ``child``, with its id; None if it is gone or was
         killed. By its place on the board: of one job there may be a lost attempt beside a new."""
         for pid, one in self.isolated.items():
-            if one.child is child and one.index == entry.index and not one.end:
+            if one.child is child and one.index == entry.index and one.is_wanted:
                 return pid, one
         return None
 

@@ -18,6 +18,7 @@ from ..handlers.forking import start_afresh_in_forks
 from ..heartbeat import heartbeat
 from ..heartbeat.maintenance import StandingDuty
 from ..heartbeat.scheduler import Look
+from ..ipc.messages import Verb, refuse
 from ..ipc.pipes import CRASHED, STOPS, Link, flush, respected
 from ..ipc.scoreboard import Board
 from ..options import FORCED, Options, left_to_others
@@ -77,7 +78,7 @@ class SingleProcess:
                 self._drain(signal.Signals(self._signals.pop(0)).name)
             self._hear()
             self._look(time.monotonic())
-        self._heart.send(verb="quit")
+        self._heart.send(verb=Verb.QUIT)
         heart.join(GOODBYE)
         _exit(self._code)
 
@@ -91,15 +92,17 @@ class SingleProcess:
         say("draining", logging.INFO, signal=why, timeout=self._options.drain_timeout)
         self._draining = True
         self._stop_at = time.monotonic() + self._options.drain_timeout
-        self._worker.send(verb="drain")
+        self._worker.send(verb=Verb.DRAIN)
 
     def _hear(self) -> None:
         """An operator may have asked for the end, at each heartbeat again."""
         while (message := self._heart.receive(0)) is not None:
-            if message["verb"] == "drain" and not self._child.asked_to_drain:
+            if message["verb"] is not Verb.DRAIN:
+                refuse(message)
+            if not self._child.asked_to_drain:
                 self._child.asked_to_drain = True
                 say("draining", logging.INFO, worker=message["worker"], asked="by an operator")
-                self._worker.send(verb="drain")
+                self._worker.send(verb=Verb.DRAIN)
 
     def _look(self, now: float) -> None:
         if now >= self._leave_at:
@@ -107,13 +110,13 @@ class SingleProcess:
         if now >= self._stop_at:
             self._stop_at, self._leave_at = float("inf"), now + STOP_GRACE
             self._code = FORCED  # also where all handlers heed it
-            self._worker.send(verb="stop")
+            self._worker.send(verb=Verb.STOP)
         if now - self._looked_at > 1.0:  # it stood still, and its heartbeat as well
             self._lenient_until = now + LOST_GRACE
         self._looked_at = now
         if now > self._lenient_until and self._lost(now):
             say("fenced", logging.ERROR, worker=self._child.slot.worker, reason="the lease is over")
-            self._worker.send(verb="stop")
+            self._worker.send(verb=Verb.STOP)
             time.sleep(max(min(STOP_GRACE, self._gone_by() - now), 0.0))
             self._leave(CRASHED, "its worker could not renew its lease and stopped it")
 
@@ -141,7 +144,7 @@ class SingleProcess:
             self._heart.send(**burial | {"status": "stopped", "patience": patience})
             while (left := now + patience - time.monotonic()) > 0:
                 message = self._heart.receive(left)
-                if message is not None and message["verb"] == "buried":
+                if message is not None and message["verb"] is Verb.BURIED:
                     break
         _exit(code)
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ..events import say
 from ..heartbeat.maintenance import StandingDuty
 from ..heartbeat.scheduler import Look
+from ..ipc.messages import AttemptEnd, Verb, refuse
 from ..ipc.pipes import Link, Message, describe_exit, kill
 from ..ipc.scoreboard import InHand
 from ..options import FORCED, RECYCLE, Options
@@ -23,8 +24,6 @@ from .watchdog import TICK, Watch
 
 STOP_GRACE = 0.5
 """Seconds from the stop raised in handlers to the kill."""
-
-ORPHANED = "orphaned"
 
 GOODBYE = 2.0
 """Seconds that the heartbeat gets at the end to settle what was killed."""
@@ -122,26 +121,30 @@ class Supervisor:
         except EOFError:
             self._tree.forget(link)  # its end is told by waitpid
             return
-        if message is None:
-            return
+        if message is not None:
+            self._obey(link, message)
+
+    def _obey(self, link: Link, message: Message) -> None:
         match message["verb"]:
-            case "buried":
+            case Verb.BURIED:
                 self._burials.pop(message["worker"], None)
-            case "drain":
+            case Verb.DRAIN:
                 for child in self._tree.children:
                     if child.slot.worker == message["worker"]:  # and not its successor
                         self._drain_child(child)
-            case "recycles":
+            case Verb.RECYCLES:
                 for child in self._tree.children:
                     if child.link is link:
                         self._tell_to_drain(child)
-            case "isolate":
+            case Verb.ISOLATE:
                 self._tree.isolate(link, message)
                 for child in self._tree.children:
                     if child.link is link and child.leaving:
                         self._tell_to_drain(child)  # asked for a moment before the drain
                 if self._forced:
                     self._tell_to_stop()  # or before the stop
+            case _:
+                refuse(message)
 
     def _drain_child(self, child: Child) -> None:
         if child.wanted and not child.asked_to_drain:
@@ -154,7 +157,7 @@ class Supervisor:
         links = [one.link for one in self._tree.isolated.values() if one.child is child]
         for link in (child.link, *links):
             if link is not None:
-                link.send(verb="drain")
+                link.send(verb=Verb.DRAIN)
 
     def _bury_the_dead(self) -> None:
         while True:
@@ -175,14 +178,15 @@ class Supervisor:
                         self._child_died(child, status)
 
     def _isolated_ended(self, one: Isolated, status: int) -> None:
-        end = "settled" if one.said_settled() else one.end or "crashed"
+        settled = one.said_settled()
+        end = None if settled else one.end or AttemptEnd.CRASHED
         one.link.close()
         reason = one.reason or f"its process ended with {describe_exit(status)}"
-        if end == "crashed":
+        if end is AttemptEnd.CRASHED and not one.orphaned:
             say("isolated_job_died", logging.WARNING, job_id=one.job, reason=reason)
-        if one.child.link is not None and end != ORPHANED:
+        if one.child.link is not None and not one.orphaned:
             one.child.link.send(
-                verb="isolated", index=one.index, end=end, reason=reason, seconds=one.seconds
+                verb=Verb.ISOLATED, index=one.index, end=end, reason=reason, seconds=one.seconds
             )
 
     def _heart_died(self, status: int) -> None:
@@ -205,7 +209,7 @@ class Supervisor:
         worker, pid = child.slot.worker, child.pid
         for isolated_pid, one in list(self._tree.isolated.items()):
             if one.child is child:
-                one.end = ORPHANED
+                one.orphaned = True
                 kill(isolated_pid)
         code = os.waitstatus_to_exitcode(status)
         if worker:
@@ -262,11 +266,11 @@ class Supervisor:
         for child in self._tree.children:
             child.killed_because = child.killed_because or "the time to drain was over"
             if child.link is not None:
-                child.link.send(verb="stop")
+                child.link.send(verb=Verb.STOP)
 
     def _tell_to_stop(self) -> None:
         for pid, one in self._tree.isolated.items():
-            one.link.send(verb="stop")
+            one.link.send(verb=Verb.STOP)
             os.kill(pid, TOLD)
 
     def _kill_all(self, reason: str) -> None:
@@ -289,9 +293,9 @@ class Supervisor:
                 message = link.receive(0.1)
             except EOFError:
                 break
-            if message and message["verb"] == "buried":
-                self._burials.pop(message["worker"], None)
-        link.send(verb="quit")
+            if message is not None:
+                self._obey(link, message)
+        link.send(verb=Verb.QUIT)
         while time.monotonic() < until + 1.0:
             if os.waitpid(self._tree.heart, os.WNOHANG)[0]:
                 break

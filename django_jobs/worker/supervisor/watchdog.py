@@ -8,6 +8,7 @@ import time
 
 from ...conf import conf
 from ..events import say
+from ..ipc.messages import AttemptEnd
 from ..ipc.pipes import kill
 from ..ipc.scoreboard import InHand, Slot
 from ..memory import resident_megabytes
@@ -68,7 +69,7 @@ class Watch:
                 self._look_at_isolated(*found, entry, now)
 
     def _end_overdue(self, child: Child, running: list[InHand], now: float) -> None:
-        together: dict[tuple[int, int], tuple[str, float]] = {}
+        together: dict[tuple[int, int], tuple[AttemptEnd, float]] = {}
         for entry in running:
             ending = _overdue(entry, now)
             if ending is None:
@@ -84,13 +85,13 @@ class Watch:
 
     def _look_at_isolated(self, pid: int, one: Isolated, entry: InHand, now: float) -> None:
         if one.max_rss is not None and (size := resident_megabytes(pid)) > one.max_rss:
-            one.end = "crashed"
+            one.end = AttemptEnd.CRASHED
             one.reason = f"held {size} MB, more than its max_rss of {one.max_rss} MB"
             kill(pid)
         elif entry.cancel_asked:
             one.cancel_seen = one.cancel_seen or now
             if now - one.cancel_seen >= conf().cancel_grace_seconds:
-                one.end = "cancelled"
+                one.end = AttemptEnd.CANCELLED
                 kill(pid)
 
     def _stop_stale(self, child: Child, now: float) -> None:
@@ -112,7 +113,7 @@ class Watch:
             child.stale_since = now
         elif now - child.stale_since > LOST_GRACE:
             for entry in stale:
-                self.end_isolated(child, entry, "released", reason="its lease was lost")
+                self.end_isolated(child, entry, AttemptEnd.RELEASED, reason="its lease was lost")
             if not all(entry.alone for entry in stale):
                 say("stale_handlers", logging.ERROR, worker=worker, jobs=len(stale))
                 child.killed_because = "its process was killed for jobs that it had lost"
@@ -127,7 +128,13 @@ class Watch:
         kill(child.pid)
 
     def end_isolated(
-        self, child: Child, entry: InHand, end: str, seconds: float = 0.0, *, reason: str = ""
+        self,
+        child: Child,
+        entry: InHand,
+        end: AttemptEnd,
+        seconds: float = 0.0,
+        *,
+        reason: str = "",
     ) -> None:
         """Kill the child that runs this alone for this process; tell it how the job ended."""
         if found := self._tree.alone(child, entry):
@@ -146,13 +153,13 @@ def fence_at(slot: Slot, lease: float) -> float:
     return slot.lease_until - min(1.0, lease / 10)
 
 
-def _overdue(entry: InHand, now: float) -> tuple[str, float] | None:
+def _overdue(entry: InHand, now: float) -> tuple[AttemptEnd, float] | None:
     """How an attempt ends that did not heed the exception raised in it, and after how many seconds;
     None for one that has time left. A time from before the start was read while it was written:
     nobody takes turns on the board. The next look has it whole."""
     if entry.deadline > entry.started and now > entry.deadline + SOFT_GRACE:
-        return "timed_out", entry.deadline - entry.started
+        return AttemptEnd.TIMED_OUT, entry.deadline - entry.started
     heard = entry.heard >= entry.started
     if entry.silence and heard and now > entry.heard + entry.silence + SOFT_GRACE:
-        return "silent", entry.silence
+        return AttemptEnd.SILENT, entry.silence
     return None

@@ -8,6 +8,7 @@ from multiprocessing import Pipe
 
 import pytest
 
+from django_jobs.worker.ipc.messages import AttemptEnd
 from django_jobs.worker.ipc.pipes import Link
 from django_jobs.worker.ipc.scoreboard import Board, InHand
 from django_jobs.worker.options import Options
@@ -62,7 +63,7 @@ def test_of_one_job_that_has_two_children_the_one_at_its_place_is_meant() -> Non
             71,
             72,
         ]
-        tree.isolated[71].end = "released"
+        tree.isolated[71].end = AttemptEnd.RELEASED
         assert tree.alone(child, lost) is None
     finally:
         tree.close_all()

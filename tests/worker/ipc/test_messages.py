@@ -1,0 +1,99 @@
+"""A word between processes that nobody knows is an error, and no ordinary end of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
+from typing import Any
+
+import pytest
+
+from django_jobs.domain.outcomes import Cancelled, Lost, Released, TimedOut
+from django_jobs.worker.execution.failures import outcome_of_ending
+from django_jobs.worker.execution.isolation import Orders
+from django_jobs.worker.ipc.messages import AttemptEnd, UnexpectedMessage, Verb
+from django_jobs.worker.ipc.pipes import Link
+from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.options import Options, QueueShare
+from django_jobs.worker.process.worker_process import WorkerProcess
+from django_jobs.worker.supervisor.children import Child, Isolated
+from django_jobs.worker.supervisor.supervisor import Supervisor
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[Link, Link]]:
+    """Both ends."""
+    first, second = Pipe()
+    ends = Link(first), Link(second)
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def test_each_end_of_an_attempt_has_its_outcome() -> None:
+    assert {end: outcome_of_ending(end, "why", 3.0) for end in AttemptEnd} == {
+        AttemptEnd.LOST: Lost(reason="why"),
+        AttemptEnd.CRASHED: Lost(reason="why", alone=True),
+        AttemptEnd.TIMED_OUT: TimedOut(seconds=3.0),
+        AttemptEnd.SILENT: TimedOut(seconds=3.0, silent=True),
+        AttemptEnd.CANCELLED: Cancelled(reason="cancelled while running"),
+        AttemptEnd.NEVER_BEGAN: Released(reason="why", began=False),
+        AttemptEnd.RELEASED: Released(reason="why"),
+    }
+
+
+def test_a_misspelt_end_is_no_release() -> None:
+    misspelt: Any = "crashd"
+    with pytest.raises(AssertionError, match="crashd"):
+        outcome_of_ending(misspelt, "why", 0.0)
+    with pytest.raises(ValueError, match="crashd"):
+        AttemptEnd(misspelt)
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_a_message_arrives_as_it_was_sent(pipe: tuple[Link, Link], verb: Verb) -> None:
+    ours, theirs = pipe
+    ours.send(verb=verb, worker=7, end=AttemptEnd.LOST)
+    assert theirs.receive(60) == {"verb": verb, "worker": 7, "end": AttemptEnd.LOST}
+
+
+def test_an_unknown_verb_is_refused_by_the_pipe(pipe: tuple[Link, Link]) -> None:
+    ours, theirs = pipe
+    unknown: Any = "drian"
+    ours.send(verb=unknown, worker=7)
+    with pytest.raises(UnexpectedMessage, match=r"'drian', 'worker': 7"):
+        theirs.receive(60)
+
+
+def receivers() -> dict[str, Callable[[Link, Link, Verb], object]]:
+    """By name, what hands a message to each kind of process."""
+
+    def worker(ours: Link, theirs: Link, verb: Verb) -> object:
+        options = Options(queues=(QueueShare(name="default"),))
+        WorkerProcess(theirs, Board(1, 4).slots[0], options)._obey({"verb": verb})
+        return None
+
+    def supervisor(ours: Link, theirs: Link, verb: Verb) -> object:
+        made = Supervisor(Options(queues=()))
+        try:
+            made._obey(theirs, {"verb": verb})
+        finally:
+            made._tree.close_all()
+        return None
+
+    def isolated_job(ours: Link, theirs: Link, verb: Verb) -> object:
+        ours.send(verb=verb)
+        return Orders(theirs).stopping()
+
+    def end_of_an_isolated_job(ours: Link, theirs: Link, verb: Verb) -> object:
+        ours.send(verb=verb)
+        child = Child(slot=Board(1, 4).slots[0])
+        return Isolated(child=child, link=theirs, index=0, job=1).said_settled()
+
+    return {one.__name__: one for one in (worker, supervisor, isolated_job, end_of_an_isolated_job)}
+
+
+@pytest.mark.parametrize("receiver", receivers())
+def test_a_message_for_another_process_is_refused(pipe: tuple[Link, Link], receiver: str) -> None:
+    with pytest.raises(UnexpectedMessage, match=r"unexpected message: .*quit"):
+        receivers()[receiver](*pipe, Verb.QUIT)
