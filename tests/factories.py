@@ -30,7 +30,7 @@ from .app.jobs import noop
 T = TypeVar("T")
 
 
-def boot_worker(
+def register_worker(
     name: str = "test",
     *,
     lease: float = 30.0,
@@ -41,7 +41,7 @@ def boot_worker(
     """Register a worker that knows all job types, or those; return its id. A negative lease has
     run out."""
     return workers.register(
-        workers.Boot(
+        workers.WorkerInfo(
             name=name,
             host="testhost",
             pid=4711,
@@ -66,7 +66,9 @@ def enqueue_and_claim(
 ) -> ClaimedJob:
     """One job of ``job_type``, running. ``options`` are those of ``using``."""
     enqueued = job_type.using(**options).enqueue(*args)
-    held = claim_ready(worker or boot_worker(), enqueued.queue, limited=enqueued.queue == "emails")
+    held = claim_ready(
+        worker or register_worker(), enqueued.queue, limited=enqueued.queue == "emails"
+    )
     return next(one for one in held if one.id == enqueued.pk)
 
 

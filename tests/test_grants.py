@@ -34,13 +34,13 @@ from django_jobs.models import (
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.jobs import noop
 from tests.factories import (
-    boot_worker,
     claim_ready,
     due_schedule,
     enqueue_and_claim,
     failure,
     look,
     make_dead,
+    register_worker,
     run_sql,
     settle_one,
 )
@@ -99,12 +99,12 @@ def test_a_site_enqueues_and_does_no_more() -> None:
 @pytest.mark.django_db
 def test_a_worker_does_all_that_workers_and_commands_do() -> None:
     with acting_as("worker"):
-        worker = boot_worker()
+        worker = register_worker()
         settle_one(enqueue_and_claim(worker=worker), Succeeded(result="1"))
         settle_one(enqueue_and_claim(worker=worker), failure())
         settle_one(enqueue_and_claim(queue="emails", worker=worker), failure(final=True))
         held = enqueue_and_claim(worker=worker)
-        reaping.bury(worker, {held.id: Lost(reason="SIGKILL")}, reason="SIGKILL")
+        reaping.recover_process(worker, {held.id: Lost(reason="SIGKILL")}, reason="SIGKILL")
         due_schedule()
         look()
         quarantines.quarantine("app.add", reason="why not")
@@ -112,7 +112,7 @@ def test_a_worker_does_all_that_workers_and_commands_do() -> None:
         job_operations.pause(["bulk"])
         job_operations.resume(["bulk"])
         noop.enqueue_many([{}] * 3)
-        assert len(claim_ready(boot_worker())) >= 3
+        assert len(claim_ready(register_worker())) >= 3
         run_sql(
             "UPDATE django_jobs_job SET finished_at = now() - interval '1 year'"
             " WHERE finished_at IS NOT NULL"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from django_jobs import logs
 from django_jobs.domain.outcomes import Cancelled, Snoozed, Succeeded
-from django_jobs.lifecycle.signalling import announce
+from django_jobs.lifecycle.signalling import send_job_signals
 from django_jobs.signals import job_finished, worker_event
 from tests.factories import enqueue_and_claim, failure, settle_one
 
@@ -40,7 +40,7 @@ def test_a_failure_is_a_warning_with_all_that_identifies_it(
     lines: Lines,
 ) -> None:
     held = enqueue_and_claim()
-    announce([settle_one(held, failure("no such\norder"), started=10.0, finished=11.25)])
+    send_job_signals([settle_one(held, failure("no such\norder"), started=10.0, finished=11.25)])
     assert lines() == [
         (
             logging.WARNING,
@@ -53,7 +53,7 @@ def test_a_failure_is_a_warning_with_all_that_identifies_it(
 @pytest.mark.django_db
 def test_a_dead_letter_is_an_error_with_its_reason(lines: Lines) -> None:
     held = enqueue_and_claim()
-    announce([settle_one(held, failure(final=True))])
+    send_job_signals([settle_one(held, failure(final=True))])
     (_, (level, line)) = lines()
     assert level == logging.ERROR
     assert line.startswith(f"event=job_dead job_id={held.id} ")
@@ -62,7 +62,7 @@ def test_a_dead_letter_is_an_error_with_its_reason(lines: Lines) -> None:
 
 @pytest.mark.django_db
 def test_what_is_nobodys_fault_is_information(lines: Lines) -> None:
-    announce([settle_one(enqueue_and_claim(), Snoozed(seconds=5))])
+    send_job_signals([settle_one(enqueue_and_claim(), Snoozed(seconds=5))])
     ((level, line),) = lines()
     assert level == logging.INFO
     assert line.startswith("event=job_snoozed ")
@@ -70,7 +70,7 @@ def test_what_is_nobodys_fault_is_information(lines: Lines) -> None:
 
 @pytest.mark.django_db
 def test_a_cancelled_job_is_told_with_its_reason(lines: Lines) -> None:
-    announce([settle_one(enqueue_and_claim(), Cancelled(reason="the order was deleted"))])
+    send_job_signals([settle_one(enqueue_and_claim(), Cancelled(reason="the order was deleted"))])
     ((level, line),) = lines()
     assert level == logging.INFO
     assert line.startswith("event=job_cancelled ")
@@ -83,8 +83,8 @@ def test_successes_are_listened_to_at_debug_only(caplog: pytest.LogCaptureFixtur
     assert not job_finished.has_listeners("app.noop")
     logs.connect(logging.DEBUG)
     with caplog.at_level(logging.DEBUG, "django_jobs"):
-        announce([settle_one(enqueue_and_claim(), Succeeded())])
-        announce([settle_one(enqueue_and_claim(), failure())])
+        send_job_signals([settle_one(enqueue_and_claim(), Succeeded())])
+        send_job_signals([settle_one(enqueue_and_claim(), failure())])
     events = [record.getMessage().split()[0] for record in caplog.records]
     assert events == ["event=job_succeeded", "event=job_failed"]
 

@@ -62,7 +62,7 @@ def reap() -> list[Settled]:
     return settled
 
 
-def bury(
+def recover_process(
     worker: int, outcomes: Mapping[int, Outcome], *, reason: str, status: str = "lost"
 ) -> list[Settled]:
     """Settle what a process of this machine held when it died, and close its row.

@@ -10,7 +10,7 @@ from ..signals import attempt_failed, job_dead, job_finished
 from .settling import Settled
 
 
-def announce(settled: Iterable[Settled]) -> None:
+def send_job_signals(settled: Iterable[Settled]) -> None:
     """Send ``job_finished``, ``attempt_failed`` and ``job_dead`` for what was written.
 
     A lost lease is not announced: whoever took the job over speaks for it.

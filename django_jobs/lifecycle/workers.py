@@ -92,7 +92,7 @@ WHERE id IN (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Boot:
+class WorkerInfo:
     """What one boot of a worker process says of itself. ``job_types`` are those it has handlers
     for, with the newest version of a payload that each reads; ``lease`` is in seconds."""
 
@@ -117,29 +117,29 @@ class Renewal(NamedTuple):
     heartbeat_at: datetime | None
 
 
-def register(boot: Boot) -> int:
+def register(info: WorkerInfo) -> int:
     """Insert the row of a worker that has just booted; return its id, which no other worker ever
     had."""
     while True:
         id_ = FIRST_ID + secrets.randbelow(LAST_ID - FIRST_ID + 1)
-        if _insert(id_, boot):
+        if _insert(id_, info):
             return id_
 
 
-def _insert(id_: int, boot: Boot) -> bool:
+def _insert(id_: int, info: WorkerInfo) -> bool:
     rows = fetch(
         REGISTER,
         {
             "id": id_,
-            "name": boot.name[:200],
-            "host": boot.host[:200],
-            "pid": boot.pid,
-            "queues": json.dumps(list(boot.queues)),
-            "threads": boot.threads,
-            "code_version": boot.code_version[:100],
-            "job_types": json.dumps(sorted(boot.job_types)),
-            "versions": json.dumps({name: v for name, v in boot.job_types.items() if v > 1}),
-            "lease": boot.lease,
+            "name": info.name[:200],
+            "host": info.host[:200],
+            "pid": info.pid,
+            "queues": json.dumps(list(info.queues)),
+            "threads": info.threads,
+            "code_version": info.code_version[:100],
+            "job_types": json.dumps(sorted(info.job_types)),
+            "versions": json.dumps({name: v for name, v in info.job_types.items() if v > 1}),
+            "lease": info.lease,
         },
     )
     return bool(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..conf import conf
 from ..lifecycle.reaping import BATCH, reap
-from ..lifecycle.signalling import announce
+from ..lifecycle.signalling import send_job_signals
 from .task import Duty
 
 
@@ -16,5 +16,5 @@ def reaping_duty() -> Duty:
 def reap_once() -> int:
     """Settle one batch of abandoned jobs and announce them; return how many."""
     settled = reap()
-    announce(settled)
+    send_job_signals(settled)
     return len(settled)

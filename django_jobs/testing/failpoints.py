@@ -25,7 +25,7 @@ from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from ..lifecycle import claiming, reaping, workers
-from ..worker.events import say
+from ..worker.events import emit
 from ..worker.execution import attempt, isolation
 from ..worker.process import settler, worker_process
 
@@ -62,7 +62,7 @@ POINTS = {
     ),
     "before_beat": Point(((workers, "renew"),)),
     "after_beat": Point(((workers, "renew"),), after=True),
-    "before_bury": Point(((reaping, "bury"),)),
+    "before_bury": Point(((reaping, "recover_process"),)),
     # The worker process is about to ask for a child that runs the job alone.
     "before_isolate": Point(((worker_process.WorkerProcess, "_isolate"),)),
 }
@@ -101,7 +101,7 @@ class Fault:
     def pass_by(self) -> None:
         """Go through the point; the passage that was asked for does not come out as it went in."""
         if os.read(self._passages, 1) == b"!":
-            say("fault_made", logging.WARNING, fault=str(self), pid=os.getpid())
+            emit("fault_made", logging.WARNING, fault=str(self), pid=os.getpid())
             ACTIONS[self.action]()
 
     def put_in_place(self) -> None:
@@ -135,7 +135,7 @@ def install(environ: Mapping[str, str]) -> None:
     faults = [_asked(part.strip()) for part in text.split(",")]
     for point, action, passage in faults:
         Fault(point, action, passage).put_in_place()
-    say("fault_points", logging.WARNING, faults=text, reason=f"{VARIABLE} is set")
+    emit("fault_points", logging.WARNING, faults=text, reason=f"{VARIABLE} is set")
 
 
 def _asked(text: str) -> tuple[str, str, int]:

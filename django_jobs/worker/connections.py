@@ -17,7 +17,7 @@ from psycopg import Error as PsycopgError
 from psycopg import IsolationLevel
 
 from ..conf import conf
-from .events import say_rarely
+from .events import emit_throttled
 from .statement_timeout import StatementTimedOut, StatementTimeout
 
 R = TypeVar("R")
@@ -150,7 +150,7 @@ def _open(connect: Callable[[Any], Any], parameters: Any) -> Any:
         if is_out_of_connections(error):
             note_shortage()
             _ask_for_room()
-            say_rarely(
+            emit_throttled(
                 "no_connection_left",
                 logging.WARNING,
                 reason=f"this jobworker needs {_needed} connections, and more for isolated jobs",
@@ -196,7 +196,7 @@ def retry_while_disconnected(
             if give_up():
                 return None
             text = f"{type(error).__name__}: {error}"
-            say_rarely("database_error", logging.WARNING, what=what, error=text)
+            emit_throttled("database_error", logging.WARNING, what=what, error=text)
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 — jitter
             pause = min(pause * 2, LONGEST_PAUSE)
 

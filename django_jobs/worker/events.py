@@ -8,34 +8,34 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..lifecycle.settling import Settled
-from ..lifecycle.signalling import announce
+from ..lifecycle.signalling import send_job_signals
 from ..signals import worker_event
 
 QUIET_SECONDS = 5.0
 
 
-def say(event: str, level: int, **fields: Any) -> None:
-    """Tell of something that happened to this worker."""
+def emit(event: str, level: int, **fields: Any) -> None:
+    """Send the event of something that happened to this worker."""
     worker_event.send_robust(event, level=level, fields=fields)
 
 
-_said: dict[str, float] = {}
+_emitted_at: dict[str, float] = {}
 
 
-def say_rarely(event: str, level: int, **fields: Any) -> None:
-    """:func:`say`, at most once in five seconds for each event: a database that is away is the
+def emit_throttled(event: str, level: int, **fields: Any) -> None:
+    """:func:`emit`, at most once in five seconds for each event: a database that is away is the
     same news every time."""
     now = time.monotonic()
-    if now - _said.get(event, float("-inf")) > QUIET_SECONDS:
-        _said[event] = now
-        say(event, level, **fields)
+    if now - _emitted_at.get(event, float("-inf")) > QUIET_SECONDS:
+        _emitted_at[event] = now
+        emit(event, level, **fields)
 
 
-def tell(settled: Iterable[Settled]) -> None:
-    """Announce what was written, and log what was refused."""
+def emit_settled(settled: Iterable[Settled]) -> None:
+    """Send the signals of what was written, and log what was refused."""
     for one in settled:
         if one.decision is None:
             job = one.ending.job
             fields = {"job_id": job.id, "attempt": job.attempt, "worker": job.worker}
-            say("lease_lost", logging.WARNING, **fields)
-    announce(settled)
+            emit("lease_lost", logging.WARNING, **fields)
+    send_job_signals(settled)

@@ -12,13 +12,13 @@ from typing import Any
 from .. import registry
 from ..api.job_type import JobType
 from ..conf import conf
-from ..lifecycle.workers import Boot
+from ..lifecycle.workers import WorkerInfo
 
 
-class Turns:
-    """Weighted turns over queues: a queue of weight 5 is first five times as often as one of 1,
-    evenly mixed (nginx's smooth weighted round robin). In strict order the first listed is always
-    first."""
+class QueueSelector:
+    """Weighted round robin over queues: a queue of weight 5 is first five times as often as one of
+    1, evenly mixed (nginx's smooth weighted round robin). In strict order the first listed is
+    always first."""
 
     def __init__(self, shares: Sequence[QueueShare], strict: bool = False) -> None:
         self._shares = list(shares)
@@ -145,10 +145,10 @@ def runs_alone(job_type: JobType[..., Any] | None) -> bool:
     return job_type is not None and (job_type.isolated or job_type.max_rss is not None)
 
 
-def boot_of(options: Options, queues: list[str]) -> Boot:
+def worker_info(options: Options, queues: list[str]) -> WorkerInfo:
     """What this process says of itself in its row."""
     host = socket.gethostname() or platform.node()
-    return Boot(
+    return WorkerInfo(
         name=options.name or host,
         host=host,
         pid=os.getpid(),

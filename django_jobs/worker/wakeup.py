@@ -15,29 +15,30 @@ from django.db import OperationalError, connections
 from ..conf import conf
 from ..lifecycle.notifying import CHANNEL, NOTIFY
 from .connections import DATABASE_ERRORS, drop_connection, is_out_of_connections, own_connection
-from .events import say
+from .events import emit
 
 
-class Bell:
-    """One thread sleeps, any other may ring. A ring while nobody sleeps ends the next sleep."""
+class WakeEvent:
+    """As ``threading.Event`` for one waiting thread, cleared in the same step by which it wakes
+    up."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
-        self._rung = False
+        self._is_set = False
 
-    def ring(self) -> None:
-        """End the sleep."""
+    def set(self) -> None:
+        """Wake the thread that waits, or end its next wait."""
         with self._condition:
-            self._rung = True
+            self._is_set = True
             self._condition.notify()
 
-    def sleep(self, seconds: float) -> bool:
-        """Sleep for at most ``seconds``; whether somebody rang."""
+    def wait(self, seconds: float) -> bool:
+        """Wait for at most ``seconds``; returns whether the event was set."""
         with self._condition:
-            if not self._rung:
+            if not self._is_set:
                 self._condition.wait(seconds)
-            rung, self._rung = self._rung, False
-            return rung
+            was_set, self._is_set = self._is_set, False
+            return was_set
 
 
 SELF_TEST_SECONDS = 2.0
@@ -55,7 +56,7 @@ class Wakeup:
         self, wake: Callable[[str | None], None], after: threading.Event | None = None
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-wakeup", daemon=True)
-        self._worked = self._said = False
+        self._worked = self._emitted_at = False
         self._wake = wake
         self._after = after
         self._test = f":test:{os.getpid()}:{random.getrandbits(64)}"
@@ -74,7 +75,7 @@ class Wakeup:
                     continue
                 pause = 0.1
                 self._wake(None)  # whatever was notified while nobody listened
-                self._hear(raw)
+                self._receive(raw)
             except DATABASE_ERRORS:
                 drop_connection()
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 — jitter
@@ -100,10 +101,10 @@ class Wakeup:
                     return raw
         if self._worked:
             raise OperationalError("a notification to ourselves did not arrive")
-        if not self._said:
-            self._said = True
+        if not self._emitted_at:
+            self._emitted_at = True
             # A pooler in transaction mode takes LISTEN without an error and never delivers.
-            say(
+            emit(
                 "listen_fails",
                 logging.WARNING,
                 reason="a notification to ourselves did not arrive; is there a pooler in "
@@ -122,11 +123,11 @@ class Wakeup:
         finally:
             other.close()
 
-    def _hear(self, raw: Any) -> None:
+    def _receive(self, raw: Any) -> None:
         while True:
-            heard = False
+            received = False
             for notice in raw.notifies(timeout=ALIVE_SECONDS, stop_after=1):
-                heard = True
+                received = True
                 self._wake(notice.payload)
-            if not heard:  # an idle connection that died says so only when it is used
+            if not received:  # an idle connection that died says so only when it is used
                 raw.execute("SELECT 1")

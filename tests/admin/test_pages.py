@@ -16,10 +16,10 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import DeadLetter, Job, JobStatus, Queue, Run, Worker
 from tests.app.jobs import add, noop
 from tests.factories import (
-    boot_worker,
     enqueue_and_claim,
     failure,
     make_dead,
+    register_worker,
     run_again,
     run_sql,
     settle_one,
@@ -33,7 +33,7 @@ ALL = (Job, DeadLetter, Run, Queue, Worker)
 
 
 def one_of_each_state() -> None:
-    worker = boot_worker("w")
+    worker = register_worker("w")
     make_dead(add, 1, worker=worker)
     settle_one(enqueue_and_claim(add, 2, worker=worker), Succeeded(result="3"))
     settle_one(enqueue_and_claim(add, 3, worker=worker), failure())
@@ -78,7 +78,7 @@ def test_the_error_of_an_earlier_attempt_is_not_shown_as_that_of_a_success(page:
     settle_one(held, failure("first try"))
     assert "first try" in page.read(list_url(Job))
     assert "Last error:" in page.read(change_url(Job, held.id))
-    run_again(held.id, boot_worker(), Succeeded())
+    run_again(held.id, register_worker(), Succeeded())
     assert "first try" not in page.read(list_url(Job))
     text = page.read(change_url(Job, held.id))
     assert "Last error of an earlier attempt:" in text
@@ -101,7 +101,7 @@ def test_a_list_takes_the_same_queries_for_one_row_and_for_many(
     page: Page, model: Any, django_assert_max_num_queries: Any
 ) -> None:
     for number in range(12):
-        make_dead(add, number, worker=boot_worker(f"w{number}"))
+        make_dead(add, number, worker=register_worker(f"w{number}"))
     with django_assert_max_num_queries(7):
         page.text(list_url(model))
 
@@ -111,7 +111,7 @@ def test_a_jobs_page_takes_the_same_queries_for_many_runs(
 ) -> None:
     job = add.using(max_attempts=30).enqueue(1)
     for number in range(12):
-        run_again(job.pk, boot_worker(f"w{number}"), failure())
+        run_again(job.pk, register_worker(f"w{number}"), failure())
     with django_assert_max_num_queries(14):
         page.text(change_url(Job, job.pk))
 
@@ -222,12 +222,12 @@ def test_queue_counts_stop_at_a_thousand(page: Page) -> None:
 
 
 def test_a_worker_whose_lease_ran_out_is_shown_so(page: Page) -> None:
-    boot_worker(lease=-1)
+    register_worker(lease=-1)
     assert "lease expired" in page.read(list_url(Worker))
 
 
 def test_a_worker_s_page_lists_what_it_knows_and_in_which_versions(page: Page) -> None:
-    worker = boot_worker(job_types={"app.noop": 1, "app.greet": 3})
+    worker = register_worker(job_types={"app.noop": 1, "app.greet": 3})
     assert "app.greet (3), app.noop" in page.read(change_url(Worker, worker))
     run_sql("UPDATE django_jobs_worker SET job_types = '[{}]', versions = NULL")
     assert "{}" in page.text(change_url(Worker, worker))

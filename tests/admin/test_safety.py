@@ -14,7 +14,14 @@ from django_jobs.domain.outcomes import Failed
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import DeadLetter, Job, Queue, Run, Worker
 from tests.app.jobs import add, noop, write_effect
-from tests.factories import boot_worker, declared, enqueue_and_claim, make_dead, run_sql, settle_one
+from tests.factories import (
+    declared,
+    enqueue_and_claim,
+    make_dead,
+    register_worker,
+    run_sql,
+    settle_one,
+)
 
 from .walking import Live, Page, change_url, list_url
 
@@ -134,7 +141,7 @@ def test_dead_letters_are_seen_by_who_may_see_jobs(page_of: Callable[..., Page])
 
 def evil_rows() -> None:
     """Markup in every text that somebody outside could have written."""
-    worker = boot_worker(EVIL)
+    worker = register_worker(EVIL)
     held = enqueue_and_claim(write_effect, EVIL, worker=worker, headers={"note": EVIL, EVIL: 1})
     error = ErrorReport(type=EVIL, message=f"{EVIL}\n{EVIL}", traceback=EVIL, fingerprint="f")
     settle_one(held, Failed(error=error, final=True))

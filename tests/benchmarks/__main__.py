@@ -35,11 +35,11 @@ def main() -> int:
     machine = describe()
     figures: list[Figure] = []
     try:
-        progress.say(", ".join(f"{what} {value}" for what, value in machine.items()))
+        progress.emit(", ".join(f"{what} {value}" for what, value in machine.items()))
         for name in progress.sections(options.sections or list(SECTIONS)):
             for figure in load(name)(options.times, options.scale):
                 figures.append(figure)
-                progress.say(_line(figure, before.get(figure.name)))
+                progress.emit(_line(figure, before.get(figure.name)))
     finally:
         if options.json:  # also what was measured before a section failed
             found = {"machine": machine, "figures": [figure.as_json() for figure in figures]}

@@ -76,7 +76,7 @@ class Progress:
         if self._bar is not None:
             self._bar.set_postfix_str(text)
 
-    def say(self, text: str) -> None:
+    def emit(self, text: str) -> None:
         """A line that stays."""
         if self._bar is None:
             sys.stdout.write(f"{text}\n")

@@ -23,7 +23,7 @@ def pgqueuer(times: int, scale: float) -> list[Figure]:
     """A drain of no-op jobs by PgQueuer, async and in threads, and by us in threads, in turns."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        progress.say(f"peers: skipped, not installed: {', '.join(missing)} (the extra 'bench')")
+        progress.emit(f"peers: skipped, not installed: {', '.join(missing)} (the extra 'bench')")
         return []
     count = int(50_000 * scale)
     tried = [(handlers, batch) for handlers in ("async", "threads") for batch in BATCHES]
@@ -35,7 +35,7 @@ def pgqueuer(times: int, scale: float) -> list[Figure]:
     )
     rates = dict(zip(tried, theirs, strict=True))
     for (handlers, batch), values in rates.items():
-        progress.say(
+        progress.emit(
             f"peers: PgQueuer, {handlers}, batches of {batch}: {median(values):,.0f} jobs/s"
         )
     tasks, threads = (

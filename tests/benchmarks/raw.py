@@ -11,7 +11,7 @@ import psycopg
 
 from django_jobs.lifecycle.claiming import CLAIM, START, UNBOUNDED
 from django_jobs.lifecycle.settling import SETTLE
-from django_jobs.lifecycle.workers import Boot, register
+from django_jobs.lifecycle.workers import WorkerInfo, register
 
 from .database import NOOP
 
@@ -30,9 +30,9 @@ def connect() -> psycopg.Connection:
     )
 
 
-def boot() -> Boot:
+def boot() -> WorkerInfo:
     """A worker that only the database knows."""
-    return Boot(
+    return WorkerInfo(
         name="raw", host="raw", pid=1, queues=["default"], threads=1, job_types={NOOP: 1}, lease=600
     )
 

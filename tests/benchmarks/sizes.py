@@ -90,7 +90,7 @@ def under_a_held_snapshot(times: int, scale: float) -> list[Figure]:
             first.append(rates[0])
             last.append(rates[-1])
             tenths = ", ".join(f"{rate:,.0f}" for rate in rates)
-            progress.say(f"snapshot: {name}, tenth by tenth: {tenths} jobs/s")
+            progress.emit(f"snapshot: {name}, tenth by tenth: {tenths} jobs/s")
         title = f"drain of {count:,} under a held snapshot, {name}, last tenth"
         figures.append(Figure(title, "jobs/s", last, first, "its first tenth", bar="0.9"))
     return figures

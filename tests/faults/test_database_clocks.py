@@ -15,7 +15,7 @@ from django_jobs.lifecycle import reaping, workers
 from django_jobs.models import Job, Run, Worker
 from tests.app import jobs
 from tests.clusters import FAST, Cluster
-from tests.factories import boot_worker, enqueue_and_claim, run_sql, settle_one
+from tests.factories import enqueue_and_claim, register_worker, run_sql, settle_one
 from tests.worker.firing import database_time, each_second, until_fired
 from tests.worker.processes import until, until_status
 
@@ -80,7 +80,7 @@ def test_a_worker_whose_clock_is_two_hours_off_does_nothing_early_and_nothing_la
 @pytest.mark.django_db
 def test_a_clock_of_the_database_that_goes_back_revives_no_lease() -> None:
     """As seen from the rows: what was over an hour ago lies two hours ahead."""
-    late = boot_worker(lease=-3600.0)
+    late = register_worker(lease=-3600.0)
     held = enqueue_and_claim(worker=late)
     reaping.reap()
     run_sql(

@@ -13,7 +13,7 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.claiming import START, QueuePosition
 from django_jobs.lifecycle.settling import Ending, settle
 from tests.app import jobs
-from tests.factories import another_connection, boot_worker, claim_ready, run_sql
+from tests.factories import another_connection, claim_ready, register_worker, run_sql
 
 
 def pages_of_a_claim(worker: int, after: QueuePosition) -> int:
@@ -36,7 +36,7 @@ def pages_of_a_claim(worker: int, after: QueuePosition) -> int:
 
 @pytest.mark.django_db(transaction=True)
 def test_claims_do_not_read_again_what_an_old_snapshot_keeps_from_being_removed() -> None:
-    worker = boot_worker()
+    worker = register_worker()
     with another_connection() as old:
         old.ensure_connection()
         old.set_autocommit(False)

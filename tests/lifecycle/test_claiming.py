@@ -18,7 +18,7 @@ from django_jobs.lifecycle.settling import Ending
 from django_jobs.lifecycle.settling_rows import settle_apart
 from django_jobs.models import Job, Queue, Run
 from tests.app.jobs import add, noop
-from tests.factories import boot_worker, claim_ready, failure, in_threads, run_sql, settle_one
+from tests.factories import claim_ready, failure, in_threads, register_worker, run_sql, settle_one
 
 
 def ids_of(held: list) -> list[int]:  # type: ignore[type-arg]
@@ -28,7 +28,7 @@ def ids_of(held: list) -> list[int]:  # type: ignore[type-arg]
 @pytest.mark.django_db
 def test_a_claimed_job_is_running_for_its_worker_with_its_attempt_counted() -> None:
     enqueued = add.using(idempotency_key="k", headers={"trace": "t"}).enqueue(1)
-    worker = boot_worker()
+    worker = register_worker()
     (held,) = claim_ready(worker)
     stored = Job.objects.get()
     assert (stored.status, stored.worker_id, stored.attempt) == ("running", worker, 1)
@@ -48,13 +48,13 @@ def test_jobs_come_by_priority_and_those_of_one_priority_by_age() -> None:
     low, first, second, high = (
         noop.using(priority=priority).enqueue().pk for priority in (-5, 0, 0, 5)
     )
-    assert ids_of(claim_ready(boot_worker())) == [high, first, second, low]
+    assert ids_of(claim_ready(register_worker())) == [high, first, second, low]
 
 
 @pytest.mark.django_db
 def test_the_best_are_taken_where_not_all_are_wanted() -> None:
     ids = [noop.using(priority=priority).enqueue().pk for priority in (1, 3, 2)]
-    assert ids_of(claim_ready(boot_worker(), limit=2)) == [ids[1], ids[2]]
+    assert ids_of(claim_ready(register_worker(), limit=2)) == [ids[1], ids[2]]
 
 
 @pytest.mark.django_db
@@ -62,7 +62,7 @@ def test_waiting_is_priority_where_the_queue_ages_its_jobs() -> None:
     old = noop.using(run_at=timezone.now() - timedelta(minutes=11)).enqueue().pk
     fresh = noop.using(priority=10).enqueue().pk
     fresher = noop.using(priority=12).enqueue().pk
-    assert ids_of(claim_ready(boot_worker())) == [fresher, old, fresh]
+    assert ids_of(claim_ready(register_worker())) == [fresher, old, fresh]
 
 
 @pytest.mark.django_db
@@ -70,21 +70,21 @@ def test_no_wait_makes_up_for_priority_in_a_strict_queue() -> None:
     strict = noop.using(queue="strict")
     old = strict.using(run_at=timezone.now() - timedelta(days=365)).enqueue().pk
     fresh = strict.using(priority=1).enqueue().pk
-    assert ids_of(claim_ready(boot_worker(), "strict")) == [fresh, old]
+    assert ids_of(claim_ready(register_worker(), "strict")) == [fresh, old]
 
 
 @pytest.mark.django_db
 def test_a_claim_takes_one_queue_only() -> None:
     noop.enqueue()
     bulk = noop.using(queue="bulk").enqueue()
-    assert ids_of(claim_ready(boot_worker(), "bulk")) == [bulk.pk]
+    assert ids_of(claim_ready(register_worker(), "bulk")) == [bulk.pk]
 
 
 @pytest.mark.django_db
 def test_jobs_of_types_that_the_worker_does_not_know_are_left_for_others() -> None:
     noop.enqueue()
     known = add.enqueue(1)
-    worker = boot_worker()
+    worker = register_worker()
     assert ids_of(claim_ready(worker, job_types={"app.add": 1})) == [known.pk]
     assert Job.objects.get(job_type="app.noop").status == "ready"
     assert claim_ready(worker, job_types={}) == []
@@ -93,13 +93,13 @@ def test_jobs_of_types_that_the_worker_does_not_know_are_left_for_others() -> No
 @pytest.mark.django_db
 def test_scheduled_jobs_are_not_claimed() -> None:
     noop.using(delay=100).enqueue()
-    assert claim_ready(boot_worker()) == []
+    assert claim_ready(register_worker()) == []
 
 
 @pytest.mark.django_db
 def test_a_paused_queue_gives_nothing_until_it_is_resumed() -> None:
     noop.enqueue()
-    worker = boot_worker()
+    worker = register_worker()
     job_operations.pause(["default"])
     assert claim_ready(worker) == []
     assert claim_ready(worker, limited=True) == []
@@ -111,7 +111,7 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed() -> None:
 def test_a_queue_without_a_row_gives_nothing() -> None:
     noop.enqueue()
     Queue.objects.filter(name="default").delete()
-    worker = boot_worker()
+    worker = register_worker()
     assert claim_ready(worker) == []
     assert claim_ready(worker, limited=True) == []
 
@@ -119,7 +119,7 @@ def test_a_queue_without_a_row_gives_nothing() -> None:
 @pytest.mark.django_db
 def test_a_worker_that_was_declared_lost_or_has_ended_gets_nothing() -> None:
     noop.enqueue()
-    lost, ended = boot_worker(lease=-1), boot_worker()
+    lost, ended = register_worker(lease=-1), register_worker()
     reaping.reap()
     workers.end(ended)
     assert claim_ready(lost) == []
@@ -130,7 +130,7 @@ def test_a_worker_that_was_declared_lost_or_has_ended_gets_nothing() -> None:
 @pytest.mark.django_db
 def test_a_draining_worker_may_still_claim_what_it_chooses_to() -> None:
     noop.enqueue()
-    worker = boot_worker()
+    worker = register_worker()
     workers.mark_draining([worker])
     assert len(claim_ready(worker)) == 1
 
@@ -138,7 +138,7 @@ def test_a_draining_worker_may_still_claim_what_it_chooses_to() -> None:
 @pytest.mark.django_db
 def test_a_claim_goes_on_behind_the_place_it_is_given() -> None:
     ids = [noop.enqueue().pk for _ in range(4)]
-    worker = boot_worker()
+    worker = register_worker()
     first = claim_ready(worker, limit=2)
     assert ids_of(first) == ids[:2]
     before = noop.using(priority=50).enqueue().pk
@@ -150,20 +150,20 @@ def test_a_claim_goes_on_behind_the_place_it_is_given() -> None:
 def test_held_by_tells_what_a_worker_holds_as_the_claim_did() -> None:
     for number in range(3):
         add.enqueue(number)
-    worker = boot_worker()
+    worker = register_worker()
     claimed = claim_ready(worker)
     settle_one(claimed[0], Succeeded())
     # ``claimed_at`` and ``taken_at`` are when the row was read.
     read = [one._replace(claimed_at=0, taken_at=0) for one in claimed_by(worker)]
     assert read == [one._replace(claimed_at=0, taken_at=0) for one in claimed[1:]]
     assert ids_of(claimed_by(worker, [claimed[2].id, claimed[0].id])) == [claimed[2].id]
-    assert claimed_by(boot_worker()) == []
+    assert claimed_by(register_worker()) == []
 
 
 @pytest.mark.django_db
 def test_a_job_whose_process_died_is_a_suspect_at_its_next_claim() -> None:
     noop.enqueue()
-    worker = boot_worker()
+    worker = register_worker()
     settle_one(claim_ready(worker)[0], Lost(reason="SIGKILL"))
     (again,) = claim_ready(worker)
     assert again.is_suspect
@@ -174,14 +174,14 @@ def test_a_job_whose_process_died_is_a_suspect_at_its_next_claim() -> None:
 def test_a_row_whose_backoff_is_no_object_is_claimed_and_decided_with_the_default() -> None:
     job = noop.enqueue()
     run_sql("UPDATE django_jobs_job SET backoff = '[1, 2]' WHERE id = %s", [job.pk])
-    (held,) = claim_ready(boot_worker())
+    (held,) = claim_ready(register_worker())
     assert held.facts().backoff is None
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_job_that_somebody_has_locked_is_passed_by() -> None:
     locked, free = noop.enqueue(), noop.enqueue()
-    worker = boot_worker()
+    worker = register_worker()
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=locked.pk)
         (claimed,) = in_threads(1, lambda _: claim_ready(worker))
@@ -193,7 +193,7 @@ def test_eight_threads_take_each_job_once() -> None:
     ids = enqueue_many("app.noop", [{}] * 400)
 
     def take_all(number: int) -> list[int]:
-        worker, taken = boot_worker(f"w{number}"), []
+        worker, taken = register_worker(f"w{number}"), []
         while held := claim_ready(worker, limit=7):
             taken += ids_of(held)
         return taken
@@ -208,7 +208,7 @@ def test_a_row_whose_attempts_are_at_their_end_keeps_no_other_from_being_claimed
     """``attempt`` is a 32-bit column. Only a row that was written by hand gets there."""
     poisoned, healthy = (noop.enqueue().pk for _ in range(2))
     run_sql("UPDATE django_jobs_job SET attempt = 2147483647 WHERE id = %s", [poisoned])
-    worker = boot_worker()
+    worker = register_worker()
     held = claim_ready(worker)
     assert [(job.id, job.attempt) for job in held] == [(poisoned, 2147483647), (healthy, 1)]
     settle_one(held[0], failure())
@@ -229,7 +229,7 @@ def test_a_claim_takes_no_more_bytes_than_it_was_given(compressible: bool) -> No
     """Counted as text, however little the table takes for it; and small ones are no exception."""
     ids = enqueue_many("app.write_effect", [{"note": text_of(10, compressible)}] * 5)
     ids += enqueue_many("app.write_effect", [{"note": text_of(300_000, compressible)}] * 10)
-    worker, most = boot_worker(), 3 * 2**20
+    worker, most = register_worker(), 3 * 2**20
     held = claim_ready(worker, most_bytes=most)
     assert ids_of(held) == ids[: len(held)]
     taken = sum(len(job.payload) for job in held)
@@ -241,7 +241,7 @@ def test_a_claim_takes_no_more_bytes_than_it_was_given(compressible: bool) -> No
 @pytest.mark.django_db
 def test_a_payload_larger_than_all_that_may_be_taken_is_claimed_alone() -> None:
     ids = enqueue_many("app.write_effect", [{"note": text_of(300_000, False)}] * 2)
-    worker = boot_worker()
+    worker = register_worker()
     assert [ids_of(claim_ready(worker, most_bytes=most)) for most in (1_000, 0, 0)] == [
         ids[:1],
         ids[1:],
@@ -258,7 +258,7 @@ def test_a_compressed_payload_of_megabytes_stops_no_claim() -> None:
         "UPDATE django_jobs_job SET payload = jsonb_build_object('note', %s::text) WHERE id = %s",
         [twice, ids[0]],
     )
-    assert ids_of(claim_ready(boot_worker(), most_bytes=1_000)) == ids[:1]
+    assert ids_of(claim_ready(register_worker(), most_bytes=1_000)) == ids[:1]
 
 
 def text_of(size: int, compressible: bool) -> str:
@@ -283,7 +283,7 @@ def test_a_row_of_odd_numbers_harms_itself_alone(poison: str) -> None:
     """Claimed, failed or left; the others of its queue are claimed and settled."""
     poisoned, *healthy = (noop.enqueue().pk for _ in range(4))
     run_sql(f"UPDATE django_jobs_job SET {poison} WHERE id = %s", [poisoned])
-    worker, after, held = boot_worker(), START, []
+    worker, after, held = register_worker(), START, []
     while got := claim_ready(worker, limit=2, after=after):
         held, after = held + got, got[-1].position
     assert {job.id for job in held} >= set(healthy)

@@ -16,25 +16,25 @@ from django_jobs.lifecycle.claiming import claim
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job
 from tests.app.jobs import noop
-from tests.factories import boot_worker, claim_ready, in_threads, run_sql, settle_one
+from tests.factories import claim_ready, in_threads, register_worker, run_sql, settle_one
 
 
 @pytest.mark.django_db
 def test_an_unlimited_claim_of_a_queue_that_has_a_limit_takes_nothing() -> None:
     noop.using(queue="emails").enqueue()
-    assert claim_ready(boot_worker(), "emails") == []
+    assert claim_ready(register_worker(), "emails") == []
 
 
 @pytest.mark.django_db
 def test_a_limited_claim_of_a_queue_without_limit_takes_what_it_wants() -> None:
     enqueue_many("app.noop", [{}] * 5)
-    assert len(claim_ready(boot_worker(), limited=True)) == 5
+    assert len(claim_ready(register_worker(), limited=True)) == 5
 
 
 @pytest.mark.django_db
 def test_the_limit_of_a_queue_counts_what_all_workers_hold() -> None:
     enqueue_many("app.noop", [{}] * 5, queue="emails")
-    one, other = boot_worker(), boot_worker()
+    one, other = register_worker(), register_worker()
     first = claim_ready(one, "emails", limit=1, limited=True)
     second = claim_ready(other, "emails", limit=5, limited=True)
     assert (len(first), len(second)) == (1, 1)
@@ -51,7 +51,7 @@ def test_six_claiming_threads_and_dying_workers_never_exceed_a_queues_limit() ->
 
     def work(number: int) -> int:
         draw = random.Random(number)
-        worker, settled = boot_worker(f"w{number}"), 0
+        worker, settled = register_worker(f"w{number}"), 0
         while time.monotonic() < until:
             held = claim("emails", worker=worker, job_types={"app.noop": 1}, limit=5, limited=True)
             if Job.objects.filter(queue="emails", status=JobState.RUNNING).count() > 2:
@@ -65,7 +65,7 @@ def test_six_claiming_threads_and_dying_workers_never_exceed_a_queues_limit() ->
                     [worker],
                 )
                 reaping.reap()
-                worker = boot_worker(f"w{number}")
+                worker = register_worker(f"w{number}")
                 continue
             settled += sum(
                 one.decision is not None

@@ -10,7 +10,7 @@ from django_jobs.lifecycle.operations import quarantines
 from django_jobs.models import Job
 from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
-from tests.factories import boot_worker, claim_ready, run_sql
+from tests.factories import claim_ready, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -35,32 +35,32 @@ def test_a_job_bears_the_version_of_its_handler() -> None:
 
 def test_a_claim_takes_payloads_up_to_the_version_of_its_handler() -> None:
     ids = [of_version(version) for version in (1, 2, 3, 4)]
-    held = claim_ready(boot_worker(), job_types={"app.greet": 3})
+    held = claim_ready(register_worker(), job_types={"app.greet": 3})
     assert [one.id for one in held] == ids[:3]
     assert [one.payload_version for one in held] == [1, 2, 3]
     assert Job.objects.get(pk=ids[3]).status == "ready"
-    (newest,) = claim_ready(boot_worker(), job_types={"app.greet": 4})
+    (newest,) = claim_ready(register_worker(), job_types={"app.greet": 4})
     assert newest.id == ids[3]
 
 
 def test_a_worker_of_the_old_code_leaves_newer_payloads_and_takes_what_stands_behind() -> None:
     newer, other = of_version(2), noop.enqueue().pk
     old = {"app.greet": 1, "app.noop": 1}
-    assert [one.id for one in claim_ready(boot_worker(), job_types=old)] == [other]
+    assert [one.id for one in claim_ready(register_worker(), job_types=old)] == [other]
     assert Job.objects.get(pk=newer).status == "ready"
 
 
 def test_jobs_of_an_old_name_are_taken_by_those_who_have_the_alias() -> None:
     old = of_version(1, "app.old_name")
-    assert claim_ready(boot_worker(), job_types={"app.present_name": 1}) == []
-    (held,) = claim_ready(boot_worker(), job_types=registry.versions())
+    assert claim_ready(register_worker(), job_types={"app.present_name": 1}) == []
+    (held,) = claim_ready(register_worker(), job_types=registry.versions())
     assert (held.id, held.job_type) == (old, "app.old_name")
 
 
 def test_a_quarantined_type_is_not_claimed_and_all_others_are() -> None:
     held, other = noop.enqueue().pk, add.enqueue(1).pk
     quarantines.quarantine("app.noop", seconds=0)
-    worker = boot_worker()
+    worker = register_worker()
     assert [one.id for one in claim_ready(worker)] == [other]
     assert Job.objects.get(pk=held).status == "ready"
     quarantines.lift("app.noop")
@@ -73,5 +73,6 @@ def test_a_limited_claim_leaves_them_too() -> None:
     quarantines.quarantine("app.noop", seconds=0)
     known = {"app.noop": 1, "app.greet": 2}
     assert (
-        claiming.claim("emails", worker=boot_worker(), job_types=known, limit=5, limited=True) == []
+        claiming.claim("emails", worker=register_worker(), job_types=known, limit=5, limited=True)
+        == []
     )

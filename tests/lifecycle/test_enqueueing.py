@@ -15,12 +15,12 @@ from django_jobs.lifecycle.enqueueing import BATCH
 from django_jobs.models import Job, Queue
 from tests.app.jobs import add, noop
 from tests.factories import (
-    boot_worker,
     claim_ready,
     enqueue_and_claim,
     failure,
     in_threads,
     listening,
+    register_worker,
     run_sql,
     settle_one,
 )
@@ -139,7 +139,7 @@ def test_twenty_threads_with_one_key_make_one_job_and_all_get_it() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_key_that_changes_hands_while_twenty_threads_ask_for_it_never_has_two_holders() -> None:
-    worker = boot_worker()
+    worker = register_worker()
 
     def ask_or_settle(number: int) -> None:
         for _ in range(5):

@@ -18,7 +18,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, give_back, settle
 from django_jobs.models import Job
 from tests.app.jobs import add
-from tests.factories import boot_worker, claim_ready, in_threads, run_sql
+from tests.factories import claim_ready, in_threads, register_worker, run_sql
 from tests.worker.processes import until
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def test_operators_and_workers_that_give_back_do_not_deadlock() -> None:
     for _ in range(ROUNDS):
         Job.objects.all().delete()
         ids = enqueue_many("app.noop", [{}] * JOBS)
-        worker = boot_worker()
+        worker = register_worker()
         held = claim_ready(worker, limit=JOBS)
         end_at_once(worker, held, ids)
         # What an operator had in hand at that moment was left.
@@ -80,7 +80,7 @@ def test_operators_and_workers_that_give_back_do_not_deadlock() -> None:
 @pytest.mark.django_db
 def test_a_settle_tells_its_endings_in_the_order_they_came() -> None:
     enqueue_many("app.noop", [{}] * 50)
-    held = shuffled(claim_ready(boot_worker()))
+    held = shuffled(claim_ready(register_worker()))
     endings = [Ending(job, Succeeded()) for job in held]
     assert [one.ending.job.id for one in settle(endings)] == [job.id for job in held]
 
@@ -122,4 +122,4 @@ def test_keys_change_nothing_of_the_order_in_which_jobs_begin() -> None:
     ids = enqueue_many("app.noop", [{}] * 6, idempotency_keys=keys)
     assert ids[5] == ids[2]
     assert ids[:5] == sorted(ids[:5])
-    assert [job.id for job in claim_ready(boot_worker())] == ids[:5]
+    assert [job.id for job in claim_ready(register_worker())] == ids[:5]

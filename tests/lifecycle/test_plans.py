@@ -25,7 +25,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from django_jobs.metrics import snapshot, unclaimable
-from tests.factories import boot_worker, explain, run_sql
+from tests.factories import explain, register_worker, run_sql
 
 MANY = 200_000
 
@@ -58,7 +58,7 @@ def worker(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
     a worker that holds the running ones."""
     with django_db_blocker.unblock():
         run_sql("SET synchronous_commit = off")
-        busy = boot_worker()
+        busy = register_worker()
         fill("succeeded", MANY)
         fill("ready", MANY)
         fill("scheduled", MANY, due=1.0)

@@ -12,11 +12,11 @@ from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.lifecycle.progress import REPORT, TAKE_OVER, ProgressReport, report, take_over
 from django_jobs.models import Progress
 from tests.factories import (
-    boot_worker,
     claim_ready,
     enqueue_and_claim,
     explain,
     in_threads,
+    register_worker,
     run_sql,
 )
 
@@ -50,7 +50,7 @@ def test_only_the_attempt_that_holds_the_job_may_report(fields: dict[str, int]) 
 
 def test_many_are_written_at_once_and_each_is_told_of() -> None:
     enqueue_many("app.noop", [{}] * 5)
-    held = claim_ready(boot_worker())
+    held = claim_ready(register_worker())
     reports = [ProgressReport(job=one, fraction=0.5) for one in held]
     reports.append(ProgressReport(job=held[0]._replace(id=0), fraction=0.5))
     assert report(reports) == {(one.id, 1) for one in held}
@@ -74,7 +74,7 @@ def test_a_job_that_never_reported_has_nothing_to_take_over() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_reports_of_many_threads_do_not_wait_in_a_circle() -> None:
     enqueue_many("app.noop", [{}] * 20)
-    held = claim_ready(boot_worker())
+    held = claim_ready(register_worker())
 
     def write(number: int) -> int:
         order = held if number % 2 else held[::-1]
@@ -87,7 +87,7 @@ def test_reports_of_many_threads_do_not_wait_in_a_circle() -> None:
 
 def test_jobs_are_found_by_their_primary_key_also_in_a_table_of_ten_thousand() -> None:
     enqueue_many("app.noop", [{}] * 10_000)
-    held = claim_ready(boot_worker(), limit=50)
+    held = claim_ready(register_worker(), limit=50)
     run_sql("ANALYZE django_jobs_job")
     rows = [{"id": one.id, "attempt": 1, "worker": one.worker, "fraction": 0.5} for one in held]
     plan = explain(REPORT, {"rows": json.dumps(rows)})

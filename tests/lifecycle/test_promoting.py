@@ -9,7 +9,7 @@ from django_jobs import enqueue_many
 from django_jobs.lifecycle.promoting import promote
 from django_jobs.models import Job
 from tests.app.jobs import noop
-from tests.factories import boot_worker, claim_ready, in_threads, run_sql
+from tests.factories import claim_ready, in_threads, register_worker, run_sql
 
 
 def let_all_be_due() -> None:
@@ -52,7 +52,7 @@ def test_a_promoted_job_keeps_its_rank_and_can_be_claimed() -> None:
     rank = noop.using(delay=100, priority=3).enqueue().rank
     let_all_be_due()
     promote()
-    (held,) = claim_ready(boot_worker())
+    (held,) = claim_ready(register_worker())
     assert held.rank == rank
 
 

@@ -7,7 +7,7 @@ import pytest
 from django_jobs.lifecycle.promoting import survey
 from django_jobs.models import Queue
 from tests.app.jobs import noop
-from tests.factories import boot_worker, claim_ready
+from tests.factories import claim_ready, register_worker
 
 
 @pytest.mark.django_db
@@ -17,7 +17,7 @@ def test_it_tells_which_of_the_served_queues_hold_ready_jobs_and_which_have_a_li
     seen = survey(["default", "emails", "nowhere"])
     assert seen.ready == {"default"}
     assert seen.limited == {"emails"}
-    claim_ready(boot_worker())
+    claim_ready(register_worker())
     assert survey(["default"]).ready == frozenset()
 
 

@@ -14,12 +14,12 @@ from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Run, Tick, Worker
 from tests.app.jobs import noop
 from tests.factories import (
-    boot_worker,
     claim_ready,
     due_schedule,
     enqueue_and_claim,
     in_threads,
     make_dead,
+    register_worker,
     run_sql,
 )
 
@@ -30,7 +30,7 @@ RULES: Rules = {"*": {"succeeded": 7 * DAY, "cancelled": 7 * DAY, "dead": None}}
 def finish(count: int = 1, queue: str = "default") -> list[int]:
     """So many succeeded jobs with a run each."""
     enqueue_many("app.noop", [{}] * count, queue=queue)
-    held = claim_ready(boot_worker(), queue, limit=count)
+    held = claim_ready(register_worker(), queue, limit=count)
     settle([Ending(job, Succeeded()) for job in held])
     return [job.id for job in held]
 
@@ -157,7 +157,7 @@ def test_many_that_prune_at_once_delete_each_job_once() -> None:
 
 @pytest.mark.django_db
 def test_workers_that_ended_long_ago_go_and_the_living_stay() -> None:
-    ended, recent, alive = boot_worker(), boot_worker(), boot_worker()
+    ended, recent, alive = register_worker(), register_worker(), register_worker()
     workers.end(ended)
     workers.end(recent)
     run_sql(

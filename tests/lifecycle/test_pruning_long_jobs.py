@@ -12,11 +12,11 @@ from django_jobs.lifecycle.pruning import Rules, prune
 from django_jobs.lifecycle.receipts import look_up, store
 from django_jobs.models import Job, Progress, Receipt
 from tests.factories import (
-    boot_worker,
     claim_ready,
     enqueue_and_claim,
     explain,
     failure,
+    register_worker,
     run_sql,
     settle_one,
 )
@@ -27,7 +27,7 @@ RULES: Rules = {"*": {"succeeded": 7 * DAY, "dead": 30 * DAY}}
 
 @pytest.mark.django_db
 def test_progress_and_receipts_go_with_their_job_and_those_of_others_stay() -> None:
-    worker = boot_worker()
+    worker = register_worker()
     held = [enqueue_and_claim(worker=worker) for _ in range(2)]
     for one in held:
         report([ProgressReport(job=one, fraction=0.5, checkpoint="1")])
@@ -49,7 +49,7 @@ def test_progress_and_receipts_go_with_their_job_and_those_of_others_stay() -> N
 
 @pytest.mark.django_db
 def test_a_replay_keeps_both() -> None:
-    worker = boot_worker()
+    worker = register_worker()
     held = enqueue_and_claim(worker=worker)
     report([ProgressReport(job=held, checkpoint="52")])
     store(held, "charge", "1")

@@ -13,11 +13,11 @@ from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Run, Worker
 from tests.app.jobs import noop
 from tests.factories import (
-    boot_worker,
     claim_ready,
     declared,
     enqueue_and_claim,
     in_threads,
+    register_worker,
     run_sql,
     settle_one,
 )
@@ -52,7 +52,7 @@ def test_what_an_expired_worker_held_is_lost_and_ready_for_another() -> None:
     assert (run.outcome, run.worker_id, run.error_type) == ("lost", held.worker, "WorkerLost")
     assert "stopped renewing its lease" in run.error_message
     assert (worker.status, worker.stop_reason) == ("lost", "its lease ran out")
-    assert claim_ready(boot_worker())[0].attempt == 2
+    assert claim_ready(register_worker())[0].attempt == 2
 
 
 @pytest.mark.django_db
@@ -113,7 +113,7 @@ def test_jobs_of_types_that_this_process_does_not_know_are_settled_too() -> None
 @pytest.mark.django_db
 def test_a_large_haul_is_taken_batch_by_batch() -> None:
     enqueue_many("app.noop", [{}] * (reaping.BATCH + 10))
-    worker = boot_worker()
+    worker = register_worker()
     claim_ready(worker, limit=reaping.BATCH + 10)
     expire(worker)
     assert [len(reaping.reap()) for _ in range(3)] == [reaping.BATCH, 10, 0]
@@ -123,7 +123,7 @@ def test_a_large_haul_is_taken_batch_by_batch() -> None:
 def test_many_reapers_at_once_settle_each_job_once() -> None:
     enqueue_many("app.noop", [{}] * 60)
     for number in range(6):
-        worker = boot_worker(f"w{number}")
+        worker = register_worker(f"w{number}")
         claim_ready(worker, limit=10)
         expire(worker)
     hauls = in_threads(6, lambda _: len(reaping.reap()))
@@ -166,10 +166,10 @@ def test_a_reaper_does_not_wait_for_a_settle_that_is_under_way() -> None:
 @pytest.mark.django_db
 def test_burying_settles_what_was_in_hand_and_gives_the_rest_back_untouched() -> None:
     enqueue_many("app.noop", [{}] * 3)
-    worker = boot_worker()
+    worker = register_worker()
     held = claim_ready(worker)
     outcomes: dict[int, Outcome] = {held[0].id: Lost(reason="SIGSEGV")}
-    (settled,) = reaping.bury(worker, outcomes, reason="SIGSEGV")
+    (settled,) = reaping.recover_process(worker, outcomes, reason="SIGSEGV")
     assert settled.ending.job.id == held[0].id
     assert list(Run.objects.values_list("job_id", "outcome")) == [(held[0].id, "lost")]
     untouched = Job.objects.exclude(pk=held[0].id)
@@ -181,7 +181,7 @@ def test_burying_settles_what_was_in_hand_and_gives_the_rest_back_untouched() ->
 @pytest.mark.django_db
 def test_burying_a_worker_that_held_nothing_closes_its_row() -> None:
     noop.enqueue()
-    worker = boot_worker()
-    assert reaping.bury(worker, {}, reason="drained", status="stopped") == []
+    worker = register_worker()
+    assert reaping.recover_process(worker, {}, reason="drained", status="stopped") == []
     assert Worker.objects.get().status == "stopped"
     assert Job.objects.get().status == "ready"

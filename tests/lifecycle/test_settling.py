@@ -34,13 +34,13 @@ from django_jobs.lifecycle.settling import (
 from django_jobs.models import Job, Run
 from tests.app.jobs import add, noop
 from tests.factories import (
-    boot_worker,
     claim_ready,
     declared,
     enqueue_and_claim,
     explain,
     failure,
     in_threads,
+    register_worker,
     run_sql,
     settle_one,
 )
@@ -128,7 +128,7 @@ def test_a_result_of_an_earlier_attempt_is_not_kept() -> None:
 def test_the_last_error_stays_readable_after_a_later_success() -> None:
     held = enqueue_and_claim()
     settle_one(held, Lost(reason="SIGKILL"))
-    settle_one(claim_ready(boot_worker())[0], Succeeded())
+    settle_one(claim_ready(register_worker())[0], Succeeded())
     job = Job.objects.get()
     assert (job.status, job.last_error) == ("succeeded", "WorkerLost: SIGKILL")
 
@@ -157,7 +157,7 @@ def test_a_late_worker_is_told_so_although_a_run_was_written_in_its_name() -> No
 @pytest.mark.django_db
 def test_a_worker_that_does_not_hold_the_job_matches_nothing_and_is_told() -> None:
     held = enqueue_and_claim()
-    stranger = held._replace(worker=boot_worker("stranger"))
+    stranger = held._replace(worker=register_worker("stranger"))
     assert settle_one(stranger, Succeeded()).decision is None
     assert settle_one(held._replace(attempt=7), Succeeded()).decision is None
     assert Job.objects.get().status == "running"
@@ -190,7 +190,7 @@ def test_a_cancel_that_came_in_between_is_heeded_by_a_failure_and_not_by_a_succe
 @pytest.mark.django_db
 def test_one_lost_lease_does_not_spoil_the_settle_of_its_neighbours() -> None:
     enqueue_many("app.noop", [{}] * 3)
-    held = claim_ready(boot_worker())
+    held = claim_ready(register_worker())
     run_sql("UPDATE django_jobs_job SET attempt = 9 WHERE id = %s", [held[1].id])
     decisions = [one.decision for one in settle([Ending(job, Succeeded()) for job in held])]
     assert [decision is not None for decision in decisions] == [True, False, True]
@@ -206,7 +206,7 @@ def test_texts_that_postgresql_cannot_store_are_stored_escaped() -> None:
         Failed(error=ErrorReport.of(ValueError(bad)), final=True),
         Snoozed(seconds=1, reason=bad),
     ]
-    held = claim_ready(boot_worker())
+    held = claim_ready(register_worker())
     endings = [Ending(job, outcome) for job, outcome in zip(held, outcomes, strict=True)]
     assert all(one.decision for one in settle(endings))
     assert Job.objects.get(pk=held[0].id).reason == "a\\x00b\\xdc80"
@@ -255,7 +255,7 @@ def test_a_batch_reads_no_table_of_middling_size_from_end_to_end() -> None:
     """A planner that knew the length of a batch of 500 would join 15,000 rows by a hash."""
     noop.enqueue_many({} for _ in range(15_000))
     run_sql("ANALYZE django_jobs_job")
-    held = claim_ready(boot_worker(), limit=500)
+    held = claim_ready(register_worker(), limit=500)
     decided = [Settled(Ending(job, Succeeded(), started=0.0), PLAIN_SUCCESS) for job in held]
     assert len(decided) == 500
     plan = explain(SETTLE, parameters(decided))
@@ -269,7 +269,7 @@ def test_a_plain_success_and_one_that_has_to_be_told_are_written_alike() -> None
     first, second = (noop.enqueue().pk for _ in range(2))
     Job.objects.filter(pk=second).update(failures=1)
     now = time.monotonic()
-    held = claim_ready(boot_worker())
+    held = claim_ready(register_worker())
     settle([Ending(job, Succeeded(), started=now - 2.0, finished=now - 0.5) for job in held])
     plain, told = (Job.objects.get(pk=pk) for pk in (first, second))
     assert (plain.failures, told.failures) == (0, 1)

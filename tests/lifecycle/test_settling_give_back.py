@@ -11,9 +11,9 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import give_back
 from django_jobs.models import Job, Run
 from tests.factories import (
-    boot_worker,
     claim_ready,
     enqueue_and_claim,
+    register_worker,
     settle_one,
 )
 
@@ -33,7 +33,7 @@ def test_a_prefetched_job_is_given_back_as_if_it_had_never_been_claimed() -> Non
 @pytest.mark.django_db
 def test_only_what_is_still_the_workers_can_be_given_back() -> None:
     held = enqueue_and_claim()
-    assert give_back(boot_worker(), [(held.id, held.attempt)]) == []
+    assert give_back(register_worker(), [(held.id, held.attempt)]) == []
     assert give_back(held.worker, [(held.id, held.attempt + 1)]) == []
     assert give_back(held.worker, []) == []
     settle_one(held, Succeeded())

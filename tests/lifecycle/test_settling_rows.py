@@ -19,7 +19,7 @@ from django_jobs.lifecycle.settling_rows import (
     settle_apart,
 )
 from django_jobs.models import Job, Run, Worker
-from tests.factories import boot_worker, claim_ready, in_threads, run_sql
+from tests.factories import claim_ready, in_threads, register_worker, run_sql
 
 SPOILT = [
     "UPDATE django_jobs_job SET available_at = 'infinity' WHERE id = %s",
@@ -33,7 +33,7 @@ SPOILT = [
 
 def three_held() -> tuple[int, list[ClaimedJob]]:
     enqueue_many("app.noop", [{}] * 3)
-    worker = boot_worker()
+    worker = register_worker()
     return worker, claim_ready(worker)
 
 
@@ -67,7 +67,7 @@ def test_burying_ends_a_spoilt_row_readably_and_settles_the_rest(spoil: str) -> 
     worker, held = three_held()
     run_sql(spoil, [held[0].id])
     outcomes: dict[int, Outcome] = {one.id: Lost(reason="SIGSEGV") for one in held[:2]}
-    settled = reaping.bury(worker, outcomes, reason="SIGSEGV")
+    settled = reaping.recover_process(worker, outcomes, reason="SIGSEGV")
     assert {one.ending.job.id: str(one.decision.status) for one in settled if one.decision} == {
         held[0].id: "dead",
         held[1].id: "ready",
@@ -80,7 +80,7 @@ def test_burying_ends_a_spoilt_row_readably_and_settles_the_rest(spoil: str) -> 
 def test_what_cannot_be_given_back_is_left_for_the_next_sweep() -> None:
     worker, held = three_held()
     run_sql("UPDATE django_jobs_job SET attempt = 0 WHERE id = %s", [held[1].id])
-    assert reaping.bury(worker, {}, reason="SIGKILL") == []
+    assert reaping.recover_process(worker, {}, reason="SIGKILL") == []
     assert statuses(held) == ["ready", "running", "ready"]
     assert len(reaping.reap()) == 1
     assert statuses(held) == ["ready", "ready", "ready"]
@@ -132,8 +132,8 @@ def test_neither_reaping_nor_burying_waits_for_a_locked_row() -> None:
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[0].id])
         outcomes: dict[int, Outcome] = {one.id: Lost(reason="SIGSEGV") for one in held[:2]}
-        bury = lambda _: reaping.bury(worker, outcomes, reason="SIGSEGV")  # noqa: E731
-        (settled,) = in_threads(1, bury)
+        recover_process = lambda _: reaping.recover_process(worker, outcomes, reason="SIGSEGV")  # noqa: E731
+        (settled,) = in_threads(1, recover_process)
         assert [one.ending.job.id for one in settled] == [held[1].id]
         assert in_threads(1, lambda _: reaping.reap()) == [[]]
     assert statuses(held) == ["running", "ready", "ready"]

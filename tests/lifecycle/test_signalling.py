@@ -7,7 +7,7 @@ import time
 import pytest
 
 from django_jobs.domain.outcomes import Snoozed, Succeeded
-from django_jobs.lifecycle.signalling import announce
+from django_jobs.lifecycle.signalling import send_job_signals
 from django_jobs.signals import attempt_failed, job_dead, job_finished
 from tests.factories import enqueue_and_claim, failure, heard, settle_one
 
@@ -18,7 +18,7 @@ def test_a_success_is_told_as_finished_and_as_nothing_else() -> None:
     now = time.monotonic()
     settled = settle_one(held, Succeeded(), started=now - 2, finished=now)
     with heard(job_finished) as finished, heard(attempt_failed) as failed, heard(job_dead) as dead:
-        announce([settled])
+        send_job_signals([settled])
     assert finished == [
         {
             "sender": "app.noop",
@@ -40,7 +40,7 @@ def test_a_success_is_told_as_finished_and_as_nothing_else() -> None:
 def test_a_failure_is_told_to_those_who_ask_for_failures_with_its_error_on_one_line() -> None:
     settled = settle_one(enqueue_and_claim(), failure("no\nway"))
     with heard(job_finished) as finished, heard(attempt_failed) as failed, heard(job_dead) as dead:
-        announce([settled])
+        send_job_signals([settled])
     assert finished == failed
     assert (failed[0]["outcome"], failed[0]["error"]) == ("failed", "ValueError: no")
     assert failed[0]["seconds"] is None
@@ -51,7 +51,7 @@ def test_a_failure_is_told_to_those_who_ask_for_failures_with_its_error_on_one_l
 def test_a_dead_letter_is_told_with_its_reason() -> None:
     settled = settle_one(enqueue_and_claim(), failure(final=True))
     with heard(job_dead) as dead:
-        announce([settled])
+        send_job_signals([settled])
     assert dead[0]["reason"].startswith("not to be retried")
 
 
@@ -61,7 +61,7 @@ def test_a_lost_lease_is_not_told() -> None:
     settle_one(held, failure(final=True))
     late = settle_one(held, Snoozed(seconds=1))
     with heard(job_finished) as finished:
-        announce([late])
+        send_job_signals([late])
     assert finished == []
 
 
@@ -74,7 +74,7 @@ def test_a_receiver_that_raises_harms_no_other() -> None:
     attempt_failed.connect(broken)
     try:
         with heard(attempt_failed) as failed:
-            announce([settled])
+            send_job_signals([settled])
     finally:
         attempt_failed.disconnect(broken)
     assert len(failed) == 1

@@ -11,7 +11,7 @@ from django_jobs.lifecycle import reaping
 from django_jobs.lifecycle import workers as lifecycle_workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Worker
-from tests.factories import boot_worker, enqueue_and_claim, in_threads, run_sql
+from tests.factories import enqueue_and_claim, in_threads, register_worker, run_sql
 
 
 def lease_of(worker: int) -> float:
@@ -32,7 +32,7 @@ def drains(workers: list[int], lease: float) -> dict[int, bool]:
 
 @pytest.mark.django_db
 def test_a_boot_is_registered_with_a_lease_from_now() -> None:
-    worker = Worker.objects.get(pk=boot_worker("web-1", lease=30))
+    worker = Worker.objects.get(pk=register_worker("web-1", lease=30))
     assert (worker.name, worker.host, worker.pid, worker.status) == (
         "web-1",
         "testhost",
@@ -50,12 +50,12 @@ def test_a_boot_is_registered_with_a_lease_from_now() -> None:
 
 @pytest.mark.django_db
 def test_every_boot_is_a_new_row_whatever_its_name() -> None:
-    assert boot_worker("same") != boot_worker("same")
+    assert register_worker("same") != register_worker("same")
 
 
 @pytest.mark.django_db
 def test_the_id_of_a_boot_is_random_and_a_number_that_javascript_keeps_exactly() -> None:
-    workers = {boot_worker() for _ in range(5)}
+    workers = {register_worker() for _ in range(5)}
     assert len(workers) == 5
     for worker in workers:
         assert 10**15 <= worker < 2**53
@@ -66,14 +66,14 @@ def test_the_id_of_a_boot_is_random_and_a_number_that_javascript_keeps_exactly()
 def test_a_boot_takes_no_id_that_another_worker_has(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = iter([7, 7, 8])
     monkeypatch.setattr("secrets.randbelow", lambda _: next(numbers))
-    first, second = boot_worker(), boot_worker()
+    first, second = register_worker(), register_worker()
     assert second == first + 1
     assert Worker.objects.count() == 2
 
 
 @pytest.mark.django_db
 def test_names_of_any_length_are_registered() -> None:
-    boot = lifecycle_workers.Boot(
+    boot = lifecycle_workers.WorkerInfo(
         name="n" * 500,
         host="h" * 500,
         pid=1,
@@ -89,7 +89,11 @@ def test_names_of_any_length_are_registered() -> None:
 
 @pytest.mark.django_db
 def test_a_heartbeat_extends_the_lease_of_all_workers_it_speaks_for() -> None:
-    one, other, silent = boot_worker(lease=5), boot_worker(lease=5), boot_worker(lease=5)
+    one, other, silent = (
+        register_worker(lease=5),
+        register_worker(lease=5),
+        register_worker(lease=5),
+    )
     assert drains([one, other], 60) == {one: False, other: False}
     assert 40 < lease_of(one) <= 60
     assert lease_of(silent) < 6
@@ -97,14 +101,14 @@ def test_a_heartbeat_extends_the_lease_of_all_workers_it_speaks_for() -> None:
 
 @pytest.mark.django_db
 def test_a_worker_that_was_asked_to_drain_hears_it_at_its_heartbeat() -> None:
-    worker = boot_worker()
+    worker = register_worker()
     job_operations.stop_workers([worker])
     assert drains([worker], 30) == {worker: True}
 
 
 @pytest.mark.django_db
 def test_an_expired_worker_that_nobody_declared_lost_may_still_renew() -> None:
-    worker = boot_worker(lease=-5)
+    worker = register_worker(lease=-5)
     assert drains([worker], 30) == {worker: False}
     assert reaping.reap() == []
     assert Worker.objects.get().status == "running"
@@ -112,7 +116,7 @@ def test_an_expired_worker_that_nobody_declared_lost_may_still_renew() -> None:
 
 @pytest.mark.django_db
 def test_a_worker_that_was_declared_lost_is_not_renewed() -> None:
-    worker = boot_worker(lease=-1)
+    worker = register_worker(lease=-1)
     reaping.reap()
     assert lifecycle_workers.renew([worker, 10**12], 30) == {}
     assert Worker.objects.get().status == "lost"
@@ -131,7 +135,7 @@ def shift_heartbeat(interval: str) -> None:
 @pytest.mark.django_db
 def test_a_row_of_an_earlier_time_is_not_renewed() -> None:
     """As after a backup was restored: what the worker did since is not in the tables."""
-    worker = boot_worker()
+    worker = register_worker()
     known = beat(worker, {})
     shift_heartbeat("-1 millisecond")
     assert beat(worker, known) == {}
@@ -140,7 +144,7 @@ def test_a_row_of_an_earlier_time_is_not_renewed() -> None:
 
 @pytest.mark.django_db
 def test_a_renewal_whose_answer_was_lost_costs_no_lease() -> None:
-    worker = boot_worker()
+    worker = register_worker()
     known = beat(worker, {})
     beat(worker, known)
     assert beat(worker, known) != {}
@@ -148,7 +152,7 @@ def test_a_renewal_whose_answer_was_lost_costs_no_lease() -> None:
 
 @pytest.mark.django_db
 def test_a_clock_of_the_database_that_goes_back_costs_no_lease() -> None:
-    worker = boot_worker()
+    worker = register_worker()
     shift_heartbeat("1 hour")
     ahead = {worker: Worker.objects.get().heartbeat_at}
     behind = beat(worker, ahead)
@@ -158,7 +162,7 @@ def test_a_clock_of_the_database_that_goes_back_costs_no_lease() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_lock_on_one_row_keeps_no_other_worker_from_being_renewed() -> None:
-    locked, other = boot_worker(lease=5), boot_worker(lease=5)
+    locked, other = register_worker(lease=5), register_worker(lease=5)
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_worker WHERE id = %s FOR UPDATE", [locked])
         (renewed,) = in_threads(1, lambda _: lifecycle_workers.renew([locked, other], 60))
@@ -193,7 +197,7 @@ def test_a_draining_worker_goes_on_holding_and_renewing() -> None:
 
 @pytest.mark.django_db
 def test_a_row_is_closed_once() -> None:
-    worker = boot_worker()
+    worker = register_worker()
     assert lifecycle_workers.end(worker, reason="SIGTERM" + "!" * 400)
     assert not lifecycle_workers.end(worker, status="lost", reason="too late")
     row = Worker.objects.get()

@@ -10,7 +10,7 @@ from pytest_django import Settings
 from django_jobs.lifecycle import workers
 from django_jobs.maintenance.retention import Retention, retention_duty, rules_in_force
 from django_jobs.models import Job, Queue, Tick, Worker
-from tests.factories import boot_worker, run_sql
+from tests.factories import register_worker, run_sql
 from tests.lifecycle.test_pruning import age, finish, ticks_of
 
 DAY = 86_400.0
@@ -70,7 +70,7 @@ def test_after_a_walk_the_next_starts_from_the_bottom() -> None:
 
 @pytest.mark.django_db
 def test_workers_long_ended_go_at_the_end_of_a_walk() -> None:
-    workers.end(boot_worker())
+    workers.end(register_worker())
     run_sql("UPDATE django_jobs_worker SET stopped_at = now() - interval '8 days'")
     assert Retention().run_once() == 1
     assert not Worker.objects.exists()

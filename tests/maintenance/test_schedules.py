@@ -19,12 +19,12 @@ from django_jobs.worker.execution import attempt
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from tests.app.jobs import noop, tell_due_time
 from tests.factories import (
-    boot_worker,
     claim_ready,
     declared,
     due_schedule,
     look,
     overdue,
+    register_worker,
     run_sql,
 )
 
@@ -120,7 +120,7 @@ def test_the_key_of_a_job_follows_from_its_schedule_and_its_due_time() -> None:
 def test_a_handler_is_told_the_due_time_it_was_fired_for() -> None:
     schedule = due_schedule(job_type=tell_due_time.name)
     look()
-    (held,) = claim_ready(boot_worker())
+    (held,) = claim_ready(register_worker())
     ended = attempt.make(
         held, should_stop=lambda: False, run_async=HandlerLoop().run, started=time.monotonic()
     )

@@ -13,13 +13,13 @@ from django_jobs.models import Job, Queue, Schedule, Tick
 from django_jobs.signals import worker_event
 from tests.app.jobs import noop
 from tests.factories import (
-    boot_worker,
     claim_ready,
     due_schedule,
     failure,
     heard,
     look,
     overdue,
+    register_worker,
     run_sql,
     settle_one,
 )
@@ -34,7 +34,7 @@ def finish(schedule: Schedule, how: str) -> None:
     if how == "cancelled":
         job_operations.cancel([job.pk])
         return
-    (held,) = claim_ready(boot_worker())
+    (held,) = claim_ready(register_worker())
     assert held.id == job.pk
     settle_one(held, failure(final=True) if how == "dead" else Succeeded())
 
@@ -42,7 +42,7 @@ def finish(schedule: Schedule, how: str) -> None:
 def hold(schedule: Schedule, state: str) -> None:
     """The one live job of ``schedule`` is brought into ``state``."""
     if state == "running":
-        claim_ready(boot_worker())
+        claim_ready(register_worker())
     elif state != "ready":
         schedule.jobs.update(status=state)
 
@@ -200,7 +200,7 @@ def test_the_dead_of_a_backfill_do_not_pause() -> None:
     schedule = overdue(3.1, pause_after_dead=1)
     now = run_sql("SELECT now()")[0][0]
     schedule_operations.backfill(schedule, now - 4 * HOUR, now, request_of)
-    for held in claim_ready(boot_worker()):
+    for held in claim_ready(register_worker()):
         settle_one(held, failure(final=True))
     come_due(schedule)
     schedule.refresh_from_db()

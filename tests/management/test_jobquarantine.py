@@ -15,7 +15,7 @@ from django_jobs.lifecycle.operations import quarantines
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Job, Quarantine
 from tests.app.jobs import noop
-from tests.factories import boot_worker, run_sql
+from tests.factories import register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -116,7 +116,7 @@ def test_a_misspelt_name_is_refused_with_those_that_are_near() -> None:
 
 
 def test_a_type_that_only_a_worker_knows_is_taken() -> None:
-    boot_worker()
+    register_worker()
     run_sql("""UPDATE django_jobs_worker SET job_types = '["other.service"]'""")
     assert run("add", "other.service") == "other.service: quarantined. What runs goes on."
     run("release", "other.service")

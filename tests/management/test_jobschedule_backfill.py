@@ -10,7 +10,7 @@ from django.core.management import CommandError
 
 from django_jobs.management.base import operator
 from django_jobs.models import Backfill, Job, Tick
-from tests.factories import boot_worker, claim_ready
+from tests.factories import claim_ready, register_worker
 
 from .test_jobschedule import jobschedule, make_schedule
 
@@ -94,7 +94,7 @@ def test_what_is_left_can_be_cancelled() -> None:
     make_schedule()
     jobschedule(*RANGE, "--yes")
     row = Backfill.objects.get()
-    claim_ready(boot_worker(), limit=1)
+    claim_ready(register_worker(), limit=1)
     told = jobschedule("backfill", "--cancel", row.pk)
     assert told == (
         f"nightly: cancelled 4 of 4 jobs of backfill {row.pk}; 1 of them run until they look."

@@ -16,7 +16,7 @@ from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Schedule
 from tests.app.jobs import noop
-from tests.factories import boot_worker, claim_ready, make_dead, run_sql
+from tests.factories import claim_ready, make_dead, register_worker, run_sql
 
 
 def status(*arguments: str) -> str:
@@ -80,8 +80,8 @@ def test_ages_are_told_in_the_unit_that_fits() -> None:
 def test_it_shows_the_workers_that_are_alive_and_says_where_there_is_none() -> None:
     assert "No worker is alive." in status()
     noop.enqueue()
-    claim_ready(boot_worker("web-1"))
-    boot_worker("web-2", lease=-1)
+    claim_ready(register_worker("web-1"))
+    register_worker("web-2", lease=-1)
     shown = status()
     assert row_of("web-1", shown)[2:7] == ["running", "testhost", "4711", "1", "1"]
     assert "no heartbeat" in next(line for line in shown.splitlines() if "web-2" in line)
@@ -90,7 +90,7 @@ def test_it_shows_the_workers_that_are_alive_and_says_where_there_is_none() -> N
 @pytest.mark.django_db
 def test_json_holds_the_same_for_machines() -> None:
     noop.enqueue()
-    boot_worker("web-1")
+    register_worker("web-1")
     told = json.loads(status("--json"))
     ready = {queue["name"]: queue["ready"] for queue in told["queues"]}
     assert (ready["default"], ready["bulk"]) == (1, 0)
@@ -104,7 +104,7 @@ def test_jobs_that_no_living_worker_knows_are_shown() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
     assert "knows" not in status()
-    boot_worker("web-1")
+    register_worker("web-1")
     told = "1 ready job of a type no live worker of its queue knows: shop.from_view"
     assert status().rstrip().endswith(told)
     assert json.loads(status("--json"))["unknown_job_types"] == [
@@ -116,9 +116,9 @@ def test_jobs_that_no_living_worker_knows_are_shown() -> None:
 def test_ready_jobs_in_a_queue_without_a_worker_are_shown() -> None:
     noop.using(queue="bulk").enqueue()
     assert "serves" not in status()
-    boot_worker("web-1")
+    register_worker("web-1")
     assert status().rstrip().endswith("1 ready job in a queue no live worker serves: bulk")
-    boot_worker("web-2", queues=["bulk"])
+    register_worker("web-2", queues=["bulk"])
     assert "serves" not in status()
 
 
@@ -126,7 +126,7 @@ def test_ready_jobs_in_a_queue_without_a_worker_are_shown() -> None:
 def test_jobs_that_are_too_new_for_all_living_workers_are_shown() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
-    boot_worker("web-1")
+    register_worker("web-1")
     told = (
         "1 ready job of a newer version than any live worker of its queue reads: "
         "app.noop, version 2"
@@ -162,7 +162,7 @@ def _no_schedules(db: None) -> None:
 
 @pytest.mark.usefixtures("_no_schedules")
 def test_schedules_are_told_in_a_line_where_there_are_any() -> None:
-    worker = boot_worker()
+    worker = register_worker()
     assert "chedules" not in status()
     make_schedule()
     Scheduling().look()
@@ -206,7 +206,7 @@ def test_a_check_ends_well_or_with_the_problem_in_one_line() -> None:
     with pytest.raises(CommandError, match=r"^no worker is alive$") as refused:
         status("--check")
     assert refused.value.returncode == 1
-    worker = boot_worker()
+    worker = register_worker()
     assert status("--check") == "OK\n"
     make_schedule()
     run_sql("UPDATE django_jobs_worker SET started_at = now() - interval '70 s'")
@@ -223,7 +223,7 @@ def test_a_check_ends_well_or_with_the_problem_in_one_line() -> None:
 
 @pytest.mark.usefixtures("_no_schedules")
 def test_a_check_fails_for_jobs_that_no_live_worker_can_run() -> None:
-    worker = boot_worker(queues=["default"], job_types={"app.noop": 1})
+    worker = register_worker(queues=["default"], job_types={"app.noop": 1})
     noop.enqueue()
     assert status("--check") == "OK\n"
     noop.using(queue="bulk").enqueue()
@@ -251,7 +251,7 @@ def test_a_check_fails_for_jobs_that_no_live_worker_can_run() -> None:
 
 @pytest.mark.usefixtures("_no_schedules")
 def test_a_check_names_a_few_kinds_of_such_jobs_and_counts_the_others() -> None:
-    boot_worker()
+    register_worker()
     for _ in range(5):
         noop.enqueue()
     run_sql("UPDATE django_jobs_job SET job_type = 'crm.push_' || id")
@@ -265,7 +265,7 @@ def test_a_check_names_a_few_kinds_of_such_jobs_and_counts_the_others() -> None:
 @pytest.mark.usefixtures("_no_schedules")
 def test_a_check_gives_a_worker_that_has_just_started_the_time_to_look() -> None:
     make_schedule()
-    boot_worker()
+    register_worker()
     assert json.loads(status("--json"))["schedules"]["seen_seconds"] is None
     assert status("--check") == "OK\n"
     run_sql("UPDATE django_jobs_worker SET started_at = now() - interval '40 s'")
@@ -277,7 +277,7 @@ def test_a_check_gives_a_worker_that_has_just_started_the_time_to_look() -> None
 @pytest.mark.usefixtures("_no_schedules")
 def test_a_check_asks_nothing_of_schedules_where_they_are_switched_off(settings: Settings) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SCHEDULES": False}
-    boot_worker()
+    register_worker()
     make_schedule()
     assert status("--check") == "OK\n"
 

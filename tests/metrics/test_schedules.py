@@ -16,7 +16,7 @@ from django_jobs.lifecycle.schedules import errors as schedule_errors
 from django_jobs.metrics import snapshot
 from django_jobs.metrics.snapshot import SchedulesSnapshot, Snapshot, problem, take_snapshot
 from django_jobs.models import Schedule
-from tests.factories import boot_worker, explain, run_sql
+from tests.factories import explain, register_worker, run_sql
 
 MANY = 20_000
 
@@ -72,7 +72,7 @@ def test_the_one_that_is_due_longest_is_named() -> None:
 
 @pytest.mark.usefixtures("_none")
 def test_the_last_look_of_any_living_worker_counts() -> None:
-    first, second, ended = boot_worker("a"), boot_worker("b"), boot_worker("c")
+    first, second, ended = register_worker("a"), register_worker("b"), register_worker("c")
     assert told().seen_seconds is None
     workers.renew([first], 30, looked_ago=50)
     workers.renew([second], 30, looked_ago=20)
@@ -86,7 +86,11 @@ def test_the_last_look_of_any_living_worker_counts() -> None:
 @pytest.mark.usefixtures("_none")
 def test_what_nobody_has_seen_yet_is_unseen_since_the_longest_living_worker_started() -> None:
     assert told().unseen_seconds is None
-    longest, other, lost = boot_worker("a"), boot_worker("b"), boot_worker("c", lease=-1)
+    longest, other, lost = (
+        register_worker("a"),
+        register_worker("b"),
+        register_worker("c", lease=-1),
+    )
     for worker, ago in ((longest, 200), (other, 20), (lost, 900)):
         run_sql(
             "UPDATE django_jobs_worker SET started_at = now() - make_interval(secs => %s)"
@@ -101,10 +105,10 @@ def test_what_nobody_has_seen_yet_is_unseen_since_the_longest_living_worker_star
 
 @pytest.mark.usefixtures("_none")
 def test_a_look_of_before_all_live_workers_started_is_held_against_none_of_them() -> None:
-    lost = boot_worker("lost")
+    lost = register_worker("lost")
     workers.renew([lost], 30, looked_ago=300)
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '270 s'")
-    boot_worker("new")
+    register_worker("new")
     make_schedule("on")
     found = take_snapshot()
     assert found.schedules.seen_seconds == pytest.approx(300, abs=15)
@@ -154,9 +158,9 @@ WELL = SchedulesSnapshot(on=2, overdue_seconds=0.0, seen_seconds=3.0, unseen_sec
 @pytest.mark.django_db
 def test_without_a_living_worker_something_is_wrong() -> None:
     assert problem(take_snapshot()) == "no worker is alive"
-    boot_worker(lease=-1)
+    register_worker(lease=-1)
     assert problem(take_snapshot()) == "no worker is alive"
-    boot_worker()
+    register_worker()
     assert problem(replace(take_snapshot(), schedules=WELL)) is None
 
 
@@ -179,7 +183,7 @@ def test_without_a_living_worker_something_is_wrong() -> None:
 def test_schedules_that_are_not_seen_or_not_fired_are_wrong(
     schedules: SchedulesSnapshot, wrong: str | None
 ) -> None:
-    boot_worker()
+    register_worker()
     found: Snapshot = replace(take_snapshot(), schedules=schedules)
     said = problem(found)
     assert said is None if wrong is None else wrong in str(said)

@@ -11,7 +11,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.metrics.snapshot import QueueSnapshot, take_snapshot
 from django_jobs.models import Queue
 from tests.app.jobs import noop
-from tests.factories import boot_worker, claim_ready, make_dead, run_sql
+from tests.factories import claim_ready, make_dead, register_worker, run_sql
 
 
 def queue_named(name: str) -> QueueSnapshot:
@@ -23,7 +23,7 @@ def test_a_queue_tells_how_many_jobs_stand_in_each_live_state_and_how_many_are_d
     make_dead()
     enqueue_many("app.noop", [{}] * 2, delay=100)
     enqueue_many("app.noop", [{}] * 5)
-    claim_ready(boot_worker(), limit=1)
+    claim_ready(register_worker(), limit=1)
     queue = queue_named("default")
     assert (queue.ready, queue.scheduled, queue.running, queue.dead) == (4, 2, 1, 1)
     assert not queue.paused
@@ -59,7 +59,11 @@ def test_a_queue_whose_row_is_gone_is_listed_while_it_has_jobs() -> None:
 @pytest.mark.django_db
 def test_living_workers_are_listed_with_their_heartbeat_and_what_they_hold() -> None:
     enqueue_many("app.noop", [{}] * 3)
-    busy, expired, ended = boot_worker("a"), boot_worker("b", lease=-5), boot_worker("c")
+    busy, expired, ended = (
+        register_worker("a"),
+        register_worker("b", lease=-5),
+        register_worker("c"),
+    )
     claim_ready(busy)
     workers.end(ended)
     first, second = take_snapshot().workers

@@ -7,7 +7,7 @@ import pytest
 from django_jobs import enqueue_many
 from django_jobs.lifecycle import workers
 from django_jobs.metrics.snapshot import take_snapshot
-from tests.factories import boot_worker, claim_ready, run_sql
+from tests.factories import claim_ready, register_worker, run_sql
 
 
 @pytest.mark.django_db
@@ -16,9 +16,9 @@ def test_ready_jobs_of_a_type_that_no_living_worker_knows_are_counted() -> None:
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
     enqueue_many("app.noop", [{}] * 2)
     assert take_snapshot().unknown_job_types == ()  # nobody knows anything while nobody lives
-    workers.end(boot_worker("ended"))
+    workers.end(register_worker("ended"))
     assert take_snapshot().unknown_job_types == ()
-    boot_worker("lives")
+    register_worker("lives")
     (unknown,) = take_snapshot().unknown_job_types
     assert (unknown.job_type, unknown.ready) == ("shop.from_view", 3)
 
@@ -29,13 +29,13 @@ def test_ready_jobs_of_a_version_that_no_living_worker_reads_are_counted() -> No
     run_sql("UPDATE django_jobs_job SET payload_version = 3")
     enqueue_many("app.noop", [{}] * 2)
     run_sql("UPDATE django_jobs_job SET payload_version = 2 WHERE payload_version = 1")
-    boot_worker("old", job_types={"app.noop": 1})
+    register_worker("old", job_types={"app.noop": 1})
     assert [(one.version, one.ready) for one in take_snapshot().unread_versions] == [(3, 3), (2, 2)]
-    boot_worker("newer", job_types={"app.noop": 2})
+    register_worker("newer", job_types={"app.noop": 2})
     (unread,) = take_snapshot().unread_versions
     assert (unread.job_type, unread.version, unread.ready) == ("app.noop", 3, 3)
     assert take_snapshot().unknown_job_types == ()
-    newest = boot_worker("newest", job_types={"app.noop": 3})
+    newest = register_worker("newest", job_types={"app.noop": 3})
     assert take_snapshot().unread_versions == ()
     workers.end(newest)
     assert len(take_snapshot().unread_versions) == 1
@@ -45,7 +45,7 @@ def test_ready_jobs_of_a_version_that_no_living_worker_reads_are_counted() -> No
 def test_a_worker_of_a_release_without_versions_is_taken_to_read_them_all() -> None:
     enqueue_many("app.noop", [{}])
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
-    boot_worker(job_types={"app.noop": 1})
+    register_worker(job_types={"app.noop": 1})
     run_sql("UPDATE django_jobs_worker SET versions = NULL")
     assert take_snapshot().unread_versions == ()
 
@@ -54,7 +54,7 @@ def test_a_worker_of_a_release_without_versions_is_taken_to_read_them_all() -> N
 def test_an_unknown_type_is_told_once_whatever_its_versions() -> None:
     enqueue_many("app.noop", [{}] * 2)
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone', payload_version = id % 2 + 1")
-    boot_worker()
+    register_worker()
     (unknown,) = take_snapshot().unknown_job_types
     assert (unknown.job_type, unknown.ready) == ("shop.gone", 2)
     assert take_snapshot().unread_versions == ()
@@ -64,13 +64,13 @@ def test_an_unknown_type_is_told_once_whatever_its_versions() -> None:
 def test_only_the_workers_of_a_jobs_own_queue_count() -> None:
     enqueue_many("app.noop", [{}], queue="bulk")
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
-    boot_worker("deployed", queues=["default"], job_types={"app.noop": 2})
+    register_worker("deployed", queues=["default"], job_types={"app.noop": 2})
     assert take_snapshot().unread_versions == ()  # nobody serves it: its age tells
-    boot_worker("left behind", queues=["bulk"], job_types={"app.noop": 1})
+    register_worker("left behind", queues=["bulk"], job_types={"app.noop": 1})
     (unread,) = take_snapshot().unread_versions
     assert (unread.job_type, unread.version) == ("app.noop", 2)
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
-    boot_worker("knows it", queues=["default"], job_types={"shop.gone": 2})
+    register_worker("knows it", queues=["default"], job_types={"shop.gone": 2})
     assert [one.job_type for one in take_snapshot().unknown_job_types] == ["shop.gone"]
 
 
@@ -78,7 +78,7 @@ def test_only_the_workers_of_a_jobs_own_queue_count() -> None:
 def test_a_version_below_the_first_is_nobodys_to_wait_for() -> None:
     enqueue_many("app.noop", [{}])
     run_sql("UPDATE django_jobs_job SET payload_version = 0")
-    worker = boot_worker()
+    worker = register_worker()
     assert take_snapshot().unread_versions == ()
     (held,) = claim_ready(worker)
     assert held.payload_version == 0
@@ -88,7 +88,7 @@ def test_a_version_below_the_first_is_nobodys_to_wait_for() -> None:
 def test_old_names_of_a_type_are_read_in_its_version() -> None:
     enqueue_many("app.noop", [{}] * 2)
     run_sql("UPDATE django_jobs_job SET job_type = 'app.old_name', payload_version = id % 2 + 1")
-    boot_worker()
+    register_worker()
     assert [(one.job_type, one.version) for one in take_snapshot().unread_versions] == [
         ("app.old_name", 2)
     ]
@@ -101,7 +101,7 @@ def test_versions_are_told_before_any_number_of_unknown_types() -> None:
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone_' || id % 201")
     enqueue_many("app.noop", [{}])
     run_sql("UPDATE django_jobs_job SET payload_version = 2 WHERE job_type = 'app.noop'")
-    boot_worker()
+    register_worker()
     told = take_snapshot()
     assert [one.ready for one in told.unread_versions] == [1]
     assert [one.ready for one in told.unknown_job_types] == [2] * 199

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from django_jobs.models import Worker, WorkerStatus
-from tests.factories import boot_worker
+from tests.factories import register_worker
 
 
 @pytest.mark.django_db
 def test_a_worker_is_named_with_its_number() -> None:
-    worker = Worker.objects.get(pk=boot_worker("web"))
+    worker = Worker.objects.get(pk=register_worker("web"))
     assert str(worker) == f"web #{worker.pk}"
 
 

@@ -32,7 +32,7 @@ class Desk:
                 should_stop=lambda: self.stopping,
                 run_async=HandlerLoop().run,
                 started=0.0,
-                heard=self.hear,
+                on_progress=self.hear,
                 draining=lambda: self.draining,
                 reporter=self.reporter,
             )

@@ -47,7 +47,7 @@ def desk(transactional_db: None) -> Iterator[Desk]:
     """Makes attempts in this process; its thread and connection are gone when the test ends."""
     made = Desk()
     yield made
-    made.reporter.errands.close()
+    made.reporter.background.close()
 
 
 @pytest.fixture

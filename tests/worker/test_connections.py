@@ -16,8 +16,8 @@ from django_jobs.domain.outcomes import Failed, Snoozed
 from django_jobs.models import Job, Run, Worker
 from django_jobs.worker.execution.failures import outcome_of_exception
 from django_jobs.worker.heartbeat.heartbeat import Leases
-from django_jobs.worker.ipc.pipes import Link
-from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.ipc.pipes import MessagePipe
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
@@ -137,18 +137,18 @@ def test_a_worker_that_cannot_have_what_settles_and_renews_says_so_and_claims_no
 
 @pytest.mark.django_db(transaction=True)
 def test_a_heartbeat_that_lost_its_connection_lets_no_new_process_claim() -> None:
-    board = Board(1)
-    link, other = (Link(end) for end in Pipe())
-    leases = Leases(link, board, DEFAULT)
+    scoreboard = Scoreboard(1)
+    pipe, other = (MessagePipe(end) for end in Pipe())
+    leases = Leases(pipe, scoreboard, DEFAULT)
     assert leases.renew()
-    assert board.slots[0].may_claim
-    board.slots[0].register(7, 0.0)
+    assert scoreboard.slots[0].may_claim
+    scoreboard.slots[0].register(7, 0.0)
     with connection.execute_wrapper(refuse):
         assert not leases.renew()
-    assert not board.slots[0].may_claim, "its first lease would run out"
+    assert not scoreboard.slots[0].may_claim, "its first lease would run out"
     assert leases.renew()
-    assert board.slots[0].may_claim
-    link.close()
+    assert scoreboard.slots[0].may_claim
+    pipe.close()
     other.close()
 
 

@@ -16,7 +16,7 @@ from django_jobs.worker.ipc.messages import Verb
 from django_jobs.worker.memory import resident_megabytes
 from django_jobs.worker.options import Options
 from django_jobs.worker.supervisor import process_tree
-from django_jobs.worker.supervisor.process_tree import Tree
+from django_jobs.worker.supervisor.process_tree import ProcessTree
 from tests.app import jobs, limit_jobs
 
 from .processes import JobWorker, let_go, until_marked, until_status
@@ -85,7 +85,7 @@ def test_a_job_that_crashes_alone_harms_nobody_and_is_dead_after_the_third_time(
 
 
 class Told:
-    """The supervisor's end of a link."""
+    """The supervisor's end of a pipe."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -103,13 +103,13 @@ def test_a_job_whose_child_could_not_be_made_has_never_begun(
         raise OSError("no more processes")
 
     monkeypatch.setattr(process_tree, "fork", no_fork)
-    link: Any = Told()
-    made = Tree(Options(queues=()), ())
-    made.children[0].link = link
-    made.isolate(link, {"job": 1, "worker": 2, "index": 3, "max_rss": None})
-    made.children[0].link = None
+    pipe: Any = Told()
+    made = ProcessTree(Options(queues=()), ())
+    made.children[0].pipe = pipe
+    made.isolate(pipe, {"job": 1, "worker": 2, "index": 3, "max_rss": None})
+    made.children[0].pipe = None
     made.close_all()
-    (message,) = link.messages
+    (message,) = pipe.messages
     assert message["verb"] is Verb.ISOLATED
     outcome = outcome_of_ending(message["end"], message["reason"], message["seconds"])
     assert outcome == Released(reason="no more processes", began=False)

@@ -9,7 +9,7 @@ import sysconfig
 import time
 from collections.abc import Callable, Iterator
 
-from ...worker.events import say
+from ...worker.events import emit
 
 INSTALLED = ("site-packages", "dist-packages")
 
@@ -41,7 +41,7 @@ class CodeWatch:
         if newer:
             self._seen_until = max(changed[path] for path in newer)
             files = ", ".join(map(os.path.relpath, newer))
-            say("code_changed", logging.WARNING, files=files, hint="restart the worker")
+            emit("code_changed", logging.WARNING, files=files, hint="restart the worker")
         return 0
 
 

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.utils.module_loading import module_has_submodule
 
 from ... import registry
-from ...worker.events import say
+from ...worker.events import emit
 
 
 def check_processes(
@@ -32,10 +32,10 @@ def warn_of_job_types() -> None:
     """Log what is likely to be a mistake in the project: no job type at all, or one that is known
     by chance."""
     if not registry.names():
-        say("no_job_types", logging.WARNING, hint=_why_there_are_none())
+        emit("no_job_types", logging.WARNING, hint=_why_there_are_none())
     for job_type in registry.known_by_chance():
         module = job_type.handler.__module__
-        say(
+        emit(
             "job_type_by_chance",
             logging.WARNING,
             job_type=job_type.name,

@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Errand:
+class _Task:
     """Something to do, not before ``due`` of ``time.monotonic()``."""
 
     due: float
@@ -30,89 +30,91 @@ class _Errand:
     result: Future[Any] = field(compare=False)
 
 
-class Errands:
+class BackgroundThread:
     """One thread with a connection of its own, for all handlers of a process. Started when the
     first of them asks for something."""
 
     def __init__(self) -> None:
         self.deadline = StatementTimeout(3.0)
-        self._asked: SimpleQueue[_Errand | None] = SimpleQueue()
+        self._submitted: SimpleQueue[_Task | None] = SimpleQueue()
         self._numbers = itertools.count()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._promised: dict[Future[Any], Fence] = {}
+        self._of_attempts: dict[Future[Any], Fence] = {}
 
-    def ask(self, work: Callable[[], R], *, after: float = 0.0) -> Future[R]:
-        """Have ``work`` done, not before ``after`` seconds from now; one errand at a time."""
+    def submit(self, work: Callable[[], R], *, after: float = 0.0) -> Future[R]:
+        """Have ``work`` done, not before ``after`` seconds from now; one task at a time."""
         result: Future[R] = Future()
-        self._asked.put(_Errand(time.monotonic() + after, next(self._numbers), work, result))
+        self._submitted.put(_Task(time.monotonic() + after, next(self._numbers), work, result))
         if self._thread is None:
             self._start()
         return result
 
-    def promise(self, attempt: Fence, work: Callable[[], R]) -> Future[R]:
-        """As :meth:`ask`, for what has to be done before the attempt is settled."""
-        promised = self.ask(work)
-        self._promised[promised] = attempt
-        promised.add_done_callback(lambda done: self._promised.pop(done, None))
-        return promised
+    def submit_for_attempt(self, attempt: Fence, work: Callable[[], R]) -> Future[R]:
+        """As :meth:`submit`, for what has to be done before the attempt is settled."""
+        future = self.submit(work)
+        self._of_attempts[future] = attempt
+        future.add_done_callback(lambda done: self._of_attempts.pop(done, None))
+        return future
 
-    def keep(self, attempt: Fence) -> None:
-        """Wait until what was promised to this attempt is done, or has failed."""
-        for promised, whose in list(self._promised.items()):
+    def wait_for_attempt(self, attempt: Fence) -> None:
+        """Wait until what was submitted for this attempt is done, or has failed."""
+        for future, whose in list(self._of_attempts.items()):
             if whose == attempt:
                 with contextlib.suppress(Exception):
-                    self.wait(promised)
+                    self.wait(future)
 
-    def wait(self, asked: Future[R]) -> R:
-        """The result of an errand. In a child that runs one job nobody else sees to it that no
+    def wait(self, future: Future[R]) -> R:
+        """The result of a task. In a child that runs one job nobody else sees to it that no
         statement takes too long: one may wait for a lock that this very thread holds."""
         while True:
             try:
-                return asked.result(1.0)
+                return future.result(1.0)
             except TimeoutError:
-                if asked.done():
+                if future.done():
                     raise
                 self.deadline.enforce()
 
     def close(self) -> None:
         """Do what is due by now, then end the thread and its connection."""
         if self._thread is not None:
-            self._asked.put(None)
+            self._submitted.put(None)
             self._thread.join()
 
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="django_jobs-errands", daemon=True)
+                thread = threading.Thread(
+                    target=self._run, name="django_jobs-background", daemon=True
+                )
                 thread.start()
                 self._thread = thread
 
     def _run(self) -> None:
         own_connection()
-        waiting: list[_Errand] = []
+        waiting: list[_Task] = []
         closing = False
         while not (closing and (not waiting or waiting[0].due > time.monotonic())):
             pause = max(waiting[0].due - time.monotonic(), 0.0) if waiting else IDLE_SECONDS
             try:
-                errand = self._asked.get(timeout=pause)
+                task = self._submitted.get(timeout=pause)
             except Empty:
                 if waiting:
                     _do(heappop(waiting))
                 else:
                     drop_connection()
                 continue
-            if errand is None:
+            if task is None:
                 closing = True
             else:
-                heappush(waiting, errand)
+                heappush(waiting, task)
         drop_connection()
 
 
-def _do(errand: _Errand) -> None:
-    if not errand.result.set_running_or_notify_cancel():
+def _do(task: _Task) -> None:
+    if not task.result.set_running_or_notify_cancel():
         return
     try:
-        errand.result.set_result(errand.work())
+        task.result.set_result(task.work())
     except BaseException as error:  # whoever asked has it
-        errand.result.set_exception(error)
+        task.result.set_exception(error)

@@ -17,9 +17,9 @@ from ...domain.payload import NotStorable, encode
 from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.receipts import Answer, look_up, store
 from ..connections import retry_while_disconnected
-from ..events import say
-from .background import Errands
-from .results import answer_text
+from ..events import emit
+from .background import BackgroundThread
+from .results import encode_answer
 
 R = TypeVar("R")
 
@@ -32,7 +32,7 @@ PATIENCE = 10.0
 for without an end."""
 
 
-def once(job: ClaimedJob, errands: Errands, key: str, call: Callable[[], Any]) -> Any:
+def once(job: ClaimedJob, background: BackgroundThread, key: str, call: Callable[[], Any]) -> Any:
     """What is stored under ``key``; ``call`` is made where nothing is, and its answer stored.
 
     Raises ``TypeError`` for an async call, whose answer nobody would await, and stores nothing.
@@ -41,7 +41,7 @@ def once(job: ClaimedJob, errands: Errands, key: str, call: Callable[[], Any]) -
     check_call(call)
     if inspect.iscoroutinefunction(call):
         raise TypeError(ASYNC_CALL)
-    kept = errands.wait(errands.ask(lambda: _look_up(job, key)))
+    kept = background.wait(background.submit(lambda: _look_up(job, key)))
     if kept is not None:
         return _instead(job, key, kept)
     answer = call()
@@ -49,24 +49,24 @@ def once(job: ClaimedJob, errands: Errands, key: str, call: Callable[[], Any]) -
         _drop(answer)
         raise TypeError(ASYNC_CALL)
     # Encoded on that thread as well: a time-out that is raised here cannot spoil what is stored.
-    return json.loads(errands.wait(_storing(job, errands, key, answer)))
+    return json.loads(background.wait(_storing(job, background, key, answer)))
 
 
 async def aonce(
-    job: ClaimedJob, errands: Errands, key: str, call: Callable[[], Awaitable[Any]]
+    job: ClaimedJob, background: BackgroundThread, key: str, call: Callable[[], Awaitable[Any]]
 ) -> Any:
     """:func:`once` for a call that is awaited. One that turns out to be a plain call has been made
     by then: its answer is stored and returned as it is."""
     check_key(key)
     check_call(call)
-    kept = await asyncio.wrap_future(errands.ask(lambda: _look_up(job, key)))
+    kept = await asyncio.wrap_future(background.submit(lambda: _look_up(job, key)))
     if kept is not None:
         return _instead(job, key, kept)
     answer = call()
     if inspect.isawaitable(answer):
         answer = await answer
-    # Shielded: a time-out that comes now must not take the errand back.
-    stored = asyncio.wrap_future(_storing(job, errands, key, answer))
+    # Shielded: a time-out that comes now must not cancel the statement.
+    stored = asyncio.wrap_future(_storing(job, background, key, answer))
     return json.loads(await asyncio.shield(stored))
 
 
@@ -101,12 +101,14 @@ def _drop(awaitable: Any) -> None:
 
 def _instead(job: ClaimedJob, key: str, kept: Answer) -> Any:
     fields = {"job_id": job.id, "job_type": job.job_type, "attempt": job.attempt, "key": key}
-    say("duplicate_prevented", logging.INFO, **fields, made_by=kept.attempt)
+    emit("duplicate_prevented", logging.INFO, **fields, made_by=kept.attempt)
     return json.loads(kept.text)
 
 
-def _storing(job: ClaimedJob, errands: Errands, key: str, answer: Any) -> Future[str]:
-    return errands.promise(job.fence, lambda: _store(job, key, answer_text(answer, "answer")))
+def _storing(job: ClaimedJob, background: BackgroundThread, key: str, answer: Any) -> Future[str]:
+    return background.submit_for_attempt(
+        job.fence, lambda: _store(job, key, encode_answer(answer, "answer"))
+    )
 
 
 def _look_up(job: ClaimedJob, key: str) -> Answer | None:

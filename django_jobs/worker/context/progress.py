@@ -18,8 +18,8 @@ from ...lifecycle.progress import ProgressReport, report, take_over
 from ...lifecycle.settling import Settled
 from ...models.database import jobs_connection
 from ..connections import retry_while_disconnected
-from ..events import say_rarely
-from .background import Errands
+from ..events import emit_throttled
+from .background import BackgroundThread
 
 EVERY = 1.0
 """Seconds between two writes of a process, however much its handlers report."""
@@ -80,7 +80,7 @@ class Reporter:
     transactions."""
 
     def __init__(self) -> None:
-        self.errands = Errands()
+        self.background = BackgroundThread()
         self._open: dict[tuple[int, int], Reports] = {}
         self._live: set[tuple[int, int]] = set()
         self._planned_for = 0.0
@@ -159,7 +159,7 @@ class Reporter:
         takes: without it the next attempt would make the call again."""
         reports = self._open.get((job.id, job.attempt)) if self._open else None
         if not (outcome is None or isinstance(outcome, Succeeded | Settled)):
-            self.errands.keep(job.fence)
+            self.background.wait_for_attempt(job.fence)
             if reports is not None and reports.is_unwritten and not reports.lost:
                 self._flush(reports)
         self._live.discard((job.id, job.attempt))
@@ -182,7 +182,7 @@ class Reporter:
     def _flush(self, reports: Reports) -> None:
         until = time.monotonic() + PATIENCE
         with contextlib.suppress(TimeoutError):
-            self.errands.ask(lambda: self._write([reports], until)).result(PATIENCE)
+            self.background.submit(lambda: self._write([reports], until)).result(PATIENCE)
 
     def _plan(self, soonest: float = 0.0) -> None:
         """Have all that is unwritten written, :data:`EVERY` seconds after the last time."""
@@ -191,7 +191,7 @@ class Reporter:
         # between these two lines.
         if not self._planned_for or now > self._planned_for + EVERY:
             self._planned_for = max(self._wrote_at + EVERY, now + soonest)
-            self.errands.ask(self._write_all, after=self._planned_for - now)
+            self.background.submit(self._write_all, after=self._planned_for - now)
 
     def _write_all(self) -> None:
         self._planned_for = 0.0  # what is reported from here on may be too late for this time
@@ -213,13 +213,13 @@ class Reporter:
                 lambda: report(batch),
                 what="report",
                 give_up=lambda: time.monotonic() >= until,
-                deadline=self.errands.deadline,
+                deadline=self.background.deadline,
             )
         except Exception as error:  # StatementTimedOut; whatever it is, no handler is harmed by it
             if len(those) > 1:  # one of them, whose row somebody holds, is not to stop the others
                 alone = [self._write([one], until) for one in those]
                 return all(alone)
-            say_rarely("report_failed", logging.WARNING, jobs=len(batch), error=repr(error))
+            emit_throttled("report_failed", logging.WARNING, jobs=len(batch), error=repr(error))
             return False
         if written is None:
             return False

@@ -10,7 +10,7 @@ from typing import Any
 from ...conf import conf
 from ...domain.errors import ErrorReport
 from ...domain.payload import encode
-from ..events import say
+from ..events import emit
 
 JSON_TYPES = frozenset({dict, list, tuple, str, int, float, bool})
 
@@ -51,16 +51,17 @@ _unstored: set[str] = set()
 """Job types of which it was logged that a result could not be stored."""
 
 
-def result_text(result: Any, job_type: str) -> str:
-    """:func:`answer_text` of a handler. That one is not stored is logged once for each job type."""
+def encode_result(result: Any, job_type: str) -> str:
+    """:func:`encode_answer` of a handler. That one is not stored is logged once for each job
+    type."""
     text, problem = _encoded(result, "result")
     if problem and job_type not in _unstored:
         _unstored.add(job_type)
-        say("result_not_stored", logging.WARNING, job_type=job_type, reason=problem)
+        emit("result_not_stored", logging.WARNING, job_type=job_type, reason=problem)
     return text
 
 
-def answer_text(value: Any, name: str) -> str:
+def encode_answer(value: Any, name: str) -> str:
     """``value`` as JSON text. The effect counts, not the answer: one that cannot be stored is
     replaced by a note rather than failing a handler that did its work."""
     return _encoded(value, name)[0]

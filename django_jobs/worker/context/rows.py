@@ -13,7 +13,7 @@ from django.db.models import CompositePrimaryKey, Field, Model, QuerySet
 from django.db.models.query import ModelIterable
 
 from ...exceptions import Cancel
-from ..events import say
+from ..events import emit
 from .stop import StopHandler
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Rows(Generic[M]):
         if saved is not None:  # left by other code than today's
             run = self._run
             fields = {"job_id": run.job_id, "job_type": run.job_type, "attempt": run.attempt}
-            say("checkpoint_ignored", logging.WARNING, **fields, wanted=self._by)
+            emit("checkpoint_ignored", logging.WARNING, **fields, wanted=self._by)
         self._total = self._rows.count()
 
     def _read(self) -> None:

@@ -41,7 +41,7 @@ class RunContext:
     _job: ClaimedJob
     _stop: Callable[[], bool]
     _draining: Callable[[], bool]
-    _heard: Callable[[], None]
+    _on_progress: Callable[[], None]
     _reporter: Reporter
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class RunContext:
         if not 0.0 <= share <= 1.0:  # nor NaN
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
         told = "" if note is None else note if type(note) is str else text_of(note)
-        self._hear()
+        self._note_progress()
         self._reporter.progress(self._job, share, told)
 
     def checkpoint(self, data: Any) -> None:
@@ -149,26 +149,26 @@ class RunContext:
         ``TypeError`` for a call that is async or none, and :class:`LeaseLost` before the call if
         the job has been taken from this worker.
         """
-        self._hear()
-        return once.once(self._job, self._reporter.errands, key, call)
+        self._note_progress()
+        return once.once(self._job, self._reporter.background, key, call)
 
     async def aonce(self, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """:meth:`once` for async code: what ``call`` returns is awaited. The answer of a plain call
         is stored and returned as well, for it has been made; but the event loop waits for it."""
-        self._hear()
-        return await once.aonce(self._job, self._reporter.errands, key, call)
+        self._note_progress()
+        return await once.aonce(self._job, self._reporter.background, key, call)
 
-    def _hear(self) -> None:
+    def _note_progress(self) -> None:
         """Something is reported: the handler is not silent, as long as it runs."""
         self._reporter.of(self._job)
-        self._heard()
+        self._on_progress()
 
     def _keep(self, data: Any) -> None:
         try:
             text = encode(data, max_bytes=conf().max_payload_bytes, name="checkpoint")
         except NotStorable as error:
             raise PayloadError(f"{self.job_type}: {error}") from None
-        self._hear()
+        self._note_progress()
         self._reporter.checkpoint(self._job, text)
 
     def _begin_again(self) -> None:

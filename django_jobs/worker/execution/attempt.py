@@ -23,9 +23,9 @@ from ...lifecycle.claiming import ClaimedJob, lease_lost
 from ...lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ...signals import job_started
 from ..context.progress import Reporter
-from ..context.results import NeverRan, check_that_it_ran, result_text
+from ..context.results import NeverRan, check_that_it_ran, encode_result
 from ..context.run_context import RunContext, _current
-from ..timeouts.limits import NEVER, Interrupted, Limit, never
+from ..timeouts.limits import NEVER, Interrupted, TimeLimit, never
 from .conflicts import again_after_lost_races
 from .failures import outcome_of_exception
 
@@ -49,7 +49,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked.count)
 
 
-def unheard() -> None:
+def ignore_progress() -> None:
     """For attempts whose silence nobody minds."""
 
 
@@ -59,17 +59,17 @@ def make(
     should_stop: Callable[[], bool],
     run_async: RunAsync,
     started: float,
-    limit: Limit | None = None,
-    heard: Callable[[], None] = unheard,
+    limit: TimeLimit | None = None,
+    on_progress: Callable[[], None] = ignore_progress,
     draining: Callable[[], bool] = never,
     reporter: Reporter | None = None,
 ) -> Outcome | Settled:
     """Run the handler of ``job`` in a context of its own and say how it ended.
 
     A handler whose delivery is ``exactly_once`` comes back settled already; :class:`LeaseLost` is
-    raised, and its effect rolled back, where the attempt is no longer this worker's. ``started``
-    is of ``time.monotonic()``. ``limit`` bounds the time of a plain handler; ``heard`` is called at
-    every report of progress. Whoever gave the ``reporter`` tells it of the attempt's end.
+    raised, and its effect rolled back, where the attempt is no longer this worker's. ``started`` is
+    of ``time.monotonic()``. ``limit`` bounds the time of a plain handler; ``on_progress`` is called
+    at every report of progress. Whoever gave the ``reporter`` tells it of the attempt's end.
     """
     job_type = registry.find(job.job_type)
     if job_type is None:
@@ -82,7 +82,7 @@ def make(
     except Exception as error:
         return _refused("PayloadError", f"the payload does not fit today's handler: {error}")
     try:
-        context = _context(job, should_stop, draining, heard, reporter or Reporter())
+        context = _context(job, should_stop, draining, on_progress, reporter or Reporter())
     except Exception as error:  # a row that was not written by enqueue
         return _refused("UnreadableJob", f"its headers or time-out cannot be used: {error}")
     context._reporter.begin(job)
@@ -97,7 +97,7 @@ def _call(
     context: RunContext,
     run_async: RunAsync,
     started: float,
-    limit: Limit | None,
+    limit: TimeLimit | None,
 ) -> Outcome | Settled:
     _current.set(context)
     try:
@@ -134,7 +134,7 @@ def _call_in_transaction(
     job_type: JobType[..., Any],
     payload: dict[str, Any],
     started: float,
-    limit: Limit | None,
+    limit: TimeLimit | None,
 ) -> Settled:
     """The handler's writes and the fenced settle, in one transaction. The job's row is locked at
     its end only: held for as long as a handler runs it would block whoever cancels."""
@@ -160,14 +160,16 @@ def _call_in_transaction(
     return settled
 
 
-def _begin_again(context: RunContext, limit: Limit | None) -> None:
+def _begin_again(context: RunContext, limit: TimeLimit | None) -> None:
     """The handler is about to be called once more in this attempt."""
     context._begin_again()
     if limit is not None:
         limit.begin_again()
 
 
-def _result_of(job_type: JobType[..., Any], payload: dict[str, Any], limit: Limit | None) -> Any:
+def _result_of(
+    job_type: JobType[..., Any], payload: dict[str, Any], limit: TimeLimit | None
+) -> Any:
     if limit is None:
         return _in_one_process(job_type.handler, **payload)
     return limit.call(partial(_in_one_process, job_type.handler), payload)
@@ -188,7 +190,7 @@ def _success(job: ClaimedJob, result: Any) -> Succeeded:
     if result is None:
         return NO_RESULT
     check_that_it_ran(result)
-    return Succeeded(result=result_text(result, job.job_type))
+    return Succeeded(result=encode_result(result, job.job_type))
 
 
 def _refused(kind: str, message: str) -> Failed:
@@ -208,7 +210,7 @@ def _context(
     job: ClaimedJob,
     should_stop: Callable[[], bool],
     draining: Callable[[], bool],
-    heard: Callable[[], None],
+    on_progress: Callable[[], None],
     reporter: Reporter,
 ) -> RunContext:
     deadline = None
@@ -223,6 +225,6 @@ def _context(
         _job=job,
         _stop=should_stop,
         _draining=draining,
-        _heard=heard,
+        _on_progress=on_progress,
         _reporter=reporter,
     )

@@ -8,7 +8,7 @@ import time
 from ...lifecycle import workers
 from ...lifecycle.claiming import ClaimedJob
 from ..connections import retry_while_disconnected
-from ..ipc.scoreboard import Slot
+from ..ipc.scoreboard import WorkerSlot
 from ..statement_timeout import StatementTimeout
 
 FRESH_SECONDS = 0.1
@@ -25,7 +25,7 @@ class Cancels:
     A cancel stands in the row. That it is also notified makes it quicker and nothing more.
     """
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: WorkerSlot) -> None:
         self.asked: frozenset[int] = frozenset()
         self._slot = slot
         self._looked_at = 0.0

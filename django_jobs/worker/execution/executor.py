@@ -18,18 +18,18 @@ from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
 from ..context.progress import Reporter
 from ..context.stop import StopHandler
-from ..events import say
+from ..events import emit
 from ..handlers.connections import HandlerConnections
-from ..ipc.scoreboard import Slot
+from ..ipc.scoreboard import WorkerSlot
 from ..options import runs_alone
 from ..statement_timeout import StatementTimedOut, StatementTimeout
-from ..timeouts.limits import Limit
-from ..timeouts.threads import Timekeeper, raise_in
+from ..timeouts.limits import TimeLimit
+from ..timeouts.threads import ThreadTimeouts, raise_in
 from . import attempt
-from .attempt import RunAsync, unheard
+from .attempt import RunAsync, ignore_progress
 from .cancels import Cancels
 from .event_loop import HandlerLoop
-from .interruption import control
+from .interruption import interruption_of
 
 NOTHING_LEFT = None
 """In place of an outcome: the attempt was settled by its own child, or is not ours any more."""
@@ -69,7 +69,7 @@ class Executor:
     def __init__(
         self,
         threads: int,
-        slot: Slot,
+        slot: WorkerSlot,
         *,
         done: Callable[[Ending, int], None],
         settled_itself: Callable[[Settled, int], None],
@@ -96,10 +96,10 @@ class Executor:
         self._isolate = isolate
         self._draining = draining
         self._reporter = reporter
-        self._errands = reporter.errands
+        self._background = reporter.background
         self._cancels = cancels
         self._give_back = give_back
-        self._timekeeper = Timekeeper()
+        self._thread_timeouts = ThreadTimeouts()
         self._running: dict[int, tuple[ClaimedJob, float]] = {}
         self._calling: set[int] = set()
         self._threads = [
@@ -153,7 +153,7 @@ class Executor:
                 self._let_go(job, None)  # others may have it by now, or will be given it back
                 continue
             if job.id in self._cancels.asked:
-                self._errands.ask(partial(self._return, job)).result()
+                self._background.submit(partial(self._return, job)).result()
                 continue
             self._running[thread_id] = job, started
             try:
@@ -168,20 +168,23 @@ class Executor:
         """Look for cancels for as long as this job may begin. Not on this thread's connections:
         they are its handlers', have no deadline, and others close them while they are idle."""
         while self._slot.may_start(job.worker, time.monotonic()):
-            asked = self._errands.ask(lambda: self._cancels.refresh(job, self._errands.deadline))
+            asked = self._background.submit(
+                lambda: self._cancels.refresh(job, self._background.deadline)
+            )
             try:
                 return asked.result()
             except StatementTimedOut:
                 continue
 
     def _return(self, job: ClaimedJob) -> None:
-        """Give a cancelled job back, as an errand, now or as soon as nobody has locked its row."""
+        """Give a cancelled job back, in the background, now or as soon as nobody has locked its
+        row."""
         try:
-            left = self._give_back([job], self._errands.deadline)
+            left = self._give_back([job], self._background.deadline)
         except StatementTimedOut:
             left = [job]
         if left:
-            self._errands.ask(partial(self._return, job), after=LOCKED_SECONDS)
+            self._background.submit(partial(self._return, job), after=LOCKED_SECONDS)
 
     def _make(self, job: ClaimedJob, started: float, connections: HandlerConnections) -> None:
         job_type = registry.find(job.job_type)
@@ -220,14 +223,14 @@ class Executor:
         connections: HandlerConnections,
     ) -> Outcome | Settled | None:
         slot = self._slot
-        limit: Limit | None = None
-        heard: Callable[[], None] = unheard
+        limit: TimeLimit | None = None
+        on_progress: Callable[[], None] = ignore_progress
         run_async: RunAsync = self.loop.run
         if job_type is not None and (
             job.timeout is not None or job_type.silence_timeout is not None or job_type.is_async
         ):
-            limit, heard, run_async = control(
-                job, job_type, slot, index, started, clock=self._timekeeper, loop=self.loop
+            limit, on_progress, run_async = interruption_of(
+                job, job_type, slot, index, started, timeouts=self._thread_timeouts, loop=self.loop
             )
 
         def should_stop() -> bool:
@@ -243,12 +246,14 @@ class Executor:
                 run_async=run_async,
                 started=started,
                 limit=limit,
-                heard=heard,
+                on_progress=on_progress,
                 draining=self._draining,
                 reporter=self._reporter,
             )
         except LeaseLost as lost:
-            say("lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost))
+            emit(
+                "lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost)
+            )
             return NOTHING_LEFT
         finally:
             self._calling.discard(thread_id)

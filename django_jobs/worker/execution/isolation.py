@@ -13,39 +13,44 @@ from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import settle_readably
 from ..connections import retry_while_disconnected
 from ..context.progress import Reporter
-from ..events import tell
+from ..events import emit_settled
 from ..handlers.connections import HandlerConnections
 from ..handlers.forking import start_afresh_in_forks
 from ..ipc.messages import Verb, refuse
-from ..ipc.pipes import Link
-from ..ipc.scoreboard import Slot
-from ..timeouts.limits import Alarm
+from ..ipc.pipes import MessagePipe
+from ..ipc.scoreboard import WorkerSlot
+from ..timeouts.limits import SignalTimeouts
 from . import attempt
-from .attempt import unheard
+from .attempt import ignore_progress
 from .event_loop import HandlerLoop
-from .interruption import Control, control
+from .interruption import Interruption, interruption_of
 
 
-def run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> int:
-    """Run one held job, settle it, and say so on the link: an exit code could be the handler's.
+def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: int) -> int:
+    """Run one held job, settle it, and say so on the pipe: an exit code could be the handler's.
 
     The row is read anew, so that only its number has to come through the pipe.
     """
     start_afresh_in_forks()
     slot.begin_child(index, os.getpid())
-    _run(link, slot, worker, job_id, index)
-    link.send(verb=Verb.SETTLED)
+    _run(pipe, slot, worker, job_id, index)
+    pipe.send(verb=Verb.SETTLED)
     return 0
 
 
-def _run(link: Link, slot: Slot, worker: int, job_id: int, index: int) -> None:
+def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: int) -> None:
     connections = HandlerConnections()
     with connections.in_use:  # a shortage that another thread here meets closes none of them
-        _run_on(connections, link, slot, worker, job_id, index)
+        _run_on(connections, pipe, slot, worker, job_id, index)
 
 
 def _run_on(
-    connections: HandlerConnections, link: Link, slot: Slot, worker: int, job_id: int, index: int
+    connections: HandlerConnections,
+    pipe: MessagePipe,
+    slot: WorkerSlot,
+    worker: int,
+    job_id: int,
+    index: int,
 ) -> None:
     held = retry_while_disconnected(lambda: claimed_by(worker, [job_id]), what="read the job")
     if not held:
@@ -53,7 +58,7 @@ def _run_on(
     job = held[0]
     loop = HandlerLoop()
 
-    orders = Orders(link)
+    orders = Orders(pipe)
     reporter = Reporter()
 
     def should_stop() -> bool:
@@ -62,13 +67,13 @@ def _run_on(
     connections.prepare()
     job_type = registry.find(job.job_type)
     started = time.monotonic()
-    bounds = Control(None, unheard, loop.run)
+    bounds = Interruption(None, ignore_progress, loop.run)
     if job_type is not None:
         deadline = 0.0 if job.timeout is None else started + job.timeout
         slot.begin(index, deadline, job_type.silence_timeout or 0.0)
-        bounds = control(
+        bounds = interruption_of(
             *(job, job_type, slot, index, started),
-            clock=Alarm(orders.told),
+            timeouts=SignalTimeouts(orders.stop_requested),
             loop=loop,
             stopping=orders.stopping,
         )
@@ -79,7 +84,7 @@ def _run_on(
             run_async=bounds.run_async,
             started=started,
             limit=bounds.limit,
-            heard=bounds.heard,
+            on_progress=bounds.on_progress,
             draining=orders.draining,
             reporter=reporter,
         )
@@ -90,7 +95,7 @@ def _run_on(
         connections.clean()
     reporter.end(job, outcome)
     if isinstance(outcome, Settled):
-        tell([outcome])
+        emit_settled([outcome])
         return
     ending = Ending(job, outcome, started=started, cancel_requested=slot.cancel_asked(index))
     # Only where nobody would take it any more. A job that was run and is still ours must not be
@@ -100,42 +105,42 @@ def _run_on(
         what="settle",
         give_up=lambda: slot.lease_lost or slot.worker != worker,
     )
-    tell(settled or ())
+    emit_settled(settled or ())
 
 
 class Orders:
     """What the supervisor told this child: first to drain, then to stop. One that is gone says
     both."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._heard: set[Verb] = set()
+    def __init__(self, pipe: MessagePipe) -> None:
+        self._pipe = pipe
+        self._received: set[Verb] = set()
         self._reading = threading.Lock()
 
     def draining(self) -> bool:
         """Whether the handler should end where it loses nothing."""
         self._listen()
-        return bool(self._heard)
+        return bool(self._received)
 
     def stopping(self) -> bool:
         """Whether the handler should end as soon as it can."""
         self._listen()
-        return Verb.STOP in self._heard
+        return Verb.STOP in self._received
 
-    def told(self) -> bool | None:
+    def stop_requested(self) -> bool | None:
         """:meth:`stopping`, for a signal that may have come while that is being read; None then."""
         return None if self._reading.locked() else self.stopping()
 
     def _listen(self) -> None:
         # Of two threads that ask, one would wait for what the other has read.
-        if Verb.STOP in self._heard or not self._reading.acquire(blocking=False):
+        if Verb.STOP in self._received or not self._reading.acquire(blocking=False):
             return
         try:
-            while (message := self._link.receive(0)) is not None:
+            while (message := self._pipe.receive(0)) is not None:
                 if message["verb"] not in (Verb.DRAIN, Verb.STOP):
                     refuse(message)
-                self._heard.add(message["verb"])
+                self._received.add(message["verb"])
         except EOFError:
-            self._heard.add(Verb.STOP)
+            self._received.add(Verb.STOP)
         finally:
             self._reading.release()

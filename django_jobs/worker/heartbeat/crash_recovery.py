@@ -10,24 +10,27 @@ from queue import SimpleQueue
 from ...lifecycle import reaping
 from ...lifecycle.settling import Settled
 from ..connections import drop_connection, own_connection, retry_while_disconnected
-from ..events import say, say_rarely, tell
+from ..events import emit, emit_settled, emit_throttled
 from ..execution.failures import outcome_of_ending
 from ..ipc.messages import AttemptEnd, Verb
-from ..ipc.pipes import Link, Message
+from ..ipc.pipes import Message, MessagePipe
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 
 
-class Burials:
-    """Takes the supervisor's word of the dead, one after the other, and says when it is done.
+class CrashRecovery:
+    """Settles the jobs of crashed worker processes in the order the supervisor reports them, and
+    acknowledges each.
 
     It has a connection only while there is something to settle: those of the dead process are free
     then.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, pipe: MessagePipe) -> None:
         self.deadline = StatementTimeout()
-        self.thread = threading.Thread(target=self._run, name="django_jobs-burials", daemon=True)
-        self._link = link
+        self.thread = threading.Thread(
+            target=self._run, name="django_jobs-crash-recovery", daemon=True
+        )
+        self._pipe = pipe
         self._waiting: SimpleQueue[Message] = SimpleQueue()
 
     def add(self, message: Message) -> None:
@@ -39,14 +42,14 @@ class Burials:
         while True:
             message = self._waiting.get()
             try:
-                self._bury(message)
+                self._recover(message)
             except Exception as error:  # what is left of it is for whoever reaps
-                say("burial_failed", logging.ERROR, worker=message["worker"], error=repr(error))
-            self._link.send(verb=Verb.BURIED, worker=message["worker"])
+                emit("burial_failed", logging.ERROR, worker=message["worker"], error=repr(error))
+            self._pipe.send(verb=Verb.BURIED, worker=message["worker"])
             if self._waiting.empty():
                 drop_connection()
 
-    def _bury(self, message: Message) -> None:
+    def _recover(self, message: Message) -> None:
         """While the database is away, try for as long as the message says."""
         worker, reason = message["worker"], message["reason"]
         outcomes = {
@@ -57,7 +60,9 @@ class Burials:
 
         def settle() -> list[Settled] | None:
             return retry_while_disconnected(
-                lambda: reaping.bury(worker, outcomes, reason=reason, status=message["status"]),
+                lambda: reaping.recover_process(
+                    worker, outcomes, reason=reason, status=message["status"]
+                ),
                 what="settle what a dead process held",
                 give_up=lambda: time.monotonic() > until,
                 deadline=self.deadline,
@@ -65,9 +70,9 @@ class Burials:
 
         while True:
             try:
-                tell(settle() or ())
+                emit_settled(settle() or ())
                 return
             except StatementTimedOut:
                 if time.monotonic() > until:
                     raise
-                say_rarely("burial_blocked", logging.WARNING, worker=worker)
+                emit_throttled("burial_blocked", logging.WARNING, worker=worker)

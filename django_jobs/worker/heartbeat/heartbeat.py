@@ -1,7 +1,8 @@
 """The process that renews the leases of its siblings and settles what a dead one held.
 
 It never runs a handler, so no handler can starve it, whatever it does to the GIL. Its main thread
-only beats; burials, duties and schedules, which may have to wait for a lock, have other threads.
+only beats; crash recovery, duties and schedules, which may have to wait for a lock, have other
+threads.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from datetime import datetime
 
 from ...lifecycle import workers
 from ..connections import DATABASE_ERRORS, drop_connection, make_room_by, own_connection, ping
-from ..events import say_rarely
+from ..events import emit_throttled
 from ..ipc.messages import Verb, refuse
-from ..ipc.pipes import Link, kill
-from ..ipc.scoreboard import Board, Slot
+from ..ipc.pipes import MessagePipe, kill
+from ..ipc.scoreboard import Scoreboard, WorkerSlot
 from ..options import Options
 from . import crash_recovery
 from .maintenance import StandingDuty
@@ -28,40 +29,40 @@ LONGEST_ROUND = 1.0
 
 
 def run(
-    link: Link,
-    board: Board,
+    pipe: MessagePipe,
+    scoreboard: Scoreboard,
     options: Options,
     standing: Sequence[StandingDuty],
     look: Look | None = None,
 ) -> int:
     """Beat until the supervisor says quit or is gone."""
-    make_room_by(board.ask_for_room)
+    make_room_by(scoreboard.ask_for_room)
     own_connection()
-    upkeep = Upkeep(standing, look, board, options)
+    upkeep = Upkeep(standing, look, scoreboard, options)
     upkeep.thread.start()
-    graves = crash_recovery.Burials(link)
-    graves.thread.start()
-    leases = Leases(link, board, options)
+    recovery = crash_recovery.CrashRecovery(pipe)
+    recovery.thread.start()
+    leases = Leases(pipe, scoreboard, options)
     beat_at = 0.0
     while True:
-        board.beat()
+        scoreboard.beat()
         now = time.monotonic()
         if now >= beat_at:
             beat_at = now + (options.beat if leases.renew() else min(options.beat, 0.5))
-            board.beat()
+            scoreboard.beat()
         upkeep.deadline.enforce()
-        graves.deadline.enforce()
+        recovery.deadline.enforce()
         try:
-            message = link.receive(min(max(beat_at - time.monotonic(), 0.0), LONGEST_ROUND))
+            message = pipe.receive(min(max(beat_at - time.monotonic(), 0.0), LONGEST_ROUND))
         except EOFError:  # the supervisor is gone; its workers too, but not what they started
-            for pid in (pid for slot in board.slots for pid in slot.processes()):
+            for pid in (pid for slot in scoreboard.slots for pid in slot.processes()):
                 kill(pid)
             return 0
         if message is None:
             continue
         match message["verb"]:
             case Verb.BURY:
-                graves.add(message)
+                recovery.add(message)
             case Verb.QUIT:
                 return 0
             case _:
@@ -71,40 +72,42 @@ def run(
 class Leases:
     """The leases of all workers of the tree, and the last heartbeat that was written for each."""
 
-    def __init__(self, link: Link, board: Board, options: Options) -> None:
-        self._link = link
-        self._board = board
+    def __init__(self, pipe: MessagePipe, scoreboard: Scoreboard, options: Options) -> None:
+        self._pipe = pipe
+        self._scoreboard = scoreboard
         self._options = options
         self._beats: dict[int, datetime] = {}
 
     def renew(self) -> bool:
         """Renew them, and pass on what operators asked for. False: try again soon."""
-        slots = {slot.worker: slot for slot in self._board.slots if slot.worker}
-        if not slots and self._board.is_connected:
+        slots = {slot.worker: slot for slot in self._scoreboard.slots if slot.worker}
+        if not slots and self._scoreboard.is_connected:
             return True
         asked_at = time.monotonic()
-        seen = self._board.schedules_seen_at
+        seen = self._scoreboard.schedules_seen_at
         looked_ago = asked_at - seen if seen else None
         try:
-            if not self._board.is_connected:
+            if not self._scoreboard.is_connected:
                 ping()
-                self._board.note_connection(True)
+                self._scoreboard.note_connection(True)
             alive = workers.renew(list(slots), self._options.lease, looked_ago, self._beats)
             blocked = self._note(slots, alive, asked_at)
             for worker, job in workers.cancels_asked(list(slots)):
                 slots[worker].ask_cancel(job)
         except DATABASE_ERRORS as error:
             drop_connection()
-            self._board.note_connection(False)  # what starts meanwhile could not keep its lease
-            say_rarely("beat_failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
+            self._scoreboard.note_connection(
+                False
+            )  # what starts meanwhile could not keep its lease
+            emit_throttled("beat_failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
             return False
         for worker, renewal in alive.items():
             if renewal.drain_requested:
-                self._link.send(verb=Verb.DRAIN, worker=worker)
+                self._pipe.send(verb=Verb.DRAIN, worker=worker)
         return not blocked
 
     def _note(
-        self, slots: dict[int, Slot], alive: dict[int, workers.Renewal], asked_at: float
+        self, slots: dict[int, WorkerSlot], alive: dict[int, workers.Renewal], asked_at: float
     ) -> bool:
         """Write down what was renewed and what is lost. Whether a lock kept one from being
         renewed: its lease goes on as it was."""
@@ -118,7 +121,7 @@ class Leases:
                 beats[worker] = beat
             else:
                 blocked = True
-                say_rarely("renewal_blocked", logging.WARNING, worker=worker)
+                emit_throttled("renewal_blocked", logging.WARNING, worker=worker)
                 if worker in self._beats:
                     beats[worker] = self._beats[worker]
         self._beats = beats

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..connections import DATABASE_ERRORS
-from ..events import say_rarely
+from ..events import emit_throttled
 from ..options import Options
 
 SHORTEST_GRACE = 2.0
@@ -71,7 +71,7 @@ class Duties:
                 self._due[duty.name] = now  # after the others that are due
         except DATABASE_ERRORS as error:
             text = f"{type(error).__name__}: {error}"
-            say_rarely("duty_failed", logging.WARNING, duty=duty.name, error=text)
+            emit_throttled("duty_failed", logging.WARNING, duty=duty.name, error=text)
             raise
         except Exception as error:  # one duty's fault must not end the others
-            say_rarely("duty_failed", logging.ERROR, duty=duty.name, error=repr(error))
+            emit_throttled("duty_failed", logging.ERROR, duty=duty.name, error=repr(error))

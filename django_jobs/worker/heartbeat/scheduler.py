@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..ipc.scoreboard import Board
+from ..ipc.scoreboard import Scoreboard
 from ..process.poller import LINGER_SECONDS
 
 Look = Callable[[], float]
@@ -16,10 +16,10 @@ class Scheduler:
     """Looks when the next known due time comes, when a hint says that a schedule was changed, and
     at every poll. Without a ``look`` there is nothing to do."""
 
-    def __init__(self, look: Look | None, board: Board, poll: float) -> None:
+    def __init__(self, look: Look | None, scoreboard: Scoreboard, poll: float) -> None:
         self.enabled = look is not None
         self._look = look
-        self._board = board
+        self._scoreboard = scoreboard
         self._poll = self._longest = poll
         self._next = 0.0
 
@@ -39,6 +39,6 @@ class Scheduler:
         pause = self._poll
         try:
             pause = min(self._look(), longest)
-            self._board.note_schedules()
+            self._scoreboard.note_schedules()
         finally:
             self._next = time.monotonic() + pause

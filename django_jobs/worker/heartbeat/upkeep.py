@@ -19,8 +19,8 @@ from ...conf import conf
 from ...lifecycle.notifying import CHANNEL, QUARANTINED
 from ...lifecycle.schedules.firing import SCHEDULES
 from ..connections import DATABASE_ERRORS, drop_connection, own_connection, ping
-from ..events import say_rarely
-from ..ipc.scoreboard import Board
+from ..events import emit_throttled
+from ..ipc.scoreboard import Scoreboard
 from ..options import Options
 from ..statement_timeout import StatementTimeout
 from .maintenance import Duties, StandingDuty
@@ -31,12 +31,16 @@ class Upkeep:
     """Schedules first, then a piece of one duty, also where the schedules failed; then sleep."""
 
     def __init__(
-        self, standing: Sequence[StandingDuty], look: Look | None, board: Board, options: Options
+        self,
+        standing: Sequence[StandingDuty],
+        look: Look | None,
+        scoreboard: Scoreboard,
+        options: Options,
     ) -> None:
         self.thread = threading.Thread(target=self.run, name="django_jobs-upkeep", daemon=True)
         self.deadline = StatementTimeout()
         self._duties = Duties(standing, options)
-        self._scheduler = Scheduler(look, board, options.poll)
+        self._scheduler = Scheduler(look, scoreboard, options.poll)
         self._patience = options.beat
         self._grants_grace = True
         self._connected = False
@@ -63,10 +67,10 @@ class Upkeep:
             # Without the database the workers could not renew their leases either. Where it
             # refuses or a lock is in the way, they renew as ever.
             self._grants_grace = self._grants_grace or _is_disconnected()
-            say_it = failed if self._connected else _database_failed
+            emit_failure = failed if self._connected else _database_failed
             self._connected = False
             drop_connection()
-            say_it(logging.WARNING, f"{type(error).__name__}: {error}")
+            emit_failure(logging.WARNING, f"{type(error).__name__}: {error}")
         except Exception as error:  # whatever it is, the schedules of tomorrow are to be fired
             failed(logging.ERROR, repr(error))
         else:
@@ -93,7 +97,7 @@ class Upkeep:
             return
         steady, wall = time.monotonic(), time.time()
         if self._scheduler.enabled:
-            self._hear(asked)
+            self._listen(asked)
         else:
             time.sleep(asked)
         # This process or its whole machine may have stood still: the first shows on the monotonic
@@ -102,7 +106,7 @@ class Upkeep:
         if slept > asked + self._patience:
             self._duties.wait_for_beats()
 
-    def _hear(self, seconds: float) -> None:
+    def _listen(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         raw: Any = connections[conf().database].connection
         while (left := until - time.monotonic()) > 0:
@@ -121,12 +125,12 @@ def _is_disconnected() -> bool:
 
 
 def _database_failed(level: int, error: str) -> None:
-    say_rarely("database_error", level, what="schedules and duties", error=error)
+    emit_throttled("database_error", level, what="schedules and duties", error=error)
 
 
 def _schedules_failed(level: int, error: str) -> None:
-    say_rarely("schedules_failed", level, error=error)
+    emit_throttled("schedules_failed", level, error=error)
 
 
 def _duty_failed(level: int, error: str) -> None:
-    say_rarely("duty_failed", level, error=error)
+    emit_throttled("duty_failed", level, error=error)

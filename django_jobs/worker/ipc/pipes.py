@@ -29,7 +29,7 @@ Message = dict[str, Any]
 """Its ``verb`` is a :class:`Verb`."""
 
 
-class Link:
+class MessagePipe:
     """One end of a pipe that carries small JSON messages."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
@@ -70,8 +70,8 @@ class Link:
 
 
 def fork(
-    work: Callable[[Link], int], close_in_child: Iterable[Any], *, outlives_us: bool = False
-) -> tuple[int, Link]:
+    work: Callable[[MessagePipe], int], close_in_child: Iterable[Any], *, outlives_us: bool = False
+) -> tuple[int, MessagePipe]:
     """Start ``work`` in a child; return its process id and our end of the link.
 
     To be called from a process with one thread and no connection. The child leads a process group:
@@ -80,7 +80,7 @@ def fork(
     closes the ends that are not its own, and leaves by ``os._exit`` with what ``work`` returns.
     """
     connection, childs = Pipe(duplex=True)
-    ours, theirs = Link(connection), Link(childs)
+    ours, theirs = MessagePipe(connection), MessagePipe(childs)
     flush()
     parent = os.getpid()
     # A signal to the group that reaches the child before it has let go of the parent's wake-up
@@ -121,7 +121,7 @@ def flush() -> None:
             stream.flush()
 
 
-def hear(number: int, frame: FrameType | None) -> None:
+def ignore_signal(number: int, frame: FrameType | None) -> None:
     """Does nothing at a signal. Rather than SIG_IGN, which a subprocess of a job would inherit."""
 
 
@@ -134,7 +134,7 @@ def _settle_in(parent: int, outlives_it: bool) -> None:
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     for number in respected(STOPS):
-        signal.signal(number, hear)
+        signal.signal(number, ignore_signal)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # A group in the background that reads from its terminal, or on some also writes, is stopped.
     for number in (signal.SIGTTIN, signal.SIGTTOU):

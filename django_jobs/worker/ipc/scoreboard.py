@@ -15,10 +15,11 @@ from dataclasses import dataclass
 HEADER = struct.Struct("=qdii16x")  # worker id, lease valid until, lease lost, watched; process id
 LEASE = struct.Struct("=qdi")
 WATCHED_AT, PROCESS_AT = 20, 24
-# job, worker, started, deadline, silence, heard, attempt; state, cancel, alone; process id of that
+# job, worker, started, deadline, silence, progress_at, attempt; state, cancel, alone; process id of
+# that
 ENTRY = struct.Struct("=qqddddiBBBx4x")
 TIMES = struct.Struct("=dddd")
-TIMES_AT, HEARD_AT = 16, 40
+TIMES_AT, PROGRESS_AT = 16, 40
 BOUNDS = struct.Struct("=dd")  # deadline, silence
 BOUNDS_AT = 24
 MOMENT = struct.Struct("=d")
@@ -39,10 +40,10 @@ CAPACITY = 2_048
 
 
 @dataclass(frozen=True, slots=True)
-class InHand:
+class StartedJob:
     """A job that its process has started and not yet settled. ``started``, ``deadline`` and
-    ``heard`` (when it last reported progress) are of ``time.monotonic()``; ``silence`` is how many
-    seconds it may go on without a report. 0 is no deadline, and any silence."""
+    ``progress_at`` (when it last reported progress) are of ``time.monotonic()``; ``silence`` is how
+    many seconds it may go on without a report. 0 is no deadline, and any silence."""
 
     index: int
     job: int
@@ -51,19 +52,22 @@ class InHand:
     started: float
     deadline: float
     silence: float
-    heard: float
+    progress_at: float
     finished: bool
     cancel_asked: bool
     alone: bool
 
 
-class Board:
-    """The table: one :class:`Slot` for each worker process of the tree. Made before any fork."""
+class Scoreboard:
+    """The table: one :class:`WorkerSlot` for each worker process of the tree. Made before any
+    fork."""
 
     def __init__(self, slots: int, capacity: int = CAPACITY) -> None:
         size = HEADER.size + capacity * ENTRY.size
         self._memory = mmap.mmap(-1, FRONT + size * slots)
-        self.slots = [Slot(self._memory, FRONT + index * size, capacity) for index in range(slots)]
+        self.slots = [
+            WorkerSlot(self._memory, FRONT + index * size, capacity) for index in range(slots)
+        ]
 
     @property
     def beat_at(self) -> float:
@@ -97,8 +101,8 @@ class Board:
         SCHEDULES.pack_into(self._memory, BEAT.size, time.monotonic())
 
 
-class Slot:
-    """The part of the board that one worker process writes."""
+class WorkerSlot:
+    """The part of the scoreboard that one worker process writes."""
 
     def __init__(self, memory: mmap.mmap, offset: int, capacity: int) -> None:
         self._memory = memory
@@ -166,7 +170,7 @@ class Slot:
 
     def processes(self) -> list[int]:
         """The ids of its process and of those that run its jobs alone."""
-        places = [self._offset + PROCESS_AT] + [one.index + CHILD_AT for one in self.in_hand()]
+        places = [self._offset + PROCESS_AT] + [one.index + CHILD_AT for one in self.started_jobs()]
         pids = [int(NUMBER.unpack_from(self._memory, place)[0]) for place in places]
         return [pid for pid in pids if pid]
 
@@ -221,13 +225,13 @@ class Slot:
         may yet crash its process."""
         BOUNDS.pack_into(self._memory, index + BOUNDS_AT, 0.0, 0.0)
 
-    def heard(self, index: int) -> None:
+    def note_progress(self, index: int) -> None:
         """The handler of the job at ``index`` has reported something."""
-        MOMENT.pack_into(self._memory, index + HEARD_AT, time.monotonic())
+        MOMENT.pack_into(self._memory, index + PROGRESS_AT, time.monotonic())
 
-    def heard_at(self, index: int) -> float:
+    def progress_at(self, index: int) -> float:
         """When the handler of the job at ``index`` last reported something, or began."""
-        return float(MOMENT.unpack_from(self._memory, index + HEARD_AT)[0])
+        return float(MOMENT.unpack_from(self._memory, index + PROGRESS_AT)[0])
 
     def finish(self, index: int) -> None:
         """Its handler has ended; only its settle is left."""
@@ -240,7 +244,7 @@ class Slot:
 
     def ask_cancel(self, job: int) -> None:
         """Note that somebody asked to cancel ``job``."""
-        for entry in self.in_hand():
+        for entry in self.started_jobs():
             if entry.job == job and entry.worker == self.worker:
                 self._memory[entry.index + CANCEL_AT] = 1
 
@@ -248,28 +252,37 @@ class Slot:
         """Whether somebody asked to cancel the job at ``index``."""
         return self._memory[index + CANCEL_AT] == 1
 
-    def look(self) -> list[InHand]:
+    def look(self) -> list[StartedJob]:
         """What is started and not settled; notes whether it has to be looked at again soon."""
         # First the flag and then the entries, the other way round than the worker: what it starts
         # meanwhile is found here or sets the flag again.
         self._set_watched(0)
-        entries = self.in_hand()
+        entries = self.started_jobs()
         if any(entry.deadline or entry.alone or entry.silence for entry in entries):
             self._set_watched(1)
         return entries
 
-    def in_hand(self) -> list[InHand]:
+    def started_jobs(self) -> list[StartedJob]:
         """What is started and not settled."""
-        found: list[InHand] = []
+        found: list[StartedJob] = []
         memory = self._memory[self._first : self._end]
         for place in range(STATE_AT, len(memory), ENTRY.size):
             if memory[place] != FREE:
                 at = place - STATE_AT
-                job, worker, started, deadline, silence, heard, attempt, state, cancel, alone = (
-                    ENTRY.unpack_from(memory, at)
-                )
+                (
+                    job,
+                    worker,
+                    started,
+                    deadline,
+                    silence,
+                    progress_at,
+                    attempt,
+                    state,
+                    cancel,
+                    alone,
+                ) = ENTRY.unpack_from(memory, at)
                 found.append(
-                    InHand(
+                    StartedJob(
                         index=self._first + at,
                         job=job,
                         worker=worker,
@@ -277,7 +290,7 @@ class Slot:
                         started=started,
                         deadline=deadline,
                         silence=silence,
-                        heard=heard,
+                        progress_at=progress_at,
                         finished=state == FINISHED,
                         cancel_asked=bool(cancel),
                         alone=bool(alone),

@@ -11,7 +11,7 @@ SMALL = 2_000
 """Bytes of a payload that does not count: of as many as are held at most, it is a megabyte."""
 
 
-class Holding:
+class ClaimedJobs:
     """The attempts in this process. Added to by the claimer, taken from by whoever settles; each of
     these is one step of a dict and needs no lock.
 

@@ -13,23 +13,23 @@ from ...lifecycle.claiming import START, ClaimedJob, QueuePosition
 from ...lifecycle.notifying import CANCELLED
 from ...lifecycle.settling_rows import give_back_unlocked
 from ..connections import DATABASE_ERRORS, drop_connection, own_connection, retry_while_disconnected
-from ..events import say, say_rarely
+from ..events import emit, emit_throttled
 from ..execution.cancels import LOOK_SECONDS, Cancels
 from ..execution.executor import Executor
-from ..ipc.scoreboard import CAPACITY, Slot
-from ..options import Options, Turns, boot_of, claimable
+from ..ipc.scoreboard import CAPACITY, WorkerSlot
+from ..options import Options, QueueSelector, claimable, worker_info
 from ..statement_timeout import StatementTimedOut, StatementTimeout
-from ..wakeup import Bell
-from .claimed_jobs import SMALL, Holding
-from .poller import Lookout
+from ..wakeup import WakeEvent
+from .claimed_jobs import SMALL, ClaimedJobs
+from .poller import Poller
 
 PREFETCH_SECONDS = 0.5
 """Work that may wait in this process. What waits here, no idle worker elsewhere can take."""
 
 PREFETCH_LIMIT = 600
 CLAIM_LIMIT = 300
-HELD_LIMIT = CAPACITY - PREFETCH_LIMIT
-HELD_BYTES = 32 * 2**20
+CLAIMED_LIMIT = CAPACITY - PREFETCH_LIMIT
+CLAIMED_BYTES = 32 * 2**20
 """Of payloads, that may wait in this process. With more, it claims for free threads only."""
 
 RESTART_SECONDS = 1.0
@@ -49,9 +49,9 @@ class Claimer:
     def __init__(
         self,
         options: Options,
-        slot: Slot,
+        slot: WorkerSlot,
         executor: Executor,
-        holding: Holding,
+        claimed: ClaimedJobs,
         cancels: Cancels,
         settles: threading.Event,
     ) -> None:
@@ -65,49 +65,49 @@ class Claimer:
         self._options = options
         self._slot = slot
         self._executor = executor
-        self._holding = holding
+        self._claimed = claimed
         self._cancels = cancels
         self._cancelled: frozenset[int] = frozenset()
-        self._heard_cancel = False
-        self._bell = Bell()
+        self._cancel_hint = False
+        self._wake_event = WakeEvent()
         self._hungry = False
-        self._turns = Turns(options.queues, options.strict)
+        self._selector = QueueSelector(options.queues, options.strict)
         self._queues = dict.fromkeys(share.name for share in options.queues)
         self._promising = set(self._queues)
         self._positions: dict[str, QueuePosition] = {}
         self._restarted = self._oldest_unstarted = 0.0
         self._shows_queues = True
-        self._lookout = Lookout(list(self._queues), options.poll, every=options.every_queue)
+        self._poller = Poller(list(self._queues), options.poll, every=options.every_queue)
         self._count_at = time.monotonic() + options.lease
 
-    def hear(self, hint: str | None) -> None:
+    def on_notify(self, hint: str | None) -> None:
         """There may be something to claim, in the queue ``hint`` or in any; or something that is
         held may have been cancelled. What else is notified says nothing."""
         if hint == CANCELLED:
-            self._heard_cancel = True
-            self._bell.ring()
+            self._cancel_hint = True
+            self._wake_event.set()
         elif hint is None or hint in self._queues:
             self._promising.update(self._queues if hint is None else (hint,))
-            self._lookout.once_more()
-            self._bell.ring()
+            self._poller.poll_again_soon()
+            self._wake_event.set()
 
     def hungry(self) -> None:
         """The executor has room. Cheap where the claimer is not waiting for it."""
         if self._hungry:
-            self._hungry = False  # one ring is enough
-            self._bell.ring()
+            self._hungry = False  # once is enough
+            self._wake_event.set()
 
     def drain(self) -> None:
         """Claim no more and give back what has not started."""
         self.draining = True
-        self._bell.ring()
+        self._wake_event.set()
 
     def _run(self) -> None:
         own_connection()
         # What settles and what renews has its connection first: or handlers would run whose ends
         # could not be written, and whose jobs would run again elsewhere.
         while not (self.draining or (self._settles.is_set() and self._slot.may_claim)):
-            self._bell.sleep(CONNECTING_SECONDS)
+            self._wake_event.wait(CONNECTING_SECONDS)
         self._register()
         self.registered.set()
         while not self.draining:
@@ -127,13 +127,13 @@ class Claimer:
         self.drained.set()
 
     def _rest(self, seconds: float) -> None:
-        """Sleep until somebody rings, and keep an eye on what waits here meanwhile."""
+        """Sleep until woken, and keep an eye on what waits here meanwhile."""
         if not self._executor.jobs.empty():
             seconds = min(seconds, PREFETCH_SECONDS)  # it may have to go back by then
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             waits = not self._executor.jobs.empty()
-            if self._bell.sleep(min(left, LOOK_SECONDS) if waits else left):
+            if self._wake_event.wait(min(left, LOOK_SECONDS) if waits else left):
                 return
             self._retrying(self._drop_cancelled)
 
@@ -149,7 +149,7 @@ class Claimer:
         except StatementTimedOut:
             # Somebody edits the row of a queue with a limit and does not commit, or the server is
             # deaf. What runs here goes on.
-            say_rarely("claim_blocked", logging.WARNING, worker=self._slot.worker)
+            emit_throttled("claim_blocked", logging.WARNING, worker=self._slot.worker)
             return SETBACK_SECONDS
 
     def _guarded_round(self) -> float:
@@ -166,11 +166,11 @@ class Claimer:
         """Return jobs that are this worker's in the table and nowhere in this process: the answer
         to their claim was lost, and its lease would be renewed for ever."""
         worker = self._slot.worker
-        held = (job for job in claiming.claimed_by(worker) if job not in self._holding)
+        held = (job for job in claiming.claimed_by(worker) if job not in self._claimed)
         unknown = [(job.id, job.attempt) for job in held]
         if unknown:
             given = settling.give_back(worker, unknown)
-            say("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
+            emit("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
 
     def _round(self) -> float:
         """Claim what there is room for. Returns how long to sleep, in seconds; 0 to go on."""
@@ -185,32 +185,32 @@ class Claimer:
         now = time.monotonic()
         # By time and not only when idle: jobs that come due, and queues whose limit is new, must
         # not wait for the end of somebody's backlog.
-        looks = now >= self._lookout.next or not self._promising
-        ready = self._look(now) if looks else frozenset()
+        polls = now >= self._poller.next_at or not self._promising
+        ready = self._poll(now) if polls else frozenset()
         self._promising |= ready
-        taken = self._claim_all(self._turns.order(self._promising), room)
+        taken = self._claim_all(self._selector.order(self._promising), room)
         if taken >= room:
             return 0.0
         if taken:
-            self._lookout.once_more()
-        elif not looks:
-            self._lookout.at_once()  # what promised something has nothing; look before sleeping
+            self._poller.poll_again_soon()
+        elif not polls:
+            self._poller.poll_now()  # what promised something has nothing; look before sleeping
             return 0.0
-        elif self._options.burst and self._lookout.due_at > now:
+        elif self._options.burst and self._poller.due_at > now:
             return self._rest_in_burst(bool(ready))
-        return max(self._lookout.next - time.monotonic(), 0.001)
+        return max(self._poller.next_at - time.monotonic(), 0.001)
 
-    def _look(self, now: float) -> frozenset[str]:
+    def _poll(self, now: float) -> frozenset[str]:
         """The queues that have something ready, after what this process serves was brought up to
         date."""
-        ready = self._lookout.look(now)
-        if self._lookout.queues != list(self._queues):
+        ready = self._poller.poll(now)
+        if self._poller.queues != list(self._queues):
             self._shows_queues = False
-            self._turns.serve(self._lookout.queues)
-            self._queues = dict.fromkeys(self._lookout.queues)
+            self._selector.serve(self._poller.queues)
+            self._queues = dict.fromkeys(self._poller.queues)
             self._promising.intersection_update(self._queues)
         if not self._shows_queues:
-            self._shows_queues = workers.serve(self._slot.worker, self._lookout.queues)
+            self._shows_queues = workers.serve(self._slot.worker, self._poller.queues)
         return ready
 
     def _claim_all(self, order: list[str], room: int) -> int:
@@ -220,15 +220,15 @@ class Claimer:
         taken, behind_limited = 0, False
         for queue in order:
             most = room - taken
-            limited = queue in self._lookout.limited
+            limited = queue in self._poller.limited
             if limited:
                 # Its running jobs are counted in the whole fleet, so none is held for later than
                 # the next free thread.
-                in_hand = self._holding.count_in(self._lookout.limited)
-                most = min(most, self._options.threads - in_hand)
+                claimed = self._claimed.count_in(self._poller.limited)
+                most = min(most, self._options.threads - claimed)
             elif self._options.strict and behind_limited:
                 # What is read ahead from here would stand before the next job of that queue.
-                most = min(most, self._options.threads - len(self._holding))
+                most = min(most, self._options.threads - len(self._claimed))
             behind_limited = behind_limited or limited
             if most <= 0 or self._slot.lease_lost:
                 continue
@@ -247,7 +247,7 @@ class Claimer:
             limit=limit,
             after=self._positions.get(queue, START),
             limited=limited,
-            most_bytes=max(HELD_BYTES - self._holding.bytes, 0),
+            most_bytes=max(CLAIMED_BYTES - self._claimed.bytes, 0),
         )
         # Of large ones there may be more than the bytes had room for.
         if len(jobs) < limit and all(len(job.payload) <= SMALL for job in jobs):
@@ -260,12 +260,12 @@ class Claimer:
     def _hand_over(self, jobs: list[ClaimedJob]) -> None:
         if not jobs:
             return
-        if self._holding.has_any(jobs):
+        if self._claimed.has_any(jobs):
             self._disown(jobs)
             return
         if self._executor.jobs.empty():
             self._oldest_unstarted = time.monotonic()
-        self._holding.add(jobs)
+        self._claimed.add(jobs)
         for job in jobs:
             self._executor.jobs.put(job)
 
@@ -276,7 +276,7 @@ class Claimer:
         worker = self._slot.worker
         self._slot.lose_lease(worker)
         given = settling.give_back(worker, [(job.id, job.attempt) for job in jobs])
-        say("claimed_twice", logging.ERROR, worker=worker, given_back=len(given))
+        emit("claimed_twice", logging.ERROR, worker=worker, given_back=len(given))
 
     def _room(self) -> int:
         """How many jobs to claim now."""
@@ -284,14 +284,14 @@ class Claimer:
         self._executor.refill_below = ahead // 2
         # Counted from what is held, and not from idle threads: a job just taken by a thread that
         # does not yet count as busy would be claimed for twice.
-        held = len(self._holding)
+        held = len(self._claimed)
         if ahead and self._executor.jobs.qsize() > ahead // 2:
             return 0
-        if self._holding.bytes > HELD_BYTES // 2:  # half, so that it is not filled one by one
+        if self._claimed.bytes > CLAIMED_BYTES // 2:  # half: not filled one by one
             ahead = 0
-        room = min(self._options.threads + ahead, HELD_LIMIT) - held
+        room = min(self._options.threads + ahead, CLAIMED_LIMIT) - held
         if self._options.max_jobs is not None:
-            room = min(room, self._options.max_jobs - held - self._holding.ended)
+            room = min(room, self._options.max_jobs - held - self._claimed.ended)
         # What one claim takes: with more, the turn of one queue would be half another one's.
         return min(room, CLAIM_LIMIT)
 
@@ -304,9 +304,9 @@ class Claimer:
     def _drop_cancelled(self) -> float:
         """Give back what was cancelled before it began: that makes it ``cancelled``."""
         waits = not self._executor.jobs.empty()
-        if not (waits and (self._heard_cancel or self._cancels.are_due(self._executor.claimed_at))):
+        if not (waits and (self._cancel_hint or self._cancels.are_due(self._executor.claimed_at))):
             return 0.0
-        self._heard_cancel = False
+        self._cancel_hint = False
         self._cancels.look()
         asked = self._cancels.asked
         if asked - self._cancelled:
@@ -348,7 +348,7 @@ class Claimer:
             deadline=deadline,
         )
         locked = [job for job in unstarted if job.id in (left or ())]
-        self._holding.remove_all(job for job in unstarted if job not in locked)
+        self._claimed.remove_all(job for job in unstarted if job not in locked)
         return locked
 
     def _lease_is_safe(self) -> bool:
@@ -359,8 +359,8 @@ class Claimer:
     def _rest_in_burst(self, ready: bool) -> float:
         """Nothing was claimed: drain once nothing is held either. What is still ready is not for
         this process (unknown types, a paused queue); it is tried once more all the same."""
-        self._lookout.at_once()
-        if self._holding:
+        self._poller.poll_now()
+        if self._claimed:
             self._empty_rounds = 0
             return 0.05
         self._empty_rounds += 1
@@ -370,30 +370,30 @@ class Claimer:
 
     def _begin_again(self) -> None:
         """The lease was lost: what was held is on its way to others. Go on as a new worker."""
-        say("lease_lost", logging.WARNING, worker=self._slot.worker, held=len(self._holding))
+        emit("lease_lost", logging.WARNING, worker=self._slot.worker, held=len(self._claimed))
         unstarted = self._executor.take_unstarted()
         self.give_back(unstarted)  # where its rows are from an earlier time, nobody else does yet
-        self._holding.remove_all(unstarted)
+        self._claimed.remove_all(unstarted)
         self._cancelled = frozenset()  # an id may come back, of another job
         self._register()
 
     def _register(self) -> None:
         asked_at = time.monotonic()
-        boot = boot_of(self._options, list(self._queues))
+        info = worker_info(self._options, list(self._queues))
 
         def register() -> int:
             nonlocal asked_at
             asked_at = time.monotonic()
-            return workers.register(boot)
+            return workers.register(info)
 
         worker = retry_while_disconnected(register, what="register", give_up=lambda: self.draining)
         if worker is not None:
             self._slot.register(worker, asked_at + self._options.lease)
             self._shows_queues = True
-            say(
+            emit(
                 "worker_started",
                 logging.INFO,
                 worker=worker,
-                pid=boot.pid,
+                pid=info.pid,
                 queues=list(self._queues),
             )

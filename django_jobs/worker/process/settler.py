@@ -13,10 +13,10 @@ from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import locked_by_others, settle_readably
 from ..connections import drop_connection, own_connection, ping, retry_while_disconnected
-from ..events import say_rarely, tell
-from ..ipc.scoreboard import Slot
+from ..events import emit_settled, emit_throttled
+from ..ipc.scoreboard import WorkerSlot
 from ..statement_timeout import StatementTimedOut, StatementTimeout
-from .claimed_jobs import Holding
+from .claimed_jobs import ClaimedJobs
 
 BATCH = 500
 
@@ -35,8 +35,8 @@ class Settler:
 
     def __init__(
         self,
-        slot: Slot,
-        holding: Holding,
+        slot: WorkerSlot,
+        claimed: ClaimedJobs,
         *,
         settled: Callable[[], None],
         give_up: Callable[[], bool],
@@ -48,7 +48,7 @@ class Settler:
         self.connected = threading.Event()
         self._at_end = at_end
         self._slot = slot
-        self._holding = holding
+        self._claimed = claimed
         self._settled = settled
         self._give_up = give_up
         self._pending: deque[tuple[Ending, int]] = deque()
@@ -60,7 +60,7 @@ class Settler:
         self._finishing = False
 
     def add(self, ending: Ending, index: int) -> None:
-        """Settle ``ending`` soon; ``index`` is its place on the board."""
+        """Settle ``ending`` soon; ``index`` is its place on the scoreboard."""
         self._pending.append((ending, index))
         if not self._something.is_set():
             self._something.set()
@@ -75,16 +75,16 @@ class Settler:
     def report(self, one: Settled, index: int) -> None:
         """Note that an attempt is settled, and tell whoever listens."""
         self.let_go(one.ending.job, index)
-        tell([one])
+        emit_settled([one])
 
     def let_go(self, job: ClaimedJob, index: int | None) -> None:
-        """The attempt needs nothing more of this process; ``index`` is its place on the board,
+        """The attempt needs nothing more of this process; ``index`` is its place on the scoreboard,
         None: it was not made."""
         if index is None:
-            self._holding.remove(job)
+            self._claimed.remove(job)
         else:
             self._slot.free(index)
-            self._holding.end([job])
+            self._claimed.end([job])
         self._settled()
 
     def _run(self) -> None:
@@ -141,7 +141,7 @@ class Settler:
                 left.popleft()
         if left:
             job = left[0][0].job
-            say_rarely("settle_blocked", logging.WARNING, job_id=job.id, jobs=len(left))
+            emit_throttled("settle_blocked", logging.WARNING, job_id=job.id, jobs=len(left))
             self._locked += left
             self._look_at = time.monotonic() + LOCKED_SECONDS
 
@@ -155,6 +155,6 @@ class Settler:
         )
         for _, index in batch:
             self._slot.free(index)
-        self._holding.end([ending.job for ending in endings])
+        self._claimed.end([ending.job for ending in endings])
         self._settled()
-        tell(settled or ())
+        emit_settled(settled or ())

@@ -22,18 +22,18 @@ from ..connections import (
 )
 from ..context.progress import Reporter
 from ..context.stop import StopHandler
-from ..events import say
+from ..events import emit
 from ..execution.cancels import Cancels
 from ..execution.executor import NOTHING_LEFT, Executor
 from ..execution.failures import outcome_of_ending
 from ..handlers.forking import start_afresh_in_forks
 from ..ipc.messages import AttemptEnd, Verb, refuse
-from ..ipc.pipes import CRASHED, Link, Message
-from ..ipc.scoreboard import Slot
+from ..ipc.pipes import CRASHED, Message, MessagePipe
+from ..ipc.scoreboard import WorkerSlot
 from ..memory import resident_megabytes
 from ..options import RECYCLE, Options
 from ..wakeup import Wakeup
-from .claimed_jobs import Holding
+from .claimed_jobs import ClaimedJobs
 from .claimer import Claimer
 from .settler import Settler
 
@@ -46,18 +46,18 @@ FORK_PAUSE = 1.0
 class WorkerProcess:
     """One worker process, from boot to exit."""
 
-    def __init__(self, link: Link, slot: Slot, options: Options) -> None:
-        self._link = link
+    def __init__(self, pipe: MessagePipe, slot: WorkerSlot, options: Options) -> None:
+        self._pipe = pipe
         self._slot = slot
         self._options = options
         self._waiting: dict[int, tuple[threading.Event, Message]] = {}
         self._code = 0
         self._made_room_at = 0.0
         self._ending = False
-        self._holding = Holding()
+        self._claimed = ClaimedJobs()
         self._settler = Settler(
             slot,
-            self._holding,
+            self._claimed,
             settled=self._settled,
             give_up=self._gave_up,
             more_waits=self._more_waits,
@@ -79,9 +79,9 @@ class WorkerProcess:
             give_back=lambda jobs, deadline: self._claimer.give_back(jobs, deadline),
         )
         self._claimer = Claimer(
-            options, slot, self._executor, self._holding, cancels, settles=self._settler.connected
+            options, slot, self._executor, self._claimed, cancels, settles=self._settler.connected
         )
-        self._wakeup = Wakeup(self._claimer.hear, after=self._claimer.registered)
+        self._wakeup = Wakeup(self._claimer.on_notify, after=self._claimer.registered)
 
     def run(self) -> int:
         """Work until told to drain; returns the exit code."""
@@ -96,7 +96,7 @@ class WorkerProcess:
         while not self._is_over():
             try:
                 # Short while ending, so that the exit follows at once upon the last settle.
-                message = self._link.receive(0.02 if self._claimer.draining else CHECK_SECONDS / 4)
+                message = self._pipe.receive(0.02 if self._claimer.draining else CHECK_SECONDS / 4)
             except EOFError:
                 os._exit(CRASHED)  # the supervisor is gone; the reaper settles what we held
             if message is not None:
@@ -104,7 +104,7 @@ class WorkerProcess:
             self._close_idle()
             self._claimer.deadline.enforce()
             self._settler.deadline.enforce()
-            self._reporter.errands.deadline.enforce()
+            self._reporter.background.deadline.enforce()
             if time.monotonic() - checked > CHECK_SECONDS:
                 checked = time.monotonic()
                 self._recycle_if_due()
@@ -122,7 +122,7 @@ class WorkerProcess:
             close_idle(IDLE_SECONDS)
 
     def _is_over(self) -> bool:
-        return self._claimer.drained.is_set() and not self._holding
+        return self._claimer.drained.is_set() and not self._claimed
 
     def _obey(self, message: Message) -> None:
         match message["verb"]:
@@ -144,7 +144,7 @@ class WorkerProcess:
         answer: Message = {}
         self._waiting[index] = ended, answer
         job_type = registry.find(job.job_type)
-        self._link.send(
+        self._pipe.send(
             verb=Verb.ISOLATE,
             job=job.id,
             worker=job.worker,
@@ -180,15 +180,15 @@ class WorkerProcess:
         if claimer.draining:
             return
         reason = ""
-        if options.max_jobs is not None and self._holding.ended >= options.max_jobs:
-            reason = f"ran {self._holding.ended} jobs"
+        if options.max_jobs is not None and self._claimed.ended >= options.max_jobs:
+            reason = f"ran {self._claimed.ended} jobs"
         elif options.max_rss is not None and (size := resident_megabytes()) > options.max_rss:
             reason = f"holds {size} MB"
         if reason:
-            say("worker_recycled", logging.INFO, worker=self._slot.worker, reason=reason)
+            emit("worker_recycled", logging.INFO, worker=self._slot.worker, reason=reason)
             self._code = RECYCLE
             claimer.drain()
-            self._link.send(verb=Verb.RECYCLES)  # for the children that run its jobs alone
+            self._pipe.send(verb=Verb.RECYCLES)  # for the children that run its jobs alone
 
     def _deregister(self) -> None:
         worker = self._slot.worker
@@ -201,19 +201,19 @@ class WorkerProcess:
             give_up=lambda: time.monotonic() > until,
         )
         self._slot.register(0, 0.0)
-        say("worker_stopped", logging.INFO, worker=worker, ended=self._holding.ended)
+        emit("worker_stopped", logging.INFO, worker=worker, ended=self._claimed.ended)
 
 
-def run(link: Link, slot: Slot, options: Options) -> int:
+def run(pipe: MessagePipe, slot: WorkerSlot, options: Options) -> int:
     """Be a worker process."""
     start_afresh_in_forks()
     slot.begin_process(os.getpid())
-    return WorkerProcess(link, slot, options).run()
+    return WorkerProcess(pipe, slot, options).run()
 
 
 def _die_of_our_own_fault(args: Any) -> None:
     """A thread of ours ended by an exception. Nothing it held would ever be settled, so the
-    process goes and the supervisor has it buried and replaced. A handler's own thread may fail
+    process goes and the supervisor has it recovered and replaced. A handler's own thread may fail
     as it does anywhere."""
     if args.exc_type is StopHandler:
         return  # raised a moment after its handler had ended; the process is about to go

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from ..ipc.messages import AttemptEnd, Verb, refuse
-from ..ipc.pipes import Link, Message, describe_exit
-from ..ipc.scoreboard import InHand, Slot
+from ..ipc.pipes import Message, MessagePipe, describe_exit
+from ..ipc.scoreboard import StartedJob, WorkerSlot
 
 QUICK_DEATH = 2.0
 LONGEST_PAUSE = 30.0
@@ -16,12 +16,12 @@ a pause that doubles up to this."""
 
 
 @dataclass(slots=True)
-class Child:
-    """A worker process and its place on the board."""
+class WorkerProcessHandle:
+    """A worker process and its place on the scoreboard."""
 
-    slot: Slot
+    slot: WorkerSlot
     pid: int = 0
-    link: Link | None = None
+    pipe: MessagePipe | None = None
     started: float = 0.0
     quick_deaths: int = 0
     start_at: float = 0.0
@@ -38,9 +38,9 @@ class Child:
     seen_worker: int = 0
     stale_since: float = 0.0
 
-    def died(self) -> None:
-        """Its process is gone and told of; make the place ready for the next one."""
-        self.pid, self.link = 0, None
+    def reset(self) -> None:
+        """Its process is gone and reported; make the slot ready for the next one."""
+        self.pid, self.pipe = 0, None
         self.killed_for, self.killed_because, self.fenced = {}, "", False
         self.leaving = False
         self.seen_worker, self.stale_since = 0, 0.0
@@ -53,7 +53,7 @@ class Child:
         if self.quick_deaths > 1:
             self.start_at = now + min(0.5 * 2.0**self.quick_deaths, LONGEST_PAUSE)
 
-    def burial(self, worker: int, in_hand: list[InHand], status: int) -> Message:
+    def crash_message(self, worker: int, started_jobs: list[StartedJob], status: int) -> Message:
         """What the heartbeat has to know to settle what the dead process held."""
         reason = self.killed_because or f"its process ended with {describe_exit(status)}"
         return {
@@ -62,13 +62,13 @@ class Child:
             # What it ran as the worker before is settled by whoever took it away.
             "outcomes": {
                 str(entry.job): self._ending_of(entry)
-                for entry in in_hand
+                for entry in started_jobs
                 if entry.worker == worker
             },
             "reason": reason,
         }
 
-    def _ending_of(self, entry: InHand) -> tuple[AttemptEnd, float]:
+    def _ending_of(self, entry: StartedJob) -> tuple[AttemptEnd, float]:
         if (entry.job, entry.attempt) in self.killed_for:
             return self.killed_for[entry.job, entry.attempt]
         # What had finished did not crash it, what runs alone has its own process.
@@ -78,12 +78,12 @@ class Child:
 
 
 @dataclass(slots=True)
-class Isolated:
+class IsolatedChild:
     """A child that runs one job for a worker process. ``max_rss`` is in megabytes; ``end``,
     ``reason`` and ``seconds`` say why it was killed, if its job was to end."""
 
-    child: Child
-    link: Link
+    child: WorkerProcessHandle
+    pipe: MessagePipe
     index: int
     job: int
     max_rss: int | None = None
@@ -99,10 +99,10 @@ class Isolated:
         """Whether nothing has killed it."""
         return self.end is None and not self.orphaned
 
-    def said_settled(self) -> bool:
+    def reported_settled(self) -> bool:
         """Whether the child said that its job is settled, before it ended."""
         try:
-            message = self.link.receive(0)
+            message = self.pipe.receive(0)
         except EOFError:
             return False
         if message is not None and message["verb"] is not Verb.SETTLED:

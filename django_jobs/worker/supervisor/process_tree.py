@@ -14,14 +14,14 @@ from ..heartbeat import heartbeat
 from ..heartbeat.maintenance import StandingDuty
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import AttemptEnd, Verb
-from ..ipc.pipes import STOPS, Link, Message, fork, hear, respected
-from ..ipc.scoreboard import Board, InHand
+from ..ipc.pipes import STOPS, Message, MessagePipe, fork, ignore_signal, respected
+from ..ipc.scoreboard import Scoreboard, StartedJob
 from ..options import Options
 from ..process import worker_process
-from .children import Child, Isolated
+from .children import IsolatedChild, WorkerProcessHandle
 
 
-class Tree:
+class ProcessTree:
     """All the processes below the supervisor. Each child is forked here, and closes at its start
     the ends of all the others, so that each hears when the supervisor is gone."""
 
@@ -31,11 +31,11 @@ class Tree:
         self._options = options
         self._duties = duties
         self._look = look
-        self.board = Board(options.processes)
-        self.children = [Child(slot=slot) for slot in self.board.slots]
-        self.isolated: dict[int, Isolated] = {}
-        self.heart = 0
-        self.heart_link: Link | None = None
+        self.scoreboard = Scoreboard(options.processes)
+        self.children = [WorkerProcessHandle(slot=slot) for slot in self.scoreboard.slots]
+        self.isolated: dict[int, IsolatedChild] = {}
+        self.heartbeat_pid = 0
+        self.heartbeat_pipe: MessagePipe | None = None
         self.selector = selectors.DefaultSelector()
         self._handlers: dict[int, Any] = {}
         self.woken, self._waker = socket.socketpair()
@@ -46,44 +46,44 @@ class Tree:
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in (*respected(STOPS), signal.SIGCHLD):
-            self._handlers[number] = signal.signal(number, hear)
+            self._handlers[number] = signal.signal(number, ignore_signal)
         self.selector.register(self.woken, selectors.EVENT_READ)
 
-    def start_heart(self) -> None:
+    def start_heartbeat(self) -> None:
         """Fork the heartbeat process."""
 
-        def beat(link: Link) -> int:
-            return heartbeat.run(link, self.board, self._options, self._duties, self._look)
+        def beat(pipe: MessagePipe) -> int:
+            return heartbeat.run(pipe, self.scoreboard, self._options, self._duties, self._look)
 
-        self.board.beat()  # it gets its time to come round
+        self.scoreboard.beat()  # it gets its time to come round
         # It stays a moment longer than we do, to end what handlers started.
-        self.heart, self.heart_link = fork(beat, self._ends(), outlives_us=True)
-        self.selector.register(self.heart_link, selectors.EVENT_READ)
+        self.heartbeat_pid, self.heartbeat_pipe = fork(beat, self._ends(), outlives_us=True)
+        self.selector.register(self.heartbeat_pipe, selectors.EVENT_READ)
 
-    def start(self, child: Child) -> None:
+    def start(self, child: WorkerProcessHandle) -> None:
         """Fork a worker process."""
 
-        def work(link: Link) -> int:
-            return worker_process.run(link, child.slot, self._options)
+        def work(pipe: MessagePipe) -> int:
+            return worker_process.run(pipe, child.slot, self._options)
 
         try:
-            child.pid, child.link = fork(work, self._ends())
+            child.pid, child.pipe = fork(work, self._ends())
         except OSError:
             child.start_at = time.monotonic() + 1.0
             return
         child.started, child.seen_worker = time.monotonic(), 0
-        self.selector.register(child.link, selectors.EVENT_READ)
+        self.selector.register(child.pipe, selectors.EVENT_READ)
 
-    def isolate(self, asked_by: Link, message: Message) -> None:
+    def isolate(self, asked_by: MessagePipe, message: Message) -> None:
         """Fork a child that runs one job of the process that asked."""
-        child = next(child for child in self.children if child.link is asked_by)
+        child = next(child for child in self.children if child.pipe is asked_by)
         job, worker, index = message["job"], message["worker"], message["index"]
 
-        def run(link: Link) -> int:
-            return isolation.run(link, child.slot, worker, job, index)
+        def run(pipe: MessagePipe) -> int:
+            return isolation.run(pipe, child.slot, worker, job, index)
 
         try:
-            pid, link = fork(run, self._ends())
+            pid, pipe = fork(run, self._ends())
         except OSError as error:  # no memory or no process ids: later, or on another machine
             asked_by.send(
                 verb=Verb.ISOLATED,
@@ -93,28 +93,31 @@ class Tree:
                 seconds=0.0,
             )
             return
-        self.isolated[pid] = Isolated(
-            child=child, link=link, index=index, job=job, max_rss=message["max_rss"]
+        self.isolated[pid] = IsolatedChild(
+            child=child, pipe=pipe, index=index, job=job, max_rss=message["max_rss"]
         )
 
-    def alone(self, child: Child, entry: InHand) -> tuple[int, Isolated] | None:
+    def isolated_child(
+        self, child: WorkerProcessHandle, entry: StartedJob
+    ) -> tuple[int, IsolatedChild] | None:
         """The process that runs this alone for ``child``, with its id; None if it is gone or was
-        killed. By its place on the board: of one job there may be a lost attempt beside a new."""
+        killed. By its place on the scoreboard: of one job there may be a lost attempt beside a
+        new."""
         for pid, one in self.isolated.items():
             if one.child is child and one.index == entry.index and one.is_wanted:
                 return pid, one
         return None
 
-    def close(self, link: Link | None) -> None:
+    def close(self, pipe: MessagePipe | None) -> None:
         """Let go of the pipe to a child that is gone."""
-        if link is not None:
-            self.forget(link)
-            link.close()
+        if pipe is not None:
+            self.forget(pipe)
+            pipe.close()
 
-    def forget(self, link: Link) -> None:
+    def forget(self, pipe: MessagePipe) -> None:
         """Listen to this child no more."""
-        if link in {key.fileobj for key in self.selector.get_map().values()}:
-            self.selector.unregister(link)
+        if pipe in {key.fileobj for key in self.selector.get_map().values()}:
+            self.selector.unregister(pipe)
 
     def close_all(self) -> None:
         """Let go of everything, and give the signals back to whoever called the command."""
@@ -124,7 +127,7 @@ class Tree:
         for end in self._ends():
             end.close()
 
-    def _ends(self) -> list[Link | socket.socket | selectors.BaseSelector]:
-        links = [child.link for child in self.children] + [self.heart_link]
-        links += [one.link for one in self.isolated.values()]
-        return [*(link for link in links if link), self.woken, self._waker, self.selector]
+    def _ends(self) -> list[MessagePipe | socket.socket | selectors.BaseSelector]:
+        pipes = [child.pipe for child in self.children] + [self.heartbeat_pipe]
+        pipes += [one.pipe for one in self.isolated.values()]
+        return [*(pipe for pipe in pipes if pipe), self.woken, self._waker, self.selector]

@@ -13,18 +13,18 @@ from multiprocessing import Pipe
 from types import FrameType
 from typing import NoReturn
 
-from ..events import say
+from ..events import emit
 from ..handlers.forking import start_afresh_in_forks
 from ..heartbeat import heartbeat
 from ..heartbeat.maintenance import StandingDuty
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import Verb, refuse
-from ..ipc.pipes import CRASHED, STOPS, Link, flush, respected
-from ..ipc.scoreboard import Board
+from ..ipc.pipes import CRASHED, STOPS, MessagePipe, flush, respected
+from ..ipc.scoreboard import Scoreboard
 from ..options import FORCED, Options, left_to_others
 from ..process.worker_process import WorkerProcess
-from .children import Child
-from .supervisor import GOODBYE, STOP_GRACE
+from .children import WorkerProcessHandle
+from .supervisor import SHUTDOWN_SECONDS, STOP_GRACE
 from .watchdog import LOST_GRACE, fence_at
 
 TICK = 0.1
@@ -43,16 +43,20 @@ class SingleProcess:
         self, options: Options, duties: Sequence[StandingDuty] = (), look: Look | None = None
     ) -> None:
         self._options = options
-        self._board = Board(1)
-        self._child = Child(slot=self._board.slots[0])
+        self._scoreboard = Scoreboard(1)
+        self._child = WorkerProcessHandle(slot=self._scoreboard.slots[0])
         self._worker, workers_end = _pair()
-        self._heart, hearts_end = _pair()
+        self._heartbeat, heartbeat_end = _pair()
         worker = WorkerProcess(workers_end, self._child.slot, options)
         self._threads = [
             threading.Thread(target=target, name=f"django_jobs-{name}", args=args, daemon=True)
             for name, target, args in (
                 ("worker", worker.run, ()),
-                ("heartbeat", heartbeat.run, (hearts_end, self._board, options, duties, look)),
+                (
+                    "heartbeat",
+                    heartbeat.run,
+                    (heartbeat_end, self._scoreboard, options, duties, look),
+                ),
             )
         ]
         self._signals: list[int] = []
@@ -68,18 +72,18 @@ class SingleProcess:
         for number in respected(STOPS):
             signal.signal(number, self._note)
         left_out = ", ".join(sorted(left_to_others())) or "none"
-        say("no_fork", logging.WARNING, pid=os.getpid(), cannot=CANNOT, not_claimed=left_out)
+        emit("no_fork", logging.WARNING, pid=os.getpid(), cannot=CANNOT, not_claimed=left_out)
         for thread in self._threads:
             thread.start()
-        worker, heart = self._threads
+        worker, heartbeat_thread = self._threads
         while worker.is_alive():
             worker.join(TICK)
             while self._signals:
                 self._drain(signal.Signals(self._signals.pop(0)).name)
-            self._hear()
+            self._receive()
             self._look(time.monotonic())
-        self._heart.send(verb=Verb.QUIT)
-        heart.join(GOODBYE)
+        self._heartbeat.send(verb=Verb.QUIT)
+        heartbeat_thread.join(SHUTDOWN_SECONDS)
         _exit(self._code)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -87,21 +91,21 @@ class SingleProcess:
 
     def _drain(self, why: str) -> None:
         if self._draining:
-            say("second_signal", logging.WARNING, signal=why)
+            emit("second_signal", logging.WARNING, signal=why)
             self._leave(FORCED, "released by a second signal")
-        say("draining", logging.INFO, signal=why, timeout=self._options.drain_timeout)
+        emit("draining", logging.INFO, signal=why, timeout=self._options.drain_timeout)
         self._draining = True
         self._stop_at = time.monotonic() + self._options.drain_timeout
         self._worker.send(verb=Verb.DRAIN)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         """An operator may have asked for the end, at each heartbeat again."""
-        while (message := self._heart.receive(0)) is not None:
+        while (message := self._heartbeat.receive(0)) is not None:
             if message["verb"] is not Verb.DRAIN:
                 refuse(message)
             if not self._child.asked_to_drain:
                 self._child.asked_to_drain = True
-                say("draining", logging.INFO, worker=message["worker"], asked="by an operator")
+                emit("draining", logging.INFO, worker=message["worker"], asked="by an operator")
                 self._worker.send(verb=Verb.DRAIN)
 
     def _look(self, now: float) -> None:
@@ -115,7 +119,9 @@ class SingleProcess:
             self._lenient_until = now + LOST_GRACE
         self._looked_at = now
         if now > self._lenient_until and self._lost(now):
-            say("fenced", logging.ERROR, worker=self._child.slot.worker, reason="the lease is over")
+            emit(
+                "fenced", logging.ERROR, worker=self._child.slot.worker, reason="the lease is over"
+            )
             self._worker.send(verb=Verb.STOP)
             time.sleep(max(min(STOP_GRACE, self._gone_by() - now), 0.0))
             self._leave(CRASHED, "its worker could not renew its lease and stopped it")
@@ -126,7 +132,9 @@ class SingleProcess:
         grace = min(STOP_GRACE, self._options.lease / 10)
         over = now >= self._gone_by() - grace or slot.lease_lost
         return any(
-            over or entry.worker != slot.worker for entry in slot.in_hand() if not entry.finished
+            over or entry.worker != slot.worker
+            for entry in slot.started_jobs()
+            if not entry.finished
         )
 
     def _gone_by(self) -> float:
@@ -137,13 +145,13 @@ class SingleProcess:
         """Release what runs here, and end it with the process. What there is no time for, since
         the lease is over or lost, is for whoever reaps: until the process is gone it runs on."""
         slot, now = self._child.slot, time.monotonic()
-        patience = min(GOODBYE, self._gone_by() - now)
+        patience = min(SHUTDOWN_SECONDS, self._gone_by() - now)
         if slot.worker and patience > 0 and not slot.lease_lost:
             self._child.killed_because = reason
-            burial = self._child.burial(slot.worker, slot.in_hand(), 0)
-            self._heart.send(**burial | {"status": "stopped", "patience": patience})
+            crash = self._child.crash_message(slot.worker, slot.started_jobs(), 0)
+            self._heartbeat.send(**crash | {"status": "stopped", "patience": patience})
             while (left := now + patience - time.monotonic()) > 0:
-                message = self._heart.receive(left)
+                message = self._heartbeat.receive(left)
                 if message is not None and message["verb"] is Verb.BURIED:
                     break
         _exit(code)
@@ -154,6 +162,6 @@ def _exit(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _pair() -> tuple[Link, Link]:
+def _pair() -> tuple[MessagePipe, MessagePipe]:
     ours, theirs = Pipe(duplex=True)
-    return Link(ours), Link(theirs)
+    return MessagePipe(ours), MessagePipe(theirs)

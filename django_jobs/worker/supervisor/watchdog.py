@@ -7,13 +7,13 @@ import logging
 import time
 
 from ...conf import conf
-from ..events import say
+from ..events import emit
 from ..ipc.messages import AttemptEnd
 from ..ipc.pipes import kill
-from ..ipc.scoreboard import InHand, Slot
+from ..ipc.scoreboard import StartedJob, WorkerSlot
 from ..memory import resident_megabytes
-from .children import Child, Isolated
-from .process_tree import Tree
+from .children import IsolatedChild, WorkerProcessHandle
+from .process_tree import ProcessTree
 
 TICK = 0.25
 """Seconds between two looks where something is due soon."""
@@ -25,10 +25,10 @@ LOST_GRACE = 2.0
 """Seconds that handlers get whose lease was lost, to see it and end. Others run their jobs."""
 
 
-class Watch:
-    """Looks at the board and kills what must not run any longer. ``lease`` is in seconds."""
+class Watchdog:
+    """Looks at the scoreboard and kills what must not run any longer. ``lease`` is in seconds."""
 
-    def __init__(self, tree: Tree, lease: float) -> None:
+    def __init__(self, tree: ProcessTree, lease: float) -> None:
         self._tree = tree
         self._lease = lease
         self._looked = time.monotonic()
@@ -42,15 +42,15 @@ class Watch:
         if now - self._looked > 4 * TICK + 1.0:
             self._lenient_until = now + 2.0
         self._looked = now
-        hung = now - self._tree.board.beat_at > max(0.75 * self._lease, 3.0)
-        if self._tree.heart and hung and now > self._lenient_until:
-            say("heartbeat_hangs", logging.ERROR, pid=self._tree.heart)
-            kill(self._tree.heart)
+        hung = now - self._tree.scoreboard.beat_at > max(0.75 * self._lease, 3.0)
+        if self._tree.heartbeat_pid and hung and now > self._lenient_until:
+            emit("heartbeat_hangs", logging.ERROR, pid=self._tree.heartbeat_pid)
+            kill(self._tree.heartbeat_pid)
         for child in self._tree.children:
             if child.pid:
                 self._look_at(child, now)
 
-    def _look_at(self, child: Child, now: float) -> None:
+    def _look_at(self, child: WorkerProcessHandle, now: float) -> None:
         slot = child.slot
         self._stop_stale(child, now)
         fence = fence_at(slot, self._lease)
@@ -65,10 +65,12 @@ class Watch:
                 child.fenced = True
                 self._fence(child)
         for entry in running:
-            if entry.alone and (found := self._tree.alone(child, entry)):
+            if entry.alone and (found := self._tree.isolated_child(child, entry)):
                 self._look_at_isolated(*found, entry, now)
 
-    def _end_overdue(self, child: Child, running: list[InHand], now: float) -> None:
+    def _end_overdue(
+        self, child: WorkerProcessHandle, running: list[StartedJob], now: float
+    ) -> None:
         together: dict[tuple[int, int], tuple[AttemptEnd, float]] = {}
         for entry in running:
             ending = _overdue(entry, now)
@@ -83,7 +85,9 @@ class Watch:
             child.killed_because = "its process was killed for another job's time-out"
             kill(child.pid)
 
-    def _look_at_isolated(self, pid: int, one: Isolated, entry: InHand, now: float) -> None:
+    def _look_at_isolated(
+        self, pid: int, one: IsolatedChild, entry: StartedJob, now: float
+    ) -> None:
         if one.max_rss is not None and (size := resident_megabytes(pid)) > one.max_rss:
             one.end = AttemptEnd.CRASHED
             one.reason = f"held {size} MB, more than its max_rss of {one.max_rss} MB"
@@ -94,7 +98,7 @@ class Watch:
                 one.end = AttemptEnd.CANCELLED
                 kill(pid)
 
-    def _stop_stale(self, child: Child, now: float) -> None:
+    def _stop_stale(self, child: WorkerProcessHandle, now: float) -> None:
         """Kill a process whose handlers go on with jobs that were taken from it."""
         worker, lost = child.slot.worker, child.slot.lease_lost
         if worker != child.seen_worker:  # it has a new row; what it ran under the old one is stale
@@ -104,7 +108,7 @@ class Watch:
             return
         stale = [
             entry
-            for entry in child.slot.in_hand()
+            for entry in child.slot.started_jobs()
             if not entry.finished and (entry.worker != worker or child.slot.lease_lost)
         ]
         if not stale:
@@ -115,51 +119,51 @@ class Watch:
             for entry in stale:
                 self.end_isolated(child, entry, AttemptEnd.RELEASED, reason="its lease was lost")
             if not all(entry.alone for entry in stale):
-                say("stale_handlers", logging.ERROR, worker=worker, jobs=len(stale))
+                emit("stale_handlers", logging.ERROR, worker=worker, jobs=len(stale))
                 child.killed_because = "its process was killed for jobs that it had lost"
                 kill(child.pid)
 
-    def _fence(self, child: Child) -> None:
+    def _fence(self, child: WorkerProcessHandle) -> None:
         """Others may start its jobs soon: what it runs must not run any more by then. A process
         that runs nothing is left alone, so what has finished is settled once the database
         answers."""
-        say("fenced", logging.ERROR, worker=child.slot.worker, reason="the lease was not renewed")
+        emit("fenced", logging.ERROR, worker=child.slot.worker, reason="the lease was not renewed")
         child.killed_because = "its worker could not renew its lease and stopped it"
         kill(child.pid)
 
     def end_isolated(
         self,
-        child: Child,
-        entry: InHand,
+        child: WorkerProcessHandle,
+        entry: StartedJob,
         end: AttemptEnd,
         seconds: float = 0.0,
         *,
         reason: str = "",
     ) -> None:
         """Kill the child that runs this alone for this process; tell it how the job ended."""
-        if found := self._tree.alone(child, entry):
+        if found := self._tree.isolated_child(child, entry):
             pid, one = found
             one.end, one.seconds, one.reason = end, seconds, reason
             kill(pid)
 
-    def next_look(self, child: Child, now: float) -> float:
+    def next_look(self, child: WorkerProcessHandle, now: float) -> float:
         """When this child has to be looked at again, at the latest."""
         fence = fence_at(child.slot, self._lease)
         return fence if fence > now and not child.stale_since else now + TICK
 
 
-def fence_at(slot: Slot, lease: float) -> float:
+def fence_at(slot: WorkerSlot, lease: float) -> float:
     """When a handler has to be stopped, so that it is gone before the lease is."""
     return slot.lease_until - min(1.0, lease / 10)
 
 
-def _overdue(entry: InHand, now: float) -> tuple[AttemptEnd, float] | None:
+def _overdue(entry: StartedJob, now: float) -> tuple[AttemptEnd, float] | None:
     """How an attempt ends that did not heed the exception raised in it, and after how many seconds;
     None for one that has time left. A time from before the start was read while it was written:
-    nobody takes turns on the board. The next look has it whole."""
+    nobody takes turns on the scoreboard. The next look has it whole."""
     if entry.deadline > entry.started and now > entry.deadline + SOFT_GRACE:
         return AttemptEnd.TIMED_OUT, entry.deadline - entry.started
-    heard = entry.heard >= entry.started
-    if entry.silence and heard and now > entry.heard + entry.silence + SOFT_GRACE:
+    whole = entry.progress_at >= entry.started
+    if entry.silence and whole and now > entry.progress_at + entry.silence + SOFT_GRACE:
         return AttemptEnd.SILENT, entry.silence
     return None

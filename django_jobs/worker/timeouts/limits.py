@@ -15,12 +15,12 @@ from ...domain.errors import ErrorReport
 from ...domain.outcomes import Outcome, TimedOut
 from ...exceptions import TimeLimitExceeded
 from ..context.stop import StopHandler
-from ..ipc.scoreboard import Slot
+from ..ipc.scoreboard import WorkerSlot
 
 LONGEST_WAIT = 3600.0
 """Seconds until a clock is asked again; timers do not take all that a time-out may be."""
 
-TOUCHY = frozenset({"logging", "logging.handlers", "threading", "queue", "inspect"}) | {
+UNSAFE_MODULES = frozenset({"logging", "logging.handlers", "threading", "queue", "inspect"}) | {
     *("importlib._bootstrap", "importlib._bootstrap_external"),
     *("concurrent.futures._base", "concurrent.futures.thread"),
 }
@@ -31,11 +31,11 @@ answer of a call that must not be made twice."""
 WAITS = frozenset({"wait", "join", "_wait_for_tstate_lock"})
 """Functions of ``threading`` that wait for others, and may be interrupted at it."""
 
-TOUCHY_WAIT = 0.002
+UNSAFE_WAIT = 0.002
 """Seconds until a handler that was found in such code is tried again. Short, because a thread that
 writes logs is found in them nearly always: there it lets the others run."""
 
-TOLD: signal.Signals = getattr(signal, "SIGURG", signal.SIGTERM)
+STOP_SIGNAL: signal.Signals = getattr(signal, "SIGURG", signal.SIGTERM)
 """What wakes a child that runs one job when it was told to stop. By default it is ignored, so it
 may come at any time; nobody sends it to all processes of a service, as is done with SIGTERM. It is
 not the word itself: some runtimes send it to themselves. A system without it has no such child."""
@@ -61,29 +61,29 @@ class Interrupted(Exception):
         self.outcome = outcome
 
 
-class Clock(Protocol):
+class TimeoutSource(Protocol):
     """What rings when the time of a limit is over."""
 
-    def arm(self, limit: Limit) -> None:
+    def arm(self, limit: TimeLimit) -> None:
         """From now on an exception may be raised in the calling thread."""
 
-    def disarm(self, limit: Limit) -> None:
+    def disarm(self, limit: TimeLimit) -> None:
         """From now on none can arrive. May be called twice."""
 
 
-class Limit:
+class TimeLimit:
     """The time that one call of a handler may take, and be silent.
 
     ``ended`` says how the attempt ends once the time is over. It is set before anything is raised
     in the handler and never changed; so exactly one exception is raised, and wherever it arrives,
-    nothing that comes after can be hit. ``told`` is set by a clock that was told to stop the
-    handler: what that does then is its own, and one that catches it and returns has succeeded.
+    nothing that comes after can be hit. ``stop_requested`` is set by a clock that was told to stop
+    the handler: what that does then is its own, and one that catches it and returns has succeeded.
     """
 
     def __init__(
         self,
-        clock: Clock,
-        slot: Slot,
+        timeouts: TimeoutSource,
+        slot: WorkerSlot,
         index: int,
         *,
         started: float,
@@ -91,9 +91,9 @@ class Limit:
         silence: float | None = None,
     ) -> None:
         self.ended: TimedOut | None = None
-        self.told = False
+        self.stop_requested = False
         self._stopped = False
-        self._clock = clock
+        self._timeouts = timeouts
         self._slot = slot
         self._index = index
         self._timeout = timeout
@@ -109,12 +109,12 @@ class Limit:
         self._kept = kept
         try:
             try:
-                self._clock.arm(self)
+                self._timeouts.arm(self)
                 result = kept[RESULT]
             finally:
-                self._clock.disarm(self)
+                self._timeouts.disarm(self)
         except BaseException as error:
-            self._clock.disarm(self)  # it may have arrived in the first one; there is no other
+            self._timeouts.disarm(self)  # it may have arrived in the first one; there is no other
             if self.ended is not None:
                 raise Interrupted(self.ended, error) from None
             raise
@@ -127,7 +127,7 @@ class Limit:
     def begin_again(self) -> None:
         """The handler is about to be called once more: its silence counts from now, and its
         time-out from when it was called first."""
-        self._slot.heard(self._index)
+        self._slot.note_progress(self._index)
         deadline = 0.0 if self._timeout is None else self._deadline
         self._slot.bound(self._index, deadline, self._silence or 0.0)
 
@@ -136,17 +136,17 @@ class Limit:
         matter any more."""
         if self._kept or self._stopped or self.ended is not None:
             return NEVER
-        if self.told:
+        if self.stop_requested:
             return 0.0
         if self._silence is None:
             return self._deadline
-        return min(self._deadline, self._slot.heard_at(self._index) + self._silence)
+        return min(self._deadline, self._slot.progress_at(self._index) + self._silence)
 
     def expire(self, now: float) -> type[BaseException] | None:
         """What is to be raised in the handler now."""
         if now < self.due():
             return None
-        if self.told:
+        if self.stop_requested:
             self._stopped = True
             return StopHandler
         if now >= self._deadline:
@@ -156,45 +156,46 @@ class Limit:
         return TimeLimitExceeded
 
 
-class Alarm:
+class SignalTimeouts:
     """Rings on the main thread of a process that runs one handler: a signal also ends its sleep,
-    and its wait for a socket or a lock. ``told`` says whether it was told to stop; None while that
-    is being read, when an exception would tear the message."""
+    and its wait for a socket or a lock. ``stop_requested`` says whether it was told to stop; None
+    while that is being read, when an exception would tear the message."""
 
-    def __init__(self, told: Callable[[], bool | None] = never) -> None:
-        self._told = told
-        self._limit: Limit | None = None
+    def __init__(self, stop_requested: Callable[[], bool | None] = never) -> None:
+        self._stop_requested = stop_requested
+        self._limit: TimeLimit | None = None
         self._before: dict[signal.Signals, Any] = {}
 
-    def arm(self, limit: Limit) -> None:
-        """Interrupt the calling thread when the time of ``limit`` is over, or at :data:`TOLD`."""
+    def arm(self, limit: TimeLimit) -> None:
+        """Interrupt the calling thread when the time of ``limit`` is over, or at
+        :data:`STOP_SIGNAL`."""
         self._limit = limit
-        for number in (signal.SIGALRM, TOLD):
-            self._before[number] = signal.signal(number, self._rang) or signal.SIG_DFL
-        limit.told = bool(self._told())
+        for number in (signal.SIGALRM, STOP_SIGNAL):
+            self._before[number] = signal.signal(number, self._on_signal) or signal.SIG_DFL
+        limit.stop_requested = bool(self._stop_requested())
         self._set_timer(limit)
 
-    def disarm(self, limit: Limit) -> None:
+    def disarm(self, limit: TimeLimit) -> None:
         """Interrupt it no more, and give the signals back."""
         self._limit = None
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _rang(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         limit = self._limit
         if limit is None:
             return
-        told = self._told()
-        if told is None:
-            signal.setitimer(signal.ITIMER_REAL, TOUCHY_WAIT)
+        stop_requested = self._stop_requested()
+        if stop_requested is None:
+            signal.setitimer(signal.ITIMER_REAL, UNSAFE_WAIT)
             return
-        limit.told = limit.told or told
-        if not is_touchy(frame) and (error := limit.expire(time.monotonic())) is not None:
+        limit.stop_requested = limit.stop_requested or stop_requested
+        if not is_unsafe(frame) and (error := limit.expire(time.monotonic())) is not None:
             raise error
         self._set_timer(limit)
 
-    def _set_timer(self, limit: Limit) -> None:
+    def _set_timer(self, limit: TimeLimit) -> None:
         due = limit.due()
         if due < NEVER:
             signal.setitimer(signal.ITIMER_REAL, wait_for(due, time.monotonic()))
@@ -202,10 +203,10 @@ class Alarm:
 
 def wait_for(due: float, now: float) -> float:
     """Seconds for a clock to wait; where it is overdue, until the handler may be elsewhere."""
-    return min(due - now, LONGEST_WAIT) if due > now else TOUCHY_WAIT
+    return min(due - now, LONGEST_WAIT) if due > now else UNSAFE_WAIT
 
 
-def is_touchy(frame: FrameType | None) -> bool:
+def is_unsafe(frame: FrameType | None) -> bool:
     """Whether an exception raised here might harm more than the handler: in code that takes locks
     of the whole process, this package's among it."""
     if frame is None:
@@ -213,4 +214,4 @@ def is_touchy(frame: FrameType | None) -> bool:
     module = frame.f_globals.get("__name__", "")
     if module == "threading" and frame.f_code.co_name in WAITS:
         return False
-    return module in TOUCHY or module.partition(".")[0] == PACKAGE
+    return module in UNSAFE_MODULES or module.partition(".")[0] == PACKAGE

@@ -7,21 +7,21 @@ import sys
 import threading
 import time
 
-from .limits import NEVER, Limit, is_touchy, wait_for
+from .limits import NEVER, TimeLimit, is_unsafe, wait_for
 
 
-class Timekeeper:
+class ThreadTimeouts:
     """The clock of handlers on threads. A call in C sees what was raised when it is back in Python
     code. Its own thread is started with the first limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._earlier = threading.Condition(self._lock)
-        self._armed: dict[int, Limit] = {}
+        self._armed: dict[int, TimeLimit] = {}
         self._wakes_at = 0.0
         self._thread: threading.Thread | None = None
 
-    def arm(self, limit: Limit) -> None:
+    def arm(self, limit: TimeLimit) -> None:
         """Raise in the calling thread when the time of ``limit`` is over."""
         due = limit.due()
         # The lock itself and not the condition: that is entered through Python code, where an
@@ -30,14 +30,14 @@ class Timekeeper:
             self._armed[threading.get_ident()] = limit
             if self._thread is None:
                 thread = threading.Thread(
-                    target=self._run, name="django_jobs-timekeeper", daemon=True
+                    target=self._run, name="django_jobs-timeouts", daemon=True
                 )
                 thread.start()  # which may fail; the next one tries again
                 self._thread = thread
             elif due < self._wakes_at:
                 self._earlier.notify()
 
-    def disarm(self, limit: Limit) -> None:
+    def disarm(self, limit: TimeLimit) -> None:
         """Raise nothing in the calling thread any more, and take back what has not arrived yet."""
         thread = threading.get_ident()
         with self._lock:
@@ -52,7 +52,7 @@ class Timekeeper:
                 for thread, limit in self._armed.items():
                     # No other thread runs between the look at its frame and the raise: one that
                     # has just begun to run is let go on for 5 ms.
-                    if now < limit.due() or is_touchy(sys._current_frames().get(thread)):
+                    if now < limit.due() or is_unsafe(sys._current_frames().get(thread)):
                         continue
                     if (error := limit.expire(now)) is not None:
                         raise_in(thread, error)

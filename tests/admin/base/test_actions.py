@@ -19,10 +19,10 @@ from tests.admin.schedules.scheduling import new_schedule
 from tests.admin.walking import Page, change_url, list_url, told
 from tests.app.jobs import add, noop
 from tests.factories import (
-    boot_worker,
     claim_ready,
     enqueue_and_claim,
     make_dead,
+    register_worker,
     run_sql,
 )
 
@@ -67,7 +67,7 @@ def live_backfill() -> int:
 
 
 def live_worker() -> int:
-    return boot_worker()
+    return register_worker()
 
 
 def state_of(model: Any, pk: int) -> dict[str, Any]:

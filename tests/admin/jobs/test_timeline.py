@@ -16,9 +16,9 @@ from django_jobs.models import Job, Quarantine, Run, Worker
 from tests.admin.walking import Live, Page, change_url
 from tests.app.jobs import add
 from tests.factories import (
-    boot_worker,
     enqueue_and_claim,
     failure,
+    register_worker,
     run_again,
     run_sql,
     settle_one,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_the_timeline_tells_the_whole_story(page: Page) -> None:
-    worker = boot_worker("carol")
+    worker = register_worker("carol")
     held = enqueue_and_claim(add, 1, worker=worker)
     error = ErrorReport(type="ValueError", message="first\nsecond", traceback="Traceback: here")
     settle_one(held, Failed(error=error))
@@ -47,7 +47,7 @@ def test_the_timeline_tells_the_whole_story(page: Page) -> None:
 
 
 def test_the_timeline_says_who_runs_the_job_now(page: Page) -> None:
-    held = enqueue_and_claim(worker=boot_worker("carol"))
+    held = enqueue_and_claim(worker=register_worker("carol"))
     job_operations.cancel([held.id])
     text = " ".join(re.sub(r"<[^>]+>", "", page.read(change_url(Job, held.id))).split())
     assert f"Attempt 1 on carol #{held.worker} claimed" in text
@@ -65,11 +65,11 @@ def test_the_timeline_says_why_a_ready_job_does_not_run(page: Page) -> None:
     job_operations.pause(["bulk"])
     assert "Queue bulk is paused." in told()
     assert "No worker is alive." in told()
-    assert "No live worker serves this queue." in told(boot_worker())
-    stranger = boot_worker(queues=["bulk"], job_types={"app.noop": 1})
-    boot_worker(queues=["default"])
+    assert "No live worker serves this queue." in told(register_worker())
+    stranger = register_worker(queues=["bulk"], job_types={"app.noop": 1})
+    register_worker(queues=["default"])
     assert "No live worker of this queue knows this job type." in told(stranger)
-    last = told(boot_worker(queues=["bulk"]))
+    last = told(register_worker(queues=["bulk"]))
     assert "No live worker" not in last
     assert "No worker" not in last
 
@@ -77,14 +77,14 @@ def test_the_timeline_says_why_a_ready_job_does_not_run(page: Page) -> None:
 def test_the_timeline_says_that_a_payload_is_too_new_for_all_live_workers(page: Page) -> None:
     job = add.enqueue(1)
     Job.objects.update(payload_version=2)
-    boot_worker("old")
-    boot_worker("elsewhere", queues=["bulk"], job_types={"app.add": 2})
+    register_worker("old")
+    register_worker("elsewhere", queues=["bulk"], job_types={"app.add": 2})
     told = "No live worker of this queue reads version 2 of its payload."
     assert told in page.read(change_url(Job, job.pk))
-    new = boot_worker("new", job_types={"app.add": 2})
+    new = register_worker("new", job_types={"app.add": 2})
     assert told not in page.read(change_url(Job, job.pk))
     workers.end(new)
-    boot_worker("of 0.1.0")
+    register_worker("of 0.1.0")
     run_sql("UPDATE django_jobs_worker SET versions = NULL WHERE name = 'of 0.1.0'")
     assert told not in page.read(change_url(Job, job.pk))
 
@@ -174,7 +174,7 @@ def test_only_the_latest_runs_are_shown_and_the_page_says_so(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django_jobs.admin.jobs.timeline.MOST_RUNS", 2)
-    job, worker = add.enqueue(1), boot_worker()
+    job, worker = add.enqueue(1), register_worker()
     for number in range(3):
         run_again(job.pk, worker, failure(f"failure number {number}"))
     text = page.read(change_url(Job, job.pk)).partition("Timeline")[2]

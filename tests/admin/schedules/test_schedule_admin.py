@@ -17,7 +17,7 @@ from django_jobs.models import Backfill, Job, Schedule, Tick
 from tests.admin.schedules.scheduling import add_url, filled_in, in_code, new_schedule, schedulable
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.jobs import noop
-from tests.factories import boot_worker, listening, run_sql
+from tests.factories import listening, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
 MODELS = (Schedule, Tick, Backfill)
@@ -121,7 +121,7 @@ def test_the_list_warns_where_no_worker_looks(page: Page) -> None:
     assert "No live worker looks at the schedules: nothing is fired." in page.read(
         list_url(Schedule)
     )
-    worker = boot_worker()
+    worker = register_worker()
     run_sql("UPDATE django_jobs_worker SET schedules_seen_at = now() - interval '10 minutes'")
     assert "No worker has looked at the schedules for 10 min" in page.read(list_url(Schedule))
     run_sql("UPDATE django_jobs_worker SET schedules_seen_at = now() WHERE id = %s", [worker])

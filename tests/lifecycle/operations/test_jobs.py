@@ -18,11 +18,11 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Queue, Run, Worker
 from tests.app.jobs import noop
 from tests.factories import (
-    boot_worker,
     claim_ready,
     enqueue_and_claim,
     listening,
     make_user,
+    register_worker,
     run_sql,
     settle_one,
 )
@@ -152,7 +152,7 @@ def test_a_job_that_is_put_off_while_it_is_being_cancelled_does_not_slip_through
 def test_a_new_priority_moves_the_job_in_its_queue() -> None:
     first, second = noop.enqueue(), noop.enqueue()
     job_operations.reprioritize([second.pk], 10)
-    assert [one.id for one in claim_ready(boot_worker())] == [second.pk, first.pk]
+    assert [one.id for one in claim_ready(register_worker())] == [second.pk, first.pk]
     assert Job.objects.get(pk=second.pk).priority == 10
 
 
@@ -228,7 +228,7 @@ def test_a_resumed_queue_wakes_its_workers() -> None:
 
 @pytest.mark.django_db
 def test_workers_that_are_alive_are_asked_to_stop_once() -> None:
-    worker = boot_worker()
+    worker = register_worker()
     assert job_operations.stop_workers([worker]).done == [worker]
     asked = Worker.objects.get().drain_requested_at
     assert job_operations.stop_workers([worker, 10**12]).refused == {

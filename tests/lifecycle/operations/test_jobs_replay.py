@@ -12,12 +12,12 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Run
 from tests.app.jobs import add, noop
 from tests.factories import (
-    boot_worker,
     claim_ready,
     declared,
     in_threads,
     make_dead,
     make_user,
+    register_worker,
     run_sql,
 )
 
@@ -43,7 +43,7 @@ def test_a_replayed_job_is_fresh_and_keeps_its_key_its_runs_and_its_fence() -> N
     assert entry["died_of"] == dead.reason
     assert entry["at"]
     assert Run.objects.count() == 1
-    assert claim_ready(boot_worker())[0].attempt == 2
+    assert claim_ready(register_worker())[0].attempt == 2
 
 
 @pytest.mark.django_db

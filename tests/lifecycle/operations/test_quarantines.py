@@ -16,12 +16,12 @@ from django_jobs.models import Job, Quarantine
 from tests.app.jobs import add, noop
 from tests.factories import (
     another_connection,
-    boot_worker,
     claim_ready,
     enqueue_and_claim,
     listening,
     make_dead,
     make_user,
+    register_worker,
     run_sql,
     settle_one,
 )
@@ -116,7 +116,7 @@ def test_what_is_ready_is_blocked_and_comes_back_to_its_place() -> None:
     quarantines.lift("app.noop")
     assert status_of(first) == status_of(second) == ("ready", "")
     assert dict(Job.objects.values_list("pk", "rank")) == ranks
-    assert [one.id for one in claim_ready(boot_worker())] == [first, other, second]
+    assert [one.id for one in claim_ready(register_worker())] == [first, other, second]
 
 
 def test_what_a_second_suffices_for_is_held_at_once_and_is_in_no_claims_way(

@@ -16,7 +16,6 @@ from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Backfill, Job, Queue, Schedule, Tick
 from tests.app.jobs import noop
 from tests.factories import (
-    boot_worker,
     claim_ready,
     due_schedule,
     in_threads,
@@ -24,6 +23,7 @@ from tests.factories import (
     look,
     make_user,
     overdue,
+    register_worker,
     run_sql,
 )
 
@@ -223,7 +223,7 @@ def test_a_backfill_is_cancelled_as_one() -> None:
     row = schedule_operations.backfill(schedule, *due_times(schedule, 4), request_of)
     assert row.jobs == 4
     run_sql("UPDATE django_jobs_job SET rank = rank + 1000 WHERE schedule_id IS NOT NULL")
-    (held,) = claim_ready(boot_worker(), limit=1)
+    (held,) = claim_ready(register_worker(), limit=1)
     report = schedule_operations.cancel_backfill(row, actor=make_user("backfill_schedule"))
     assert (len(report.done), report.asked) == (4, [held.id])
     statuses = Counter(Job.objects.values_list("status", flat=True))

@@ -13,7 +13,14 @@ from django_jobs.lifecycle.schedules import firing
 from django_jobs.lifecycle.schedules.firing import NewTick
 from django_jobs.models import Job, Schedule, Tick
 from tests.app.jobs import tell_due_time
-from tests.factories import boot_worker, claim_ready, due_schedule, in_threads, listening, run_sql
+from tests.factories import (
+    claim_ready,
+    due_schedule,
+    in_threads,
+    listening,
+    register_worker,
+    run_sql,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -86,7 +93,7 @@ def test_a_reason_is_cut_to_what_fits() -> None:
 def test_the_due_time_comes_with_the_claim() -> None:
     schedule = due_schedule(job_type=tell_due_time.name)
     firing.write_ticks([fired(schedule)])
-    (held,) = claim_ready(boot_worker())
+    (held,) = claim_ready(register_worker())
     assert held.scheduled_for == NOON.timestamp()
 
 

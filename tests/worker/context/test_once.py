@@ -235,8 +235,8 @@ def test_an_attempt_that_was_cut_short_ends_when_its_receipt_is_stored(desk: Des
     """The database is slow, and a time-out did not wait for it."""
     held = enqueue_and_claim()
     another = held._replace(id=held.id + 1)
-    errands, stored = desk.reporter.errands, threading.Event()
-    storing = errands.promise(held.fence, lambda: stored.wait(60))
+    background, stored = desk.reporter.background, threading.Event()
+    storing = background.submit_for_attempt(held.fence, lambda: stored.wait(60))
     with ThreadPoolExecutor(1) as elsewhere:
         ending = elsewhere.submit(desk.reporter.end, held, TimedOut(seconds=1.0))
         with pytest.raises(TimeoutError):
@@ -247,8 +247,8 @@ def test_an_attempt_that_was_cut_short_ends_when_its_receipt_is_stored(desk: Des
         stored.set()
         ending.result(60)
         assert storing.done()
-    errands.keep(held.fence)
-    assert not errands._promised
+    background.wait_for_attempt(held.fence)
+    assert not background._of_attempts
 
 
 class TestACallOfTheOtherKind:

@@ -178,7 +178,7 @@ def test_a_success_writes_nothing_more(desk: Desk, written: list[int]) -> None:
         this_run().progress(0.2)
 
     assert desk.run(handler) == [Succeeded()]
-    desk.reporter.errands.ask(lambda: None).result(30)
+    desk.reporter.background.submit(lambda: None).result(30)
     assert Progress.objects.get().fraction == 0.1
     assert not desk.reporter._open
 

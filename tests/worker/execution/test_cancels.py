@@ -9,17 +9,17 @@ import pytest
 from django_jobs import cancel
 from django_jobs.models import Job
 from django_jobs.worker.execution.cancels import FRESH_SECONDS, LOOK_SECONDS, Cancels
-from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
-from tests.factories import boot_worker, claim_ready
+from tests.factories import claim_ready, register_worker
 
 
 @pytest.mark.django_db
 def test_a_look_finds_what_was_cancelled_of_its_worker_and_is_fresh_for_a_while() -> None:
     jobs = [noop.enqueue() for _ in range(3)]
-    worker = boot_worker()
-    slot = Board(1, 4).slots[0]
+    worker = register_worker()
+    slot = Scoreboard(1, 4).slots[0]
     slot.register(worker, time.monotonic() + 60)
     cancels = Cancels(slot)
     began = time.monotonic()
@@ -43,8 +43,8 @@ def test_a_cancel_of_an_earlier_job_with_the_same_id_is_not_believed() -> None:
     """After ``flush`` or a restore ids come back. Each claim of such a job was given back at once,
     for ever."""
     noop.enqueue()
-    worker = boot_worker()
-    slot = Board(1, 4).slots[0]
+    worker = register_worker()
+    slot = Scoreboard(1, 4).slots[0]
     slot.register(worker, time.monotonic() + 60)
     cancels = Cancels(slot)
     (held,) = claim_ready(worker)
@@ -63,5 +63,5 @@ def test_a_cancel_of_an_earlier_job_with_the_same_id_is_not_believed() -> None:
 def test_a_claim_says_when_it_was_answered() -> None:
     noop.enqueue()
     before = time.monotonic()
-    (held,) = claim_ready(boot_worker())
+    (held,) = claim_ready(register_worker())
     assert before < held.taken_at <= time.monotonic()

@@ -14,24 +14,26 @@ from django_jobs import cancel
 from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.models import Job
 from django_jobs.worker.execution import executor
-from django_jobs.worker.ipc.pipes import Link
-from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.ipc.pipes import MessagePipe
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
-from tests.factories import boot_worker, claim_ready, run_sql
+from tests.factories import claim_ready, register_worker, run_sql
 from tests.worker.processes import until, until_status
 
 
 @pytest.fixture
 def process(transactional_db: None) -> Iterator[WorkerProcess]:
     """A worker process whose threads were not started, but for that of its errands."""
-    link, other = (Link(end) for end in Pipe())
-    made = WorkerProcess(link, Board(1, 64).slots[0], Options(queues=(QueueShare(name="default"),)))
-    made._slot.register(boot_worker(), time.monotonic() + 60)
+    pipe, other = (MessagePipe(end) for end in Pipe())
+    made = WorkerProcess(
+        pipe, Scoreboard(1, 64).slots[0], Options(queues=(QueueShare(name="default"),))
+    )
+    made._slot.register(register_worker(), time.monotonic() + 60)
     yield made
-    made._reporter.errands.close()
-    for end in (link, other):
+    made._reporter.background.close()
+    for end in (pipe, other):
         end.close()
 
 
@@ -47,7 +49,7 @@ def hold(process: WorkerProcess) -> ClaimedJob:
     """A job that was claimed a while ago and has not begun."""
     noop.enqueue()
     (held,) = claim_ready(process._slot.worker)
-    process._holding.add([held])
+    process._claimed.add([held])
     return held._replace(taken_at=held.taken_at - 1.0)
 
 
@@ -60,7 +62,7 @@ def enforced(process: WorkerProcess, looking: Future[None]) -> None:
     """Bound statements until the look is over, as the main thread of a worker process does."""
 
     def is_over() -> bool:
-        process._reporter.errands.deadline.enforce()
+        process._reporter.background.deadline.enforce()
         return looking.done()
 
     until(is_over)
@@ -81,7 +83,7 @@ def test_a_look_for_cancels_that_nobody_answers_ends_with_the_lease(
     process: WorkerProcess, thread: ThreadPoolExecutor
 ) -> None:
     held = hold(process)
-    process._reporter.errands.deadline._seconds = 0.1
+    process._reporter.background.deadline._seconds = 0.1
     with transaction.atomic():
         run_sql("LOCK TABLE django_jobs_job IN ACCESS EXCLUSIVE MODE")
         process._slot.register(held.worker, time.monotonic() + 0.3)
@@ -97,7 +99,7 @@ def test_a_cancelled_job_whose_row_is_locked_holds_up_no_thread(
     assert cancel(held.id)
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held.id])
-        process._reporter.errands.ask(lambda: process._executor._return(held)).result(60)
-        assert held in process._holding
+        process._reporter.background.submit(lambda: process._executor._return(held)).result(60)
+        assert held in process._claimed
     until_status(Job.objects.get(pk=held.id), "cancelled")
-    until(lambda: not process._holding)
+    until(lambda: not process._claimed)

@@ -19,12 +19,12 @@ from django_jobs.models import Job, Run
 from django_jobs.worker import connections
 from django_jobs.worker.connections import note_shortage
 from django_jobs.worker.execution import isolation
-from django_jobs.worker.ipc.scoreboard import Board
-from django_jobs.worker.timeouts.threads import Timekeeper
+from django_jobs.worker.ipc.scoreboard import Scoreboard
+from django_jobs.worker.timeouts.threads import ThreadTimeouts
 from tests.app import long_jobs
 from tests.app.jobs import noop
 from tests.app.models import Effect
-from tests.factories import boot_worker, claim_ready, declared, run_sql
+from tests.factories import claim_ready, declared, register_worker, run_sql
 from tests.worker.processes import JobWorker, is_alive, until, until_marked
 
 Start = Callable[..., JobWorker]
@@ -32,7 +32,7 @@ TOLD_SO = "the worker was told to stop"
 
 
 class Silent:
-    """A link on which nothing is ever heard."""
+    """A pipe on which nothing ever arrives."""
 
     def receive(self, timeout: float) -> None:
         """Nothing."""
@@ -57,7 +57,7 @@ def _terminate(pid: int) -> None:
 @pytest.fixture
 def no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the child is a thread, which none reach."""
-    monkeypatch.setattr(isolation, "Alarm", lambda stopping: Timekeeper())
+    monkeypatch.setattr(isolation, "SignalTimeouts", lambda stopping: ThreadTimeouts())
 
 
 def run_alone(*arguments: Any) -> None:
@@ -72,8 +72,8 @@ def write_through_a_shortage() -> None:
     """Another thread of the child finds no connection left while this one is in a transaction."""
     with transaction.atomic():
         Effect.objects.create(note="before")
-        with ThreadPoolExecutor(1) as errands:
-            errands.submit(note_shortage).result()
+        with ThreadPoolExecutor(1) as background:
+            background.submit(note_shortage).result()
         Effect.objects.create(note="after")
 
 
@@ -85,9 +85,9 @@ def test_a_shortage_of_connections_does_not_close_the_handler_s_own(
     monkeypatch.setattr(connections, "_short_until", 0.0)
     with declared(write_through_a_shortage) as job_type:
         job = job_type.enqueue()
-        worker = boot_worker()
+        worker = register_worker()
         claim_ready(worker, job_types={job_type.name: 1})
-        slot = Board(1).slots[0]
+        slot = Scoreboard(1).slots[0]
         slot.register(worker, time.monotonic() + 60.0)
         index = slot.start(job.pk, 1, worker, 0.0, True)
         with ThreadPoolExecutor(1) as child:
@@ -103,9 +103,9 @@ def test_a_job_is_settled_also_when_the_database_fails_and_no_beat_has_come_for_
     attempt. The chaos test found it."""
     with declared(terminate_own_connection) as job_type:
         job = job_type.enqueue()
-        worker = boot_worker()
+        worker = register_worker()
         claim_ready(worker, job_types={job_type.name: 1})
-        slot = Board(1).slots[0]
+        slot = Scoreboard(1).slots[0]
         slot.register(worker, time.monotonic() - 1.0)
         index = slot.start(job.pk, 1, worker, 0.0, True)
         with ThreadPoolExecutor(1) as child:
@@ -117,8 +117,8 @@ def test_a_job_is_settled_also_when_the_database_fails_and_no_beat_has_come_for_
 @pytest.mark.django_db(transaction=True)
 def test_a_job_that_is_not_the_worker_s_any_more_is_not_begun() -> None:
     job = noop.enqueue()
-    worker = boot_worker()
-    slot = Board(1).slots[0]
+    worker = register_worker()
+    slot = Scoreboard(1).slots[0]
     slot.register(worker, time.monotonic() + 60.0)
     with ThreadPoolExecutor(1) as child:
         child.submit(run_alone, Silent(), slot, worker, job.pk, 0).result()

@@ -11,7 +11,7 @@ from django.db import ProgrammingError
 from django_jobs.maintenance.task import Duty
 from django_jobs.worker.connections import drop_connection, own_connection
 from django_jobs.worker.heartbeat.upkeep import Upkeep
-from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
 from tests.factories import run_sql
 from tests.worker.processes import until
@@ -53,7 +53,7 @@ def test_duties_have_their_turn_although_the_schedules_fail(look: Callable[[], f
         return 0
 
     duty = Duty(name="counting", every=0.1, batch=1, run_once=run_once)
-    upkeep = Upkeep([duty], look, Board(1), Options(queues=(), beat=0.1, poll=0.05))
+    upkeep = Upkeep([duty], look, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
     turns(upkeep, lambda: len(done) >= 3)
 
 
@@ -68,5 +68,5 @@ def test_schedules_have_their_turn_although_a_duty_fails() -> None:
         return int(refused())
 
     duty = Duty(name="failing", every=0.1, batch=1, run_once=run_once)
-    upkeep = Upkeep([duty], look, Board(1), Options(queues=(), beat=0.1, poll=0.05))
+    upkeep = Upkeep([duty], look, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
     turns(upkeep, lambda: len(looks) >= 3)

@@ -12,19 +12,19 @@ from django_jobs.domain.outcomes import Cancelled, Lost, Released, TimedOut
 from django_jobs.worker.execution.failures import outcome_of_ending
 from django_jobs.worker.execution.isolation import Orders
 from django_jobs.worker.ipc.messages import AttemptEnd, UnexpectedMessage, Verb
-from django_jobs.worker.ipc.pipes import Link
-from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.ipc.pipes import MessagePipe
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process.worker_process import WorkerProcess
-from django_jobs.worker.supervisor.children import Child, Isolated
+from django_jobs.worker.supervisor.children import IsolatedChild, WorkerProcessHandle
 from django_jobs.worker.supervisor.supervisor import Supervisor
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[Link, Link]]:
+def pipe() -> Iterator[tuple[MessagePipe, MessagePipe]]:
     """Both ends."""
     first, second = Pipe()
-    ends = Link(first), Link(second)
+    ends = MessagePipe(first), MessagePipe(second)
     yield ends
     for end in ends:
         end.close()
@@ -51,13 +51,15 @@ def test_a_misspelt_end_is_no_release() -> None:
 
 
 @pytest.mark.parametrize("verb", Verb)
-def test_a_message_arrives_as_it_was_sent(pipe: tuple[Link, Link], verb: Verb) -> None:
+def test_a_message_arrives_as_it_was_sent(
+    pipe: tuple[MessagePipe, MessagePipe], verb: Verb
+) -> None:
     ours, theirs = pipe
     ours.send(verb=verb, worker=7, end=AttemptEnd.LOST)
     assert theirs.receive(60) == {"verb": verb, "worker": 7, "end": AttemptEnd.LOST}
 
 
-def test_an_unknown_verb_is_refused_by_the_pipe(pipe: tuple[Link, Link]) -> None:
+def test_an_unknown_verb_is_refused_by_the_pipe(pipe: tuple[MessagePipe, MessagePipe]) -> None:
     ours, theirs = pipe
     unknown: Any = "drian"
     ours.send(verb=unknown, worker=7)
@@ -65,15 +67,15 @@ def test_an_unknown_verb_is_refused_by_the_pipe(pipe: tuple[Link, Link]) -> None
         theirs.receive(60)
 
 
-def receivers() -> dict[str, Callable[[Link, Link, Verb], object]]:
+def receivers() -> dict[str, Callable[[MessagePipe, MessagePipe, Verb], object]]:
     """By name, what hands a message to each kind of process."""
 
-    def worker(ours: Link, theirs: Link, verb: Verb) -> object:
+    def worker(ours: MessagePipe, theirs: MessagePipe, verb: Verb) -> object:
         options = Options(queues=(QueueShare(name="default"),))
-        WorkerProcess(theirs, Board(1, 4).slots[0], options)._obey({"verb": verb})
+        WorkerProcess(theirs, Scoreboard(1, 4).slots[0], options)._obey({"verb": verb})
         return None
 
-    def supervisor(ours: Link, theirs: Link, verb: Verb) -> object:
+    def supervisor(ours: MessagePipe, theirs: MessagePipe, verb: Verb) -> object:
         made = Supervisor(Options(queues=()))
         try:
             made._obey(theirs, {"verb": verb})
@@ -81,19 +83,21 @@ def receivers() -> dict[str, Callable[[Link, Link, Verb], object]]:
             made._tree.close_all()
         return None
 
-    def isolated_job(ours: Link, theirs: Link, verb: Verb) -> object:
+    def isolated_job(ours: MessagePipe, theirs: MessagePipe, verb: Verb) -> object:
         ours.send(verb=verb)
         return Orders(theirs).stopping()
 
-    def end_of_an_isolated_job(ours: Link, theirs: Link, verb: Verb) -> object:
+    def end_of_an_isolated_job(ours: MessagePipe, theirs: MessagePipe, verb: Verb) -> object:
         ours.send(verb=verb)
-        child = Child(slot=Board(1, 4).slots[0])
-        return Isolated(child=child, link=theirs, index=0, job=1).said_settled()
+        child = WorkerProcessHandle(slot=Scoreboard(1, 4).slots[0])
+        return IsolatedChild(child=child, pipe=theirs, index=0, job=1).reported_settled()
 
     return {one.__name__: one for one in (worker, supervisor, isolated_job, end_of_an_isolated_job)}
 
 
 @pytest.mark.parametrize("receiver", receivers())
-def test_a_message_for_another_process_is_refused(pipe: tuple[Link, Link], receiver: str) -> None:
+def test_a_message_for_another_process_is_refused(
+    pipe: tuple[MessagePipe, MessagePipe], receiver: str
+) -> None:
     with pytest.raises(UnexpectedMessage, match=r"unexpected message: .*quit"):
         receivers()[receiver](*pipe, Verb.QUIT)

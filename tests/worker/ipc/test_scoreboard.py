@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.worker.ipc.scoreboard import CAPACITY, Board, Slot
+from django_jobs.worker.ipc.scoreboard import CAPACITY, Scoreboard, WorkerSlot
 
 
 @pytest.fixture
-def slot() -> Slot:
-    slot = Board(2).slots[1]
+def slot() -> WorkerSlot:
+    slot = Scoreboard(2).slots[1]
     slot.register(7, 100.0)
     return slot
 
 
-def test_what_is_started_is_read_back(slot: Slot) -> None:
+def test_what_is_started_is_read_back(slot: WorkerSlot) -> None:
     index = slot.start(11, 3, 7, 5.0, False, 2.0)
-    (entry,) = slot.in_hand()
+    (entry,) = slot.started_jobs()
     assert (entry.index, entry.job, entry.attempt, entry.worker) == (index, 11, 3, 7)
-    assert (entry.deadline, entry.silence, entry.heard) == (5.0, 2.0, entry.started)
+    assert (entry.deadline, entry.silence, entry.progress_at) == (5.0, 2.0, entry.started)
     assert not any([entry.finished, entry.alone, entry.cancel_asked])
     slot.ask_cancel(11)
     slot.finish(index)
-    (entry,) = slot.in_hand()
+    (entry,) = slot.started_jobs()
     assert entry.finished
     assert entry.cancel_asked
     slot.free(index)
-    assert slot.in_hand() == []
+    assert slot.started_jobs() == []
 
 
-def test_a_report_and_a_begin_are_seen_by_all(slot: Slot) -> None:
+def test_a_report_and_a_begin_are_seen_by_all(slot: WorkerSlot) -> None:
     index = slot.start(11, 1, 7, 0.0, True)
-    before = slot.heard_at(index)
-    slot.heard(index)
-    assert slot.heard_at(index) > before
+    before = slot.progress_at(index)
+    slot.note_progress(index)
+    assert slot.progress_at(index) > before
     slot.begin(index, 50.0, 3.0)
-    (entry,) = slot.in_hand()
+    (entry,) = slot.started_jobs()
     assert (entry.deadline, entry.silence) == (50.0, 3.0)
-    assert entry.started == entry.heard > before
+    assert entry.started == entry.progress_at > before
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_report_and_a_begin_are_seen_by_all(slot: Slot) -> None:
     [((0.0, False, 0.0), False), ((5.0,), True), ((0.0, True), True), ((0.0, False, 3.0), True)],
 )
 def test_only_what_may_have_to_be_ended_is_watched(
-    slot: Slot, times: tuple[float, ...], watched: bool
+    slot: WorkerSlot, times: tuple[float, ...], watched: bool
 ) -> None:
     index = slot.start(11, 1, 7, *times)
     assert slot.watched is watched
@@ -59,12 +59,12 @@ def test_only_what_may_have_to_be_ended_is_watched(
 
 
 def test_the_slots_do_not_touch_each_other() -> None:
-    first, second = Board(2).slots
+    first, second = Scoreboard(2).slots
     for number in range(CAPACITY):
         first.start(number, 1, 1, 1.0, True, 1.0)
-    assert second.in_hand() == []
+    assert second.started_jobs() == []
     assert not second.watched
     second.register(2, 1.0)
-    assert len(first.in_hand()) == CAPACITY
+    assert len(first.started_jobs()) == CAPACITY
     first.clear()
     assert second.worker == 2

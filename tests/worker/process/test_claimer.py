@@ -14,15 +14,15 @@ from django_jobs import cancel, enqueue_many
 from django_jobs.lifecycle.settling_rows import give_back_unlocked
 from django_jobs.models import Job
 from django_jobs.worker.execution.cancels import Cancels
-from django_jobs.worker.ipc.pipes import Link
-from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.ipc.pipes import MessagePipe
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process import claimer as claimer_module
-from django_jobs.worker.process.claimed_jobs import Holding
-from django_jobs.worker.process.claimer import HELD_BYTES, PREFETCH_SECONDS, Claimer
+from django_jobs.worker.process.claimed_jobs import ClaimedJobs
+from django_jobs.worker.process.claimer import CLAIMED_BYTES, PREFETCH_SECONDS, Claimer
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
-from tests.factories import boot_worker, claim_ready, in_threads, run_sql
+from tests.factories import claim_ready, in_threads, register_worker, run_sql
 from tests.worker.processes import until
 
 OPTIONS = Options(queues=(QueueShare(name="default"),))
@@ -35,21 +35,21 @@ NO_EXECUTOR: Any = None
 def test_a_lock_on_one_job_keeps_no_other_from_being_given_back() -> None:
     for _ in range(3):
         noop.enqueue()
-    worker = boot_worker()
+    worker = register_worker()
     held = claim_ready(worker)
-    slot, holding = Board(1, 4).slots[0], Holding()
+    slot, claimed_jobs = Scoreboard(1, 4).slots[0], ClaimedJobs()
     slot.register(worker, time.monotonic() + 60)
-    claimer = Claimer(OPTIONS, slot, NO_EXECUTOR, holding, Cancels(slot), threading.Event())
-    holding.add(held)
+    claimer = Claimer(OPTIONS, slot, NO_EXECUTOR, claimed_jobs, Cancels(slot), threading.Event())
+    claimed_jobs.add(held)
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])
         (locked,) = in_threads(1, lambda _: claimer.give_back(held))
     assert locked == [held[1]]
-    assert [job in holding for job in held] == [False, True, False]
+    assert [job in claimed_jobs for job in held] == [False, True, False]
     statuses = dict(Job.objects.values_list("pk", "status"))
     assert [statuses[job.id] for job in held] == ["ready", "running", "ready"]
     assert in_threads(1, lambda _: claimer.give_back(locked)) == [[]]
-    assert not holding
+    assert not claimed_jobs
 
 
 @pytest.mark.django_db(transaction=True)
@@ -57,10 +57,10 @@ def test_what_was_not_cancelled_waits_for_no_round_trip(monkeypatch: pytest.Monk
     """The threads find it while what was cancelled is given back."""
     for _ in range(4):
         noop.enqueue()
-    link, other = (Link(end) for end in Pipe())
-    worker = WorkerProcess(link, Board(1, 4).slots[0], OPTIONS)
+    pipe, other = (MessagePipe(end) for end in Pipe())
+    worker = WorkerProcess(pipe, Scoreboard(1, 4).slots[0], OPTIONS)
     claimer, waiting = worker._claimer, worker._executor.jobs
-    worker._slot.register(boot_worker(), time.monotonic() + 60)
+    worker._slot.register(register_worker(), time.monotonic() + 60)
     held = claim_ready(worker._slot.worker)
     claimer._hand_over(held)
     assert cancel(held[1].id)
@@ -77,7 +77,7 @@ def test_what_was_not_cancelled_waits_for_no_round_trip(monkeypatch: pytest.Monk
         in_threads(1, lambda _: claimer._drop_cancelled())
     assert there == [2]
     assert worker._executor.take_unstarted() == [held[0], held[3], held[1]]
-    for end in (link, other):
+    for end in (pipe, other):
         end.close()
 
 
@@ -85,10 +85,10 @@ def test_what_was_not_cancelled_waits_for_no_round_trip(monkeypatch: pytest.Monk
 def test_what_waits_for_half_a_second_goes_back_but_for_the_next_half_second_of_work() -> None:
     """The first to come stay, in their order."""
     enqueue_many("app.noop", [{}] * 12)
-    link, other = (Link(end) for end in Pipe())
-    worker = WorkerProcess(link, Board(1, 16).slots[0], OPTIONS)
+    pipe, other = (MessagePipe(end) for end in Pipe())
+    worker = WorkerProcess(pipe, Scoreboard(1, 16).slots[0], OPTIONS)
     claimer, waiting = worker._claimer, worker._executor.jobs
-    worker._slot.register(boot_worker(), time.monotonic() + 600)
+    worker._slot.register(register_worker(), time.monotonic() + 600)
     held = claim_ready(worker._slot.worker)
     claimer._hand_over(held)
     began = time.monotonic()
@@ -98,10 +98,10 @@ def test_what_waits_for_half_a_second_goes_back_but_for_the_next_half_second_of_
     until(lambda: (claimer._return_hoarded(), waiting.qsize() < 12)[1], 10)
     assert time.monotonic() - began >= PREFETCH_SECONDS
     assert Job.objects.filter(status="ready", attempt=0).count() == 4
-    assert len(worker._holding) == 8
+    assert len(worker._claimed) == 8
     claimer._return_hoarded()
     assert worker._executor.take_unstarted() == held[:8]
-    for end in (link, other):
+    for end in (pipe, other):
         end.close()
 
 
@@ -111,26 +111,26 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     """Also in its first claim, and where large ones come behind small ones."""
     enqueue_many("app.write_effect", [{"note": "small"}] * first)
     enqueue_many("app.write_effect", [{"note": "x" * 900_000}] * 60)
-    link, other = (Link(end) for end in Pipe())
-    worker = WorkerProcess(link, Board(1, 2048).slots[0], OPTIONS)
-    claimer, holding, waiting = worker._claimer, worker._holding, worker._executor.jobs
-    worker._slot.register(boot_worker(), time.monotonic() + 600)
+    pipe, other = (MessagePipe(end) for end in Pipe())
+    worker = WorkerProcess(pipe, Scoreboard(1, 2048).slots[0], OPTIONS)
+    claimer, claimed_jobs, waiting = worker._claimer, worker._claimed, worker._executor.jobs
+    worker._slot.register(register_worker(), time.monotonic() + 600)
     worker._executor.pace.saw(0.0001)
     assert claimer._room() == 300
     claimed = 0
-    while holding.bytes < HELD_BYTES // 2 or claimed < first:
+    while claimed_jobs.bytes < CLAIMED_BYTES // 2 or claimed < first:
         took = claimer._claim_all(["default"], claimer._room())
         assert took
         claimed += took
-    assert HELD_BYTES // 2 < holding.bytes <= HELD_BYTES
+    assert CLAIMED_BYTES // 2 < claimed_jobs.bytes <= CLAIMED_BYTES
     assert claimer._room() <= 0
     assert claimer._promising == {"default"}  # there is more
     while not waiting.empty():
-        holding.end([waiting.get()])
-    assert holding.bytes == 0
+        claimed_jobs.end([waiting.get()])
+    assert claimed_jobs.bytes == 0
     assert claimer._claim_all(["default"], claimer._room()) > 0
-    assert holding.bytes <= HELD_BYTES
-    for end in (link, other):
+    assert claimed_jobs.bytes <= CLAIMED_BYTES
+    for end in (pipe, other):
         end.close()
 
 
@@ -140,11 +140,11 @@ def test_the_shares_of_the_queues_hold_under_load(seconds: float | None) -> None
     """Whether claims come by the hundred, by the dozen, or for each free thread."""
     for queue in ("default", "bulk"):
         enqueue_many("app.noop", [{}] * 7_000, queue=queue)
-    link, other = (Link(end) for end in Pipe())
+    pipe, other = (MessagePipe(end) for end in Pipe())
     shares = QueueShare(name="default", weight=5), QueueShare(name="bulk", weight=1)
-    worker = WorkerProcess(link, Board(1, 2048).slots[0], Options(queues=shares))
-    claimer, holding, waiting = worker._claimer, worker._holding, worker._executor.jobs
-    worker._slot.register(boot_worker(), time.monotonic() + 600)
+    worker = WorkerProcess(pipe, Scoreboard(1, 2048).slots[0], Options(queues=shares))
+    claimer, claimed_jobs, waiting = worker._claimer, worker._claimed, worker._executor.jobs
+    worker._slot.register(register_worker(), time.monotonic() + 600)
     if seconds is not None:
         worker._executor.pace.saw(seconds)
     claimed: list[str] = []
@@ -154,7 +154,7 @@ def test_the_shares_of_the_queues_hold_under_load(seconds: float | None) -> None
         for _ in range(max(waiting.qsize() // 2, 1)):
             job = waiting.get()
             claimed.append(job.queue)
-            holding.end([job])
+            claimed_jobs.end([job])
     assert count * 0.78 < claimed.count("default") < count * 0.88  # 5 of 6
-    for end in (link, other):
+    for end in (pipe, other):
         end.close()

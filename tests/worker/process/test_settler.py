@@ -12,13 +12,13 @@ from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.lifecycle.settling import Ending, Settled
 from django_jobs.lifecycle.settling_rows import settle_readably
 from django_jobs.models import Job
-from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.process import settler as module
-from django_jobs.worker.process.claimed_jobs import Holding
+from django_jobs.worker.process.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.statement_timeout import StatementTimedOut
 from tests.app.jobs import noop
-from tests.factories import another_connection, boot_worker, claim_ready
+from tests.factories import another_connection, claim_ready, register_worker
 from tests.worker.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -29,16 +29,16 @@ COUNT = 12
 @pytest.fixture
 def held() -> list[ClaimedJob]:
     noop.enqueue_many([{}] * COUNT)
-    return claim_ready(boot_worker())
+    return claim_ready(register_worker())
 
 
 @pytest.fixture
 def settler() -> Iterator[Settler]:
     """One that runs. Ended, with all that it was given, when the test ends."""
-    slot, holding = Board(1, 64).slots[0], Holding()
+    slot, claimed_jobs = Scoreboard(1, 64).slots[0], ClaimedJobs()
     made = Settler(
         slot,
-        holding,
+        claimed_jobs,
         settled=lambda: None,
         give_up=lambda: False,
         more_waits=lambda: False,
@@ -51,7 +51,7 @@ def settler() -> Iterator[Settler]:
 
 
 def end(settler: Settler, held: Sequence[ClaimedJob]) -> None:
-    settler._holding.add(held)
+    settler._claimed.add(held)
     for job in held:
         index = settler._slot.start(job.id, job.attempt, job.worker)
         settler.add(Ending(job, Succeeded(), started=time.monotonic()), index)
@@ -70,8 +70,8 @@ def test_a_batch_that_is_too_much_for_one_statement_is_written_in_less(
     monkeypatch.setattr(module, "settle_readably", write_few)
     end(settler, held)
     until(lambda: Job.objects.filter(status="succeeded").count() == COUNT)
-    until(lambda: settler._holding.ended == COUNT)
-    assert not settler._holding
+    until(lambda: settler._claimed.ended == COUNT)
+    assert not settler._claimed
 
 
 def test_what_was_locked_is_written_once_it_is_free_however_much_else_there_is(

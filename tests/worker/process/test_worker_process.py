@@ -18,8 +18,8 @@ from django_jobs import cancel, enqueue_many
 from django_jobs.domain.outcomes import Released
 from django_jobs.models import Job, Queue, Run, Worker
 from django_jobs.worker.ipc.messages import Verb
-from django_jobs.worker.ipc.pipes import Link
-from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.ipc.pipes import MessagePipe
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process import worker_process
 from django_jobs.worker.process.worker_process import WorkerProcess
@@ -46,9 +46,9 @@ def test_a_job_that_can_be_given_no_process_is_not_tried_again_at_once(
 ) -> None:
     """The supervisor answers that it could not fork; once that is settled the job is ready."""
     monkeypatch.setattr(worker_process, "FORK_PAUSE", 0.2)
-    ours, theirs = (Link(end) for end in Pipe())
+    ours, theirs = (MessagePipe(end) for end in Pipe())
     options = Options(queues=(QueueShare(name="default"),))
-    worker = WorkerProcess(ours, Board(1, 4).slots[0], options)
+    worker = WorkerProcess(ours, Scoreboard(1, 4).slots[0], options)
     with ThreadPoolExecutor(1) as thread:
         began = time.monotonic()
         isolating = thread.submit(worker._isolate, HELD, 3)

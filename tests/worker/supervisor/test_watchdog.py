@@ -9,14 +9,14 @@ from multiprocessing import Pipe
 import pytest
 
 from django_jobs.worker.ipc.messages import AttemptEnd
-from django_jobs.worker.ipc.pipes import Link
-from django_jobs.worker.ipc.scoreboard import Board, InHand
+from django_jobs.worker.ipc.pipes import MessagePipe
+from django_jobs.worker.ipc.scoreboard import Scoreboard, StartedJob
 from django_jobs.worker.options import Options
-from django_jobs.worker.supervisor.children import Child, Isolated
-from django_jobs.worker.supervisor.process_tree import Tree
+from django_jobs.worker.supervisor.children import IsolatedChild, WorkerProcessHandle
+from django_jobs.worker.supervisor.process_tree import ProcessTree
 from django_jobs.worker.supervisor.watchdog import SOFT_GRACE, _overdue
 
-RUNNING = InHand(
+RUNNING = StartedJob(
     index=0,
     job=1,
     worker=1,
@@ -24,7 +24,7 @@ RUNNING = InHand(
     started=100.0,
     deadline=110.0,
     silence=5.0,
-    heard=104.0,
+    progress_at=104.0,
     finished=False,
     cancel_asked=False,
     alone=False,
@@ -47,23 +47,28 @@ def test_a_job_is_overdue_a_moment_after_its_time(
 
 @pytest.mark.parametrize("torn", [0.0, 5e-324, 3.2])
 def test_a_time_that_was_read_while_it_was_written_ends_nothing(torn: float) -> None:
-    assert _overdue(replace(RUNNING, heard=torn), 109.5) is None
-    assert _overdue(replace(RUNNING, deadline=torn, heard=109.0), 109.5) is None
+    assert _overdue(replace(RUNNING, progress_at=torn), 109.5) is None
+    assert _overdue(replace(RUNNING, deadline=torn, progress_at=109.0), 109.5) is None
 
 
 def test_of_one_job_that_has_two_children_the_one_at_its_place_is_meant() -> None:
     """Its first attempt was lost, and both run for the same process."""
-    tree, child = Tree(Options(queues=()), ()), Child(slot=Board(1, 4).slots[0])
-    ends = [Link(end) for end in Pipe()]
+    tree, child = (
+        ProcessTree(Options(queues=()), ()),
+        WorkerProcessHandle(slot=Scoreboard(1, 4).slots[0]),
+    )
+    ends = [MessagePipe(end) for end in Pipe()]
     try:
         for pid, index in ((71, 0), (72, 1)):
-            tree.isolated[pid] = Isolated(child=child, link=ends[index], index=index, job=1)
+            tree.isolated[pid] = IsolatedChild(child=child, pipe=ends[index], index=index, job=1)
         lost, again = RUNNING, replace(RUNNING, index=1, attempt=2)
-        assert [found and found[0] for found in map(partial(tree.alone, child), (lost, again))] == [
+        assert [
+            found and found[0] for found in map(partial(tree.isolated_child, child), (lost, again))
+        ] == [
             71,
             72,
         ]
         tree.isolated[71].end = AttemptEnd.RELEASED
-        assert tree.alone(child, lost) is None
+        assert tree.isolated_child(child, lost) is None
     finally:
         tree.close_all()
