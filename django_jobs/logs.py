@@ -1,4 +1,8 @@
-"""Every log line of the worker, worded in one place: one line per event, with stable keys."""
+"""Logs the signals of the worker: one line per event, with stable keys.
+
+What no signal carries is logged where it happens, in the same form: a hint that could not be sent,
+an ``on_commit`` that raised, a job that could not be settled or given back.
+"""
 
 from __future__ import annotations
 

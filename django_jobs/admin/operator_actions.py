@@ -1,4 +1,4 @@
-"""The seven verbs of the console, one of ``lifecycle.operations.jobs`` behind each."""
+"""The verbs on jobs, queues and workers, one of ``lifecycle.operations.jobs`` behind each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""running -> anything: the only way out. Every ending passes the fence here and leaves a Run."""
+"""running -> what follows. Every ending passes the fence here and leaves a Run; a job that has not
+begun is given back without one. ``settling_rows`` ends dead what these statements cannot write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connection that the statements of this room run on."""
+"""The connection to the database that holds the jobs, and what is wrong with its tables."""
 
 from __future__ import annotations
 

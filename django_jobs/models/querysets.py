@@ -1,4 +1,4 @@
-"""What is asked about jobs and runs again and again."""
+"""What is asked about jobs again and again."""
 
 from __future__ import annotations
 

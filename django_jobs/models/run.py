@@ -30,8 +30,8 @@ class Run(models.Model):
     """One finished attempt of a job."""
 
     id = models.BigAutoField(primary_key=True)
-    # No constraint in the database: it costs a quarter of the throughput (measurements). The
-    # unique pair below is the index.
+    # No constraint in the database: it costs a quarter of the throughput. The unique pair
+    # below is the index.
     job = models.ForeignKey(
         Job,
         verbose_name=_("job"),

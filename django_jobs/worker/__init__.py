@@ -1,4 +1,4 @@
-"""The process tree that runs jobs. Nothing here is imported by web processes but ``context``.
+"""The process tree that runs jobs. Web processes import ``context`` alone, and what it needs.
 
 supervisor/  signals, restarts, hard time limits; never a handler, a thread or a connection
 heartbeat/   a process that renews leases, settles what a dead sibling held, does maintenance
@@ -9,5 +9,5 @@ handlers/    what handlers find around them: clean connections, clean forks
 context/     what a handler can ask about its run and report of it
 ipc/         the shared scoreboard, and pipes between the processes
 
-options, connections, events and wakeup are the ground that all of them stand on.
+options, connections, statement_timeout, events, wakeup and memory serve all of them.
 """

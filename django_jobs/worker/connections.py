@@ -24,8 +24,7 @@ R = TypeVar("R")
 
 DATABASE_ERRORS = (DatabaseError, InterfaceError, PsycopgError)
 
-# A silent partition is noticed in about ten seconds instead of the kernel's quarter of an hour
-# (faults.md, b).
+# A silent partition is noticed in about ten seconds instead of the kernel's quarter of an hour.
 TRANSPORT = {
     "connect_timeout": 10,
     "keepalives": 1,
@@ -53,7 +52,7 @@ def own_connection(alias: str | None = None) -> BaseDatabaseWrapper:
     """Give this thread a private connection to the jobs' database, in place of Django's.
 
     Not from a pool, never aged out, its transactions in READ COMMITTED whatever the project uses:
-    under other levels a claim would fail with serialization errors (faults.md, b). Statements in
+    under other levels a claim would fail with serialization errors. Statements in
     autocommit have the level that the database or the role has by default. Where that is another,
     one that lost a race is made again by :func:`retry_while_disconnected`.
     """

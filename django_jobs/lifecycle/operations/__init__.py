@@ -1,4 +1,4 @@
-"""What a person asks for: permission, statement and log entry in one place.
+"""What a person asks for: the permission is checked where the statement is.
 
 jobs         cancel, reprioritize, run now, replay; pause and resume queues; stop workers
 schedules    pause, resume, run now, backfill

@@ -1,4 +1,8 @@
-"""What a person asks for. Every verb is one transaction and checks the actor's permission again."""
+"""What a person asks of jobs, queues and workers. Each verb checks the actor's permission again.
+
+Each is one transaction, but for replay: there it is one for each job, so that none is refused for
+another's sake.
+"""
 
 from __future__ import annotations
 
