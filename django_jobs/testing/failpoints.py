@@ -26,7 +26,7 @@ from django.db import OperationalError
 
 from ..lifecycle import claiming, reaping, workers
 from ..worker.events import emit
-from ..worker.execution import attempt, isolation
+from ..worker.execution import handler_call, isolation
 from ..worker.process import settler, worker_process
 
 VARIABLE = "DJANGO_JOBS_FAULT"
@@ -45,18 +45,18 @@ class Point:
 
 POINTS = {
     "after_claim": Point(((claiming, "claim"),), after=True),
-    "before_handler": Point(((attempt, "_call"),)),
+    "before_handler": Point(((handler_call, "_call"),)),
     # The handler has returned. In a delivery of exactly_once its transaction is still open.
-    "after_handler": Point(((attempt, "_success"),)),
+    "after_handler": Point(((handler_call, "_success"),)),
     "before_settle": Point(
-        ((settler, "settle_readably"), (isolation, "settle_readably"), (attempt, "settle"))
+        ((settler, "settle_readably"), (isolation, "settle_readably"), (handler_call, "settle"))
     ),
     # Written and committed; the process does not know it yet.
     "after_settle": Point(
         (
             (settler, "settle_readably"),
             (isolation, "settle_readably"),
-            (attempt, "_call_in_transaction"),
+            (handler_call, "_call_in_transaction"),
         ),
         after=True,
     ),

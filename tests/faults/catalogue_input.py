@@ -47,7 +47,7 @@ INPUT: dict[str, Fault] = {
     "B7": shown(
         "such values written by SQL",
         f"{PROCESS}test_a_payload_that_cannot_be_read_fails_alone",
-        "tests/worker/execution/test_attempt.py::test_a_row_that_cannot_be_used_fails_for_good",
+        "tests/worker/execution/test_handler_call.py::test_a_row_that_cannot_be_used_fails_for_good",
         "tests/admin/test_pages.py::"
         "test_a_payload_that_cannot_be_read_breaks_neither_list_nor_page",
     ),
@@ -60,7 +60,7 @@ INPUT: dict[str, Fault] = {
     "B9": shown(
         "a result that is huge or cannot be stored",
         f"{BAD}test_a_result_that_cannot_be_stored_is_replaced_by_a_note",
-        "tests/worker/execution/test_attempt.py::test_a_result_that_explodes_is_replaced_by_a_note",
+        "tests/worker/execution/test_handler_call.py::test_a_result_that_explodes_is_replaced_by_a_note",
     ),
     "B10": shown(
         "an exception that is hard to write down",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
 from decimal import Decimal
 from typing import Any
 
@@ -15,8 +14,6 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.schedules import firing
 from django_jobs.maintenance.schedules import BATCH, Scheduling
 from django_jobs.models import Job, Schedule, Tick
-from django_jobs.worker.execution import attempt
-from django_jobs.worker.execution.event_loop import HandlerLoop
 from tests.app.jobs import noop, tell_due_time
 from tests.factories import (
     claim_ready,
@@ -27,6 +24,7 @@ from tests.factories import (
     register_worker,
     run_sql,
 )
+from tests.worker.attempts import Desk
 
 pytestmark = pytest.mark.django_db
 
@@ -121,9 +119,7 @@ def test_a_handler_is_told_the_due_time_it_was_fired_for() -> None:
     schedule = due_schedule(job_type=tell_due_time.name)
     look()
     (held,) = claim_ready(register_worker())
-    ended = attempt.make(
-        held, should_stop=lambda: False, run_async=HandlerLoop().run, started=time.monotonic()
-    )
+    ended = Desk().make(held)
     assert isinstance(ended, Succeeded)
     assert schedule.next_due_at is not None
     assert json.loads(ended.result or "") == schedule.next_due_at.isoformat()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from django_jobs.domain.outcomes import Outcome
 from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.lifecycle.settling import Settled
+from django_jobs.worker.context.attempt import Attempt
 from django_jobs.worker.context.progress import Reporter
-from django_jobs.worker.execution import attempt
+from django_jobs.worker.execution import handler_call
 from django_jobs.worker.execution.event_loop import HandlerLoop
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from tests.factories import declared, enqueue_and_claim, run_sql
 
 
@@ -26,19 +29,28 @@ class Desk:
     def make(self, held: ClaimedJob) -> Outcome | Settled:
         """One attempt, as a worker makes it, up to its settle."""
         outcome: Outcome | Settled | None = None
+        attempt = self.begin(held)
         try:
-            outcome = attempt.make(
-                held,
-                should_stop=lambda: self.stopping,
-                run_async=HandlerLoop().run,
-                started=0.0,
-                on_progress=self.hear,
-                draining=lambda: self.draining,
-                reporter=self.reporter,
-            )
+            outcome = handler_call.call(attempt)
             return outcome
         finally:
-            self.reporter.end(held, outcome)
+            self.reporter.end(attempt, outcome)
+
+    def begin(self, held: ClaimedJob) -> Attempt:
+        """An attempt whose handler may report. Nothing interrupts it."""
+        slot = Scoreboard(1, 4).slots[0]
+        slot.register(held.worker, time.monotonic() + 600)
+        attempt = Attempt(
+            held,
+            slot,
+            self.reporter,
+            stopping=lambda: self.stopping,
+            draining=lambda: self.draining,
+        )
+        attempt.begin()
+        attempt.run_async = HandlerLoop().run
+        attempt.on_progress = self.hear
+        return attempt
 
     def hear(self) -> None:
         """What the handler reported was heard of."""

@@ -13,9 +13,9 @@ from heapq import heappop, heappush
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from ...lifecycle.claiming import Fence
 from ..connections import IDLE_SECONDS, drop_connection, own_connection
 from ..statement_timeout import StatementTimeout
+from .attempt import Attempt
 
 R = TypeVar("R")
 
@@ -40,7 +40,6 @@ class BackgroundThread:
         self._numbers = itertools.count()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._of_attempts: dict[Future[Any], Fence] = {}
 
     def submit(self, work: Callable[[], R], *, after: float = 0.0) -> Future[R]:
         """Have ``work`` done, not before ``after`` seconds from now; one task at a time."""
@@ -50,19 +49,17 @@ class BackgroundThread:
             self._start()
         return result
 
-    def submit_for_attempt(self, attempt: Fence, work: Callable[[], R]) -> Future[R]:
+    def submit_for_attempt(self, attempt: Attempt, work: Callable[[], R]) -> Future[R]:
         """As :meth:`submit`, for what has to be done before the attempt is settled."""
         future = self.submit(work)
-        self._of_attempts[future] = attempt
-        future.add_done_callback(lambda done: self._of_attempts.pop(done, None))
+        attempt.submitted.append(future)
         return future
 
-    def wait_for_attempt(self, attempt: Fence) -> None:
+    def wait_for_attempt(self, attempt: Attempt) -> None:
         """Wait until what was submitted for this attempt is done, or has failed."""
-        for future, whose in list(self._of_attempts.items()):
-            if whose == attempt:
-                with contextlib.suppress(Exception):
-                    self.wait(future)
+        for future in attempt.submitted:
+            with contextlib.suppress(Exception):
+                self.wait(future)
 
     def wait(self, future: Future[R]) -> R:
         """The result of a task. In a child that runs one job nobody else sees to it that no

@@ -18,7 +18,7 @@ from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.receipts import Answer, look_up, store
 from ..connections import retry_while_disconnected
 from ..events import emit
-from .background import BackgroundThread
+from .attempt import Attempt
 from .results import encode_answer
 
 R = TypeVar("R")
@@ -32,7 +32,7 @@ PATIENCE = 10.0
 for without an end."""
 
 
-def once(job: ClaimedJob, background: BackgroundThread, key: str, call: Callable[[], Any]) -> Any:
+def once(attempt: Attempt, key: str, call: Callable[[], Any]) -> Any:
     """What is stored under ``key``; ``call`` is made where nothing is, and its answer stored.
 
     Raises ``TypeError`` for an async call, whose answer nobody would await, and stores nothing.
@@ -41,6 +41,7 @@ def once(job: ClaimedJob, background: BackgroundThread, key: str, call: Callable
     check_call(call)
     if inspect.iscoroutinefunction(call):
         raise TypeError(ASYNC_CALL)
+    job, background = attempt.job, attempt.reporter.background
     kept = background.wait(background.submit(lambda: _look_up(job, key)))
     if kept is not None:
         return _instead(job, key, kept)
@@ -49,16 +50,15 @@ def once(job: ClaimedJob, background: BackgroundThread, key: str, call: Callable
         _drop(answer)
         raise TypeError(ASYNC_CALL)
     # Encoded on that thread as well: a time-out that is raised here cannot spoil what is stored.
-    return json.loads(background.wait(_storing(job, background, key, answer)))
+    return json.loads(background.wait(_storing(attempt, key, answer)))
 
 
-async def aonce(
-    job: ClaimedJob, background: BackgroundThread, key: str, call: Callable[[], Awaitable[Any]]
-) -> Any:
+async def aonce(attempt: Attempt, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
     """:func:`once` for a call that is awaited. One that turns out to be a plain call has been made
     by then: its answer is stored and returned as it is."""
     check_key(key)
     check_call(call)
+    job, background = attempt.job, attempt.reporter.background
     kept = await asyncio.wrap_future(background.submit(lambda: _look_up(job, key)))
     if kept is not None:
         return _instead(job, key, kept)
@@ -66,7 +66,7 @@ async def aonce(
     if inspect.isawaitable(answer):
         answer = await answer
     # Shielded: a time-out that comes now must not cancel the statement.
-    stored = asyncio.wrap_future(_storing(job, background, key, answer))
+    stored = asyncio.wrap_future(_storing(attempt, key, answer))
     return json.loads(await asyncio.shield(stored))
 
 
@@ -105,9 +105,10 @@ def _instead(job: ClaimedJob, key: str, kept: Answer) -> Any:
     return json.loads(kept.text)
 
 
-def _storing(job: ClaimedJob, background: BackgroundThread, key: str, answer: Any) -> Future[str]:
-    return background.submit_for_attempt(
-        job.fence, lambda: _store(job, key, encode_answer(answer, "answer"))
+def _storing(attempt: Attempt, key: str, answer: Any) -> Future[str]:
+    job = attempt.job
+    return attempt.reporter.background.submit_for_attempt(
+        attempt, lambda: _store(job, key, encode_answer(answer, "answer"))
     )
 
 

@@ -19,6 +19,7 @@ from ...lifecycle.settling import Settled
 from ...models.database import jobs_connection
 from ..connections import retry_while_disconnected
 from ..events import emit_throttled
+from .attempt import Attempt
 from .background import BackgroundThread
 
 EVERY = 1.0
@@ -81,28 +82,19 @@ class Reporter:
 
     def __init__(self) -> None:
         self.background = BackgroundThread()
-        self._open: dict[tuple[int, int], Reports] = {}
-        self._live: set[tuple[int, int]] = set()
+        self._open: dict[Attempt, Reports] = {}
         self._planned_for = 0.0
         self._wrote_at = float("-inf")
 
-    def begin(self, job: ClaimedJob) -> None:
-        """The attempt is about to call its handler, which may report until :meth:`end`."""
-        self._live.add((job.id, job.attempt))
-
-    def is_live(self, job: ClaimedJob) -> bool:
-        """Whether the attempt has begun here and not ended."""
-        return (job.id, job.attempt) in self._live
-
-    def of(self, job: ClaimedJob) -> Reports:
+    def of(self, attempt: Attempt) -> Reports:
         """What the attempt has reported. Raises :class:`LeaseLost` where a write was refused, and
         ``RuntimeError`` where the attempt has ended."""
-        key = job.id, job.attempt
-        reports = self._open.get(key)
+        job = attempt.job
+        reports = self._open.get(attempt)
         if reports is None:
-            reports = self._open.setdefault(key, Reports(job))
-            if key not in self._live:  # asked after it was added: either end() sees it, or this
-                self._open.pop(key, None)
+            reports = self._open.setdefault(attempt, Reports(job))
+            if not attempt.is_live:  # asked after it was added: either end() sees it, or this
+                self._open.pop(attempt, None)
                 raise RuntimeError(
                     f"attempt {job.attempt} of job {job.id} has ended; a RunContext is of use only "
                     "while its handler runs"
@@ -111,15 +103,15 @@ class Reporter:
             raise lease_lost(job)
         return reports
 
-    def progress(self, job: ClaimedJob, fraction: float, note: str) -> None:
+    def progress(self, attempt: Attempt, fraction: float, note: str) -> None:
         """Have this written within a second or so. Never blocks."""
-        self.of(job).progress = fraction, note
+        self.of(attempt).progress = fraction, note
         self._plan()
 
-    def checkpoint(self, job: ClaimedJob, text: str) -> None:
+    def checkpoint(self, attempt: Attempt, text: str) -> None:
         """Have this checkpoint (JSON text) written within a second or so, without blocking; inside
         a transaction of the calling thread write it there, at once."""
-        reports, connection = self.of(job), jobs_connection()
+        reports, connection = self.of(attempt), jobs_connection()
         if not in_transaction(connection):
             if reports.holder is connection:
                 reports.holder = None  # its transaction is over
@@ -127,54 +119,57 @@ class Reporter:
             self._plan()
             return
         # The row has to be there before, for the next attempt to find it locked.
-        self._hold(reports, connection, make_row=True)
+        self._hold(attempt, connection, make_row=True)
         fraction, note = reports.progress or (None, "")
-        if not report([ProgressReport(job=job, fraction=fraction, note=note, checkpoint=text)]):
+        if not report(
+            [ProgressReport(job=attempt.job, fraction=fraction, note=note, checkpoint=text)]
+        ):
             reports.lost = True
-            raise lease_lost(job)
+            raise lease_lost(attempt.job)
 
-    def saved_checkpoint(self, job: ClaimedJob) -> Any:
+    def saved_checkpoint(self, attempt: Attempt) -> Any:
         """What the attempts before have left; None if nothing. Read once."""
-        reports = self.of(job)
+        reports, job = self.of(attempt), attempt.job
         if reports.saved is None:
             text = None
             if job.attempt > 1:
                 connection = jobs_connection()
                 if in_transaction(connection):
-                    self._hold(reports, connection)
+                    self._hold(attempt, connection)
                 reports.has_row, text = take_over(job)
             reports.saved = (None if text is None else json.loads(text),)
         return reports.saved[0]
 
-    def confirm(self, job: ClaimedJob) -> None:
+    def confirm(self, attempt: Attempt) -> None:
         """Have everything that the attempt reported written now, unless the database is away for
         longer than :data:`PATIENCE`. Raises :class:`LeaseLost` if it is refused."""
-        self._flush(self.of(job))
-        self.of(job)
+        self._flush(self.of(attempt))
+        self.of(attempt)
 
-    def end(self, job: ClaimedJob, outcome: Outcome | Settled | None) -> None:
+    def end(self, attempt: Attempt, outcome: Outcome | Settled | None) -> None:
         """The attempt is over and about to be settled, None: it needs no settling. Where it did
         not succeed, its report is written first: once it is settled, the fence refuses it. So is a
         receipt of :meth:`RunContext.once` that a time-out did not wait for, however long that
         takes: without it the next attempt would make the call again."""
-        reports = self._open.get((job.id, job.attempt)) if self._open else None
-        if not (outcome is None or isinstance(outcome, Succeeded | Settled)):
-            self.background.wait_for_attempt(job.fence)
+        if not (outcome is None or isinstance(outcome, (Succeeded, Settled))):
+            self.background.wait_for_attempt(attempt)
+            reports = self._open.get(attempt)
             if reports is not None and reports.is_unwritten and not reports.lost:
                 self._flush(reports)
-        self._live.discard((job.id, job.attempt))
-        self._open.pop((job.id, job.attempt), None)
+        attempt.is_live = False
+        self._open.pop(attempt, None)
 
     def _hold(
-        self, reports: Reports, connection: BaseDatabaseWrapper, make_row: bool = False
+        self, attempt: Attempt, connection: BaseDatabaseWrapper, make_row: bool = False
     ) -> None:
         """The handler's transaction is about to lock the row. An older checkpoint must not be
         written after that, over the newer one."""
+        reports = self.of(attempt)
         if (reports.has_row or not make_row) and reports.is_checkpoint_written:
             reports.holder = connection
             return
         self._flush(reports)
-        self.of(reports.job)
+        self.of(attempt)
         if not (reports.has_row and reports.is_checkpoint_written):
             raise OperationalError("what was reported before could not be written")
         reports.holder = connection

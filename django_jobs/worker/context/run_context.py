@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime
 from math import nan
 from typing import Any, TypeVar
@@ -15,16 +14,15 @@ from ...conf import conf
 from ...domain.errors import text_of
 from ...domain.payload import NotStorable, encode
 from ...exceptions import PayloadError
-from ...lifecycle.claiming import ClaimedJob
 from ...models.database import jobs_connection
 from . import once
-from .progress import Reporter, in_transaction
+from .attempt import Attempt
+from .progress import in_transaction
 from .rows import Rows
 
 M = TypeVar("M", bound=Model)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RunContext:
     """The attempt that is being made. Get it with :func:`current_run`.
 
@@ -32,58 +30,67 @@ class RunContext:
     ``RuntimeError`` where it is to report or to make a call, and :meth:`should_stop` is true.
     """
 
-    deadline: datetime | None
-    """When the attempt will be stopped for its time-out; None without one. Aware, and of this
-    machine's clock."""
-    headers: Mapping[str, Any]
-    scheduled_for: datetime | None
-    """The due time of its schedule, aware and in UTC; None for a job that no schedule made."""
-    _job: ClaimedJob
-    _stop: Callable[[], bool]
-    _draining: Callable[[], bool]
-    _on_progress: Callable[[], None]
-    _reporter: Reporter
+    __slots__ = ("_attempt",)
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
 
     def __repr__(self) -> str:
         return f"<RunContext {self.job_type} #{self.job_id} attempt {self.attempt}>"
 
     @property
+    def deadline(self) -> datetime | None:
+        """When the attempt will be stopped for its time-out; None without one. Aware, and of this
+        machine's clock."""
+        return self._attempt.deadline
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """What was given to ``enqueue`` as ``headers``."""
+        return self._attempt.headers
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The due time of its schedule, aware and in UTC; None for a job that no schedule made."""
+        return self._attempt.scheduled_for
+
+    @property
     def job_id(self) -> int:
         """The job's number. The same in all of its attempts."""
-        return self._job.id
+        return self._attempt.job.id
 
     @property
     def job_type(self) -> str:
         """The name of its job type, as on its row."""
-        return self._job.job_type
+        return self._attempt.job.job_type
 
     @property
     def queue(self) -> str:
         """The queue it was claimed from."""
-        return self._job.queue
+        return self._attempt.job.queue
 
     @property
     def attempt(self) -> int:
         """1 for the first."""
-        return self._job.attempt
+        return self._attempt.job.attempt
 
     @property
     def idempotency_key(self) -> str | None:
         """The key of the request, or None."""
-        return self._job.idempotency_key
+        return self._attempt.job.idempotency_key
 
     def should_stop(self) -> bool:
         """Whether the handler should end as soon as it can: its job was cancelled, or its lease
         was lost; or its worker's time to drain is over, when a stop is raised in it as well. Cheap
         enough to ask in a loop."""
-        return self._stop() or not self._reporter.is_live(self._job)
+        return self._attempt.should_stop()
 
     def draining(self) -> bool:
         """Whether the worker was told to end. A handler that can go on elsewhere may leave now, by
         ``raise Snooze(0)``; one that stays has the rest of ``--drain-timeout`` after a signal, and
         as long as it needs where its worker is drained by an operator or is to be replaced. Cheap
         enough to ask in a loop."""
-        return self._draining()
+        return self._attempt.draining()
 
     def progress(self, fraction: float, note: Any = "") -> None:
         """Say how far the handler is, from 0 to 1, and in ``note`` what it is at (of at most 200
@@ -101,7 +108,7 @@ class RunContext:
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
         told = "" if note is None else note if type(note) is str else text_of(note)
         self._note_progress()
-        self._reporter.progress(self._job, share, told)
+        self._attempt.reporter.progress(self._attempt, share, told)
 
     def checkpoint(self, data: Any) -> None:
         """Say where the next attempt may begin, as JSON.
@@ -112,7 +119,7 @@ class RunContext:
         :class:`LeaseLost` as :meth:`progress`, and ``ValueError`` where :meth:`iterate` keeps the
         checkpoint.
         """
-        if self._reporter.of(self._job).walked:
+        if self._attempt.reporter.of(self._attempt).walked:
             raise ValueError("iterate() keeps the checkpoint of this job")
         self._keep(data)
 
@@ -120,7 +127,7 @@ class RunContext:
     def saved_checkpoint(self) -> Any:
         """What the attempts before this one left by :meth:`checkpoint`; None if nothing. Read from
         the database once, when it is first asked for; in an async handler, before it begins."""
-        return self._reporter.saved_checkpoint(self._job)
+        return self._attempt.reporter.saved_checkpoint(self._attempt)
 
     def iterate(self, queryset: QuerySet[M], key: str = "pk", chunk: int = 500) -> Rows[M]:
         """The rows of ``queryset`` in the order of ``key``, from where the last attempt was; for
@@ -133,7 +140,7 @@ class RunContext:
         key that is not unique, and for a queryset that is sliced or in another order.
         """
         rows = Rows(self, queryset, key, chunk)
-        reports = self._reporter.of(self._job)
+        reports = self._attempt.reporter.of(self._attempt)
         if reports.walked:
             raise ValueError("a handler can iterate() once: there is one checkpoint")
         reports.walked = True
@@ -150,18 +157,18 @@ class RunContext:
         the job has been taken from this worker.
         """
         self._note_progress()
-        return once.once(self._job, self._reporter.background, key, call)
+        return once.once(self._attempt, key, call)
 
     async def aonce(self, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """:meth:`once` for async code: what ``call`` returns is awaited. The answer of a plain call
         is stored and returned as well, for it has been made; but the event loop waits for it."""
         self._note_progress()
-        return await once.aonce(self._job, self._reporter.background, key, call)
+        return await once.aonce(self._attempt, key, call)
 
     def _note_progress(self) -> None:
         """Something is reported: the handler is not silent, as long as it runs."""
-        self._reporter.of(self._job)
-        self._on_progress()
+        self._attempt.reporter.of(self._attempt)
+        self._attempt.on_progress()
 
     def _keep(self, data: Any) -> None:
         try:
@@ -169,20 +176,20 @@ class RunContext:
         except NotStorable as error:
             raise PayloadError(f"{self.job_type}: {error}") from None
         self._note_progress()
-        self._reporter.checkpoint(self._job, text)
+        self._attempt.reporter.checkpoint(self._attempt, text)
 
     def _begin_again(self) -> None:
         """Forget what the call of the handler before has left: its transaction was rolled back."""
-        self._reporter.of(self._job).walked = False
+        self._attempt.reporter.of(self._attempt).walked = False
 
     def _confirm(self) -> None:
         """Have what was reported written now. Raises :class:`LeaseLost` if that is refused."""
-        self._reporter.confirm(self._job)
+        self._attempt.reporter.confirm(self._attempt)
 
     def _can_go_on_elsewhere(self) -> bool:
         """Whether an attempt that stops now loses nothing: not in a transaction, which would be
         rolled back, nor where there is no next attempt."""
-        return not (self._job.at_most_once or in_transaction(jobs_connection()))
+        return not (self._attempt.job.at_most_once or in_transaction(jobs_connection()))
 
 
 _current: ContextVar[RunContext | None] = ContextVar("django_jobs_run", default=None)

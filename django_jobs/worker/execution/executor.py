@@ -8,14 +8,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
 
-from ... import registry
-from ...api.job_type import JobType
 from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
 from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
+from ..context.attempt import Attempt
 from ..context.progress import Reporter
 from ..context.stop import StopHandler
 from ..events import emit
@@ -23,13 +21,11 @@ from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
 from ..options import runs_alone
 from ..statement_timeout import StatementTimedOut, StatementTimeout
-from ..timeouts.limits import TimeLimit
 from ..timeouts.threads import ThreadTimeouts, raise_in
-from . import attempt
-from .attempt import RunAsync, ignore_progress
+from . import handler_call
 from .cancels import Cancels
 from .event_loop import HandlerLoop
-from .interruption import interruption_of
+from .interruption import bound
 
 NOTHING_LEFT = None
 """In place of an outcome: the attempt was settled by its own child, or is not ours any more."""
@@ -100,8 +96,7 @@ class Executor:
         self._cancels = cancels
         self._give_back = give_back
         self._thread_timeouts = ThreadTimeouts()
-        self._running: dict[int, tuple[ClaimedJob, float]] = {}
-        self._calling: set[int] = set()
+        self._running: dict[int, Attempt] = {}
         self._threads = [
             threading.Thread(target=self._work, name=f"django_jobs-{number}", daemon=True)
             for number in range(threads)
@@ -116,7 +111,7 @@ class Executor:
         """Threads that are not in a job for more than ``slow`` seconds."""
         since = time.monotonic() - slow
         running = list(self._running.values())
-        return len(self._threads) - sum(1 for _, started in running if started < since)
+        return len(self._threads) - sum(1 for attempt in running if attempt.started < since)
 
     def take_unstarted(self) -> list[ClaimedJob]:
         """Take back what no thread has begun."""
@@ -134,8 +129,9 @@ class Executor:
         whoever calls this is about to kill the process."""
         self.stopping = True
         self.loop.stop_all()
-        for thread_id in list(self._calling):
-            raise_in(thread_id, StopHandler)
+        for thread_id, attempt in list(self._running.items()):
+            if attempt.in_handler:
+                raise_in(thread_id, StopHandler)
 
     def _work(self) -> None:
         connections = HandlerConnections()
@@ -155,14 +151,67 @@ class Executor:
             if job.id in self._cancels.asked:
                 self._background.submit(partial(self._return, job)).result()
                 continue
-            self._running[thread_id] = job, started
+            attempt = Attempt(
+                job, self._slot, self._reporter, stopping=self._is_stopping, draining=self._draining
+            )
             try:
                 with connections.in_use:
-                    self._make(job, started, connections)
+                    self._run(attempt, thread_id, connections)
                     connections.reset()  # after its end was handed on, which does not wait for this
             finally:
                 self._running.pop(thread_id, None)
-            del job  # its payload is not kept while the thread waits for the next
+            del job, attempt  # its payload is not kept while the thread waits for the next
+
+    def _run(self, attempt: Attempt, thread_id: int, connections: HandlerConnections) -> None:
+        """The life of an attempt, from its begin to where its end is handed on."""
+        if self._isolate is not None and (attempt.job.is_suspect or runs_alone(attempt.job_type)):
+            attempt.await_child()
+            self._running[thread_id] = attempt
+            outcome: Outcome | Settled | None = self._isolate(attempt.job, attempt.index)
+        else:
+            attempt.begin()
+            self._running[thread_id] = attempt
+            outcome = self._call(attempt, connections)
+        if outcome is not NOTHING_LEFT:
+            finished = time.monotonic()
+            self._slot.finish(attempt.index)
+            self.pace.saw(finished - attempt.started)
+        self._reporter.end(attempt, outcome)
+        if outcome is NOTHING_LEFT:
+            self._let_go(attempt.job, attempt.index)
+        elif isinstance(outcome, Settled):
+            self._settled_itself(outcome, attempt.index)
+        else:
+            self._done(
+                Ending(attempt.job, outcome, attempt.started, finished, attempt.cancel_asked),
+                attempt.index,
+            )
+
+    def _call(self, attempt: Attempt, connections: HandlerConnections) -> Outcome | Settled | None:
+        """The outcome of its handler, in this thread."""
+        job_type = attempt.job_type
+        if job_type is not None and (
+            attempt.job.timeout is not None
+            or job_type.silence_timeout is not None
+            or job_type.is_async
+        ):
+            bound(attempt, timeouts=self._thread_timeouts, loop=self.loop)
+        attempt.in_handler = True
+        try:
+            connections.prepare()
+            return handler_call.call(attempt)
+        except LeaseLost as lost:
+            job = attempt.job
+            emit(
+                "lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost)
+            )
+            return NOTHING_LEFT
+        finally:
+            attempt.in_handler = False
+            connections.clean()
+
+    def _is_stopping(self) -> bool:
+        return self.stopping
 
     def _look(self, job: ClaimedJob) -> None:
         """Look for cancels for as long as this job may begin. Not on this thread's connections:
@@ -185,76 +234,3 @@ class Executor:
             left = [job]
         if left:
             self._background.submit(partial(self._return, job), after=LOCKED_SECONDS)
-
-    def _make(self, job: ClaimedJob, started: float, connections: HandlerConnections) -> None:
-        job_type = registry.find(job.job_type)
-        if self._isolate is not None and (job.is_suspect or runs_alone(job_type)):
-            # Without times yet: they count from when its child begins.
-            index = self._slot.start(job.id, job.attempt, job.worker, alone=True)
-            outcome: Outcome | Settled | None = self._isolate(job, index)
-        else:
-            deadline = 0.0 if job.timeout is None else started + job.timeout
-            silence = 0.0 if job_type is None else job_type.silence_timeout or 0.0
-            index = self._slot.start(job.id, job.attempt, job.worker, deadline, False, silence)
-            outcome = self._call(job, job_type, index, started, connections)
-        if outcome is NOTHING_LEFT:
-            self._reporter.end(job, None)
-            self._let_go(job, index)
-            return
-        finished = time.monotonic()
-        self._slot.finish(index)
-        self.pace.saw(finished - started)
-        self._reporter.end(job, outcome)
-        if isinstance(outcome, Settled):
-            self._settled_itself(outcome, index)
-            return
-        cancelled = self._slot.cancel_asked(index)
-        self._done(
-            Ending(job, outcome, started=started, finished=finished, cancel_requested=cancelled),
-            index,
-        )
-
-    def _call(
-        self,
-        job: ClaimedJob,
-        job_type: JobType[..., Any] | None,
-        index: int,
-        started: float,
-        connections: HandlerConnections,
-    ) -> Outcome | Settled | None:
-        slot = self._slot
-        limit: TimeLimit | None = None
-        on_progress: Callable[[], None] = ignore_progress
-        run_async: RunAsync = self.loop.run
-        if job_type is not None and (
-            job.timeout is not None or job_type.silence_timeout is not None or job_type.is_async
-        ):
-            limit, on_progress, run_async = interruption_of(
-                job, job_type, slot, index, started, timeouts=self._thread_timeouts, loop=self.loop
-            )
-
-        def should_stop() -> bool:
-            return self.stopping or slot.cancel_asked(index) or slot.worker != job.worker
-
-        thread_id = threading.get_ident()
-        self._calling.add(thread_id)
-        try:
-            connections.prepare()
-            return attempt.make(
-                job,
-                should_stop=should_stop,
-                run_async=run_async,
-                started=started,
-                limit=limit,
-                on_progress=on_progress,
-                draining=self._draining,
-                reporter=self._reporter,
-            )
-        except LeaseLost as lost:
-            emit(
-                "lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost)
-            )
-            return NOTHING_LEFT
-        finally:
-            self._calling.discard(thread_id)
-            connections.clean()

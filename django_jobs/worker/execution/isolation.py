@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 
-from ... import registry
 from ...exceptions import LeaseLost
 from ...lifecycle.claiming import claimed_by
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import settle_readably
 from ..connections import retry_while_disconnected
+from ..context.attempt import Attempt
 from ..context.progress import Reporter
 from ..events import emit_settled
 from ..handlers.connections import HandlerConnections
@@ -20,10 +19,9 @@ from ..ipc.messages import Verb, refuse
 from ..ipc.pipes import MessagePipe
 from ..ipc.scoreboard import WorkerSlot
 from ..timeouts.limits import SignalTimeouts
-from . import attempt
-from .attempt import ignore_progress
+from . import handler_call
 from .event_loop import HandlerLoop
-from .interruption import Interruption, interruption_of
+from .interruption import bound
 
 
 def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: int) -> int:
@@ -55,49 +53,30 @@ def _run_on(
     held = retry_while_disconnected(lambda: claimed_by(worker, [job_id]), what="read the job")
     if not held:
         return
-    job = held[0]
-    loop = HandlerLoop()
-
     orders = Orders(pipe)
-    reporter = Reporter()
-
-    def should_stop() -> bool:
-        return orders.stopping() or slot.cancel_asked(index) or slot.worker != worker
-
+    attempt = Attempt(held[0], slot, Reporter(), stopping=orders.stopping, draining=orders.draining)
     connections.prepare()
-    job_type = registry.find(job.job_type)
-    started = time.monotonic()
-    bounds = Interruption(None, ignore_progress, loop.run)
-    if job_type is not None:
-        deadline = 0.0 if job.timeout is None else started + job.timeout
-        slot.begin(index, deadline, job_type.silence_timeout or 0.0)
-        bounds = interruption_of(
-            *(job, job_type, slot, index, started),
-            timeouts=SignalTimeouts(orders.stop_requested),
-            loop=loop,
-            stopping=orders.stopping,
-        )
+    attempt.begin_isolated(index)
+    bound(
+        attempt,
+        timeouts=SignalTimeouts(orders.stop_requested),
+        loop=HandlerLoop(),
+        stopping=orders.stopping,
+    )
     try:
-        outcome = attempt.make(
-            job,
-            should_stop=should_stop,
-            run_async=bounds.run_async,
-            started=started,
-            limit=bounds.limit,
-            on_progress=bounds.on_progress,
-            draining=orders.draining,
-            reporter=reporter,
-        )
+        outcome = handler_call.call(attempt)
     except LeaseLost:
         return
     finally:
         slot.finish(index)  # it has its result: what is left is not bounded by its times
         connections.clean()
-    reporter.end(job, outcome)
+    attempt.reporter.end(attempt, outcome)
     if isinstance(outcome, Settled):
         emit_settled([outcome])
         return
-    ending = Ending(job, outcome, started=started, cancel_requested=slot.cancel_asked(index))
+    ending = Ending(
+        attempt.job, outcome, started=attempt.started, cancel_requested=attempt.cancel_asked
+    )
     # Only where nobody would take it any more. A job that was run and is still ours must not be
     # left unsettled: it would be given back as one that had never begun.
     settled = retry_while_disconnected(

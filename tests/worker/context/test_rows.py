@@ -335,7 +335,7 @@ def test_no_row_is_done_before_the_loop_and_none_more_behind_it(desk: Desk) -> N
                 rows.done()
             assert len(list(rows)) == count
             rows.done()
-            desk.reporter.of(this_run()._job).walked = False
+            desk.reporter.of(this_run()._attempt).walked = False
             Effect.objects.all().delete()
 
     assert desk.run(handler) == [Succeeded()]

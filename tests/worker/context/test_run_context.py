@@ -165,8 +165,7 @@ def test_the_reports_of_many_jobs_are_written_in_one_statement(
 ) -> None:
     held = [enqueue_and_claim() for _ in range(20)]
     for one in held:
-        desk.reporter.begin(one)
-        desk.reporter.progress(one, 0.5, "")
+        desk.reporter.progress(desk.begin(one), 0.5, "")
     until(lambda: Progress.objects.count() == 20)
     assert len(written) <= 3
 
@@ -264,8 +263,7 @@ class TestInATransaction:
                 this_run().progress(0.5, "inside")
                 this_run().checkpoint(1)
                 this_run().progress(0.6)
-                desk.reporter.begin(other)
-                desk.reporter.progress(other, 0.9, "")
+                desk.reporter.progress(desk.begin(other), 0.9, "")
                 until(lambda: Progress.objects.filter(pk=other.id).exists())
             row = Progress.objects.filter(pk=this_run().job_id)
             until(lambda: row.filter(fraction=0.6, checkpoint=1).exists())
@@ -306,8 +304,7 @@ class TestInATransaction:
         self, desk: Desk
     ) -> None:
         held = enqueue_and_claim()
-        desk.reporter.begin(held)
-        desk.reporter.progress(held, 0.1, "")
+        desk.reporter.progress(desk.begin(held), 0.1, "")
         until(lambda: Progress.objects.exists())
         with another_connection() as other, ThreadPoolExecutor(1) as elsewhere:
             other.set_autocommit(False)
@@ -344,9 +341,8 @@ def _take_away() -> None:
 
 
 def _saved_checkpoint(desk: Desk, held: ClaimedJob) -> Any:
-    desk.reporter.begin(held)
     try:
-        return desk.reporter.saved_checkpoint(held)
+        return desk.reporter.saved_checkpoint(desk.begin(held))
     finally:
         connection.close()
 
@@ -474,4 +470,3 @@ def test_a_context_that_is_kept_refuses_and_leaves_nothing_in_memory(
     assert run.attempt == 1
     assert desk.heard == heard  # it would keep another handler from being silent
     assert not desk.reporter._open
-    assert not desk.reporter._live

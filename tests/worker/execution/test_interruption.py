@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from django_jobs.api.job_type import JobType
 from django_jobs.domain.outcomes import Cancelled, TimedOut
 from django_jobs.lifecycle.claiming import ClaimedJob
-from django_jobs.worker.execution.attempt import ignore_progress
+from django_jobs.worker.context.attempt import Attempt, ignore_progress
+from django_jobs.worker.context.progress import Reporter
 from django_jobs.worker.execution.event_loop import HandlerLoop
-from django_jobs.worker.execution.interruption import interruption_of
+from django_jobs.worker.execution.interruption import bound
 from django_jobs.worker.ipc.scoreboard import Scoreboard, WorkerSlot
-from django_jobs.worker.timeouts.limits import Interrupted
+from django_jobs.worker.timeouts.limits import Interrupted, never
 from django_jobs.worker.timeouts.threads import ThreadTimeouts
 from tests.factories import declared
 
@@ -51,22 +53,23 @@ def slot() -> WorkerSlot:
     return slot
 
 
-def held(timeout: float | None = None) -> ClaimedJob:
-    """As much of a job as :func:`interruption_of` looks at."""
+def begun(slot: WorkerSlot, job_type: JobType[..., Any], timeout: float | None = None) -> Attempt:
+    """An attempt with as much of a job as :func:`bound` looks at, kept in its bounds."""
     fields: dict[str, Any] = dict.fromkeys(ClaimedJob._fields)
-    return ClaimedJob(**fields | {"id": 1, "timeout": timeout})
+    fields |= {"id": 1, "attempt": 1, "worker": 1, "timeout": timeout, "job_type": job_type.name}
+    attempt = Attempt(ClaimedJob(**fields), slot, Reporter(), stopping=never, draining=never)
+    attempt.begin()
+    bound(attempt, timeouts=ThreadTimeouts(), loop=HandlerLoop())
+    return attempt
 
 
 def ended(slot: WorkerSlot, handler: Any, *, cancel: bool, **options: Any) -> Any:
     """What becomes of an async handler; it is cancelled once it is in hand."""
     with declared(handler, **options) as job_type:
-        index = slot.start(1, 1, 1, 0.0, False, job_type.silence_timeout or 0.0)
-        loop = HandlerLoop()
-        bounds = interruption_of(
-            held(), job_type, slot, index, 0.0, timeouts=ThreadTimeouts(), loop=loop
-        )
+        run_async = begun(slot, job_type).run_async
+        assert run_async is not None
         with ThreadPoolExecutor(1) as thread:
-            running = thread.submit(bounds.run_async, handler(), job_type.timeout)
+            running = thread.submit(run_async, handler(), job_type.timeout)
             if cancel:
                 slot.ask_cancel(1)
             return running.result(60)
@@ -100,12 +103,10 @@ def test_an_async_handler_that_is_silent_has_timed_out(slot: WorkerSlot, handler
 
 
 def test_a_plain_handler_has_a_limit_only_where_something_bounds_it(slot: WorkerSlot) -> None:
-    loop, timeouts = HandlerLoop(), ThreadTimeouts()
     with declared(plain) as job_type:
-        free = interruption_of(held(), job_type, slot, 0, 0.0, timeouts=timeouts, loop=loop)
-        timed = interruption_of(held(5.0), job_type, slot, 0, 0.0, timeouts=timeouts, loop=loop)
+        free, timed = begun(slot, job_type), begun(slot, job_type, timeout=5.0)
     with declared(plain, silence_timeout=3) as job_type:
-        silent = interruption_of(held(), job_type, slot, 0, 0.0, timeouts=timeouts, loop=loop)
+        silent = begun(slot, job_type)
     assert free.limit is None
     assert free.on_progress is timed.on_progress is ignore_progress
     assert timed.limit is not None

@@ -25,7 +25,7 @@ from django_jobs.worker.process import worker_process
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
-from tests.worker.execution.test_attempt import HELD
+from tests.worker.execution.test_handler_call import HELD
 from tests.worker.processes import (
     BEATS_OFTEN,
     JobWorker,

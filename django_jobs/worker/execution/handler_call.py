@@ -1,19 +1,16 @@
-"""One attempt, from the held job to its outcome. Knows nothing of threads and queues."""
+"""Calls the handler of an attempt. Knows nothing of threads and queues."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable
 from contextvars import copy_context
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.db import transaction
 
-from ... import registry
 from ...api.job_type import JobType
 from ...conf import conf
 from ...domain.errors import ErrorReport
@@ -22,14 +19,12 @@ from ...exceptions import LeaseLost
 from ...lifecycle.claiming import ClaimedJob, lease_lost
 from ...lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ...signals import job_started
-from ..context.progress import Reporter
+from ..context.attempt import Attempt, object_in
 from ..context.results import NeverRan, check_that_it_ran, encode_result
 from ..context.run_context import RunContext, _current
-from ..timeouts.limits import NEVER, Interrupted, TimeLimit, never
+from ..timeouts.limits import NEVER, Interrupted, TimeLimit
 from .conflicts import again_after_lost_races
 from .failures import outcome_of_exception
-
-RunAsync = Callable[[Any, float | None], Any]
 
 logger = logging.getLogger("django_jobs")
 
@@ -49,56 +44,35 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked.count)
 
 
-def ignore_progress() -> None:
-    """For attempts whose silence nobody minds."""
-
-
-def make(
-    job: ClaimedJob,
-    *,
-    should_stop: Callable[[], bool],
-    run_async: RunAsync,
-    started: float,
-    limit: TimeLimit | None = None,
-    on_progress: Callable[[], None] = ignore_progress,
-    draining: Callable[[], bool] = never,
-    reporter: Reporter | None = None,
-) -> Outcome | Settled:
-    """Run the handler of ``job`` in a context of its own and say how it ended.
+def call(attempt: Attempt) -> Outcome | Settled:
+    """Call the handler of ``attempt``, in a context of its own, and say how it ended.
 
     A handler whose delivery is ``exactly_once`` comes back settled already; :class:`LeaseLost` is
-    raised, and its effect rolled back, where the attempt is no longer this worker's. ``started`` is
-    of ``time.monotonic()``. ``limit`` bounds the time of a plain handler; ``on_progress`` is called
-    at every report of progress. Whoever gave the ``reporter`` tells it of the attempt's end.
+    raised, and its effect rolled back, where the attempt is no longer this worker's.
     """
-    job_type = registry.find(job.job_type)
+    job, job_type = attempt.job, attempt.job_type
     if job_type is None:
         return _refused("UnknownJobType", f"no handler is registered for {job.job_type!r}")
-    if job.is_expired(started):
+    if job.is_expired(attempt.started):
         return _refused("Expired", "its maximum age was over before this attempt began")
     try:
-        payload = job_type.upgraded(_object_in(job.payload), job.payload_version)
+        payload = job_type.upgraded(object_in(job.payload), job.payload_version)
         job_type.check_payload(payload)
     except Exception as error:
         return _refused("PayloadError", f"the payload does not fit today's handler: {error}")
     try:
-        context = _context(job, should_stop, draining, on_progress, reporter or Reporter())
+        attempt.read()
     except Exception as error:  # a row that was not written by enqueue
         return _refused("UnreadableJob", f"its headers or time-out cannot be used: {error}")
-    context._reporter.begin(job)
     # A copied context keeps what a handler sets (translation, time zone) from the next one.
-    return copy_context().run(_call, job, job_type, payload, context, run_async, started, limit)
+    return copy_context().run(_call, attempt, job_type, payload)
 
 
 def _call(
-    job: ClaimedJob,
-    job_type: JobType[..., Any],
-    payload: dict[str, Any],
-    context: RunContext,
-    run_async: RunAsync,
-    started: float,
-    limit: TimeLimit | None,
+    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]
 ) -> Outcome | Settled:
+    job = attempt.job
+    context = RunContext(attempt)
     _current.set(context)
     try:
         if job_started.receivers and job_started.has_listeners(job.job_type):
@@ -106,18 +80,19 @@ def _call(
             job_started.send_robust(job.job_type, **keywords)
         if job_type.delivery == "exactly_once":
             return again_after_lost_races(
-                partial(_call_in_transaction, job, job_type, payload, started, limit),
+                partial(_call_in_transaction, attempt, job_type, payload),
                 attempt=job.attempt,
-                ends_at=NEVER if job.timeout is None else started + job.timeout,
-                should_stop=context.should_stop,
-                before_next=partial(_begin_again, context, limit),
+                ends_at=NEVER if job.timeout is None else attempt.started + job.timeout,
+                should_stop=attempt.should_stop,
+                before_next=partial(_begin_again, context, attempt.limit),
             )
         if job_type.is_async:
             if job.attempt > 1:
                 _ = context.saved_checkpoint  # on the event loop it could not be read
-            result = run_async(job_type.handler(**payload), job.timeout)
+            assert attempt.run_async is not None
+            result = attempt.run_async(job_type.handler(**payload), job.timeout)
         else:
-            result = _result_of(job_type, payload, limit)
+            result = _result_of(attempt, job_type, payload)
         return _success(job, result)
     except LeaseLost:
         raise
@@ -130,21 +105,18 @@ def _call(
 
 
 def _call_in_transaction(
-    job: ClaimedJob,
-    job_type: JobType[..., Any],
-    payload: dict[str, Any],
-    started: float,
-    limit: TimeLimit | None,
+    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]
 ) -> Settled:
     """The handler's writes and the fenced settle, in one transaction. The job's row is locked at
     its end only: held for as long as a handler runs it would block whoever cancels."""
+    job = attempt.job
     committed: list[bool] = []
     try:
         with transaction.atomic(using=conf().database, durable=True):
             # The first of all that wait for the commit: one of the handler's own may fail.
             transaction.on_commit(lambda: committed.append(True), using=conf().database)
-            outcome = _success(job, _result_of(job_type, payload, limit))
-            (settled,) = settle([Ending(job, outcome, started=started)])
+            outcome = _success(job, _result_of(attempt, job_type, payload))
+            (settled,) = settle([Ending(job, outcome, started=attempt.started)])
             # In a transaction that has just begun, what was written earlier was not written by us.
             if settled.decision is None or settled.earlier:
                 raise lease_lost(job)
@@ -167,12 +139,10 @@ def _begin_again(context: RunContext, limit: TimeLimit | None) -> None:
         limit.begin_again()
 
 
-def _result_of(
-    job_type: JobType[..., Any], payload: dict[str, Any], limit: TimeLimit | None
-) -> Any:
-    if limit is None:
+def _result_of(attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]) -> Any:
+    if attempt.limit is None:
         return _in_one_process(job_type.handler, **payload)
-    return limit.call(partial(_in_one_process, job_type.handler), payload)
+    return attempt.limit.call(partial(_in_one_process, job_type.handler), payload)
 
 
 def _in_one_process(handler: Callable[..., Any], /, **payload: Any) -> Any:
@@ -195,36 +165,3 @@ def _success(job: ClaimedJob, result: Any) -> Succeeded:
 
 def _refused(kind: str, message: str) -> Failed:
     return Failed(error=ErrorReport.plain(kind, message), final=True)
-
-
-def _object_in(text: str) -> dict[str, Any]:
-    if text == "{}":
-        return {}
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError("it is not an object of names and values")
-    return value
-
-
-def _context(
-    job: ClaimedJob,
-    should_stop: Callable[[], bool],
-    draining: Callable[[], bool],
-    on_progress: Callable[[], None],
-    reporter: Reporter,
-) -> RunContext:
-    deadline = None
-    if job.timeout is not None:
-        deadline = datetime.now(UTC) + timedelta(seconds=job.timeout)
-    return RunContext(
-        deadline=deadline,
-        headers=_object_in(job.headers),
-        scheduled_for=(
-            None if job.scheduled_for is None else datetime.fromtimestamp(job.scheduled_for, UTC)
-        ),
-        _job=job,
-        _stop=should_stop,
-        _draining=draining,
-        _on_progress=on_progress,
-        _reporter=reporter,
-    )

@@ -16,8 +16,7 @@ from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job
 from django_jobs.signals import job_started
 from django_jobs.worker.context.stop import StopHandler
-from django_jobs.worker.execution import attempt
-from django_jobs.worker.execution.event_loop import HandlerLoop
+from django_jobs.worker.execution import handler_call
 from tests.app.database_jobs import write_once
 from tests.app.jobs import noop
 from tests.app.models import Effect
@@ -59,7 +58,7 @@ def made(job_type: JobType[..., Any] = noop, **fields: Any) -> Outcome | Settled
 
 
 def made_of(held: ClaimedJob) -> Outcome | Settled:
-    return attempt.make(held, should_stop=lambda: False, run_async=HandlerLoop().run, started=0.0)
+    return handler_call.call(Desk().begin(held))
 
 
 @pytest.mark.parametrize(

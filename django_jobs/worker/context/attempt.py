@@ -1,0 +1,142 @@
+"""One attempt of a job in this process: what its thread, its handler and its reports share."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ... import registry
+from ...lifecycle.claiming import ClaimedJob
+from ..ipc.scoreboard import WorkerSlot
+
+if TYPE_CHECKING:
+    from ..timeouts.limits import TimeLimit
+    from .progress import Reporter
+
+RunAsync = Callable[[Any, float | None], Any]
+
+
+def ignore_progress() -> None:
+    """For attempts without a ``silence_timeout``."""
+
+
+class Attempt:
+    """An attempt from its begin to its settle. Belongs to the thread that runs its handler."""
+
+    __slots__ = (
+        "deadline",
+        "draining",
+        "headers",
+        "in_handler",
+        "index",
+        "is_live",
+        "job",
+        "job_type",
+        "limit",
+        "on_progress",
+        "reporter",
+        "run_async",
+        "scheduled_for",
+        "slot",
+        "started",
+        "stopping",
+        "submitted",
+    )
+
+    def __init__(
+        self,
+        job: ClaimedJob,
+        slot: WorkerSlot,
+        reporter: Reporter,
+        *,
+        stopping: Callable[[], bool],
+        draining: Callable[[], bool],
+    ) -> None:
+        self.job = job
+        self.job_type = registry.find(job.job_type)
+        self.slot = slot
+        self.index = -1
+        """Its place on the scoreboard."""
+        self.started = 0.0
+        """Of ``time.monotonic()``."""
+        self.reporter = reporter
+        self.stopping = stopping
+        self.draining = draining
+        self.limit: TimeLimit | None = None
+        """What bounds the time of a plain handler."""
+        self.run_async: RunAsync | None = None
+        """What awaits an async handler."""
+        self.on_progress: Callable[[], None] = ignore_progress
+        """Called at every report of the handler."""
+        self.submitted: list[Future[Any]] = []
+        """What the background thread has to do before it is settled: receipts."""
+        self.in_handler = False
+        """Whether an exception that is raised in its thread arrives in its handler."""
+        self.is_live = True
+        """Whether its handler may still report."""
+
+    def begin(self) -> None:
+        """Put it on the scoreboard, in a thread of this process. Its times count from here."""
+        self.started = time.monotonic()
+        job = self.job
+        deadline, silence = self._times()
+        self.index = self.slot.start(job.id, job.attempt, job.worker, deadline, False, silence)
+
+    def begin_isolated(self, index: int) -> None:
+        """Its times count from here, in the child that runs it alone."""
+        self.started = time.monotonic()
+        self.index = index
+        self.slot.begin(index, *self._times())
+
+    def await_child(self) -> None:
+        """Put it on the scoreboard without times: they count from when its child begins."""
+        self.started = time.monotonic()
+        job = self.job
+        self.index = self.slot.start(job.id, job.attempt, job.worker, alone=True)
+
+    def read(self) -> None:
+        """Read what its handler can ask of the row. Raises where ``enqueue`` did not write it."""
+        job = self.job
+        self.headers = object_in(job.headers)
+        self.deadline: datetime | None = None
+        if job.timeout is not None:
+            left = self.started + job.timeout - time.monotonic()
+            self.deadline = datetime.now(UTC) + timedelta(seconds=left)
+        self.scheduled_for: datetime | None = None
+        if job.scheduled_for is not None:
+            self.scheduled_for = datetime.fromtimestamp(job.scheduled_for, UTC)
+
+    def should_stop(self) -> bool:
+        """Whether its handler should end as soon as it can."""
+        slot = self.slot
+        return (
+            not self.is_live
+            or self.stopping()
+            or slot.cancel_asked(self.index)
+            or slot.worker != self.job.worker
+        )
+
+    @property
+    def cancel_asked(self) -> bool:
+        """Whether somebody asked to cancel it since it began."""
+        return self.slot.cancel_asked(self.index)
+
+    def _times(self) -> tuple[float, float]:
+        """Its deadline and its longest silence, as the scoreboard has them: 0 is none."""
+        timeout, job_type = self.job.timeout, self.job_type
+        deadline = 0.0 if timeout is None else self.started + timeout
+        return deadline, 0.0 if job_type is None else job_type.silence_timeout or 0.0
+
+
+def object_in(text: str) -> dict[str, Any]:
+    """The JSON object of a row's column. Raises ``ValueError`` for any other JSON."""
+    if text == "{}":
+        return {}
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object of names and values")
+    return value
