@@ -37,8 +37,9 @@ ENDS = (
     *("lifecycle/schedules/test_plans.py",),
     *("test_architecture.py", "test_chaos.py", "test_docs", "test_packaging.py"),
 )
-"""What a pair of Python and Django between the oldest and the newest decides nothing about: pure
-rules, PostgreSQL's plans, the demo, the sources themselves. tox.ini has the pairs."""
+"""What no pair of Python and Django decides if another with that Python and one with that Django
+have run it: pure rules, PostgreSQL's plans, the demo, the sources themselves. tox.ini has the
+pairs."""
 
 EVERYWHERE = ("worker/process/test_worker_process.py", "management/test_burst.py")
 """Of the tests with worker processes, two thirds of the time, those that every pair runs:

@@ -7,6 +7,7 @@ import inspect
 import re
 import tomllib
 from argparse import ArgumentParser, _SubParsersAction
+from configparser import ConfigParser
 from importlib import import_module
 from pathlib import Path
 from typing import get_overloads
@@ -100,6 +101,19 @@ def test_ci_runs_the_readmes_two_commands_as_they_stand_there() -> None:
     demo, tests = (line.strip() for line in blocks(readme, "console") if "-m venv" in line)
     assert tests in script
     assert f"{demo} --once" in script
+
+
+def test_ci_runs_each_python_and_each_django_in_one_pair() -> None:
+    config = ConfigParser()
+    config.read(ROOT / "tox.ini")
+    labels = dict(line.split(" = ") for line in config["tox"]["labels"].strip().splitlines())
+    pairs = [name.split("-") for name in labels["ci"].split(", ") if "-django" in name]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    versions = re.findall(r":: (Python|Django) :: (\d\.\d+)", "\n".join(project["classifiers"]))
+    for kind, (named, prefix) in enumerate([("Python", "py"), ("Django", "django")]):
+        known = [prefix + version.replace(".", "") for name, version in versions if name == named]
+        assert [pair[kind] for pair in pairs] == known
+    assert "-m ci" in (ROOT / ".ci" / "run").read_text()
 
 
 # Reference pages
