@@ -7,7 +7,7 @@ JobsError
 │   ├── PayloadError
 │   └── QueueFull
 ├── NotMigrated             the tables of the jobs do not exist, or are of older code
-├── OperationRefused        an operator's verb was not carried out
+├── OperationRefused        an operator's action was refused
 ├── LeaseLost               the attempt is no longer this worker's
 ├── TimeLimitExceeded       raised in a handler whose time is over
 └── Fate                    raised by a handler to choose what becomes of its job
@@ -58,7 +58,7 @@ class NotMigrated(JobsError):
 
 
 class OperationRefused(JobsError):
-    """An operator's verb was refused; the message says why. Nothing was changed."""
+    """An operator's action was refused; the message says why. Nothing was changed."""
 
 
 class LeaseLost(JobsError):

@@ -25,8 +25,8 @@ def register(job_type: JobType[..., Any]) -> None:
     """Make a job type known, by its name and its aliases. The first one of a name keeps it; a
     system check reports the clash."""
     known = find(job_type.name)
-    if known is not None and known.place != job_type.place:
-        _clashes.append((job_type.name, known.place, job_type.place))
+    if known is not None and known.handler_path != job_type.handler_path:
+        _clashes.append((job_type.name, known.handler_path, job_type.handler_path))
         return
     _drop_aliases(job_type.name)  # of the same, imported before
     _job_types[job_type.name] = job_type
@@ -35,7 +35,7 @@ def register(job_type: JobType[..., Any]) -> None:
     for alias in job_type.aliases:
         known = find(alias)
         if known is not None and known is not job_type:
-            _clashes.append((alias, known.place, job_type.place))
+            _clashes.append((alias, known.handler_path, job_type.handler_path))
         else:
             _aliases[alias] = job_type
 

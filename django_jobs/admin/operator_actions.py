@@ -16,7 +16,7 @@ from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations.jobs import OperationResult
 from ..models import Queue
-from .base.actions import Verb
+from .base.actions import OperatorAction
 
 Given = Mapping[str, Any]
 
@@ -89,7 +89,7 @@ def _stop(ids: list[int], actor: Any, given: Given) -> OperationResult:
     return job_operations.stop_workers(ids, actor=actor)
 
 
-CANCEL = Verb(
+CANCEL = OperatorAction(
     action="cancel_jobs",
     label=_("Cancel"),
     question=_("Cancel jobs?"),
@@ -97,7 +97,7 @@ CANCEL = Verb(
         "Jobs that have not started are cancelled at once. A running job is asked to stop; its "
         "handler decides how soon it does. A cancelled job is not run again."
     ),
-    carry_out=_cancel,
+    execute=_cancel,
     done=lambda count: (
         ngettext("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", count)
         % {"count": f"{count:,}"}
@@ -114,12 +114,12 @@ CANCEL = Verb(
     applies=lambda job: job.status in LIVE and job.cancel_requested_at is None,
     form=ReasonForm,
 )
-REPRIORITIZE = Verb(
+REPRIORITIZE = OperatorAction(
     action="reprioritize_jobs",
     label=_("Change priority"),
     question=_("Change the priority of jobs?"),
     explanation=_("Only jobs that have not started can be given another priority."),
-    carry_out=_reprioritize,
+    execute=_reprioritize,
     done=lambda count: (
         ngettext(
             "The priority of %(count)s job was changed.",
@@ -132,12 +132,12 @@ REPRIORITIZE = Verb(
     applies=lambda job: job.status in PENDING,
     form=PriorityForm,
 )
-RUN_NOW = Verb(
+RUN_NOW = OperatorAction(
     action="run_jobs_now",
     label=_("Run now"),
     question=_("Run jobs now?"),
     explanation=_("Scheduled jobs become ready at once, without waiting for their time."),
-    carry_out=_run_now,
+    execute=_run_now,
     done=lambda count: (
         ngettext("%(count)s job is ready to run.", "%(count)s jobs are ready to run.", count)
         % {"count": f"{count:,}"}
@@ -145,7 +145,7 @@ RUN_NOW = Verb(
     logged="made ready at once",
     applies=lambda job: job.status == JobState.SCHEDULED,
 )
-REPLAY = Verb(
+REPLAY = OperatorAction(
     action="replay_jobs",
     label=_("Replay"),
     question=_("Replay dead jobs?"),
@@ -154,7 +154,7 @@ REPLAY = Verb(
         "are kept. A job whose handler is gone or no longer takes its arguments stays dead, and "
         "so does one whose idempotency key another job holds."
     ),
-    carry_out=_replay,
+    execute=_replay,
     done=lambda count: (
         ngettext(
             "%(count)s job was sent back to its queue.",
@@ -167,7 +167,7 @@ REPLAY = Verb(
     applies=lambda job: job.status == JobState.DEAD,
     form=ReasonForm,
 )
-PAUSE = Verb(
+PAUSE = OperatorAction(
     action="pause_queues",
     label=_("Pause"),
     question=_("Pause queues?"),
@@ -175,7 +175,7 @@ PAUSE = Verb(
         "Workers take no more jobs from a paused queue. What is running goes on, and jobs can "
         "still be enqueued."
     ),
-    carry_out=_pause,
+    execute=_pause,
     done=lambda count: (
         ngettext("%(count)s queue was paused.", "%(count)s queues were paused.", count)
         % {"count": f"{count:,}"}
@@ -185,12 +185,12 @@ PAUSE = Verb(
     applies=lambda queue: not queue.paused,
     form=ReasonForm,
 )
-RESUME = Verb(
+RESUME = OperatorAction(
     action="resume_queues",
     label=_("Resume"),
     question=_("Resume queues?"),
     explanation=_("Workers take jobs from these queues again."),
-    carry_out=_resume,
+    execute=_resume,
     done=lambda count: (
         ngettext("%(count)s queue was resumed.", "%(count)s queues were resumed.", count)
         % {"count": f"{count:,}"}
@@ -199,7 +199,7 @@ RESUME = Verb(
     named_by="name",
     applies=lambda queue: queue.paused,
 )
-STOP = Verb(
+STOP = OperatorAction(
     action="stop_workers",
     label=_("Ask to drain and stop"),
     question=_("Ask workers to drain and stop?"),
@@ -208,7 +208,7 @@ STOP = Verb(
         "command starts a new one in its place, unless all workers of that command were asked: "
         "then the command ends."
     ),
-    carry_out=_stop,
+    execute=_stop,
     done=lambda count: (
         ngettext(
             "%(count)s worker was asked to drain and stop.",

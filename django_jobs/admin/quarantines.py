@@ -21,7 +21,7 @@ from ..lifecycle.operations import quarantines
 from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
-from .base.actions import Verb, answer
+from .base.actions import OperatorAction, run_action
 from .base.formatting import NOTHING, ago, badge, list_url, moment_and_age
 from .base.model_admin import ConsoleAdmin
 from .base.paginator import CappedCount, counted
@@ -39,7 +39,7 @@ def _release(ids: list[int], actor: Any, given: Given) -> OperationResult:
     return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
 
 
-RELEASE = Verb(
+RELEASE = OperatorAction(
     action="release_job_types",
     label=_("Release"),
     question=_("Release job types?"),
@@ -47,7 +47,7 @@ RELEASE = Verb(
         "Workers take their jobs again, in the order that they had. Crashes from before now do not "
         "count towards another quarantine. A job type is released under all of its names."
     ),
-    carry_out=_release,
+    execute=_release,
     done=lambda count: (
         ngettext("%(count)s job type was released.", "%(count)s job types were released.", count)
         % {"count": f"{count:,}"}
@@ -94,7 +94,7 @@ class QuarantineAdmin(ConsoleAdmin):
     form = QuarantineForm
     list_display = ("job_type", "state", "held", "since_text", "made_by", "why")
     actions = ("release_job_types",)
-    verbs = (RELEASE,)
+    operator_actions = (RELEASE,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         jobs = Job.objects.using(conf().database).filter(
@@ -167,4 +167,4 @@ class QuarantineAdmin(ConsoleAdmin):
     def release_job_types(
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> HttpResponse | None:
-        return answer(self, request, queryset, RELEASE)
+        return run_action(self, request, queryset, RELEASE)

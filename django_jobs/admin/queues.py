@@ -21,7 +21,7 @@ from ..domain.ranking import STRICT_WEIGHT
 from ..domain.states import FINAL
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
-from .base.actions import answer
+from .base.actions import run_action
 from .base.formatting import NOTHING, ago, badge, duration, list_url
 from .base.model_admin import ConsoleAdmin
 from .base.paginator import CappedCount, counted
@@ -105,7 +105,7 @@ class QueueAdmin(ConsoleAdmin):
         "running",
     )
     actions = ("pause_queues", "resume_queues")
-    verbs = (PAUSE, RESUME)
+    operator_actions = (PAUSE, RESUME)
     fieldsets = (
         (None, {"fields": ("name", "state", "why")}),
         (_("Limits"), {"fields": ("max_concurrency", "max_backlog", "priority_weight")}),
@@ -196,8 +196,8 @@ class QueueAdmin(ConsoleAdmin):
 
     @admin.action(permissions=["pause"], description=_("Pause"))
     def pause_queues(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return answer(self, request, queryset, PAUSE)
+        return run_action(self, request, queryset, PAUSE)
 
     @admin.action(permissions=["pause"], description=_("Resume"))
     def resume_queues(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return answer(self, request, queryset, RESUME)
+        return run_action(self, request, queryset, RESUME)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..models import Job, Worker
-from .base.actions import answer
+from .base.actions import run_action
 from .base.filters import WorkerStatusFilter
 from .base.formatting import NOTHING, ago, badge, moment_and_age
 from .base.model_admin import ConsoleAdmin
@@ -38,7 +38,7 @@ class WorkerAdmin(ConsoleAdmin):
     ordering = ("-started_at", "-id")
     list_filter = (WorkerStatusFilter,)
     actions = ("stop_workers",)
-    verbs = (STOP,)
+    operator_actions = (STOP,)
     fieldsets = (
         (
             None,
@@ -122,7 +122,7 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.action(permissions=["stop"], description=_("Ask to drain and stop"))
     def stop_workers(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return answer(self, request, queryset, STOP)
+        return run_action(self, request, queryset, STOP)
 
 
 def _listed(names: Any, versions: Mapping[str, int] | None = None) -> str:

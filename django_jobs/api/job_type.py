@@ -62,7 +62,7 @@ class JobType(Generic[P, R]):
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict, hash=False)
     aliases: tuple[str, ...] = ()
     run_at: datetime | None = None
-    seconds_off: float = 0.0  # what using() calls a delay: of that name Celery has a method
+    delay_seconds: float = 0.0  # what using() calls a delay: of that name Celery has a method
     idempotency_key: str | None = None
     headers: Mapping[str, Any] | None = None
     is_async: bool = field(init=False)
@@ -93,7 +93,7 @@ class JobType(Generic[P, R]):
             raise no_attribute(self, name)
 
     @property
-    def place(self) -> str:
+    def handler_path(self) -> str:
         """Module and name of the handler."""
         return f"{self.handler.__module__}.{self.handler.__qualname__}"
 
@@ -121,7 +121,7 @@ class JobType(Generic[P, R]):
             "queue": queue,
             "priority": priority,
             "run_at": run_at,
-            "seconds_off": delay.total_seconds() if isinstance(delay, timedelta) else delay,
+            "delay_seconds": delay.total_seconds() if isinstance(delay, timedelta) else delay,
             "idempotency_key": idempotency_key,
             "max_attempts": max_attempts,
             "headers": headers,
@@ -230,7 +230,7 @@ class JobType(Generic[P, R]):
             weight=queue.priority_weight,
             priority=self.priority,
             run_at=self.run_at,
-            delay=self.seconds_off,
+            delay=self.delay_seconds,
             max_attempts=self.max_attempts or queue.max_attempts or DEFAULT_MAX_ATTEMPTS,
             max_crashes=self.max_crashes,
             backoff=None if backoff is None else json.dumps(backoff),

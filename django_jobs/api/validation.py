@@ -302,10 +302,10 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
         raise EnqueueError(
             f"{where}: max_crashes is a whole number and at least 1, not {chosen.max_crashes!r}"
         )
-    if not 0 <= _number(chosen.seconds_off) <= LONGEST_DELAY:
+    if not 0 <= _number(chosen.delay_seconds) <= LONGEST_DELAY:
         raise EnqueueError(
             f"{where}: a delay is 0 or more seconds, at most {LONGEST_DELAY:,.0f} "
-            f"({LONGEST_DELAY / 86_400:,.0f} days), or a timedelta, not {chosen.seconds_off!r}"
+            f"({LONGEST_DELAY / 86_400:,.0f} days), or a timedelta, not {chosen.delay_seconds!r}"
         )
     if chosen.run_at is not None:
         if not isinstance(chosen.run_at, datetime):

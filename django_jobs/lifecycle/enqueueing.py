@@ -13,7 +13,7 @@ from ..exceptions import EnqueueError
 from ..models import Job
 from ..models.database import fetch, jobs_connection
 from .bulk_insert import copy_in
-from .notifying import wake_after_commit
+from .notifying import notify_after_commit
 
 # statement_timestamp() is one value in the whole statement, and the statement's own: a job that is
 # enqueued late in a long transaction is not backdated to its begin. One row as VALUES is planned in
@@ -138,7 +138,7 @@ def enqueue_one(new: NewJobs, payload: str, key: str | None, values: dict[str, A
     parameters = {**_common(new), "payload": payload, "key": key}
     for _ in range(KEY_ATTEMPTS):
         for row in fetch(ENQUEUE_PLAIN if plain else ENQUEUE, parameters):
-            wake_after_commit(new.queue)
+            notify_after_commit(new.queue)
             return _as_job(new, key, row, values)
         assert key is not None
         holder = Job.objects.using(conf().database).holding_key(new.queue, key).first()
@@ -160,7 +160,7 @@ def enqueue_many(new: NewJobs, payloads: Iterator[tuple[str, str | None]]) -> li
             rest = [*batch, *chain.from_iterable(batches)]
             return ids + _enqueue_by_keys(new, rest)
         ids += _enqueue_batch(new, batch)
-        wake_after_commit(new.queue)  # for each: a later one may be refused
+        notify_after_commit(new.queue)  # for each: a later one may be refused
     return ids
 
 
@@ -172,7 +172,7 @@ def _enqueue_by_keys(new: NewJobs, items: Sequence[tuple[str, str | None]]) -> l
     for start in range(0, len(order), BATCH):
         places = sorted(order[start : start + BATCH])
         made = _enqueue_batch(new, [items[at] for at in places])
-        wake_after_commit(new.queue)
+        notify_after_commit(new.queue)
         for at, id_ in zip(places, made, strict=True):
             ids[at] = id_
     return ids

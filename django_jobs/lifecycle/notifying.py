@@ -30,7 +30,7 @@ _last_sent: dict[str, float] = {}
 _lock = threading.Lock()
 
 
-def wake_after_commit(queue: str) -> None:
+def notify_after_commit(queue: str) -> None:
     """Wake the workers of ``queue`` once the caller's transaction has committed.
 
     In manual transaction management ``on_commit`` is refused, or waits for the return to
@@ -40,7 +40,7 @@ def wake_after_commit(queue: str) -> None:
     if _is_manual(jobs_connection()):
         fetch(NOTIFY, [CHANNEL, queue])
     else:
-        transaction.on_commit(lambda: wake(queue), using=conf().database, robust=True)
+        transaction.on_commit(lambda: notify(queue), using=conf().database, robust=True)
 
 
 def _is_manual(connection: BaseDatabaseWrapper) -> bool:
@@ -49,7 +49,7 @@ def _is_manual(connection: BaseDatabaseWrapper) -> bool:
     return not connection.get_autocommit()
 
 
-def wake(queue: str) -> None:
+def notify(queue: str) -> None:
     """Wake the workers of ``queue`` now. A failure is logged and harms nobody."""
     now = time.monotonic()
     with _lock:

@@ -32,7 +32,7 @@ def promote(limit: int = BATCH) -> tuple[int, set[str]]:
 
 # The names of all queues come back only where they are not those that were given: an idle worker
 # learns of a queue made later at no statement more.
-SURVEY = """
+PEEK = """
 SELECT
     ARRAY(SELECT served.name FROM unnest(%(queues)s::text[]) AS served (name)
           WHERE EXISTS (SELECT 1 FROM django_jobs_job AS job
@@ -47,7 +47,7 @@ SELECT
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class Peek:
     """``ready`` queues hold ready jobs, ``limited`` ones have a ``max_concurrency``;
     ``next_due_in`` seconds the next scheduled job is due, in whatever queue. ``queues`` are all
     that there are, where these were asked for and are not those that were given."""
@@ -58,8 +58,8 @@ class Survey:
     queues: list[str] | None = None
 
 
-def survey(queues: Sequence[str], *, every: bool = False) -> Survey:
+def peek(queues: Sequence[str], *, every: bool = False) -> Peek:
     """What there is to do in ``queues``. ``every`` says that these should be all there are."""
-    rows = fetch(SURVEY, {"queues": list(queues), "every": every})
+    rows = fetch(PEEK, {"queues": list(queues), "every": every})
     ((ready, limited, next_due_in, others),) = rows
-    return Survey(frozenset(ready), frozenset(limited), next_due_in, others)
+    return Peek(frozenset(ready), frozenset(limited), next_due_in, others)

@@ -9,9 +9,9 @@ from django.db import transaction
 from ..domain.outcomes import Lost, Outcome
 from ..models.database import fetch, jobs_connection
 from .claiming import claimed_by
-from .notifying import wake
+from .notifying import notify
 from .settling import Ending, Settled
-from .settling_rows import give_back_apart, settle_apart
+from .settling_rows import give_back_row_by_row, settle_row_by_row
 from .workers import end
 
 BATCH = 500
@@ -57,8 +57,8 @@ def reap() -> list[Settled]:
         for worker, ids in abandoned.items():
             lost = Lost(reason=f"worker {worker} stopped renewing its lease")
             held = claimed_by(worker, ids, lock=True)
-            settled += settle_apart([Ending(job, lost) for job in held])
-    _wake(settled)
+            settled += settle_row_by_row([Ending(job, lost) for job in held])
+    _notify(settled)
     return settled
 
 
@@ -74,14 +74,16 @@ def recover_process(
     with transaction.atomic(using=jobs_connection().alias):
         end(worker, status=status, reason=reason)
         held = claimed_by(worker, lock=True)
-        give_back_apart(worker, [(job.id, job.attempt) for job in held if job.id not in outcomes])
+        give_back_row_by_row(
+            worker, [(job.id, job.attempt) for job in held if job.id not in outcomes]
+        )
         endings = [Ending(job, outcomes[job.id]) for job in held if job.id in outcomes]
-        settled = settle_apart(endings) if endings else []
+        settled = settle_row_by_row(endings) if endings else []
     for queue in {job.queue for job in held}:
-        wake(queue)
+        notify(queue)
     return settled
 
 
-def _wake(settled: Collection[Settled]) -> None:
+def _notify(settled: Collection[Settled]) -> None:
     for queue in {one.ending.job.queue for one in settled}:
-        wake(queue)
+        notify(queue)

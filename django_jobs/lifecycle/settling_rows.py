@@ -59,7 +59,7 @@ WHERE id = ANY(%(ids)s::bigint[]) AND id NOT IN (SELECT id FROM free)
 logger = logging.getLogger("django_jobs")
 
 
-def settle_apart(endings: Sequence[Ending]) -> list[Settled]:
+def settle_row_by_row(endings: Sequence[Ending]) -> list[Settled]:
     """Settle a batch, and where a value in it is refused, each ending alone.
 
     A job that cannot be settled even so is ended dead with the reason, and one that not even that
@@ -71,7 +71,7 @@ def settle_apart(endings: Sequence[Ending]) -> list[Settled]:
             return settle(endings)
     except REFUSALS as refusal:
         if len(endings) > 1:
-            return [settled for ending in endings for settled in settle_apart([ending])]
+            return [settled for ending in endings for settled in settle_row_by_row([ending])]
         (ending,) = endings
         error = refusal
     try:
@@ -96,7 +96,7 @@ def locked_by_others(ids: Sequence[int]) -> set[int]:
     return {id_ for (id_,) in fetch(LOCKED_BY_OTHERS, {"ids": list(ids)})}
 
 
-def give_back_apart(worker: int, held: Sequence[tuple[int, int]]) -> None:
+def give_back_row_by_row(worker: int, held: Sequence[tuple[int, int]]) -> None:
     """Give back a batch, given as (id, attempt), and where a value in it is refused, each job
     alone. One that cannot be given back is logged and left as it is."""
     try:
@@ -105,7 +105,7 @@ def give_back_apart(worker: int, held: Sequence[tuple[int, int]]) -> None:
     except REFUSALS as refusal:
         if len(held) > 1:
             for one in held:
-                give_back_apart(worker, [one])
+                give_back_row_by_row(worker, [one])
             return
         ((id_, attempt),) = held
         fields = id_, attempt, ErrorReport.of(refusal).summary
@@ -140,10 +140,10 @@ def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
     return Settled(ending, decision if rows else None)
 
 
-def settle_readably(endings: Sequence[Ending]) -> list[Settled]:
+def settle_with_fallback(endings: Sequence[Ending]) -> list[Settled]:
     """Settle a batch in one statement; where a value in it is refused, one by one, so that it is
     told of the one job it belongs to."""
     try:
         return settle(endings)
     except REFUSALS:
-        return settle_apart(endings)
+        return settle_row_by_row(endings)

@@ -10,7 +10,7 @@ from ..lifecycle.claiming import START, QueuePosition
 from ..lifecycle.operations import quarantines
 from ..lifecycle.operations.quarantines import PAGE
 from ..signals import worker_event
-from .task import Duty
+from .task import MaintenanceTask
 
 BUDGET_SECONDS = 0.1
 """Time for the walk along one queue in one run. The next run continues it."""
@@ -60,9 +60,9 @@ class Quarantining:
         return blocked
 
 
-def quarantining_duty() -> Duty:
-    """The duty, with walks of its own, as often as ``SWEEP_SECONDS`` says."""
-    return Duty(
+def quarantining_task() -> MaintenanceTask:
+    """The maintenance task, with walks of its own, as often as ``SWEEP_SECONDS`` says."""
+    return MaintenanceTask(
         name="quarantining",
         every=conf().sweep_seconds,
         batch=PAGE,
@@ -82,10 +82,10 @@ def quarantine_what_crashes() -> int:
             reason = f"crashed {crashes.count} times in {seconds:g} s"
             if quarantines.quarantine(name, reason=reason, crashed_at=crashes.first, seconds=0.0):
                 made += 1
-                _tell("job_type_quarantined", name, reason)
+                _emit("job_type_quarantined", name, reason)
     return made
 
 
-def _tell(event: str, name: str, reason: str) -> None:
+def _emit(event: str, name: str, reason: str) -> None:
     fields = {"job_type": name, "reason": reason}
     worker_event.send_robust(event, level=logging.ERROR, fields=fields)

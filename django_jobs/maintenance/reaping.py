@@ -5,12 +5,15 @@ from __future__ import annotations
 from ..conf import conf
 from ..lifecycle.reaping import BATCH, reap
 from ..lifecycle.signalling import send_job_signals
-from .task import Duty
+from .task import MaintenanceTask
 
 
-def reaping_duty() -> Duty:
-    """The duty, as often as ``SWEEP_SECONDS`` says: it bounds how late a takeover can be."""
-    return Duty(name="reaping", every=conf().sweep_seconds, batch=BATCH, run_once=reap_once)
+def reaping_task() -> MaintenanceTask:
+    """The maintenance task, as often as ``SWEEP_SECONDS`` says: it bounds how late a takeover can
+    be."""
+    return MaintenanceTask(
+        name="reaping", every=conf().sweep_seconds, batch=BATCH, run_once=reap_once
+    )
 
 
 def reap_once() -> int:

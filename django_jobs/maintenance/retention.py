@@ -10,7 +10,7 @@ from ..conf import conf, seconds_of
 from ..domain.states import FINAL
 from ..lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune, prune_ticks, prune_workers
 from ..models import Queue
-from .task import Duty
+from .task import MaintenanceTask
 
 EVERY_SECONDS = 60.0
 BUDGET_SECONDS = 0.25
@@ -59,9 +59,11 @@ class Retention:
                 return deleted
 
 
-def retention_duty() -> Duty:
-    """The duty, with a walk of its own."""
-    return Duty(name="retention", every=EVERY_SECONDS, batch=PAGE, run_once=Retention().run_once)
+def retention_task() -> MaintenanceTask:
+    """The maintenance task, with a walk of its own."""
+    return MaintenanceTask(
+        name="retention", every=EVERY_SECONDS, batch=PAGE, run_once=Retention().run_once
+    )
 
 
 def rules_in_force() -> Rules:

@@ -20,7 +20,7 @@ from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.schedules import errors as schedule_errors
 from ..lifecycle.schedules import firing
 from ..lifecycle.schedules.firing import NewTick
-from ..lifecycle.schedules.waiting import release_waiting
+from ..lifecycle.schedules.waiting import start_next_waiting
 from ..models import Schedule
 from ..signals import worker_event
 
@@ -60,7 +60,7 @@ class Scheduling:
         done = 0
         if horizon.waiting:
             with transaction.atomic(using=conf().database):
-                release_waiting()
+                start_next_waiting()
         if horizon.stale:
             done += _work_on(lambda: firing.take_stale(BATCH), _arm)
         next_due_in = NEVER if horizon.next_due_in is None else horizon.next_due_in
@@ -162,7 +162,7 @@ class _Batch:
         firing.advance(self.moves)
         for schedule, reason in self.dying.items():
             name = schedule_errors.pause_of_itself(schedule, reason)
-            _tell("schedule_paused", logging.WARNING, name, reason)
+            _emit("schedule_paused", logging.WARNING, name, reason)
         for schedule, reason in self.broken.items():
             _put_aside(schedule, reason)
 
@@ -252,10 +252,10 @@ def _jitter(schedule: Schedule, due: datetime) -> float:
 
 def _put_aside(schedule: int, reason: str) -> None:
     name = schedule_errors.put_aside(schedule, reason)
-    _tell("schedule_put_aside", logging.ERROR, name, reason)
+    _emit("schedule_put_aside", logging.ERROR, name, reason)
 
 
-def _tell(event: str, level: int, name: str, reason: str) -> None:
+def _emit(event: str, level: int, name: str, reason: str) -> None:
     """Once what is told has been committed."""
 
     def send() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Duty:
+class MaintenanceTask:
     """A recurring piece of work that needs no leader: it takes its rows with SKIP LOCKED.
 
     ``run_once`` is short, and returns how many rows it changed. ``batch`` or more of them means

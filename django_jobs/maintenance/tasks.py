@@ -1,13 +1,13 @@
-"""The duties that every worker has."""
+"""The maintenance tasks that every worker has."""
 
 from __future__ import annotations
 
-from .quarantine import quarantining_duty
-from .reaping import reaping_duty
-from .retention import retention_duty
-from .task import Duty
+from .quarantine import quarantining_task
+from .reaping import reaping_task
+from .retention import retention_task
+from .task import MaintenanceTask
 
 
-def default_duties() -> list[Duty]:
-    """All duties, made anew: each remembers for itself where it stopped."""
-    return [reaping_duty(), retention_duty(), quarantining_duty()]
+def maintenance_tasks() -> list[MaintenanceTask]:
+    """All maintenance tasks, made anew: each remembers for itself where it stopped."""
+    return [reaping_task(), retention_task(), quarantining_task()]

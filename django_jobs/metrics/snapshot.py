@@ -10,7 +10,7 @@ from ..conf import conf
 from ..domain.schedules import ON_TIME_SECONDS
 from ..models import Schedule
 from ..models.database import fetch
-from .unclaimable import UnknownJobType, UnreadVersion, take_unclaimable
+from .unclaimable import UnknownTypeBacklog, UnreadVersion, take_unclaimable
 
 MOST_COUNTED = 100_000
 """Jobs counted per number; a number that says so many means "at least"."""
@@ -177,7 +177,7 @@ class Snapshot:
 
     queues: tuple[QueueSnapshot, ...] = field(default=())
     workers: tuple[WorkerSnapshot, ...] = field(default=())
-    unknown_job_types: tuple[UnknownJobType, ...] = field(default=())
+    unknown_job_types: tuple[UnknownTypeBacklog, ...] = field(default=())
     unread_versions: tuple[UnreadVersion, ...] = field(default=())
     quarantines: tuple[QuarantineSnapshot, ...] = field(default=())
     schedules: SchedulesSnapshot = field(default=SchedulesSnapshot())

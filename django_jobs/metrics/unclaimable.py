@@ -35,7 +35,7 @@ MOST_LOOKED_AT = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownJobType:
+class UnknownTypeBacklog:
     """Ready jobs of a type that no living worker of their queue knows. ``ready`` counts them among
     the first 5,000 of each queue."""
 
@@ -53,13 +53,13 @@ class UnreadVersion:
     ready: int
 
 
-def take_unclaimable() -> tuple[tuple[UnknownJobType, ...], tuple[UnreadVersion, ...]]:
+def take_unclaimable() -> tuple[tuple[UnknownTypeBacklog, ...], tuple[UnreadVersion, ...]]:
     """The types and the versions that no living worker can run, most jobs first, and at most 200 of
     both, versions first; none while no worker lives."""
     rows = fetch(UNCLAIMABLE, {"most": MOST_LOOKED_AT})
     return (
         tuple(
-            UnknownJobType(job_type=name, ready=ready)
+            UnknownTypeBacklog(job_type=name, ready=ready)
             for name, version, ready in rows
             if version is None
         ),

@@ -49,13 +49,17 @@ POINTS = {
     # The handler has returned. In a delivery of exactly_once its transaction is still open.
     "after_handler": Point(((handler_call, "_success"),)),
     "before_settle": Point(
-        ((settler, "settle_readably"), (isolation, "settle_readably"), (handler_call, "settle"))
+        (
+            (settler, "settle_with_fallback"),
+            (isolation, "settle_with_fallback"),
+            (handler_call, "settle"),
+        )
     ),
     # Written and committed; the process does not know it yet.
     "after_settle": Point(
         (
-            (settler, "settle_readably"),
-            (isolation, "settle_readably"),
+            (settler, "settle_with_fallback"),
+            (isolation, "settle_with_fallback"),
             (handler_call, "_call_in_transaction"),
         ),
         after=True,

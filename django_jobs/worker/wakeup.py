@@ -49,15 +49,15 @@ RETEST_SECONDS, LONGEST_RETEST = 30.0, 600.0
 
 
 class Wakeup:
-    """A thread with a connection of its own that calls ``wake`` for each hint, and with None where
-    some may have been missed. Anybody may notify: ``wake`` heeds what it knows."""
+    """A thread with a connection of its own that calls ``on_notify`` for each hint, and with None
+    where some may have been missed. Anybody may notify: ``on_notify`` heeds what it knows."""
 
     def __init__(
-        self, wake: Callable[[str | None], None], after: threading.Event | None = None
+        self, on_notify: Callable[[str | None], None], after: threading.Event | None = None
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-wakeup", daemon=True)
         self._worked = self._emitted_at = False
-        self._wake = wake
+        self._on_notify = on_notify
         self._after = after
         self._test = f":test:{os.getpid()}:{random.getrandbits(64)}"
 
@@ -74,7 +74,7 @@ class Wakeup:
                     retest = min(retest * 2, LONGEST_RETEST)
                     continue
                 pause = 0.1
-                self._wake(None)  # whatever was notified while nobody listened
+                self._on_notify(None)  # whatever was notified while nobody listened
                 self._receive(raw)
             except DATABASE_ERRORS:
                 drop_connection()
@@ -128,6 +128,6 @@ class Wakeup:
             received = False
             for notice in raw.notifies(timeout=ALIVE_SECONDS, stop_after=1):
                 received = True
-                self._wake(notice.payload)
+                self._on_notify(notice.payload)
             if not received:  # an idle connection that died says so only when it is used
                 raw.execute("SELECT 1")

@@ -209,7 +209,7 @@ def test_a_handler_is_named_for_its_app_and_itself_unless_it_has_a_name() -> Non
     assert noop.name == "app.noop"
     with declared(plain, name="billing.plain") as job_type:
         assert job_type.name == "billing.plain"
-        assert job_type.place == "tests.api.test_shortcuts_declaration.plain"
+        assert job_type.handler_path == "tests.api.test_shortcuts_declaration.plain"
 
 
 def test_a_decorated_function_keeps_its_signature() -> None:

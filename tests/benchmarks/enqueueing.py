@@ -93,18 +93,18 @@ def _p99(clients: int, each: int, *, notify: bool) -> float:
         finally:
             connections.close_all()
 
-    wake = enqueueing.wake_after_commit
+    notify = enqueueing.notify_after_commit
     with running_worker():
         try:
             if not notify:
-                enqueueing.wake_after_commit = lambda queue: None
+                enqueueing.notify_after_commit = lambda queue: None
             threads = [threading.Thread(target=client) for _ in range(clients)]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
         finally:
-            enqueueing.wake_after_commit = wake
+            enqueueing.notify_after_commit = notify
     if len(seconds) != clients * each:
         raise RuntimeError(f"{clients * each - len(seconds)} enqueues failed")
     return percentile(seconds, 0.99) * 1_000

@@ -53,7 +53,7 @@ def test_a_job_that_nobody_told_of_waits_for_no_more_than_the_poll(
 ) -> None:
     start_worker("--poll-seconds", "1")
     until_status(jobs.noop.enqueue(), "succeeded")
-    monkeypatch.setattr(notifying, "wake", lambda queue: None)
+    monkeypatch.setattr(notifying, "notify", lambda queue: None)
     waits = []
     for _ in range(3):
         job = until_status(jobs.noop.enqueue(), "succeeded")

@@ -15,7 +15,7 @@ from django_jobs.lifecycle import reaping, workers
 from django_jobs.lifecycle.claiming import START, claimed_by
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending
-from django_jobs.lifecycle.settling_rows import settle_apart
+from django_jobs.lifecycle.settling_rows import settle_row_by_row
 from django_jobs.models import Job, Queue, Run
 from tests.app.jobs import add, noop
 from tests.factories import claim_ready, failure, in_threads, register_worker, run_sql, settle_one
@@ -214,7 +214,7 @@ def test_a_row_whose_attempts_are_at_their_end_keeps_no_other_from_being_claimed
     settle_one(held[0], failure())
     run_sql("UPDATE django_jobs_job SET status = 'ready' WHERE id = %s", [poisoned])
     (again,) = claim_ready(worker)
-    (ended,) = settle_apart([Ending(again, Succeeded())])
+    (ended,) = settle_row_by_row([Ending(again, Succeeded())])
     assert ended.decision is not None
     job = Job.objects.get(pk=poisoned)
     assert (job.status, ended.decision.status) == ("dead", "dead")
@@ -287,7 +287,9 @@ def test_a_row_of_odd_numbers_harms_itself_alone(poison: str) -> None:
     while got := claim_ready(worker, limit=2, after=after):
         held, after = held + got, got[-1].position
     assert {job.id for job in held} >= set(healthy)
-    settle_apart([Ending(job, failure() if job.id == poisoned else Succeeded()) for job in held])
+    settle_row_by_row(
+        [Ending(job, failure() if job.id == poisoned else Succeeded()) for job in held]
+    )
     statuses = dict(Job.objects.values_list("pk", "status"))
     assert [statuses[pk] for pk in healthy] == ["succeeded"] * 3
     assert statuses[poisoned] in ("ready", "dead", "scheduled")

@@ -29,8 +29,8 @@ def manually(transactional_db: None) -> Iterator[None]:
 def test_many_wake_ups_of_one_queue_in_a_moment_are_sent_once() -> None:
     with listening() as notes:
         for _ in range(50):
-            notifying.wake("default")
-            notifying.wake("bulk")
+            notifying.notify("default")
+            notifying.notify("bulk")
         sent = notes()
     assert set(sent) == {"default", "bulk"}
     assert len(sent) < 20
@@ -40,7 +40,7 @@ def test_many_wake_ups_of_one_queue_in_a_moment_are_sent_once() -> None:
 def test_a_wake_up_is_sent_outside_the_callers_transaction() -> None:
     with listening() as notes:
         with transaction.atomic():
-            notifying.wake_after_commit("default")
+            notifying.notify_after_commit("default")
             assert notes() == []
         assert notes() == ["default"]
 
@@ -51,7 +51,7 @@ def test_a_wake_up_that_fails_is_logged_and_harms_nobody(caplog: pytest.LogCaptu
         noop.enqueue()
         transaction.on_commit(lambda: connection.connection.close())
         notifying._last_sent.clear()
-        notifying.wake_after_commit("bulk")
+        notifying.notify_after_commit("bulk")
     connection.close()
     assert "event=wake_failed queue=bulk" in caplog.text
     assert Job.objects.count() == 1

@@ -315,6 +315,6 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
 
 @pytest.mark.django_db
 def test_a_survey_looks_at_one_entry_of_each_queue() -> None:
-    plan = explain(promoting.SURVEY, {"queues": ["default", "bulk", "emails"], "every": True})
+    plan = explain(promoting.PEEK, {"queues": ["default", "bulk", "emails"], "every": True})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 10

@@ -13,10 +13,10 @@ from django_jobs.lifecycle import reaping, settling_rows
 from django_jobs.lifecycle.claiming import ClaimedJob, claimed_by
 from django_jobs.lifecycle.settling import Ending
 from django_jobs.lifecycle.settling_rows import (
-    give_back_apart,
+    give_back_row_by_row,
     give_back_unlocked,
     locked_by_others,
-    settle_apart,
+    settle_row_by_row,
 )
 from django_jobs.models import Job, Run, Worker
 from tests.factories import claim_ready, in_threads, register_worker, run_sql
@@ -105,10 +105,10 @@ def test_a_spoilt_row_of_another_attempt_is_not_touched() -> None:
     run_sql(SPOILT[0], [held[0].id])
     (spoilt, *_) = claimed_by(worker)
     run_sql("UPDATE django_jobs_job SET attempt = 2 WHERE id = %s", [spoilt.id])
-    (settled,) = settle_apart([Ending(spoilt, Succeeded())])
+    (settled,) = settle_row_by_row([Ending(spoilt, Succeeded())])
     assert settled.decision is None
     assert statuses(held)[0] == "running"
-    give_back_apart(worker, [])
+    give_back_row_by_row(worker, [])
 
 
 @pytest.mark.django_db(transaction=True)

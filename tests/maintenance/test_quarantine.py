@@ -1,4 +1,5 @@
-"""The duty: what crashes is quarantined, what is quarantined is held, what is released goes."""
+"""The maintenance task: what crashes is quarantined, what is quarantined is held, what is released
+goes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from django_jobs.lifecycle.operations import quarantines
 from django_jobs.maintenance.quarantine import (
     Quarantining,
     quarantine_what_crashes,
-    quarantining_duty,
+    quarantining_task,
 )
 from django_jobs.models import Job, Quarantine
 from django_jobs.signals import worker_event
@@ -33,9 +34,9 @@ def rule(settings: Settings, **quarantine: Any) -> None:
 
 def test_the_duty_is_as_frequent_as_the_settings_say(settings: Settings) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SWEEP_SECONDS": 3}
-    duty = quarantining_duty()
-    assert (duty.name, duty.every) == ("quarantining", 3)
-    assert duty.run_once() == 0
+    task = quarantining_task()
+    assert (task.name, task.every) == ("quarantining", 3)
+    assert task.run_once() == 0
 
 
 def test_ready_jobs_of_a_quarantined_type_are_held_and_let_go_after_it() -> None:
@@ -43,13 +44,13 @@ def test_ready_jobs_of_a_quarantined_type_are_held_and_let_go_after_it() -> None
     noop.using(queue="bulk").enqueue()
     add.enqueue(1)
     quarantines.quarantine("app.noop", seconds=0)
-    duty = Quarantining()
-    assert duty.run_once() == 4
+    task = Quarantining()
+    assert task.run_once() == 4
     assert statuses() == {"blocked"}
     assert statuses("app.add") == {"ready"}
-    assert duty.run_once() == 0
+    assert task.run_once() == 0
     Quarantine.objects.update(released_at="2026-01-01T00:00:00Z")
-    assert duty.run_once() == 4
+    assert task.run_once() == 4
     assert statuses() == {"ready"}
 
 
@@ -57,36 +58,36 @@ def test_what_stands_far_behind_is_found_by_walking_on(settings: Settings) -> No
     add.enqueue_many({"first": n} for n in range(25))
     noop.enqueue_many({} for _ in range(5))
     quarantines.quarantine("app.noop", seconds=0)
-    duty = Quarantining(page=4, budget=0.0)
+    task = Quarantining(page=4, budget=0.0)
     changed = []
     for _ in range(10):
-        changed.append(duty.run_once())
-        if duty.positions:
+        changed.append(task.run_once())
+        if task.positions:
             # Without a budget each run sees the head and no more; the place is kept.
-            duty.budget = 60.0
+            task.budget = 60.0
     assert sum(changed) == 5
     assert statuses() == {"blocked"}
-    assert duty.positions == {}
+    assert task.positions == {}
 
 
 def test_a_run_always_begins_at_the_head_where_jobs_come_back_to() -> None:
     add.enqueue_many({"first": n} for n in range(10))
     quarantines.quarantine("app.noop")
-    duty = Quarantining(page=4, budget=0.0)
-    duty.run_once()
-    assert duty.positions
+    task = Quarantining(page=4, budget=0.0)
+    task.run_once()
+    assert task.positions
     noop.using(priority=90).enqueue()
-    assert duty.run_once() == 1
+    assert task.run_once() == 1
 
 
 def test_the_places_of_a_walk_are_forgotten_with_the_last_quarantine() -> None:
     add.enqueue_many({"first": n} for n in range(10))
     quarantines.quarantine("app.noop")
-    duty = Quarantining(page=4, budget=0.0)
-    duty.run_once()
+    task = Quarantining(page=4, budget=0.0)
+    task.run_once()
     quarantines.lift("app.noop")
-    duty.run_once()
-    assert duty.positions == {}
+    task.run_once()
+    assert task.positions == {}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -177,15 +178,15 @@ def test_a_walk_does_not_stop_while_it_finds_what_is_to_be_held() -> None:
     noop.enqueue_many({} for _ in range(25))
     add.enqueue_many({"first": n} for n in range(25))
     quarantines.quarantine("app.noop", seconds=0)
-    duty = Quarantining(page=4, budget=0.0)
-    assert duty.run_once() == 25
+    task = Quarantining(page=4, budget=0.0)
+    assert task.run_once() == 25
     assert statuses() == {"blocked"}
-    assert "default" in duty.positions  # behind those, its time was over
+    assert "default" in task.positions  # behind those, its time was over
 
 
 def test_a_walk_ends_in_time_and_the_next_continues_it(monkeypatch: pytest.MonkeyPatch) -> None:
     noop.enqueue_many({} for _ in range(9))
     quarantines.quarantine("app.noop", seconds=0)
     monkeypatch.setattr("django_jobs.maintenance.quarantine.MOVING_SECONDS", 0.0)
-    duty = Quarantining(page=4, budget=0.0)
-    assert [duty.run_once() for _ in range(3)] == [4, 4, 1]
+    task = Quarantining(page=4, budget=0.0)
+    assert [task.run_once() for _ in range(3)] == [4, 4, 1]

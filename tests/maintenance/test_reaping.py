@@ -1,11 +1,11 @@
-"""The duty that settles what lost workers held."""
+"""The maintenance task that settles what lost workers held."""
 
 from __future__ import annotations
 
 import pytest
 from pytest_django import Settings
 
-from django_jobs.maintenance.reaping import reap_once, reaping_duty
+from django_jobs.maintenance.reaping import reap_once, reaping_task
 from django_jobs.models import Job
 from django_jobs.signals import attempt_failed, job_dead
 from tests.factories import enqueue_and_claim, heard, run_sql
@@ -13,7 +13,7 @@ from tests.factories import enqueue_and_claim, heard, run_sql
 
 def test_it_sweeps_as_often_as_the_setting_says(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"SWEEP_SECONDS": 2.5}
-    assert reaping_duty().every == 2.5
+    assert reaping_task().every == 2.5
 
 
 @pytest.mark.django_db

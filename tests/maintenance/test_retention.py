@@ -1,4 +1,4 @@
-"""The duty that deletes finished jobs whose retention is over."""
+"""The maintenance task that deletes finished jobs whose retention is over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from pytest_django import Settings
 
 from django_jobs.lifecycle import workers
-from django_jobs.maintenance.retention import Retention, retention_duty, rules_in_force
+from django_jobs.maintenance.retention import Retention, retention_task, rules_in_force
 from django_jobs.models import Job, Queue, Tick, Worker
 from tests.factories import register_worker, run_sql
 from tests.lifecycle.test_pruning import age, finish, ticks_of
@@ -80,8 +80,8 @@ def test_workers_long_ended_go_at_the_end_of_a_walk() -> None:
 def test_the_duty_starts_a_walk_of_its_own() -> None:
     finish(1)
     age(8)
-    duty = retention_duty()
-    assert not duty.has_more(duty.run_once())
+    task = retention_task()
+    assert not task.has_more(task.run_once())
     assert not Job.objects.exists()
 
 

@@ -1,23 +1,23 @@
-"""The duties that every worker has."""
+"""The maintenance tasks that every worker has."""
 
 from __future__ import annotations
 
 import pytest
 
-from django_jobs.maintenance.tasks import default_duties
+from django_jobs.maintenance.tasks import maintenance_tasks
 
 
 def test_the_standing_duties_have_names_of_their_own_and_sensible_intervals() -> None:
-    duties = default_duties()
-    assert {"reaping", "retention"} <= {duty.name for duty in duties}
-    assert len({duty.name for duty in duties}) == len(duties)
-    assert all(duty.every > 0 and duty.batch > 0 for duty in duties)
+    tasks = maintenance_tasks()
+    assert {"reaping", "retention"} <= {task.name for task in tasks}
+    assert len({task.name for task in tasks}) == len(tasks)
+    assert all(task.every > 0 and task.batch > 0 for task in tasks)
 
 
 @pytest.mark.django_db
 def test_all_can_be_run_when_there_is_nothing_to_do() -> None:
-    assert [duty.run_once() for duty in default_duties()] == [0] * len(default_duties())
+    assert [task.run_once() for task in maintenance_tasks()] == [0] * len(maintenance_tasks())
 
 
 def test_each_worker_gets_walks_of_its_own() -> None:
-    assert default_duties()[1].run_once != default_duties()[1].run_once
+    assert maintenance_tasks()[1].run_once != maintenance_tasks()[1].run_once

@@ -1,4 +1,4 @@
-"""From a click to a verb: choose the rows, ask, carry out, report, write it down."""
+"""Runs an operator's action: choose the rows, confirm, execute, report, log."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ PREVIEWED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verb:
+class OperatorAction:
     """One thing that an operator may do to rows: how it is asked, done and reported."""
 
     action: str
     label: _StrOrPromise
     question: _StrOrPromise
     explanation: _StrOrPromise
-    carry_out: Callable[[list[int], Any, Mapping[str, Any]], OperationResult]
+    execute: Callable[[list[int], Any, Mapping[str, Any]], OperationResult]
     done: Callable[[int], str]
     logged: str
     applies: Callable[[Any], bool]
@@ -73,8 +73,8 @@ class _Tally:
     asked: list[int] = field(default_factory=list)
 
 
-def answer(
-    page: ModelAdmin, request: HttpRequest, matching: QuerySet[Any], verb: Verb
+def run_action(
+    page: ModelAdmin, request: HttpRequest, matching: QuerySet[Any], action: OperatorAction
 ) -> HttpResponse | None:
     """The confirmation page, or, once confirmed, the deed and the way back."""
     ceiling = _ceiling(request)
@@ -82,10 +82,10 @@ def answer(
     choice = _choice(page, request, matching, ceiling)
     if choice.across and ceiling is None:
         confirmed = False
-    form = verb.form(request.POST) if confirmed else verb.form()
+    form = action.form(request.POST) if confirmed else action.form()
     if not confirmed or not form.is_valid():
-        return _question(page, request, choice, verb, form)
-    _act(page, request, choice, verb, form.cleaned_data)
+        return _question(page, request, choice, action, form)
+    _act(page, request, choice, action, form.cleaned_data)
     if "from_page" in request.POST and len(choice.ids) + len(choice.gone) == 1:
         # Of a dead letter only the job stays when it is replayed.
         pk = [*choice.ids, *choice.gone][0]
@@ -121,15 +121,15 @@ def _choice(
 
 
 def _question(
-    page: ModelAdmin, request: HttpRequest, choice: Choice, verb: Verb, form: forms.Form
+    page: ModelAdmin, request: HttpRequest, choice: Choice, action: OperatorAction, form: forms.Form
 ) -> HttpResponse:
     preview = page.get_queryset(request).filter(pk__in=list(choice.ids[:PREVIEWED]))
     context = {
         **page.admin_site.each_context(request),
-        "title": verb.question,
+        "title": action.question,
         "opts": page.opts,
         "media": page.media + form.media,
-        "verb": verb,
+        "action": action,
         "form": form,
         "choice": choice,
         "count": len(choice.ids),
@@ -154,14 +154,14 @@ def _act(
     page: ModelAdmin,
     request: HttpRequest,
     choice: Choice,
-    verb: Verb,
+    action: OperatorAction,
     given: Mapping[str, Any],
 ) -> None:
     tally = _Tally(refused={id_: _("it is no longer here") for id_ in choice.gone})
     try:
         for start in range(0, len(choice.ids), CHUNK):
             ids = list(choice.ids[start : start + CHUNK])
-            report = verb.carry_out(ids, request.user, given)
+            report = action.execute(ids, request.user, given)
             tally.done += report.done
             tally.asked += report.asked
             tally.refused.update(report.refused)
@@ -170,16 +170,18 @@ def _act(
     finally:
         # What was done stays done if a later chunk fails, so it is written down in any case.
         if tally.done:
-            _log(page, request, verb, tally.done, given)
-    _tell(page, request, verb, tally)
+            _log(page, request, action, tally.done, given)
+    _show_result(page, request, action, tally)
 
 
-def _tell(page: ModelAdmin, request: HttpRequest, verb: Verb, tally: _Tally) -> None:
-    asked = len(tally.asked) if verb.asked else 0
+def _show_result(
+    page: ModelAdmin, request: HttpRequest, action: OperatorAction, tally: _Tally
+) -> None:
+    asked = len(tally.asked) if action.asked else 0
     if len(tally.done) > asked:
-        page.message_user(request, verb.done(len(tally.done) - asked), messages.SUCCESS)
-    if verb.asked and asked:
-        page.message_user(request, verb.asked(asked), messages.SUCCESS)
+        page.message_user(request, action.done(len(tally.done) - asked), messages.SUCCESS)
+    if action.asked and asked:
+        page.message_user(request, action.asked(asked), messages.SUCCESS)
     if not tally.refused:
         if not tally.done:
             page.message_user(request, _("There was nothing to do."), messages.WARNING)
@@ -202,18 +204,18 @@ def _tell(page: ModelAdmin, request: HttpRequest, verb: Verb, tally: _Tally) -> 
 def _log(
     page: ModelAdmin,
     request: HttpRequest,
-    verb: Verb,
+    action: OperatorAction,
     done: Sequence[int],
     given: Mapping[str, Any],
 ) -> None:
     details = [str(value) for value in given.values() if value not in ("", None)]
-    message = ": ".join([verb.logged, *details])
+    message = ": ".join([action.logged, *details])
     model = _concrete(page)
     user = request.user.pk
     assert user is not None
     if len(done) <= LOGGED_ONE_BY_ONE:
         rows = model._default_manager.using(conf().database).filter(pk__in=done)
-        LogEntry.objects.log_actions(user, rows.only(verb.named_by), CHANGE, message)
+        LogEntry.objects.log_actions(user, rows.only(action.named_by), CHANGE, message)
         return
     LogEntry.objects.create(
         user_id=user,

@@ -13,13 +13,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 
 from ...conf import conf
-from .actions import ModelAdmin, Verb
+from .actions import ModelAdmin, OperatorAction
 from .formatting import list_url
 from .paginator import CappedPaginator
 
 
 class ConsoleAdmin(ModelAdmin):
-    """Fast on a table of any size, and read-only: rows change by the verbs of ``operating``."""
+    """Fast on a table of any size, and read-only: rows change by ``lifecycle.operations``."""
 
     paginator = CappedPaginator
     show_full_result_count = False
@@ -31,7 +31,7 @@ class ConsoleAdmin(ModelAdmin):
 
     unread: ClassVar[tuple[str, ...]] = ()
     """Columns that a page loads on its own terms or not at all."""
-    verbs: ClassVar[tuple[Verb, ...]] = ()
+    operator_actions: ClassVar[tuple[OperatorAction, ...]] = ()
     """What the buttons on a row's page do; each has its action in ``actions``."""
     lookups_allowed: ClassVar[frozenset[str]] = frozenset({"id", "id__exact", "pk"})
 
@@ -81,10 +81,14 @@ class ConsoleAdmin(ModelAdmin):
     ) -> HttpResponse:
         if obj is not None:
             allowed = self.get_actions(request)
-            buttons = [verb for verb in self.verbs if verb.action in allowed and verb.applies(obj)]
+            buttons = [
+                action
+                for action in self.operator_actions
+                if action.action in allowed and action.applies(obj)
+            ]
             context = {
                 **context,
-                "verbs": buttons,
+                "operator_actions": buttons,
                 "list_url": list_url(self.admin_site, self.model),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)

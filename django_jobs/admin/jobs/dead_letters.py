@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ...models import DeadLetter
-from ..base.actions import answer
+from ..base.actions import run_action
 from ..base.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
 from ..base.formatting import ago, shortened
 from ..operator_actions import REPLAY
@@ -33,7 +33,7 @@ class DeadLetterAdmin(JobPage):
     )
     list_filter = (FinishedSinceFilter, QueueFilter, JobTypeFilter)
     actions = ("replay_jobs",)
-    verbs = (REPLAY,)
+    operator_actions = (REPLAY,)
 
     @admin.display(description=_("job type"))
     def job_name(self, job: Any) -> str:
@@ -59,7 +59,7 @@ class DeadLetterAdmin(JobPage):
 
     @admin.action(permissions=["replay"], description=_("Replay"))
     def replay_jobs(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return answer(self, request, queryset, REPLAY)
+        return run_action(self, request, queryset, REPLAY)
 
     # What was done is written down with the job, which stays when it is no dead letter any more.
     def history_view(

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from ...models import Job
-from ..base.actions import answer
+from ..base.actions import run_action
 from ..base.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
 from ..base.formatting import ago
 from ..operator_actions import CANCEL, REPLAY, REPRIORITIZE, RUN_NOW
@@ -39,7 +39,7 @@ class JobAdmin(JobPage):
         "the newest 100,000 jobs are searched."
     )
     actions = ("cancel_jobs", "reprioritize_jobs", "run_jobs_now", "replay_jobs")
-    verbs = (REPLAY, RUN_NOW, REPRIORITIZE, CANCEL)
+    operator_actions = (REPLAY, RUN_NOW, REPRIORITIZE, CANCEL)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -64,18 +64,18 @@ class JobAdmin(JobPage):
 
     @admin.action(permissions=["cancel"], description=_("Cancel"))
     def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return answer(self, request, queryset, CANCEL)
+        return run_action(self, request, queryset, CANCEL)
 
     @admin.action(permissions=["reprioritize"], description=_("Change priority"))
     def reprioritize_jobs(
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> HttpResponse | None:
-        return answer(self, request, queryset, REPRIORITIZE)
+        return run_action(self, request, queryset, REPRIORITIZE)
 
     @admin.action(permissions=["run"], description=_("Run now"))
     def run_jobs_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return answer(self, request, queryset, RUN_NOW)
+        return run_action(self, request, queryset, RUN_NOW)
 
     @admin.action(permissions=["replay"], description=_("Replay"))
     def replay_jobs(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return answer(self, request, queryset, REPLAY)
+        return run_action(self, request, queryset, REPLAY)

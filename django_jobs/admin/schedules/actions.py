@@ -16,7 +16,7 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Backfill, Schedule
-from ..base.actions import Verb
+from ..base.actions import OperatorAction
 from ..operator_actions import Given, ReasonForm
 
 
@@ -71,7 +71,7 @@ def _cancel_backfills(ids: list[int], actor: Any, given: Given) -> OperationResu
     return result
 
 
-PAUSE = Verb(
+PAUSE = OperatorAction(
     action="pause_schedules",
     label=_("Pause"),
     question=_("Pause schedules?"),
@@ -79,7 +79,7 @@ PAUSE = Verb(
         "Nothing is fired until they are resumed. Jobs that exist go on. What comes due during "
         "the pause is not made up for."
     ),
-    carry_out=_pause,
+    execute=_pause,
     done=lambda count: (
         ngettext("%(count)s schedule was paused.", "%(count)s schedules were paused.", count)
         % {"count": f"{count:,}"}
@@ -89,7 +89,7 @@ PAUSE = Verb(
     applies=lambda schedule: schedule.paused_at is None,
     form=ReasonForm,
 )
-RESUME = Verb(
+RESUME = OperatorAction(
     action="resume_schedules",
     label=_("Resume"),
     question=_("Resume schedules?"),
@@ -97,7 +97,7 @@ RESUME = Verb(
         "They are fired again from now on, also those that were put aside because of an error. "
         "What came due meanwhile is not made up for; a backfill does that."
     ),
-    carry_out=_resume,
+    execute=_resume,
     done=lambda count: (
         ngettext("%(count)s schedule was resumed.", "%(count)s schedules were resumed.", count)
         % {"count": f"{count:,}"}
@@ -106,7 +106,7 @@ RESUME = Verb(
     named_by="name",
     applies=lambda schedule: schedule.paused_at is not None or bool(schedule.error),
 )
-RUN_NOW = Verb(
+RUN_NOW = OperatorAction(
     action="run_schedules_now",
     label=_("Run now"),
     question=_("Run schedules now?"),
@@ -114,7 +114,7 @@ RUN_NOW = Verb(
         "Each makes one job at once, whatever its rule says, whether or not it is paused and "
         "whether or not its last job is done. The next due time stays what it is."
     ),
-    carry_out=_run,
+    execute=_run,
     done=lambda count: (
         ngettext(
             "%(count)s schedule made a job.",
@@ -127,7 +127,7 @@ RUN_NOW = Verb(
     named_by="name",
     applies=lambda schedule: True,
 )
-CANCEL_BACKFILL = Verb(
+CANCEL_BACKFILL = OperatorAction(
     action="cancel_backfills",
     label=_("Cancel"),
     question=_("Cancel backfills?"),
@@ -135,7 +135,7 @@ CANCEL_BACKFILL = Verb(
         "Those of their jobs that have not started are cancelled at once, and those that run are "
         "asked to stop. What is done stays done."
     ),
-    carry_out=_cancel_backfills,
+    execute=_cancel_backfills,
     done=lambda count: (
         ngettext("%(count)s backfill was cancelled.", "%(count)s backfills were cancelled.", count)
         % {"count": f"{count:,}"}

@@ -29,7 +29,7 @@ from ...domain.states import LIVE
 from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
-from ..base.actions import ModelAdmin, answer
+from ..base.actions import ModelAdmin, run_action
 from ..base.formatting import NOTHING, badge, change_url, link, list_url, moment_and_age
 from ..base.model_admin import ConsoleAdmin
 from .actions import CANCEL_BACKFILL
@@ -97,7 +97,7 @@ class BackfillAdmin(ConsoleAdmin):
         *("schedule", "schedule__exact", "schedule__id__exact")
     }
     actions = ("cancel_backfills",)
-    verbs = (CANCEL_BACKFILL,)
+    operator_actions = (CANCEL_BACKFILL,)
     fieldsets = (
         (
             None,
@@ -178,7 +178,7 @@ class BackfillAdmin(ConsoleAdmin):
     def cancel_backfills(
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> HttpResponse | None:
-        return answer(self, request, queryset, CANCEL_BACKFILL)
+        return run_action(self, request, queryset, CANCEL_BACKFILL)
 
 
 NAMED = 5

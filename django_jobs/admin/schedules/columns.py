@@ -123,7 +123,7 @@ def _with_quiet(text: str, quiet: str) -> str:
     return format_html('{}<div class="jobs-quiet">{}</div>', text, quiet)
 
 
-def why_fixed(schedule: Schedule) -> str:
+def readonly_reason(schedule: Schedule) -> str:
     """Why the fields of a schedule cannot be changed here; empty where they can."""
     if is_in_code(schedule):
         return _now(

@@ -111,7 +111,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         self.arguments = arguments_of(self.chosen) if self.with_arguments else []
         self.stored: dict[str, Any] = {}
         if self.with_arguments and isinstance(self.instance.payload, dict):
-            self.stored = of_today(self.chosen, self.instance)
+            self.stored = upgraded_payload(self.chosen, self.instance)
         self._show_arguments(self.initial.get("payload") or self.stored)
 
     def _offer_queues(self, chosen: JobType[..., Any]) -> None:
@@ -176,7 +176,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error(None, str(error))
 
 
-def of_today(job_type: JobType[..., Any], schedule: Schedule) -> dict[str, Any]:
+def upgraded_payload(job_type: JobType[..., Any], schedule: Schedule) -> dict[str, Any]:
     """Its payload as the fields of today's handler show it; as it is stored where it cannot be."""
     try:
         return job_type.upgraded(schedule.payload, schedule.payload_version)

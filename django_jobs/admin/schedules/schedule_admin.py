@@ -20,17 +20,17 @@ from ...conf import conf
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Schedule, Tick
 from ...models.timestamps import TimestampSubquery
-from ..base.actions import answer
+from ..base.actions import run_action
 from ..base.arguments import MORE, arguments_of, takes_more
 from ..base.filters import JobTypeFilter
 from ..base.model_admin import ConsoleAdmin
 from .actions import PAUSE, RESUME, RUN_NOW
 from .backfills import backfill_view
-from .columns import ScheduleColumns, why_fixed
+from .columns import ScheduleColumns, readonly_reason
 from .display import sees_schedules, why_not
 from .filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter
-from .form import ScheduleForm, form_for, of_today
-from .views import choose_job_type, list_notes, page_context, preview_view, what_goes
+from .form import ScheduleForm, form_for, upgraded_payload
+from .views import choose_job_type, deletion_summary, list_notes, page_context, preview_view
 
 COPIED = frozenset(FIELDS) - {"job_type", "payload"}
 LONGEST_NAME = 200
@@ -52,7 +52,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     search_fields = ("name", "job_type")
     search_help_text = _("Parts of names and of job types.")
     actions = ("pause_schedules", "resume_schedules", "run_schedules_now", "duplicate_schedule")
-    verbs = (RUN_NOW, PAUSE, RESUME)
+    operator_actions = (RUN_NOW, PAUSE, RESUME)
     readonly_fields = (
         *("runs", "state_text", "why_text", "paused_text", "coming", "last_due_text", "owner"),
         *("created_text", "arguments_text", "arguments_hidden", "no_arguments", "preview_text"),
@@ -77,7 +77,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if not request.user.has_perm("django_jobs.change_schedule"):
             return False
-        return obj is None or not why_fixed(obj)
+        return obj is None or not readonly_reason(obj)
 
     # None is asked for the action on many, which would not tell the declared ones apart.
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -202,7 +202,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         chosen = self._chosen(request)
         if may_read and chosen is not None and found.job_type == request.GET.get("job_type"):
             with suppress(ValueError, RecursionError):  # it cannot be read
-                initial["payload"] = of_today(chosen, found)
+                initial["payload"] = upgraded_payload(chosen, found)
         return initial
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
@@ -225,7 +225,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Counted up to a limit: there may be millions of ticks."""
-        return what_goes(objs)
+        return deletion_summary(objs)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         # One statement, before the collector asks whether they are to be loaded.
@@ -233,23 +233,23 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         obj.delete(using=conf().database)
         schedule_operations.changed()
 
-    # The verbs
+    # The actions
 
     @admin.action(permissions=["pause"], description=_("Pause"))
     def pause_schedules(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return answer(self, request, queryset, PAUSE)
+        return run_action(self, request, queryset, PAUSE)
 
     @admin.action(permissions=["pause"], description=_("Resume"))
     def resume_schedules(
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> HttpResponse | None:
-        return answer(self, request, queryset, RESUME)
+        return run_action(self, request, queryset, RESUME)
 
     @admin.action(permissions=["run"], description=_("Run now"))
     def run_schedules_now(
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> HttpResponse | None:
-        return answer(self, request, queryset, RUN_NOW)
+        return run_action(self, request, queryset, RUN_NOW)
 
     @admin.action(permissions=["add"], description=_("Duplicate"))
     def duplicate_schedule(

@@ -23,7 +23,7 @@ from ..base.formatting import NOTHING, badge, change_url, duration, link, list_u
 from ..base.paginator import CappedCount, counted
 from .actions import CANCEL_BACKFILL
 from .backfills import last_backfills
-from .columns import why_fixed
+from .columns import readonly_reason
 from .display import on_clock, preview, zone_of
 from .form import RuleForm, database_time
 from .ticks import last_ticks
@@ -113,7 +113,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
         context["cancel"] = CANCEL_BACKFILL
     return {
         **context,
-        "fixed": why_fixed(schedule),
+        "fixed": readonly_reason(schedule),
         "ticks": [
             {
                 "due": on_clock(tick.due_at, zone),
@@ -142,7 +142,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     }
 
 
-def what_goes(schedules: Any) -> tuple[list[str], dict[str, Any], set[str], list[str]]:
+def deletion_summary(schedules: Any) -> tuple[list[str], dict[str, Any], set[str], list[str]]:
     """What is deleted with these, as Django's page of deletion wants it."""
     alias = conf().database
     ticks = Tick.objects.using(alias).filter(schedule__in=schedules)

@@ -1,4 +1,5 @@
-"""What a person asks of jobs, queues and workers. Each verb checks the actor's permission again.
+"""What a person asks of jobs, queues and workers. Each operation checks the actor's permission
+again.
 
 Each is one transaction, but for replay: there it is one for each job, so that none is refused for
 another's sake.
@@ -20,13 +21,13 @@ from ...domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
 from ...models.database import fetch, jobs_connection
-from ..notifying import CANCELLED, wake_after_commit
+from ..notifying import CANCELLED, notify_after_commit
 
 Actor = Any
 """A user (``has_perm``), or None for the machine's own operator: code and the command line."""
 
-# Before any verb on several jobs: all lock them in the order of their ids, so that none waits for
-# another in a circle, and nothing changes between two statements of one verb.
+# Before any operation on several jobs: all lock them in the order of their ids, so that none waits
+# for another in a circle, and nothing changes between two statements of one operation.
 LOCK_JOBS = """
 SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) ORDER BY id FOR NO KEY UPDATE
 """
@@ -96,8 +97,8 @@ RETURNING id
 
 @dataclass(slots=True)
 class OperationResult:
-    """What a verb came to: the ids it changed, and why it left each of the others. ``asked`` are
-    those of the changed that run on until they stop."""
+    """What an operation came to: the ids it changed, and why it left each of the others. ``asked``
+    are those of the changed that run on until they stop."""
 
     done: list[int] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
@@ -122,7 +123,7 @@ def cancel(
         asked = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": locked})]
         result = _result(wanted, stopped + asked)
         if asked:
-            wake_after_commit(CANCELLED)
+            notify_after_commit(CANCELLED)
     result.asked = asked
     return result
 
@@ -196,7 +197,7 @@ def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
     demand(actor, "django_jobs.pause_queue")
     resumed = _queues(RESUME, {"names": list(names)})
     for name in resumed:
-        wake_after_commit(name)
+        notify_after_commit(name)
     return resumed
 
 
@@ -224,7 +225,7 @@ def _replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
         with transaction.atomic(using=alias):
             if not fetch(REPLAY, parameters):
                 return "it is not dead any more"
-            wake_after_commit(job.queue)
+            notify_after_commit(job.queue)
     except DataError as error:
         return f"PostgreSQL refuses it: {ErrorReport.of(error).summary}"
     except IntegrityError:
@@ -239,7 +240,7 @@ def _moved(wanted: list[int], sql: str, parameters: dict[str, Any]) -> Operation
         fetch(LOCK_JOBS, {"ids": wanted})
         rows = fetch(sql, parameters)
         for queue in {queue for _, queue in rows}:
-            wake_after_commit(queue)
+            notify_after_commit(queue)
         return _result(wanted, [id_ for id_, _ in rows])
 
 
@@ -278,5 +279,5 @@ def name_of(actor: Actor) -> str:
     return actor.get_username() if isinstance(actor, AbstractBaseUser) else str(actor)
 
 
-def _by(verb: str, actor: Actor) -> str:
-    return f"{verb} by {name_of(actor)}" if actor is not None else verb
+def _by(operation: str, actor: Actor) -> str:
+    return f"{operation} by {name_of(actor)}" if actor is not None else operation

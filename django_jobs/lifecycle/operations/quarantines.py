@@ -15,13 +15,13 @@ from datetime import datetime
 from ...models.database import fetch
 from ...registry import family
 from ..claiming import START, QueuePosition
-from ..notifying import QUARANTINED, wake_after_commit
+from ..notifying import QUARANTINED, notify_after_commit
 from .jobs import Actor, demand, name_of
 
 PAGE = 5_000
 """Jobs that one statement looks at or moves."""
 MOVE_SECONDS = 1.0
-"""How long a quarantine or a release moves jobs itself. The duty moves the rest."""
+"""How long a quarantine or a release moves jobs itself. The maintenance task moves the rest."""
 MOST_CRASHES = 10_000
 """Crashed runs that are looked at, the newest first."""
 
@@ -156,8 +156,8 @@ def quarantine(
     seconds: float = MOVE_SECONDS,
 ) -> list[str]:
     """Have no job of this type start any more, under any of its names; what runs goes on. Returns
-    the names that were not quarantined before. Without an actor, ``by`` is who asked. What
-    is ready and not blocked within ``seconds`` is moved by the workers' duty, which is notified.
+    the names that were not quarantined before. Without an actor, ``by`` is who asked. What is ready
+    and not blocked within ``seconds`` is moved by the workers' maintenance task, which is notified.
 
     With ``crashed_at``, when the first crash was that is the reason, a name that was released since
     is left alone. Raises ``PermissionDenied`` if ``actor`` may not.
@@ -177,7 +177,7 @@ def quarantine(
             step = block(queue, position, PAGE)
             position, is_full = step.last, step.is_full
     if names:
-        wake_after_commit(QUARANTINED)
+        notify_after_commit(QUARANTINED)
     return names
 
 
@@ -185,7 +185,7 @@ def lift(job_type: str, *, actor: Actor = None, seconds: float = MOVE_SECONDS) -
     """Let the jobs of this type go, under all of its names; returns those that were quarantined.
 
     Blocked jobs take their old places in their queues. Those that are not moved in so many seconds
-    follow by the standing duty. Raises ``PermissionDenied`` if ``actor`` may not.
+    follow by the maintenance task. Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.quarantine_job_type")
     released = sorted(name for (name,) in fetch(LIFT, {"names": family(job_type)}))
@@ -232,10 +232,10 @@ def types_to_unblock() -> list[str]:
 
 
 def unblock(name: str, page: int = PAGE) -> int:
-    """Make up to ``page`` blocked jobs of this name ready, and wake; returns how many."""
+    """Make up to ``page`` blocked jobs of this name ready, and notify; returns how many."""
     moved = fetch(UNBLOCK, {"job_type": name, "page": page})
     for queue, _ in moved:
-        wake_after_commit(queue)
+        notify_after_commit(queue)
     return sum(count for _, count in moved)
 
 

@@ -1,4 +1,4 @@
-"""What a person asks of schedules. Each verb checks the actor's permission again."""
+"""What a person asks of schedules. Each operation checks the actor's permission again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...models import Backfill, Schedule, Tick
 from ...models.database import fetch
 from ...models.schedule import ScheduleQuerySet
 from ..enqueueing import NewJobs
-from ..notifying import wake_after_commit
+from ..notifying import notify_after_commit
 from ..schedules.firing import SCHEDULES, NewTick, lock, write_ticks
 from .jobs import Actor, OperationResult, cancel, demand, name_of
 
@@ -37,7 +37,7 @@ WHERE job.id = ANY(ARRAY(
 
 def changed() -> None:
     """Tell the workers, after the transaction, that schedules were changed."""
-    wake_after_commit(SCHEDULES)
+    notify_after_commit(SCHEDULES)
 
 
 def pause(ids: Iterable[int], *, actor: Actor = None, reason: str = "") -> list[str]:

@@ -18,7 +18,7 @@ from ...models.database import execute, fetch
 from ...models.schedule import ScheduleQuerySet
 from ...models.timestamps import DistantTime
 from ..enqueueing import NewJobs
-from ..notifying import wake_after_commit
+from ..notifying import notify_after_commit
 
 SCHEDULES = ":schedules"
 """What a hint names in place of a queue: schedules were changed."""
@@ -240,7 +240,7 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
         return []
     execute(INSERT_JOBS, {"jobs": json.dumps(list(_jobs(made)), default=float)})
     for queue in {tick.new.queue for tick, _ in made if tick.new is not None}:
-        wake_after_commit(queue)
+        notify_after_commit(queue)
     return made
 
 

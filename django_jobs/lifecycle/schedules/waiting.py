@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...models.database import fetch
-from ..notifying import wake_after_commit
+from ..notifying import notify_after_commit
 
 # Each schedule has one job under way. The row of one that has none is locked, as it is by whoever
 # fires it, and only then it is asked again.
@@ -21,7 +21,7 @@ FOR NO KEY UPDATE SKIP LOCKED
 """
 # A job that an operator has in hand is left for the next look: whoever locks jobs in another order
 # may not wait for them. Its jitter it keeps.
-RELEASE = """
+START_NEXT_WAITING = """
 WITH next AS MATERIALIZED (
     SELECT id FROM django_jobs_job
     WHERE status = 'waiting' AND id = ANY(ARRAY(
@@ -44,7 +44,7 @@ WHERE job.id = ANY(ARRAY(SELECT id FROM next))
 RETURNING job.queue
 """
 # Nobody would ever release what waits for a schedule that was deleted.
-RELEASE_ORPHANS = """
+START_ORPHANS = """
 WITH orphans AS MATERIALIZED (
     SELECT id FROM django_jobs_job
     WHERE schedule_id IS NOT NULL AND status = 'waiting'
@@ -58,14 +58,18 @@ RETURNING job.queue
 """
 
 
-def release_waiting() -> int:
+def start_next_waiting() -> int:
     """Let the next job go of each schedule that has none under way; returns how many went.
 
     In a transaction of the caller's: the schedules stay locked until it ends.
     """
     schedules = [id_ for (id_,) in fetch(LOCK_WAITING, {})]
-    queues = [queue for (queue,) in fetch(RELEASE, {"schedules": schedules})] if schedules else []
-    queues += [queue for (queue,) in fetch(RELEASE_ORPHANS, {})]
+    queues = (
+        [queue for (queue,) in fetch(START_NEXT_WAITING, {"schedules": schedules})]
+        if schedules
+        else []
+    )
+    queues += [queue for (queue,) in fetch(START_ORPHANS, {})]
     for queue in set(queues):
-        wake_after_commit(queue)
+        notify_after_commit(queue)
     return len(queues)

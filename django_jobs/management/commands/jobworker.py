@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 
 from django_jobs.conf import conf
 from django_jobs.maintenance.schedules import Scheduling
-from django_jobs.maintenance.tasks import default_duties
+from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
 from django_jobs.management.worker import terminal
@@ -21,7 +21,7 @@ from django_jobs.management.worker.startup import check_processes, warn_of_job_t
 from django_jobs.models import Queue
 from django_jobs.testing import failpoints
 from django_jobs.worker.connections import close_everything, note_need
-from django_jobs.worker.heartbeat.maintenance import StandingDuty
+from django_jobs.worker.heartbeat.maintenance import RepeatedTask
 from django_jobs.worker.options import Options, QueueShare, chosen_queues
 from django_jobs.worker.supervisor.single_process import SingleProcess
 from django_jobs.worker.supervisor.supervisor import Supervisor
@@ -91,9 +91,9 @@ class Command(OperatorCommand):
             name=options["name"] or socket.gethostname(),
             forks=not options["no_fork"],
         )
-        duties: list[StandingDuty] = [*default_duties()]
+        tasks: list[RepeatedTask] = [*maintenance_tasks()]
         if for_people:
-            duties.append(CodeWatch())
+            tasks.append(CodeWatch())
             if level <= logging.INFO:
                 self.stdout.write(terminal.greeting(chosen))
         warn_of_job_types()
@@ -101,7 +101,7 @@ class Command(OperatorCommand):
         note_need(chosen.connections)
         fires = conf().schedules and not chosen.burst
         tree = Supervisor if chosen.forks else SingleProcess
-        code = tree(chosen, duties, Scheduling().look if fires else None).run()
+        code = tree(chosen, tasks, Scheduling().look if fires else None).run()
         if code:
             raise SystemExit(code)
 

@@ -15,7 +15,7 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 class CodeWatch:
-    """A standing duty: warns once of each change of a loaded module of the project.
+    """A maintenance task: warns once of each change of a loaded module of the project.
 
     One look asks the file system once for each such module, some milliseconds for a thousand.
     """

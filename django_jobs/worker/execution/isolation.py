@@ -8,7 +8,7 @@ import threading
 from ...exceptions import LeaseLost
 from ...lifecycle.claiming import claimed_by
 from ...lifecycle.settling import Ending, Settled
-from ...lifecycle.settling_rows import settle_readably
+from ...lifecycle.settling_rows import settle_with_fallback
 from ..connections import retry_while_disconnected
 from ..context.attempt import Attempt
 from ..context.progress import Reporter
@@ -80,7 +80,7 @@ def _run_on(
     # Only where nobody would take it any more. A job that was run and is still ours must not be
     # left unsettled: it would be given back as one that had never begun.
     settled = retry_while_disconnected(
-        lambda: settle_readably([ending]),
+        lambda: settle_with_fallback([ending]),
         what="settle",
         give_up=lambda: slot.lease_lost or slot.worker != worker,
     )

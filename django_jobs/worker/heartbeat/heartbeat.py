@@ -1,8 +1,8 @@
 """The process that renews the leases of its siblings and settles what a dead one held.
 
 It never runs a handler, so no handler can starve it, whatever it does to the GIL. Its main thread
-only beats; crash recovery, duties and schedules, which may have to wait for a lock, have other
-threads.
+only beats; crash recovery, maintenance tasks and schedules, which may have to wait for a lock, have
+other threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..ipc.pipes import MessagePipe, kill
 from ..ipc.scoreboard import Scoreboard, WorkerSlot
 from ..options import Options
 from . import crash_recovery
-from .maintenance import StandingDuty
+from .maintenance import RepeatedTask
 from .scheduler import Look
 from .upkeep import Upkeep
 
@@ -32,13 +32,13 @@ def run(
     pipe: MessagePipe,
     scoreboard: Scoreboard,
     options: Options,
-    standing: Sequence[StandingDuty],
+    tasks: Sequence[RepeatedTask],
     look: Look | None = None,
 ) -> int:
     """Beat until the supervisor says quit or is gone."""
     make_room_by(scoreboard.ask_for_room)
     own_connection()
-    upkeep = Upkeep(standing, look, scoreboard, options)
+    upkeep = Upkeep(tasks, look, scoreboard, options)
     upkeep.thread.start()
     recovery = crash_recovery.CrashRecovery(pipe)
     recovery.thread.start()

@@ -1,4 +1,4 @@
-"""The standing duties of the heartbeat process: reaping, retention, quarantine."""
+"""The maintenance tasks of the heartbeat process: reaping, retention, quarantine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHORTEST_GRACE = 2.0
 """Seconds. A heartbeat that failed tries again twice a second."""
 
 
-class StandingDuty(Protocol):
+class RepeatedTask(Protocol):
     """Something that has to be done every so often, by any worker."""
 
     @property
@@ -35,13 +35,13 @@ class StandingDuty(Protocol):
         """Whether that many rows mean that there is more to do."""
 
 
-class Duties:
+class TaskRunner:
     """Does what is due of them, a bounded piece at a time."""
 
-    def __init__(self, duties: Sequence[StandingDuty], options: Options) -> None:
-        self._duties = duties
+    def __init__(self, tasks: Sequence[RepeatedTask], options: Options) -> None:
+        self._tasks = tasks
         self._grace = max(2 * options.beat, SHORTEST_GRACE)
-        self._due = {duty.name: 0.0 for duty in duties}
+        self._due = {task.name: 0.0 for task in tasks}
 
     def wait_for_beats(self) -> None:
         """Put them off until living workers had two beats to renew: when the database was away for
@@ -50,7 +50,7 @@ class Duties:
         self._due = {name: max(due, grace) for name, due in self._due.items()}
 
     def bring_forward(self, name: str) -> None:
-        """Have this duty done next, if there is one of that name."""
+        """Have this maintenance task done next, if there is one of that name."""
         if name in self._due:
             self._due[name] = 0.0
 
@@ -58,20 +58,20 @@ class Duties:
         """Seconds until one is due."""
         return max(min(self._due.values(), default=time.monotonic() + 60) - time.monotonic(), 0.0)
 
-    def do_one(self) -> None:
+    def run_one(self) -> None:
         """Do a piece of the one that has been due for longest, if there is one. Raises what the
         database raises."""
-        duty = min(self._duties, key=lambda one: self._due[one.name], default=None)
+        task = min(self._tasks, key=lambda one: self._due[one.name], default=None)
         now = time.monotonic()
-        if duty is None or now < self._due[duty.name]:
+        if task is None or now < self._due[task.name]:
             return
-        self._due[duty.name] = now + duty.every * random.uniform(0.8, 1.0)  # noqa: S311 — jitter
+        self._due[task.name] = now + task.every * random.uniform(0.8, 1.0)  # noqa: S311 — jitter
         try:
-            if duty.has_more(duty.run_once()):
-                self._due[duty.name] = now  # after the others that are due
+            if task.has_more(task.run_once()):
+                self._due[task.name] = now  # after the others that are due
         except DATABASE_ERRORS as error:
             text = f"{type(error).__name__}: {error}"
-            emit_throttled("duty_failed", logging.WARNING, duty=duty.name, error=text)
+            emit_throttled("duty_failed", logging.WARNING, task=task.name, error=text)
             raise
-        except Exception as error:  # one duty's fault must not end the others
-            emit_throttled("duty_failed", logging.ERROR, duty=duty.name, error=repr(error))
+        except Exception as error:  # the fault of one must not end the others
+            emit_throttled("duty_failed", logging.ERROR, task=task.name, error=repr(error))

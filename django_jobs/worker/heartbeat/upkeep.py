@@ -1,4 +1,4 @@
-"""The thread of the heartbeat process that fires schedules and does the standing duties.
+"""The thread of the heartbeat process that fires schedules and does the maintenance tasks.
 
 One connection for both: a tree is to leave room for others on a small server. A statement that has
 to wait, for a lock on a whole table as a rule, delays what comes after it by its deadline at most.
@@ -23,23 +23,24 @@ from ..events import emit_throttled
 from ..ipc.scoreboard import Scoreboard
 from ..options import Options
 from ..statement_timeout import StatementTimeout
-from .maintenance import Duties, StandingDuty
+from .maintenance import RepeatedTask, TaskRunner
 from .scheduler import Look, Scheduler
 
 
 class Upkeep:
-    """Schedules first, then a piece of one duty, also where the schedules failed; then sleep."""
+    """Schedules first, then a piece of one maintenance task, also where the schedules failed; then
+    sleep."""
 
     def __init__(
         self,
-        standing: Sequence[StandingDuty],
+        tasks: Sequence[RepeatedTask],
         look: Look | None,
         scoreboard: Scoreboard,
         options: Options,
     ) -> None:
         self.thread = threading.Thread(target=self.run, name="django_jobs-upkeep", daemon=True)
         self.deadline = StatementTimeout()
-        self._duties = Duties(standing, options)
+        self._tasks = TaskRunner(tasks, options)
         self._scheduler = Scheduler(look, scoreboard, options.poll)
         self._patience = options.beat
         self._grants_grace = True
@@ -55,7 +56,7 @@ class Upkeep:
     def turn(self) -> None:
         """Do once what is due."""
         looked = self._do(self._scheduler.look_if_due, _schedules_failed)
-        done = self._do(self._duties.do_one, _duty_failed)
+        done = self._do(self._tasks.run_one, _task_failed)
         if not (looked and done and self._do(self._sleep, _database_failed)):
             time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 — jitter
 
@@ -88,11 +89,11 @@ class Upkeep:
         self._connected = True
         if self._grants_grace:
             self._grants_grace = False
-            self._duties.wait_for_beats()
+            self._tasks.wait_for_beats()
 
     def _sleep(self) -> None:
         """Until something is due, or a schedule was changed."""
-        asked = min(self._scheduler.next_in(), self._duties.next_in())
+        asked = min(self._scheduler.next_in(), self._tasks.next_in())
         if asked <= 0:
             return
         steady, wall = time.monotonic(), time.time()
@@ -104,7 +105,7 @@ class Upkeep:
         # clock, the second on the other. The workers have had no time to renew either.
         slept = max(time.monotonic() - steady, time.time() - wall)
         if slept > asked + self._patience:
-            self._duties.wait_for_beats()
+            self._tasks.wait_for_beats()
 
     def _listen(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -115,7 +116,7 @@ class Upkeep:
                     self._scheduler.hint()
                     return
                 if notice.payload == QUARANTINED:
-                    self._duties.bring_forward("quarantining")
+                    self._tasks.bring_forward("quarantining")
                     return
 
 
@@ -125,12 +126,12 @@ def _is_disconnected() -> bool:
 
 
 def _database_failed(level: int, error: str) -> None:
-    emit_throttled("database_error", level, what="schedules and duties", error=error)
+    emit_throttled("database_error", level, what="schedules and maintenance tasks", error=error)
 
 
 def _schedules_failed(level: int, error: str) -> None:
     emit_throttled("schedules_failed", level, error=error)
 
 
-def _duty_failed(level: int, error: str) -> None:
+def _task_failed(level: int, error: str) -> None:
     emit_throttled("duty_failed", level, error=error)

@@ -49,13 +49,13 @@ class Poller:
         """The queues that have something ready. One statement says what there is to do, so that
         an idle worker costs one statement a poll, however many queues it serves."""
         promoted, queues = promoting.promote() if now >= self.due_at else (0, set())
-        survey = promoting.survey(self.queues, every=self._every)
-        if survey.queues is not None:
-            self.queues = survey.queues
-            survey = promoting.survey(self.queues)
-        self.limited = survey.limited
+        peek = promoting.peek(self.queues, every=self._every)
+        if peek.queues is not None:
+            self.queues = peek.queues
+            peek = promoting.peek(self.queues)
+        self.limited = peek.limited
         self._polled_at, self._poll_at = now, now + self._interval
-        due_in = survey.next_due_in
+        due_in = peek.next_due_in
         if due_in is None:
             self.due_at = NEVER
         elif due_in <= 0 and now >= self.due_at and not promoted:
@@ -65,4 +65,4 @@ class Poller:
         else:
             self.due_at = now + max(due_in, 0.0)
             self._due_pause = FIRST_DUE_PAUSE
-        return survey.ready | (queues & set(self.queues))
+        return peek.ready | (queues & set(self.queues))

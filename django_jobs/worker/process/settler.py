@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
-from ...lifecycle.settling_rows import locked_by_others, settle_readably
+from ...lifecycle.settling_rows import locked_by_others, settle_with_fallback
 from ..connections import drop_connection, own_connection, ping, retry_while_disconnected
 from ..events import emit_settled, emit_throttled
 from ..ipc.scoreboard import WorkerSlot
@@ -148,7 +148,7 @@ class Settler:
     def _write(self, batch: Sequence[tuple[Ending, int]]) -> None:
         endings = [ending for ending, _ in batch]
         settled = retry_while_disconnected(
-            lambda: settle_readably(endings),
+            lambda: settle_with_fallback(endings),
             what="settle",
             give_up=self._give_up,
             deadline=self.deadline,

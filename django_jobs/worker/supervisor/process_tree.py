@@ -11,7 +11,7 @@ from typing import Any
 
 from ..execution import isolation
 from ..heartbeat import heartbeat
-from ..heartbeat.maintenance import StandingDuty
+from ..heartbeat.maintenance import RepeatedTask
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import AttemptEnd, Verb
 from ..ipc.pipes import STOPS, Message, MessagePipe, fork, ignore_signal, respected
@@ -26,10 +26,10 @@ class ProcessTree:
     the ends of all the others, so that each hears when the supervisor is gone."""
 
     def __init__(
-        self, options: Options, duties: Sequence[StandingDuty], look: Look | None = None
+        self, options: Options, tasks: Sequence[RepeatedTask], look: Look | None = None
     ) -> None:
         self._options = options
-        self._duties = duties
+        self._tasks = tasks
         self._look = look
         self.scoreboard = Scoreboard(options.processes)
         self.children = [WorkerProcessHandle(slot=slot) for slot in self.scoreboard.slots]
@@ -53,7 +53,7 @@ class ProcessTree:
         """Fork the heartbeat process."""
 
         def beat(pipe: MessagePipe) -> int:
-            return heartbeat.run(pipe, self.scoreboard, self._options, self._duties, self._look)
+            return heartbeat.run(pipe, self.scoreboard, self._options, self._tasks, self._look)
 
         self.scoreboard.beat()  # it gets its time to come round
         # It stays a moment longer than we do, to end what handlers started.

@@ -16,7 +16,7 @@ from typing import NoReturn
 from ..events import emit
 from ..handlers.forking import start_afresh_in_forks
 from ..heartbeat import heartbeat
-from ..heartbeat.maintenance import StandingDuty
+from ..heartbeat.maintenance import RepeatedTask
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import Verb, refuse
 from ..ipc.pipes import CRASHED, STOPS, MessagePipe, flush, respected
@@ -40,7 +40,7 @@ class SingleProcess:
     """All of a worker in the calling process. Call :meth:`run` once, on the main thread."""
 
     def __init__(
-        self, options: Options, duties: Sequence[StandingDuty] = (), look: Look | None = None
+        self, options: Options, tasks: Sequence[RepeatedTask] = (), look: Look | None = None
     ) -> None:
         self._options = options
         self._scoreboard = Scoreboard(1)
@@ -55,7 +55,7 @@ class SingleProcess:
                 (
                     "heartbeat",
                     heartbeat.run,
-                    (heartbeat_end, self._scoreboard, options, duties, look),
+                    (heartbeat_end, self._scoreboard, options, tasks, look),
                 ),
             )
         ]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from ..events import emit
-from ..heartbeat.maintenance import StandingDuty
+from ..heartbeat.maintenance import RepeatedTask
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import AttemptEnd, Verb, refuse
 from ..ipc.pipes import Message, MessagePipe, describe_exit, kill
@@ -33,10 +33,10 @@ class Supervisor:
     """Runs the tree until it is drained. Call :meth:`run` once, in a process without threads."""
 
     def __init__(
-        self, options: Options, duties: Sequence[StandingDuty] = (), look: Look | None = None
+        self, options: Options, tasks: Sequence[RepeatedTask] = (), look: Look | None = None
     ) -> None:
         self._options = options
-        self._tree = ProcessTree(options, duties, look)
+        self._tree = ProcessTree(options, tasks, look)
         self._watchdog = Watchdog(self._tree, options.lease)
         self._unrecovered: dict[int, Message] = {}
         self._draining = False

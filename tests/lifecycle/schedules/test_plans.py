@@ -182,10 +182,10 @@ def test_releasing_reads_what_waits_and_locks_the_schedules_that_have_none_under
     assert rows_read(plan) <= 5 * DUE
     ids = [id_ for (id_,) in run_sql(waiting.LOCK_WAITING)]
     assert len(ids) == 40
-    plan = explain(waiting.RELEASE, {"schedules": ids})
+    plan = explain(waiting.START_NEXT_WAITING, {"schedules": ids})
     assert not whole_tables(plan)
     assert rows_read(plan) <= 5 * DUE
-    plan = explain(waiting.RELEASE_ORPHANS, {})
+    plan = explain(waiting.START_ORPHANS, {})
     assert not whole_tables(plan)
     assert rows_read(plan) <= 3 * DUE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from django_jobs.lifecycle.schedules.waiting import release_waiting
+from django_jobs.lifecycle.schedules.waiting import start_next_waiting
 from django_jobs.models import Job, Schedule
 from tests.factories import another_connection, due_schedule, in_threads, listening, run_sql
 
@@ -34,14 +34,14 @@ def test_the_oldest_goes_of_each_schedule_that_has_none_under_way() -> None:
     job(busy, "scheduled")
     job(busy)
     job(free, "succeeded")
-    assert release_waiting() == 1
+    assert start_next_waiting() == 1
     assert ready() == {first}
-    assert release_waiting() == 0
+    assert start_next_waiting() == 0
 
 
 def test_jobs_that_wait_for_anything_else_are_left() -> None:
     job(None)
-    assert release_waiting() == 0
+    assert start_next_waiting() == 0
     assert not ready()
 
 
@@ -49,7 +49,7 @@ def test_those_of_a_schedule_that_is_gone_all_go() -> None:
     gone = due_schedule()
     jobs = {job(gone), job(gone)}
     gone.delete()
-    assert release_waiting() == 2
+    assert start_next_waiting() == 2
     assert ready() == jobs
 
 
@@ -66,7 +66,7 @@ def test_a_job_that_somebody_has_in_hand_is_left_and_nobody_waits() -> None:
             "SELECT 1 FROM django_jobs_job WHERE id IN (%s, %s) FOR UPDATE", [held, in_hand]
         )
         with transaction.atomic():
-            assert release_waiting() == 1
+            assert start_next_waiting() == 1
         other.rollback()
     assert ready() == {free}
 
@@ -79,7 +79,7 @@ def test_many_at_once_let_one_go() -> None:
 
     def release(number: int) -> int:
         with transaction.atomic():
-            return release_waiting()
+            return start_next_waiting()
 
     assert sum(in_threads(6, release)) == 1
     assert len(ready()) == 1
@@ -90,5 +90,5 @@ def test_the_workers_of_its_queue_are_woken() -> None:
     job(due_schedule())
     with listening() as told:
         with transaction.atomic():
-            release_waiting()
+            start_next_waiting()
         assert told() == ["default"]

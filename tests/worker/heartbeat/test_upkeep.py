@@ -1,4 +1,4 @@
-"""The thread of schedules and duties: neither keeps the other from its turn."""
+"""The thread of schedules and maintenance tasks: neither keeps the other from its turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import ProgrammingError
 
-from django_jobs.maintenance.task import Duty
+from django_jobs.maintenance.task import MaintenanceTask
 from django_jobs.worker.connections import drop_connection, own_connection
 from django_jobs.worker.heartbeat.upkeep import Upkeep
 from django_jobs.worker.ipc.scoreboard import Scoreboard
@@ -52,8 +52,8 @@ def test_duties_have_their_turn_although_the_schedules_fail(look: Callable[[], f
         done.append(1)
         return 0
 
-    duty = Duty(name="counting", every=0.1, batch=1, run_once=run_once)
-    upkeep = Upkeep([duty], look, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
+    task = MaintenanceTask(name="counting", every=0.1, batch=1, run_once=run_once)
+    upkeep = Upkeep([task], look, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
     turns(upkeep, lambda: len(done) >= 3)
 
 
@@ -67,6 +67,6 @@ def test_schedules_have_their_turn_although_a_duty_fails() -> None:
     def run_once() -> int:
         return int(refused())
 
-    duty = Duty(name="failing", every=0.1, batch=1, run_once=run_once)
-    upkeep = Upkeep([duty], look, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
+    task = MaintenanceTask(name="failing", every=0.1, batch=1, run_once=run_once)
+    upkeep = Upkeep([task], look, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
     turns(upkeep, lambda: len(looks) >= 3)

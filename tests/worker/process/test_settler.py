@@ -10,7 +10,7 @@ import pytest
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.lifecycle.settling import Ending, Settled
-from django_jobs.lifecycle.settling_rows import settle_readably
+from django_jobs.lifecycle.settling_rows import settle_with_fallback
 from django_jobs.models import Job
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.process import settler as module
@@ -65,9 +65,9 @@ def test_a_batch_that_is_too_much_for_one_statement_is_written_in_less(
     def write_few(endings: Sequence[Ending]) -> list[Settled]:
         if len(endings) > 2:
             raise StatementTimedOut("statement_timeout")
-        return settle_readably(endings)
+        return settle_with_fallback(endings)
 
-    monkeypatch.setattr(module, "settle_readably", write_few)
+    monkeypatch.setattr(module, "settle_with_fallback", write_few)
     end(settler, held)
     until(lambda: Job.objects.filter(status="succeeded").count() == COUNT)
     until(lambda: settler._claimed.ended == COUNT)
@@ -83,14 +83,14 @@ def test_what_was_locked_is_written_once_it_is_free_however_much_else_there_is(
         ids = [ending.job.id for ending in endings]
         if locked.id in ids and not written:
             raise StatementTimedOut("a lock")
-        done = settle_readably(endings)
+        done = settle_with_fallback(endings)
         written.extend(ids)
         if locked.id not in written:
             settler.add(Ending(held[1], Succeeded()), 0)  # there is always more
         return done
 
     locked = held[0]
-    monkeypatch.setattr(module, "settle_readably", write)
+    monkeypatch.setattr(module, "settle_with_fallback", write)
     with another_connection() as other, other.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked.id])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.lifecycle.promoting import survey
+from django_jobs.lifecycle.promoting import peek
 from django_jobs.models import Queue
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker
@@ -14,25 +14,25 @@ from tests.factories import claim_ready, register_worker
 def test_it_tells_which_of_the_served_queues_hold_ready_jobs_and_which_have_a_limit() -> None:
     noop.enqueue()
     noop.using(queue="bulk").enqueue()
-    seen = survey(["default", "emails", "nowhere"])
+    seen = peek(["default", "emails", "nowhere"])
     assert seen.ready == {"default"}
     assert seen.limited == {"emails"}
     claim_ready(register_worker())
-    assert survey(["default"]).ready == frozenset()
+    assert peek(["default"]).ready == frozenset()
 
 
 @pytest.mark.django_db
 def test_it_names_all_queues_where_these_are_asked_for_and_are_others() -> None:
     names = list(Queue.objects.order_by("name").values_list("name", flat=True))
-    assert survey(names, every=True).queues is None
+    assert peek(names, every=True).queues is None
     Queue.objects.create(name="later")
-    assert survey(names).queues is None
-    assert survey(names, every=True).queues == sorted([*names, "later"])
+    assert peek(names).queues is None
+    assert peek(names, every=True).queues == sorted([*names, "later"])
 
 
 @pytest.mark.django_db
 def test_it_tells_when_the_next_scheduled_job_is_due() -> None:
-    assert survey(["default"]).next_due_in is None
+    assert peek(["default"]).next_due_in is None
     noop.using(delay=200).enqueue()
     noop.using(delay=100, queue="bulk").enqueue()
-    assert survey(["default"]).next_due_in == pytest.approx(100, abs=60)
+    assert peek(["default"]).next_due_in == pytest.approx(100, abs=60)
