@@ -40,9 +40,9 @@ class PatientHandler(logging.StreamHandler[TextIO]):
             self._left_out += 1
             return
         if self._left_out:
-            told, self._left_out = f"event=log_lines_left_out lines={self._left_out}", 0
-            told_record = logging.LogRecord(record.name, logging.WARNING, "", 0, told, None, None)
-            super().emit(told_record)
+            text, self._left_out = f"event=log_lines_left_out lines={self._left_out}", 0
+            left_out = logging.LogRecord(record.name, logging.WARNING, "", 0, text, None, None)
+            super().emit(left_out)
         super().emit(record)
 
     def _has_room(self) -> bool:
@@ -122,15 +122,15 @@ def log_worker_event(sender: str, *, level: int, fields: dict[str, Any], **other
 
 def line(event: str, fields: dict[str, Any]) -> str:
     """``event=… key=value …`` on one line, whatever the values hold. None and "" are left out."""
-    told = (f"{key}={_value(value)}" for key, value in fields.items() if value not in (None, ""))
-    return " ".join((f"event={_value(event)}", *told))
+    pairs = (f"{key}={_value(value)}" for key, value in fields.items() if value not in (None, ""))
+    return " ".join((f"event={_value(event)}", *pairs))
 
 
 def _log_job(level: int, event: str, sender: str, fields: dict[str, Any], *more: str) -> None:
     if logger.isEnabledFor(level):
-        told = {key: fields.get(key) for key in (*KEYWORDS, *more)}
-        job_id = told.pop("job_id")
-        logger.log(level, "%s", line(event, {"job_id": job_id, "job_type": sender, **told}))
+        values = {key: fields.get(key) for key in (*KEYWORDS, *more)}
+        job_id = values.pop("job_id")
+        logger.log(level, "%s", line(event, {"job_id": job_id, "job_type": sender, **values}))
 
 
 def _value(value: Any) -> str:

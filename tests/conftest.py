@@ -63,7 +63,7 @@ def pytest_runtest_makereport(
     """A test that waits for a lock fails by its time limit, which says nothing of who held it."""
     report = yield
     if report.failed and item.get_closest_marker("django_db"):
-        report.sections.append(("sessions of the database", sessions.told()))
+        report.sections.append(("sessions of the database", sessions.summary()))
     return report
 
 

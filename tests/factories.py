@@ -210,7 +210,7 @@ def listening() -> Iterator[Callable[[], list[str]]]:
         other.connection.execute("LISTEN django_jobs")
         notifying._last_sent.clear()
 
-        def told() -> list[str]:
+        def notified() -> list[str]:
             last = f":last:{next(numbers)}"
             other.connection.execute("SELECT pg_notify('django_jobs', %s)", [last])
             while last not in came:
@@ -219,7 +219,7 @@ def listening() -> Iterator[Callable[[], list[str]]]:
             came.clear()
             return found
 
-        yield told
+        yield notified
 
 
 @contextmanager

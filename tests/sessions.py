@@ -20,7 +20,7 @@ TELLING = "still waiting for", "Process holding the lock", "duration:", "deadloc
 LAST_LINES = 20
 
 
-def told() -> str:
+def summary() -> str:
     """A line for each session of the server, and the last of the server's log that says who waited
     for whom and what took long, where it can be read."""
     try:

@@ -133,10 +133,10 @@ def test_every_option_of_a_queue_is_documented_and_nothing_else() -> None:
 
 def test_the_defaults_in_the_settings_page_are_the_defaults() -> None:
     table = page("reference/settings.md").split("\n## ", 1)[0]
-    told = dict(re.findall(r"^\| \[`(\w+)`\].*? \| `(.+?)` \|", table, re.MULTILINE))
+    documented = dict(re.findall(r"^\| \[`(\w+)`\].*? \| `(.+?)` \|", table, re.MULTILINE))
     default = conf.Conf()
-    assert told
-    for key, text in told.items():
+    assert documented
+    for key, text in documented.items():
         assert ast.literal_eval(text) == getattr(default, key.lower()), key
     redacted = section(page("reference/settings.md"), "## `REDACT_KEYS`")
     assert set(conf.DEFAULT_REDACT_KEYS) <= set(re.findall(r"`(\w+)`", redacted))
@@ -175,8 +175,8 @@ def test_every_option_of_a_command_is_documented_and_nothing_else(command: str) 
     }
     options = options_of(parser)
     text = section(page("reference/commands.md"), f"## `{command}`")
-    told = {code.split(" ")[0] for code in code_in_first_cells(text) if code.startswith("--")}
-    assert told == options - of_django
+    documented = {code.split(" ")[0] for code in code_in_first_cells(text) if code.startswith("--")}
+    assert documented == options - of_django
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_every_field_of_a_model_is_documented_and_nothing_else(name: str) -> Non
         fields.discard("id")
     text = section(page("reference/models.md"), f"## {name}")
     rows = [row for row in text.splitlines() if row.startswith("| `")]
-    told = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
-    assert fields <= told
+    documented = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    assert fields <= documented
     assert set(code_in_first_cells(text)) <= fields
 
 
@@ -262,12 +262,12 @@ def test_the_table_of_waits_is_what_the_default_backoff_does() -> None:
     )
     assert len(table) >= 10
     total = 0.0
-    for number, (failures, shortest, longest, told) in enumerate(table, start=1):
+    for number, (failures, shortest, longest, documented) in enumerate(table, start=1):
         assert int(failures) == number
         total += DEFAULT_BACKOFF.longest(number)
         assert shortest == human(DEFAULT_BACKOFF.delay(number, lambda: 1.0))
         assert longest == human(DEFAULT_BACKOFF.delay(number, lambda: 0.0))
-        assert told == human(total)
+        assert documented == human(total)
 
 
 def test_the_default_backoff_is_the_one_that_is_named() -> None:

@@ -28,9 +28,9 @@ def test_the_table_of_the_two_days_a_year_is_what_the_rules_say() -> None:
     text = section(page("schedules.md"), "## The two days a year")
     rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
     assert len(rows) == 6
-    for cron, policy, *told in rows:
+    for cron, policy, *documented in rows:
         for dst in DST_POLICIES if policy == "any" else [policy.strip("`")]:
-            for day, expected in zip(DAYS, told, strict=True):
+            for day, expected in zip(DAYS, documented, strict=True):
                 shown = due_before_five(cron, day, dst)
                 assert shown == ([] if expected == "none" else expected.split()), (cron, dst)
 

@@ -49,14 +49,16 @@ def test_what_is_flat_is_kept() -> None:
 
 @pytest.mark.parametrize("name", sorted(BOUNDS))
 def test_what_grew_in_the_last_quarter_is_told(name: str) -> None:
-    told = [line.name for line in compare(samples(**{name: 1_000_000.0})) if not line.is_kept]
-    assert told == [name]
+    documented = [line.name for line in compare(samples(**{name: 1_000_000.0})) if not line.is_kept]
+    assert documented == [name]
 
 
 def test_the_page_tells_the_bounds() -> None:
     page = (ROOT / "docs" / "soak.md").read_text().partition("## A run of an hour")[0]
-    told = dict(re.findall(r"^\| ([\w ,]+) \| (.+) \|$", page, re.M))
+    documented = dict(re.findall(r"^\| ([\w ,]+) \| (.+) \|$", page, re.M))
     for name, bound in BOUNDS.items():
-        (text,) = [text for names, text in told.items() if name.split(" (")[0] in names.split(", ")]
+        (text,) = [
+            text for names, text in documented.items() if name.split(" (")[0] in names.split(", ")
+        ]
         assert f"{bound.amount:,g}" in text
         assert not bound.share or f"{bound.share:.0%}".replace("%", " %") in text

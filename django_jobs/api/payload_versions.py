@@ -35,8 +35,8 @@ def upgraded(
         try:
             found = upgrades[step](found)
         except Exception as error:
-            told = ErrorReport.of(error).summary
-            raise PayloadError(f"the upgrade from version {step} raised {told}") from error
+            summary = ErrorReport.of(error).summary
+            raise PayloadError(f"the upgrade from version {step} raised {summary}") from error
         if not isinstance(found, dict):
             raise PayloadError(f"the upgrade from version {step} gave {a_kind(found)}, not a dict")
     return found

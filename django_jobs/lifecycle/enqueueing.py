@@ -71,10 +71,10 @@ WITH due AS MATERIALIZED (
 ), ids AS MATERIALIZED (
     SELECT pg_get_serial_sequence('django_jobs_job', 'id')::regclass AS sequence
 ), item AS MATERIALIZED (
-    SELECT nextval(ids.sequence) AS id, told.payload, told.key
+    SELECT nextval(ids.sequence) AS id, input.payload, input.key
     FROM ids, unnest(%(payloads)s::text[], %(keys)s::text[])
-        WITH ORDINALITY AS told (payload, key, place)
-    ORDER BY told.place
+        WITH ORDINALITY AS input (payload, key, place)
+    ORDER BY input.place
 )
 INSERT INTO django_jobs_job (
     id, queue, job_type, payload, payload_version, status, priority, rank, available_at,

@@ -21,13 +21,13 @@ LONGEST_NOTE = 200
 REPORT = """
 INSERT INTO django_jobs_progress AS progress (
     job_id, attempt, fraction, note, checkpoint, reported_at)
-SELECT job.id, job.attempt, told.fraction, coalesce(told.note, ''), told.checkpoint::jsonb,
+SELECT job.id, job.attempt, input.fraction, coalesce(input.note, ''), input.checkpoint::jsonb,
     clock_timestamp()
-FROM json_to_recordset(%(rows)s::json) AS told (
+FROM json_to_recordset(%(rows)s::json) AS input (
     id bigint, attempt integer, worker bigint, fraction float8, note text, checkpoint text)
 CROSS JOIN LATERAL (
     SELECT found.id, found.attempt FROM django_jobs_job AS found
-    WHERE found.id = told.id AND found.attempt = told.attempt AND found.worker_id = told.worker
+    WHERE found.id = input.id AND found.attempt = input.attempt AND found.worker_id = input.worker
     LIMIT 1) AS job
 ORDER BY job.id
 ON CONFLICT (job_id) DO UPDATE

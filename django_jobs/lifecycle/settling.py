@@ -31,7 +31,7 @@ WITH clock AS MATERIALIZED (
     SELECT s.*, clock.now, clock.now - make_interval(secs => s.ago) AS ended_at
     FROM clock, (
         SELECT *
-        FROM json_to_recordset(%(rows)s::json) AS told (
+        FROM json_to_recordset(%(rows)s::json) AS input (
             id bigint, attempt integer, worker bigint, ran float8, ago float8, status text,
             outcome text, final boolean, cancel_no_matter boolean, due float8,
             failures integer, crashes integer, delay float8,
@@ -219,7 +219,7 @@ def _explain(refused: Sequence[Settled]) -> list[tuple[str | None, bool]]:
 def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
     """What :data:`SETTLE` takes. Plain text: a driver would look at each number of an array."""
     now = time.monotonic()
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     ids, attempts, workers, ran, ago = [], [], [], [], []
     for one in decided:
         ending = one.ending
@@ -231,9 +231,9 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
             ran.append(f"{ending.finished - ending.started:.6f}")
             ago.append(f"{max(now - ending.finished, 0.0):.6f}")
         else:
-            told.append(_row(one, now))
+            rows.append(_row(one, now))
     return {
-        "rows": json.dumps(told),
+        "rows": json.dumps(rows),
         "ids": _array(ids),
         "attempts": _array(attempts),
         "workers": _array(workers),

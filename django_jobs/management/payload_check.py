@@ -15,8 +15,8 @@ from ..api import payload_problem
 from ..conf import conf
 from ..exceptions import PayloadError
 
-MOST_TOLD = 1_000
-"""Problems that are told one by one, and as many schedules."""
+MOST_LISTED_PROBLEMS = 1_000
+"""Problems that are listed one by one, and as many schedules."""
 
 # Payloads with the same names in them are of one form: one is tried for all. By COPY, row by row:
 # each brings a payload of up to a megabyte along, and what a cursor reads, as what a subquery finds
@@ -100,7 +100,7 @@ def check_pending() -> PayloadCheck:
         if key in known:
             known[key].jobs += jobs
             known[key].lowest_id = min(known[key].lowest_id, lowest)
-        elif len(known) < MOST_TOLD:
+        elif len(known) < MOST_LISTED_PROBLEMS:
             known[key] = UnreadableJobs(
                 job_type=job_type, version=version, jobs=jobs, lowest_id=lowest, problem=problem
             )
@@ -122,7 +122,7 @@ def _check_schedules(report: PayloadCheck) -> None:
         if problem is None:
             continue
         report.unreadable_schedules += 1
-        if len(report.told_schedules) < MOST_TOLD:
+        if len(report.told_schedules) < MOST_LISTED_PROBLEMS:
             report.told_schedules.append(
                 UnreadableSchedule(name=name, job_type=job_type, version=version, problem=problem)
             )

@@ -61,16 +61,16 @@ def glance(snapshot: Snapshot) -> str:
     return "\n\n".join(parts)
 
 
-def _quarantine(told: QuarantineSnapshot) -> str:
-    held = "no held job" if not told.held else f"{_count(told.held)} held"
-    why = f": {told.reason}" if told.reason else ""
-    by = f" by {told.by}" if told.by else ""
-    return f"Quarantined{by} {age(told.since_seconds)} ago, {held}: {told.job_type}{why}"
+def _quarantine(snapshot: QuarantineSnapshot) -> str:
+    held = "no held job" if not snapshot.held else f"{_count(snapshot.held)} held"
+    why = f": {snapshot.reason}" if snapshot.reason else ""
+    by = f" by {snapshot.by}" if snapshot.by else ""
+    return f"Quarantined{by} {age(snapshot.since_seconds)} ago, {held}: {snapshot.job_type}{why}"
 
 
-def _schedules(told: SchedulesSnapshot) -> str:
+def _schedules(snapshot: SchedulesSnapshot) -> str:
     """Nothing where there are none."""
-    by_state = {state: getattr(told, state) for state in ScheduleState}
+    by_state = {state: getattr(snapshot, state) for state in ScheduleState}
     if not any(by_state.values()):
         return ""
     counts = [
@@ -79,15 +79,15 @@ def _schedules(told: SchedulesSnapshot) -> str:
         if count or state in ALWAYS_COUNTED
     ]
     parts = [f"Schedules: {', '.join(counts)}"]
-    if told.seen_seconds is not None and told.seen_seconds <= MAX_LAG:
-        parts.append(f"looked at {told.seen_seconds:.1f} s ago")
-    if told.overdue and told.overdue_seconds is not None:
-        parts.append(f"most overdue by {told.overdue_seconds:.0f} s")
-    if told.unseen_seconds is None or told.unseen_seconds > MAX_LAG:
-        if told.seen_seconds is None:
+    if snapshot.seen_seconds is not None and snapshot.seen_seconds <= MAX_LAG:
+        parts.append(f"looked at {snapshot.seen_seconds:.1f} s ago")
+    if snapshot.overdue and snapshot.overdue_seconds is not None:
+        parts.append(f"most overdue by {snapshot.overdue_seconds:.0f} s")
+    if snapshot.unseen_seconds is None or snapshot.unseen_seconds > MAX_LAG:
+        if snapshot.seen_seconds is None:
             parts[-1] += ". No worker looks at schedules."
         else:
-            parts[-1] += f". No worker has looked at schedules for {told.seen_seconds:.0f} s."
+            parts[-1] += f". No worker has looked at schedules for {snapshot.seen_seconds:.0f} s."
     return "; ".join(parts)
 
 

@@ -15,7 +15,7 @@ from django_jobs.models import Job, Quarantine
 from tests.app.jobs import noop
 from tests.factories import run_sql
 
-from .walking import Live, Page, change_url, list_url, told
+from .walking import Live, Page, change_url, list_url, message_of
 
 pytestmark = pytest.mark.django_db
 
@@ -163,4 +163,4 @@ def test_the_statements_of_the_list_do_not_grow_with_its_rows(page: Page) -> Non
 
 def test_a_message_names_what_was_quarantined(page: Page) -> None:
     answered = page.client.post(ADD, {"job_type": "app.noop"})
-    assert "app.noop" in told(answered)
+    assert "app.noop" in message_of(answered)

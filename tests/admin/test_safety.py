@@ -178,9 +178,9 @@ def test_markup_in_questions_and_messages_is_not_run(page: Page) -> None:
     assert "&lt;script&gt;" in asked.content.decode()
     assert Live(asked.content.decode()).alarms == []
     page.confirm(DeadLetter, "replay_jobs", pk, reason=EVIL)
-    told = page.text(list_url(DeadLetter))
-    assert "no handler is registered for" in told
-    assert Live(told).alarms == []
+    page_text = page.text(list_url(DeadLetter))
+    assert "no handler is registered for" in page_text
+    assert Live(page_text).alarms == []
 
 
 def test_the_address_of_a_list_is_not_carried_into_the_question_as_markup(page: Page) -> None:

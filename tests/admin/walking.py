@@ -85,9 +85,9 @@ class Page:
         assert asked.status_code == 200, asked.status_code
         done = self.confirm(model, action, *ids, **more)
         assert done.status_code == 302, done.status_code
-        return told(done)
+        return message_of(done)
 
 
-def told(response: Any) -> str:
+def message_of(response: Any) -> str:
     """The messages that wait for the next page."""
     return " | ".join(str(message) for message in get_messages(response.wsgi_request))

@@ -92,12 +92,12 @@ def test_a_declaration_that_cannot_work_is_refused(options: dict[str, Any], prob
 def test_what_today_s_code_makes_of_a_stored_payload(
     job_type: str, version: int, payload: Any, problem: str | None
 ) -> None:
-    told = payload_problem(job_type, version, payload)
+    problem = payload_problem(job_type, version, payload)
     if problem is None:
-        assert told is None
+        assert problem is None
     else:
-        assert told is not None
-        assert problem in told
+        assert problem is not None
+        assert problem in problem
 
 
 def test_an_upgrade_may_give_arguments_of_no_kind() -> None:

@@ -267,9 +267,9 @@ def test_several_deployments_at_once_do_not_meet() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_workers_hear_of_a_deployment() -> None:
     declare()
-    with listening() as told:
+    with listening() as notified:
         synchronise("default")
-        assert told() == [":schedules"]
+        assert notified() == [":schedules"]
 
 
 @pytest.mark.django_db

@@ -117,7 +117,7 @@ def _raw(count: int) -> float:
                 for job, (_, _, id_) in zip(jobs, made, strict=True):
                     job["id"] = id_
                 connection.execute(INSERT_JOBS, {"jobs": json.dumps(jobs)})
-                connection.execute(ADVANCE, {"told": moves})
+                connection.execute(ADVANCE, {"rows": moves})
         return time.perf_counter() - begun
 
 

@@ -164,11 +164,11 @@ def problems(cluster: Cluster, directory: Path, next_due: object) -> Iterator[Pr
         rows = cluster.fetch(sql)
         if rows:
             yield number, f"{name}: {len(rows)}, such as {rows[:3]}"
-    told = [json.loads(file.read_text()) for file in directory.glob("keys-*.json")]
+    written = [json.loads(file.read_text()) for file in directory.glob("keys-*.json")]
     sql = "SELECT idempotency_key FROM django_jobs_job WHERE schedule_id IS NULL"
     there = {key for (key,) in cluster.fetch(sql)}
-    kept = {key for one in told for key in one["kept"]}
-    dropped = {key for one in told for key in one["dropped"]}
+    kept = {key for one in written for key in one["kept"]}
+    dropped = {key for one in written for key in one["dropped"]}
     for name, keys in {
         "acknowledged and not there": kept - there,
         "rolled back and there": dropped & there,
@@ -176,7 +176,7 @@ def problems(cluster: Cluster, directory: Path, next_due: object) -> Iterator[Pr
     }.items():
         if keys:
             yield 1, f"{name}: {len(keys)}, such as {sorted(map(str, keys))[:3]}"
-    (first_due,) = [one["first_due"] for one in told if "first_due" in one]
+    (first_due,) = [one["first_due"] for one in written if "first_due" in one]
     missed = cluster.fetch(DUE, [first_due, next_due])
     if missed or next_due is None:
         yield 8, f"due times without their one job: {len(missed)}, such as {missed[:3]}"

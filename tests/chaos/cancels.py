@@ -23,8 +23,8 @@ ENDS = "SELECT id, status FROM django_jobs_job WHERE job_type = 'chaos.cancelled
 
 def asked(directory: Path) -> dict[int, tuple[bool, float]]:
     """The answer for each job, and when it came."""
-    told = json.loads((directory / "keys-storm.json").read_text())
-    return {job: (answer, at) for job, answer, at in told["cancels"]}
+    written = json.loads((directory / "keys-storm.json").read_text())
+    return {job: (answer, at) for job, answer, at in written["cancels"]}
 
 
 def problems(

@@ -39,8 +39,8 @@ def test_exactly_once_across_two_databases_is_refused() -> None:
 def test_other_deliveries_are_free_to_write_where_they_like() -> None:
     def handler() -> None: ...
 
-    told = "".join(message.msg for message in check_delivery())
-    assert "'app.noop'" not in told
+    messages = "".join(message.msg for message in check_delivery())
+    assert "'app.noop'" not in messages
     handler.__module__ = "django_jobs.jobs"  # an app whose models are the jobs themselves
     with declared(handler, name="app.fine", delivery="exactly_once"):
         assert "'app.fine'" not in "".join(message.msg for message in check_delivery())

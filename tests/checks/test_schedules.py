@@ -30,19 +30,19 @@ def test_schedules_that_can_be_fired_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    "declare, told",
+    "declare, expected",
     [
         (lambda: schedule("a", "app.nope", every=60), "no job type is named 'app.nope'"),
         (lambda: schedule("a", "app.add", every=60), "missing a required argument: 'first'"),
     ],
 )
 def test_a_schedule_that_cannot_be_fired_is_told_with_the_reason(
-    declare: Callable[[], None], told: str
+    declare: Callable[[], None], expected: str
 ) -> None:
     declare()
     (problem,) = problems()
     assert "The schedule 'a' cannot be fired: " in problem
-    assert told in problem
+    assert expected in problem
 
 
 def test_a_name_that_is_declared_twice_is_told_unless_both_are_alike() -> None:

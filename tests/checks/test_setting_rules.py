@@ -13,7 +13,7 @@ SECONDS = '"seconds" must be a positive number below 1,000,000,000, not '
 
 
 @pytest.mark.parametrize(
-    "value, told",
+    "value, expected",
     [
         ({"crashes": "3"}, f"{CRASHES}'3'"),
         ({"crashes": 0}, f"{CRASHES}0"),
@@ -24,8 +24,8 @@ SECONDS = '"seconds" must be a positive number below 1,000,000,000, not '
         ({"crash": 3, 7: 7}, """its keys may be "crashes" and "seconds", not 'crash', 7"""),
     ],
 )
-def test_a_quarantine_that_cannot_work_is_told_what_it_must_be(value: Any, told: str) -> None:
-    assert RULES["QUARANTINE"](value) == f"wrong ({told})"
+def test_a_quarantine_that_cannot_work_is_told_what_it_must_be(value: Any, expected: str) -> None:
+    assert RULES["QUARANTINE"](value) == f"wrong ({expected})"
 
 
 @pytest.mark.parametrize("value", [{}, {"crashes": None}, {"crashes": 1, "seconds": 0.5}])

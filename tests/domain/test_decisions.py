@@ -267,7 +267,7 @@ def test_a_time_out_counts_as_a_failure_and_says_how_long_it_had() -> None:
 
 
 @pytest.mark.parametrize(
-    "seconds, told",
+    "seconds, shown",
     [
         (2.99995, "3"),
         (600.0, "600"),
@@ -276,7 +276,7 @@ def test_a_time_out_counts_as_a_failure_and_says_how_long_it_had() -> None:
         (1e7 + 0.0001, "10000000"),
     ],
 )
-def test_a_time_out_is_told_as_it_was_declared(seconds: float, told: str) -> None:
+def test_a_time_out_is_told_as_it_was_declared(seconds: float, shown: str) -> None:
     decision = decide(some_facts(), TimedOut(seconds=seconds), NOW)
     assert decision.error is not None
-    assert decision.error.message == f"ran longer than its {told} s"
+    assert decision.error.message == f"ran longer than its {shown} s"

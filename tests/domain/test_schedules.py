@@ -158,14 +158,14 @@ def test_a_plan_fires_due_times_of_the_rule_only_and_each_once(
     first = rule.next(NOON - missed)
     assert first is not None
     seen = plan(rule, first, NOON, *policy)
-    told = seen.late + seen.fire
-    assert told == sorted(set(told))
-    assert all(first <= due <= NOON for due in told)
+    due_times = seen.late + seen.fire
+    assert due_times == sorted(set(due_times))
+    assert all(first <= due <= NOON for due in due_times)
     assert len(seen.fire) <= MOST_AT_ONCE
-    if told:
-        assert told == between(rule, told[0], told[-1])
-        assert seen.untold == (told[0] > first)
-    assert seen.next_due == (rule.next(told[-1]) if told else first)
+    if due_times:
+        assert due_times == between(rule, due_times[0], due_times[-1])
+        assert seen.untold == (due_times[0] > first)
+    assert seen.next_due == (rule.next(due_times[-1]) if due_times else first)
     assert policy[0] == "window" or seen.next_due is None or seen.next_due > NOON
 
 

@@ -85,15 +85,15 @@ LOST_ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("fault, told", LOST_ANSWERS)
+@pytest.mark.parametrize("fault, line", LOST_ANSWERS)
 def test_an_error_of_the_database_at_any_statement_costs_no_attempt(
-    start_worker: Start, tmp_path: Path, fault: str, told: str
+    start_worker: Start, tmp_path: Path, fault: str, line: str
 ) -> None:
     path = tmp_path / "job"
     job = COMMITTED.enqueue(str(path))
     worker = start_worker("--lease-seconds", "12", DJANGO_JOBS_FAULT=fault)
     said(worker, f"event=fault_made fault={fault}:1")
-    said(worker, told)
+    said(worker, line)
     assert settled(job).failures == 0
     assert outcomes(job) == CLEAN
     assert effects(job) == len(lines(path)) == 1

@@ -48,14 +48,16 @@ def test_every_job_runs_once_whatever_isolation_level_the_project_uses(
         "DATABASES['default'] |= {'OPTIONS': {**DATABASES['default'].get('OPTIONS', {}),"
         f" 'isolation_level': IsolationLevel.{level}}}}}",
     )
-    told = jobs_with_effects()
+    with_effects = jobs_with_effects()
     workers = [start_worker("--threads", "4", **environment) for _ in range(2)]
-    until(lambda: Job.objects.filter(status="succeeded").count() == told, 60, "all succeeded")
+    until(
+        lambda: Job.objects.filter(status="succeeded").count() == with_effects, 60, "all succeeded"
+    )
     isolation = until_status(database_jobs.tell_isolation.enqueue(), "succeeded").result
     assert isolation == level.replace("_", " ").lower()
     assert Effect.objects.filter(note="plain").count() == 300
     assert Effect.objects.filter(note="once").count() == 50
-    assert Run.objects.filter(outcome="succeeded").count() == told + 1
+    assert Run.objects.filter(outcome="succeeded").count() == with_effects + 1
     assert not any("database_error" in worker.text() for worker in workers)
 
 

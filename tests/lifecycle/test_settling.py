@@ -271,9 +271,9 @@ def test_a_plain_success_and_one_that_has_to_be_told_are_written_alike() -> None
     now = time.monotonic()
     held = claim_ready(register_worker())
     settle([Ending(job, Succeeded(), started=now - 2.0, finished=now - 0.5) for job in held])
-    plain, told = (Job.objects.get(pk=pk) for pk in (first, second))
-    assert (plain.failures, told.failures) == (0, 1)
-    for job in (plain, told):
+    plain, failing = (Job.objects.get(pk=pk) for pk in (first, second))
+    assert (plain.failures, failing.failures) == (0, 1)
+    for job in (plain, failing):
         run = Run.objects.get(job=job)
         assert (job.status, run.outcome, run.available_at) == (
             "succeeded",
@@ -283,4 +283,4 @@ def test_a_plain_success_and_one_that_has_to_be_told_are_written_alike() -> None
         assert run.duration == timedelta(seconds=1.5)
         assert (run.started_at, run.finished_at) == (job.started_at, job.finished_at)
         assert (job.worker_id, job.reason, job.last_error, job.result) == (None, "", "", None)
-    assert abs((plain.finished_at - told.finished_at).total_seconds()) < 1e-4
+    assert abs((plain.finished_at - failing.finished_at).total_seconds()) < 1e-4

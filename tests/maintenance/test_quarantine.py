@@ -128,12 +128,12 @@ def test_a_type_that_crashes_too_often_is_quarantined_once_and_told(settings: Se
     crash()
     assert quarantine_what_crashes() == 0
     crash()
-    with heard(worker_event) as told:
+    with heard(worker_event) as events:
         assert quarantine_what_crashes() == 1
         assert quarantine_what_crashes() == 0
     row = Quarantine.objects.get()
     assert (row.job_type, row.by, row.reason) == ("app.noop", "", "crashed 3 times in 600 s")
-    (event,) = told
+    (event,) = events
     assert (event["sender"], event["level"]) == ("job_type_quarantined", logging.ERROR)
     assert event["fields"] == {"job_type": "app.noop", "reason": row.reason}
 

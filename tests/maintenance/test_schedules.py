@@ -191,7 +191,7 @@ def test_a_schedule_of_a_job_type_that_is_unknown_here_is_left_to_others() -> No
 
 
 @pytest.mark.parametrize(
-    "policy, limit, told",
+    "policy, limit, expected",
     [
         ("latest", None, ["skipped_late", "skipped_late", "skipped_late", "fired ready"]),
         ("skip", None, ["skipped_late"] * 4),
@@ -200,11 +200,11 @@ def test_a_schedule_of_a_job_type_that_is_unknown_here_is_left_to_others() -> No
     ],
 )
 def test_after_an_outage_its_policy_says_what_is_made_up_for(
-    policy: str, limit: float | None, told: list[str]
+    policy: str, limit: float | None, expected: list[str]
 ) -> None:
     schedule = overdue(3.1, catch_up=policy, catch_up_limit=limit, overlap="allow")
     look()
-    assert outcomes(schedule) == told
+    assert outcomes(schedule) == expected
     schedule.refresh_from_db()
     assert schedule.last_due_at == Tick.objects.latest("due_at").due_at
     late = Tick.objects.filter(outcome="skipped_late").earliest("due_at")
@@ -225,10 +225,10 @@ def test_a_job_of_long_ago_does_not_go_before_those_that_wait() -> None:
 def test_of_a_year_of_due_times_few_are_told_and_one_fires() -> None:
     schedule = overdue(24 * 365, every=60.0)
     look()
-    told = outcomes(schedule)
-    assert (told[0], told[-1]) == ("suppressed", "fired ready")
-    assert set(told[1:-1]) == {"skipped_late"}
-    assert len(told) < 50
+    expected = outcomes(schedule)
+    assert (expected[0], expected[-1]) == ("suppressed", "fired ready")
+    assert set(expected[1:-1]) == {"skipped_late"}
+    assert len(expected) < 50
     assert "first of many" in Tick.objects.earliest("due_at").reason
 
 

@@ -61,8 +61,8 @@ def test_a_bad_row_is_put_aside_with_its_error_and_the_others_fire(
     with heard(worker_event) as events, django_capture_on_commit_callbacks(execute=True):
         look()
     assert [outcomes(other) for other in others] == [["fired ready"]] * 5
-    told = Schedule.objects.filter(pk=bad.pk).values_list("error", "next_due_at", "stale")
-    ((error, next_due_at, stale),) = told
+    rows = Schedule.objects.filter(pk=bad.pk).values_list("error", "next_due_at", "stale")
+    ((error, next_due_at, stale),) = rows
     assert error
     assert (next_due_at, stale) == (None, False)
     assert not Tick.objects.filter(schedule=bad).exists()

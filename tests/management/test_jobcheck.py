@@ -92,8 +92,8 @@ def test_what_cannot_be_read_is_told_with_how_many_and_which_is_the_first(
 def test_jobs_that_differ_in_their_arguments_only_and_have_one_problem_are_one_line() -> None:
     first = stored("app.gone", 1, {"a": 1})
     stored("app.gone", 1, {"b": 1})
-    (told,) = json.loads(fails("--json"))["told_jobs"]
-    assert (told["jobs"], told["lowest_id"]) == (2, first)
+    (output,) = json.loads(fails("--json"))["told_jobs"]
+    assert (output["jobs"], output["lowest_id"]) == (2, first)
 
 
 @pytest.mark.parametrize("status", ["scheduled", "waiting", "blocked", "ready"])
@@ -106,8 +106,8 @@ def test_what_runs_is_looked_at_and_what_has_ended_is_not() -> None:
     make_dead()
     enqueue_and_claim()
     run_sql("UPDATE django_jobs_job SET job_type = 'app.gone'")
-    (told,) = json.loads(fails("--json"))["told_jobs"]
-    assert told["jobs"] == 1
+    (output,) = json.loads(fails("--json"))["told_jobs"]
+    assert output["jobs"] == 1
 
 
 def test_a_payload_that_python_cannot_read_is_told() -> None:
@@ -152,9 +152,9 @@ def test_json_is_one_object() -> None:
         "told_schedules": [],
     }
     first = stored("app.gone")
-    told = json.loads(fails("--json"))
-    assert told["unreadable_jobs"] == 1
-    assert told["told_jobs"] == [
+    output = json.loads(fails("--json"))
+    assert output["unreadable_jobs"] == 1
+    assert output["told_jobs"] == [
         {
             "job_type": "app.gone",
             "version": 1,
@@ -168,7 +168,7 @@ def test_json_is_one_object() -> None:
 def test_many_forms_are_counted_to_the_end_and_told_up_to_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(payload_check, "MOST_TOLD", 3)
+    monkeypatch.setattr(payload_check, "MOST_LISTED_PROBLEMS", 3)
 
     def handler(**given: Any) -> None: ...
 
@@ -178,9 +178,9 @@ def test_many_forms_are_counted_to_the_end_and_told_up_to_a_limit(
     run_sql("UPDATE django_jobs_job SET job_type = 'app.gone_' || id")
     for n in range(5):
         Schedule.objects.create(name=f"s{n}", job_type="app.gone", every=60)
-    told = json.loads(fails("--json"))
-    assert (told["unreadable_jobs"], len(told["told_jobs"])) == (20, 3)
-    assert (told["unreadable_schedules"], len(told["told_schedules"])) == (5, 3)
+    output = json.loads(fails("--json"))
+    assert (output["unreadable_jobs"], len(output["told_jobs"])) == (20, 3)
+    assert (output["unreadable_schedules"], len(output["told_schedules"])) == (5, 3)
 
 
 def test_nothing_is_changed() -> None:

@@ -27,8 +27,8 @@ def run(*arguments: str) -> str:
 
 
 def test_a_type_is_quarantined_with_who_and_why() -> None:
-    told = run("add", "app.noop", "--reason", "eats memory")
-    assert told == "app.noop: quarantined. What runs goes on."
+    output = run("add", "app.noop", "--reason", "eats memory")
+    assert output == "app.noop: quarantined. What runs goes on."
     row = Quarantine.objects.get()
     assert (row.reason, row.by) == ("eats memory", f"{getpass.getuser()}@{socket.gethostname()}")
 
@@ -39,8 +39,8 @@ def test_to_quarantine_twice_tells_since_when_by_whom_and_why_and_keeps_that() -
     already = "app.noop: it is quarantined already, for 3h, by ada: eats memory"
     assert run("add", "app.noop") == already
     assert run("add", "app.noop", "--reason", "eats memory") == already
-    told = run("add", "app.noop", "--reason", "and leaks").splitlines()
-    assert told == [already, "app.noop: its reason stays as it is."]
+    output = run("add", "app.noop", "--reason", "and leaks").splitlines()
+    assert output == [already, "app.noop: its reason stays as it is."]
     assert Quarantine.objects.get().reason == "eats memory"
     run_sql("UPDATE django_jobs_quarantine SET by = '', reason = ''")
     assert run("add", "app.noop") == "app.noop: it is quarantined already, for 3h, by a worker"
@@ -51,9 +51,9 @@ def test_a_name_that_a_quarantined_type_has_got_since_is_quarantined_and_the_oth
 ):
     quarantines.quarantine("app.old_name")
     Quarantine.objects.exclude(job_type="app.old_name").delete()
-    told = run("add", "app.old_name")
-    assert told.count(": quarantined.") == 2
-    assert told.count("app.old_name: it is quarantined already") == 1
+    output = run("add", "app.old_name")
+    assert output.count(": quarantined.") == 2
+    assert output.count("app.old_name: it is quarantined already") == 1
 
 
 def test_a_release_lets_its_jobs_go() -> None:
@@ -134,9 +134,9 @@ def test_a_snapshot_and_jobstatus_tell_of_it() -> None:
     noop.enqueue()
     quarantines.quarantine("app.noop", reason="crashed 10 times in 600 s")
     quarantines.block("default")
-    (told,) = take_snapshot().quarantines
-    assert (told.job_type, told.held, told.by) == ("app.noop", 1, "")
-    assert 0 <= told.since_seconds < 600
+    (output,) = take_snapshot().quarantines
+    assert (output.job_type, output.held, output.by) == ("app.noop", 1, "")
+    assert 0 <= output.since_seconds < 600
     out = StringIO()
     call_command("jobstatus", stdout=out)
     line = out.getvalue().strip().splitlines()[-1]

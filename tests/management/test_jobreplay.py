@@ -84,9 +84,9 @@ def test_each_refusal_is_told_with_its_reason_and_makes_the_command_fail(
     holder = noop.using(idempotency_key="k").enqueue()
     with pytest.raises(CommandError, match="2 of 3 were refused"):
         replay(keyed.pk, good.pk, 10**12)
-    told = capsys.readouterr().err
-    assert f"job {keyed.pk} was refused: job {holder.pk} (ready) holds" in told
-    assert f"job {10**12} was refused: there is no such job" in told
+    lines = capsys.readouterr().err
+    assert f"job {keyed.pk} was refused: job {holder.pk} (ready) holds" in lines
+    assert f"job {10**12} was refused: there is no such job" in lines
     assert replayed() == {good.pk}
 
 
@@ -114,8 +114,8 @@ def test_a_job_that_is_not_dead_is_told_with_what_it_is(
 @pytest.mark.django_db
 def test_a_dry_run_lists_the_jobs_on_request() -> None:
     one, other = make_dead(), make_dead(add, 1)
-    told = replay(one.pk, other.pk, "--dry-run", "-v", "2").splitlines()
-    assert told == [f"job {one.pk} app.noop", f"job {other.pk} app.add", "Would replay 2 jobs."]
+    lines = replay(one.pk, other.pk, "--dry-run", "-v", "2").splitlines()
+    assert lines == [f"job {one.pk} app.noop", f"job {other.pk} app.add", "Would replay 2 jobs."]
 
 
 @pytest.mark.django_db

@@ -44,8 +44,8 @@ def row_of(name: str, shown: str) -> str:
 
 
 def listed(*arguments: object) -> list[str]:
-    told = json.loads(jobschedule("list", "--json", *arguments))
-    return [row["name"] for row in told["schedules"]]
+    output = json.loads(jobschedule("list", "--json", *arguments))
+    return [row["name"] for row in output["schedules"]]
 
 
 def overdue(schedule: Schedule, seconds: int = 100) -> None:
@@ -86,9 +86,9 @@ def test_json_holds_the_same_for_machines() -> None:
         reason="1 of its jobs had not ended",
         late_seconds=0.25,
     )
-    told = json.loads(jobschedule("list", "--json", "nightly"))
-    (row,) = told["schedules"]
-    assert told["total"] == 1
+    output = json.loads(jobschedule("list", "--json", "nightly"))
+    (row,) = output["schedules"]
+    assert output["total"] == 1
     assert (row["when"], row["every"], row["state"]) == ("every 90 minutes", 5400, "on")
     assert datetime.fromisoformat(row["next_due_at"]) == schedule.next_due_at
     assert row["last"] == {
@@ -112,7 +112,7 @@ def test_each_state_is_told_with_its_reason() -> None:
     schedule_errors.put_aside(make_schedule("broken").pk, "no time zone\nis called Mars/Base")
     Schedule.objects.filter(name="new").update(stale=True)
     shown = jobschedule("list")
-    for name, told in {
+    for name, output in {
         "new": "on: no worker has seen its rule yet",
         "well": "on",
         "resting": "paused: the bank is closed",
@@ -121,7 +121,7 @@ def test_each_state_is_told_with_its_reason() -> None:
         "over": "ended",
         "behind": "overdue: by 100 s",
     }.items():
-        assert row_of(name, shown).endswith(f"  {told}"), name
+        assert row_of(name, shown).endswith(f"  {output}"), name
 
 
 @pytest.mark.django_db
@@ -212,8 +212,8 @@ def test_of_a_schedule_that_does_not_come_due_next_says_so() -> None:
     make_schedule("over", ends_at=datetime(2020, 1, 1, tzinfo=UTC))
     jobschedule("pause", make_schedule("resting").name, "--reason", "holiday")
     assert jobschedule("next", "over") == "It comes due no more."
-    told = jobschedule("next", "resting")
-    assert told.startswith(f"resting is paused: holiday ({operator()}). It would be due:\n")
+    output = jobschedule("next", "resting")
+    assert output.startswith(f"resting is paused: holiday ({operator()}). It would be due:\n")
 
 
 @pytest.mark.django_db
@@ -249,9 +249,9 @@ def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], pro
 def test_a_run_makes_a_job_of_each_and_notes_who_asked() -> None:
     make_schedule("one")
     make_schedule("other", job_type="app.add", payload={"first": 1})
-    told = jobschedule("run", "other", "one").splitlines()
+    output = jobschedule("run", "other", "one").splitlines()
     jobs = dict(Job.objects.values_list("schedule__name", "pk"))
-    assert told == [
+    assert output == [
         f"one: made job {jobs['one']} of app.noop.",
         f"other: made job {jobs['other']} of app.add.",
     ]
@@ -273,9 +273,9 @@ def test_a_pause_keeps_who_and_why_and_a_resume_forgets_them() -> None:
     make_schedule("other")
     assert jobschedule("pause", "one", "--reason", "holiday").startswith("one: paused.")
     assert Schedule.objects.get(name="one").paused_reason == f"holiday ({operator()})"
-    told = jobschedule("pause", "other", "one").splitlines()
-    assert told[0].startswith("other: paused.")
-    assert told[1] == f"one: it was paused before: holiday ({operator()})"
+    output = jobschedule("pause", "other", "one").splitlines()
+    assert output[0].startswith("other: paused.")
+    assert output[1] == f"one: it was paused before: holiday ({operator()})"
     assert Schedule.objects.get(name="other").paused_reason == f"paused by {operator()}"
     assert row_of("other", jobschedule("list")).endswith(f"  paused by {operator()}")
     assert jobschedule("resume", "one") == "one: resumed, from now on."

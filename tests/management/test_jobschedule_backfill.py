@@ -56,10 +56,10 @@ def test_a_dry_run_makes_nothing() -> None:
 def test_a_person_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, jobs: int) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     make_schedule()
-    told = jobschedule(*RANGE)
+    output = jobschedule(*RANGE)
     assert Job.objects.count() == jobs
-    assert ("Made 4 jobs" in told) == bool(jobs)
-    assert ("Nothing was made." in told) != bool(jobs)
+    assert ("Made 4 jobs" in output) == bool(jobs)
+    assert ("Nothing was made." in output) != bool(jobs)
 
 
 @pytest.mark.django_db
@@ -85,8 +85,8 @@ def test_times_are_local_to_the_schedule_unless_they_say_otherwise(
     begin: str, end: str, jobs: int
 ) -> None:
     make_schedule(timezone="Europe/Paris")
-    told = jobschedule("backfill", "nightly", "--from", begin, "--to", end, "--dry-run")
-    assert ("1 job of" in told) == bool(jobs)
+    output = jobschedule("backfill", "nightly", "--from", begin, "--to", end, "--dry-run")
+    assert ("1 job of" in output) == bool(jobs)
 
 
 @pytest.mark.django_db
@@ -95,8 +95,8 @@ def test_what_is_left_can_be_cancelled() -> None:
     jobschedule(*RANGE, "--yes")
     row = Backfill.objects.get()
     claim_ready(register_worker(), limit=1)
-    told = jobschedule("backfill", "--cancel", row.pk)
-    assert told == (
+    output = jobschedule("backfill", "--cancel", row.pk)
+    assert output == (
         f"nightly: cancelled 4 of 4 jobs of backfill {row.pk}; 1 of them run until they look."
     )
     assert Job.objects.filter(status="cancelled").count() == 3

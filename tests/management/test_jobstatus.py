@@ -68,12 +68,12 @@ def test_it_shows_each_queue_on_a_line() -> None:
 @pytest.mark.django_db
 def test_ages_are_told_in_the_unit_that_fits() -> None:
     noop.enqueue()
-    for seconds, told in ((90, "(9|10)[0-9]s"), (600, "10m"), (10_800, "3h"), (345_600, "4d")):
+    for seconds, output in ((90, "(9|10)[0-9]s"), (600, "10m"), (10_800, "3h"), (345_600, "4d")):
         run_sql(
             "UPDATE django_jobs_job SET available_at = now() - make_interval(secs => %s)",
             [seconds],
         )
-        assert re.fullmatch(told, row_of("default", status())[3])
+        assert re.fullmatch(output, row_of("default", status())[3])
 
 
 @pytest.mark.django_db
@@ -91,12 +91,12 @@ def test_it_shows_the_workers_that_are_alive_and_says_where_there_is_none() -> N
 def test_json_holds_the_same_for_machines() -> None:
     noop.enqueue()
     register_worker("web-1")
-    told = json.loads(status("--json"))
-    ready = {queue["name"]: queue["ready"] for queue in told["queues"]}
+    output = json.loads(status("--json"))
+    ready = {queue["name"]: queue["ready"] for queue in output["queues"]}
     assert (ready["default"], ready["bulk"]) == (1, 0)
-    (worker,) = told["workers"]
+    (worker,) = output["workers"]
     assert (worker["name"], worker["queues"]) == ("web-1", ["default"])
-    assert told["unknown_job_types"] == []
+    assert output["unknown_job_types"] == []
 
 
 @pytest.mark.django_db
@@ -105,8 +105,8 @@ def test_jobs_that_no_living_worker_knows_are_shown() -> None:
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
     assert "knows" not in status()
     register_worker("web-1")
-    told = "1 ready job of a type no live worker of its queue knows: shop.from_view"
-    assert status().rstrip().endswith(told)
+    output = "1 ready job of a type no live worker of its queue knows: shop.from_view"
+    assert status().rstrip().endswith(output)
     assert json.loads(status("--json"))["unknown_job_types"] == [
         {"job_type": "shop.from_view", "ready": 1}
     ]
@@ -127,11 +127,11 @@ def test_jobs_that_are_too_new_for_all_living_workers_are_shown() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
     register_worker("web-1")
-    told = (
+    output = (
         "1 ready job of a newer version than any live worker of its queue reads: "
         "app.noop, version 2"
     )
-    assert status().rstrip().endswith(told)
+    assert status().rstrip().endswith(output)
     assert json.loads(status("--json"))["unread_versions"] == [
         {"job_type": "app.noop", "version": 2, "ready": 1}
     ]

@@ -37,13 +37,13 @@ def make_schedule(name: str, due_in: float | None = 3600, **fields: object) -> S
     return made
 
 
-def told() -> SchedulesSnapshot:
+def schedules_snapshot() -> SchedulesSnapshot:
     return take_snapshot().schedules
 
 
 @pytest.mark.usefixtures("_none")
 def test_without_schedules_there_is_nothing_to_tell() -> None:
-    assert told() == SchedulesSnapshot()
+    assert schedules_snapshot() == SchedulesSnapshot()
 
 
 @pytest.mark.usefixtures("_none")
@@ -54,38 +54,38 @@ def test_each_schedule_is_counted_once() -> None:
     schedule_operations.pause([make_schedule("paused").pk])
     schedule_operations.pause([make_schedule("paused and off", enabled=False).pk])
     schedule_errors.put_aside(make_schedule("broken").pk, "why")
-    counted = told()
+    counted = schedules_snapshot()
     assert (counted.on, counted.paused, counted.error, counted.disabled) == (2, 1, 1, 2)
 
 
 @pytest.mark.usefixtures("_none")
 def test_the_one_that_is_due_longest_is_named() -> None:
     make_schedule("later")
-    assert (told().overdue_seconds, told().most_overdue) == (0.0, None)
+    assert (schedules_snapshot().overdue_seconds, schedules_snapshot().most_overdue) == (0.0, None)
     make_schedule("a little late", -5)
     make_schedule("very late", -90)
     schedule_operations.pause([make_schedule("paused", -1000).pk])
     make_schedule("ended", None)
-    assert told().overdue_seconds == pytest.approx(90, abs=30)
-    assert told().most_overdue == "very late"
+    assert schedules_snapshot().overdue_seconds == pytest.approx(90, abs=30)
+    assert schedules_snapshot().most_overdue == "very late"
 
 
 @pytest.mark.usefixtures("_none")
 def test_the_last_look_of_any_living_worker_counts() -> None:
     first, second, ended = register_worker("a"), register_worker("b"), register_worker("c")
-    assert told().seen_seconds is None
+    assert schedules_snapshot().seen_seconds is None
     workers.renew([first], 30, looked_ago=50)
     workers.renew([second], 30, looked_ago=20)
     workers.renew([ended], 30, looked_ago=0)
     workers.end(ended)
-    seen = told().seen_seconds
+    seen = schedules_snapshot().seen_seconds
     assert seen is not None
     assert 20 <= seen < 50  # the second's, and what the machine stood still
 
 
 @pytest.mark.usefixtures("_none")
 def test_what_nobody_has_seen_yet_is_unseen_since_the_longest_living_worker_started() -> None:
-    assert told().unseen_seconds is None
+    assert schedules_snapshot().unseen_seconds is None
     longest, other, lost = (
         register_worker("a"),
         register_worker("b"),
@@ -97,10 +97,12 @@ def test_what_nobody_has_seen_yet_is_unseen_since_the_longest_living_worker_star
             " WHERE id = %s",
             [ago, worker],
         )
-    assert told().unseen_seconds == pytest.approx(200, abs=15)
-    assert told().seen_seconds is None
+    assert schedules_snapshot().unseen_seconds == pytest.approx(200, abs=15)
+    assert schedules_snapshot().seen_seconds is None
     workers.renew([other], 30, looked_ago=50)
-    assert told().unseen_seconds == pytest.approx(told().seen_seconds, abs=1)
+    assert schedules_snapshot().unseen_seconds == pytest.approx(
+        schedules_snapshot().seen_seconds, abs=1
+    )
 
 
 @pytest.mark.usefixtures("_none")

@@ -102,6 +102,6 @@ def test_versions_are_told_before_any_number_of_unknown_types() -> None:
     enqueue_many("app.noop", [{}])
     run_sql("UPDATE django_jobs_job SET payload_version = 2 WHERE job_type = 'app.noop'")
     register_worker()
-    told = take_snapshot()
-    assert [one.ready for one in told.unread_versions] == [1]
-    assert [one.ready for one in told.unknown_job_types] == [2] * 199
+    counted = take_snapshot()
+    assert [one.ready for one in counted.unread_versions] == [1]
+    assert [one.ready for one in counted.unknown_job_types] == [2] * 199

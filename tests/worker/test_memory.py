@@ -12,7 +12,7 @@ import pytest
 from django_jobs.domain.outcomes import Released
 from django_jobs.models import Job, Run, Worker
 from django_jobs.worker.execution.failures import outcome_of_ending
-from django_jobs.worker.ipc.messages import Verb
+from django_jobs.worker.ipc.messages import MessageType
 from django_jobs.worker.memory import resident_megabytes
 from django_jobs.worker.options import Options
 from django_jobs.worker.supervisor import process_tree
@@ -110,7 +110,7 @@ def test_a_job_whose_child_could_not_be_made_has_never_begun(
     made.children[0].pipe = None
     made.close_all()
     (message,) = pipe.messages
-    assert message["verb"] is Verb.ISOLATED
+    assert message["type"] is MessageType.ISOLATED
     outcome = outcome_of_ending(message["end"], message["reason"], message["seconds"])
     assert outcome == Released(reason="no more processes", began=False)
     assert not made.isolated

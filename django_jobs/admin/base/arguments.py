@@ -164,12 +164,12 @@ def _argument(parameter: inspect.Parameter, annotation: Any) -> Argument:
     if has_default:
         default = parameter.default
         default = default.value if isinstance(default, enum.Enum) else default
-        told = _("Empty: %(default)s.") % {"default": _told(default)}
+        note = _("Empty: %(default)s.") % {"default": _default_text(default)}
         if isinstance(field, forms.ChoiceField):
             known: Any = field.choices
-            field.choices = [("", told), *list(known)[1:]]
+            field.choices = [("", note), *list(known)[1:]]
         else:
-            notes.append(told)
+            notes.append(note)
     elif optional:
         notes.append(_("Empty: none."))
     field.help_text = " ".join(str(note) for note in notes if note)
@@ -267,7 +267,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _told(default: Any) -> str:
+def _default_text(default: Any) -> str:
     if isinstance(default, bool):
         return str(_("yes") if default else _("no"))
     if default is None:

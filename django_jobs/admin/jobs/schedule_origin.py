@@ -25,14 +25,14 @@ def origin(job: Job, site: AdminSite) -> str:
     found = None if pk is None else rows.filter(pk=pk).first()
     if found is None:
         gone = _("schedule %(id)s (removed)") % {"id": pk} if pk else _("a schedule")
-        return _told(gone, moment(job.scheduled_for))
-    told = _told(
+        return _due_text(gone, moment(job.scheduled_for))
+    due_text = _due_text(
         link(site, Schedule, found.pk, found.name), on_clock(job.scheduled_for, zone_of(found))
     )
     if tick is None or tick.backfill_id is None:
-        return told
+        return due_text
     number = _("backfill #%(id)s") % {"id": tick.backfill_id}
-    return format_html("{}, {}", told, link(site, Backfill, tick.backfill_id, number))
+    return format_html("{}, {}", due_text, link(site, Backfill, tick.backfill_id, number))
 
 
 def _tick(job: Job) -> Any:
@@ -46,5 +46,5 @@ def _tick(job: Job) -> Any:
     return rows.filter(job=job.pk).first()
 
 
-def _told(name: str, due: str) -> str:
+def _due_text(name: str, due: str) -> str:
     return format_html(_("{}, due {}"), name, due)

@@ -151,13 +151,13 @@ def _held(job: Any, site: AdminSite, request: HttpRequest) -> Any:
     known = site.is_registered(Quarantine)  # a project's own site may leave it out
     if known and site.get_model_admin(Quarantine).has_view_permission(request, row):
         quarantined = link(site, Quarantine, row.pk, quarantined)
-    told = format_html(
+    text = format_html(
         _("Held: its job type is {} since {} by {}"),
         quarantined,
         moment_and_age(row.since, job.read_at),
         row.by or _("a worker"),
     )
-    return format_html("{}: {}", told, row.reason) if row.reason else told
+    return format_html("{}: {}", text, row.reason) if row.reason else text
 
 
 def _sentence(*parts: str) -> Any:
@@ -197,8 +197,8 @@ def _nobody(job: Job, alive: QuerySet[Worker]) -> str:
         return _("No live worker of this queue knows this job type.")
     if any(_reads(worker, job) for worker in knowing.only("versions")):
         return ""
-    told = _("No live worker of this queue reads version %(version)s of its payload.")
-    return told % {"version": job.payload_version}
+    text = _("No live worker of this queue reads version %(version)s of its payload.")
+    return text % {"version": job.payload_version}
 
 
 def _reads(worker: Worker, job: Job) -> bool:
@@ -213,11 +213,11 @@ def _replays(headers: str | None) -> list[tuple[int, str]]:
     for entry in found if isinstance(found, list) else ():
         attempt = entry.get("after_attempt") if isinstance(entry, dict) else None
         if isinstance(attempt, int):
-            replays.append((attempt, _told(entry)))
+            replays.append((attempt, _replay_text(entry)))
     return replays[-MOST_RUNS:]
 
 
-def _told(entry: dict[str, Any]) -> str:
+def _replay_text(entry: dict[str, Any]) -> str:
     text = _("Replayed by %(who)s") % {"who": entry.get("by") or _("code or command line")}
     try:
         at = parse_datetime(str(entry.get("at")))

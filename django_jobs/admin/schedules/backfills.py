@@ -229,8 +229,8 @@ def _make(
     row = schedule_operations.backfill(schedule, begin, end, request_of, actor=request.user)
     user = request.user.pk
     assert user is not None
-    told = f"backfilled from {begin.isoformat()} to {end.isoformat()}: {row.jobs:,} jobs"
-    LogEntry.objects.log_actions(user, [schedule], CHANGE, told, single_object=True)
+    message = f"backfilled from {begin.isoformat()} to {end.isoformat()}: {row.jobs:,} jobs"
+    LogEntry.objects.log_actions(user, [schedule], CHANGE, message, single_object=True)
     text = ngettext("%(count)s job was made.", "%(count)s jobs were made.", row.jobs)
     page.message_user(request, text % {"count": f"{row.jobs:,}"}, messages.SUCCESS)
     return HttpResponseRedirect(change_url(page.admin_site, type(row), row.pk))

@@ -156,5 +156,7 @@ def deletion_summary(schedules: Any) -> tuple[list[str], dict[str, Any], set[str
         Tick: counted(row.get("ticks_", 0)),
         Backfill: counted(row.get("backfills_", 0)),
     }
-    told = {str(model._meta.verbose_name_plural): count for model, count in numbers.items()}
-    return names, told, set(), []
+    counts_by_name = {
+        str(model._meta.verbose_name_plural): count for model, count in numbers.items()
+    }
+    return names, counts_by_name, set(), []

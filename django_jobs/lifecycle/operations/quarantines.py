@@ -29,9 +29,9 @@ MOST_CRASHES = 10_000
 # it was lifted, does not: an operator lifted it while it counted.
 QUARANTINE = """
 INSERT INTO django_jobs_quarantine AS known (job_type, since, reason, by)
-SELECT told.name, clock_timestamp(), %(reason)s, %(by)s
-FROM unnest(%(names)s::text[]) AS told (name)
-ORDER BY told.name
+SELECT input.name, clock_timestamp(), %(reason)s, %(by)s
+FROM unnest(%(names)s::text[]) AS input (name)
+ORDER BY input.name
 ON CONFLICT (job_type) DO UPDATE
     SET since = excluded.since, reason = excluded.reason, by = excluded.by, released_at = NULL
     WHERE known.released_at < coalesce(%(crashed_at)s::timestamptz, 'infinity')
@@ -40,10 +40,10 @@ RETURNING job_type
 # A job type that got a new name while it was quarantined is quarantined under that too.
 SPREAD = """
 INSERT INTO django_jobs_quarantine (job_type, since, reason, by)
-SELECT told.name, known.since, known.reason, known.by
-FROM django_jobs_quarantine AS known, unnest(%(names)s::text[]) AS told (name)
+SELECT input.name, known.since, known.reason, known.by
+FROM django_jobs_quarantine AS known, unnest(%(names)s::text[]) AS input (name)
 WHERE known.job_type = %(name)s AND known.released_at IS NULL
-ORDER BY told.name
+ORDER BY input.name
 ON CONFLICT (job_type) DO NOTHING
 RETURNING job_type
 """

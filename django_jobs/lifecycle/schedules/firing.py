@@ -51,17 +51,17 @@ ORDER BY id
 # forgiven, and a backfill is no sign of how the schedule fares today. A job that its retention has
 # deleted ends the row of the dead: it may have succeeded.
 LAST_ENDS = """
-SELECT told.schedule, ended.status
-FROM json_to_recordset(%(told)s::json) AS told (schedule bigint, since timestamptz, count bigint),
+SELECT input.schedule, ended.status
+FROM json_to_recordset(%(rows)s::json) AS input (schedule bigint, since timestamptz, count bigint),
     LATERAL (
         SELECT coalesce(job.status, 'deleted') AS status
         FROM django_jobs_tick AS tick LEFT JOIN django_jobs_job AS job ON job.id = tick.job_id
-        WHERE tick.schedule_id = told.schedule
+        WHERE tick.schedule_id = input.schedule
           AND tick.outcome = 'fired' AND tick.backfill_id IS NULL
           AND (job.id IS NULL OR job.status IN ('succeeded', 'dead', 'cancelled'))
-          AND tick.created_at > coalesce(told.since, '-infinity')
+          AND tick.created_at > coalesce(input.since, '-infinity')
         ORDER BY tick.due_at DESC
-        LIMIT told.count
+        LIMIT input.count
     ) AS ended
 """
 
@@ -74,12 +74,12 @@ WITH clock AS MATERIALIZED (
 )
 INSERT INTO django_jobs_tick AS tick (schedule_id, due_at, outcome, reason, job_id, late_seconds,
     backfill_id, created_at)
-SELECT told.schedule, told.due, told.outcome, told.reason,
-    CASE WHEN told.outcome = 'fired' THEN nextval(clock.ids) END,
-    greatest(extract(epoch FROM clock.now - told.due)::float8, 0), told.backfill, clock.now
-FROM clock, json_to_recordset(%(ticks)s::json) AS told (
+SELECT input.schedule, input.due, input.outcome, input.reason,
+    CASE WHEN input.outcome = 'fired' THEN nextval(clock.ids) END,
+    greatest(extract(epoch FROM clock.now - input.due)::float8, 0), input.backfill, clock.now
+FROM clock, json_to_recordset(%(ticks)s::json) AS input (
     schedule bigint, due timestamptz, outcome text, reason text, backfill bigint)
-ORDER BY told.schedule, told.due
+ORDER BY input.schedule, input.due
 ON CONFLICT (schedule_id, due_at) DO UPDATE
     SET outcome = excluded.outcome, reason = excluded.reason, job_id = excluded.job_id,
         late_seconds = excluded.late_seconds, backfill_id = excluded.backfill_id
@@ -97,30 +97,30 @@ INSERT INTO django_jobs_job (
     attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, at_most_once,
     expires_at, last_error, reason, idempotency_key, replays, headers, created_at,
     schedule_id, scheduled_for)
-SELECT told.id, told.queue, told.job_type, told.payload::jsonb, told.payload_version,
-    CASE WHEN told.waits THEN 'waiting' WHEN start.at > clock.now THEN 'scheduled'
+SELECT input.id, input.queue, input.job_type, input.payload::jsonb, input.payload_version,
+    CASE WHEN input.waits THEN 'waiting' WHEN start.at > clock.now THEN 'scheduled'
          ELSE 'ready' END,
-    told.priority, date_part('epoch', start.at) - told.priority * told.weight, start.at,
-    0, 0, 0, told.max_attempts, told.max_crashes, told.backoff::jsonb, told.timeout,
-    told.at_most_once, start.at + make_interval(secs => told.max_age),
-    '', '', told.key, 0, told.headers::jsonb, clock.now, told.schedule, told.due
-FROM clock, json_to_recordset(%(jobs)s::json) AS told (
+    input.priority, date_part('epoch', start.at) - input.priority * input.weight, start.at,
+    0, 0, 0, input.max_attempts, input.max_crashes, input.backoff::jsonb, input.timeout,
+    input.at_most_once, start.at + make_interval(secs => input.max_age),
+    '', '', input.key, 0, input.headers::jsonb, clock.now, input.schedule, input.due
+FROM clock, json_to_recordset(%(jobs)s::json) AS input (
     id bigint, queue text, job_type text, payload text, payload_version integer, waits boolean,
     priority integer, weight float8, delay float8, max_attempts integer, max_crashes integer,
     backoff text, timeout float8, at_most_once boolean, max_age float8, key text, headers text,
     schedule bigint, due timestamptz),
-    LATERAL (SELECT greatest(told.due + make_interval(secs => told.delay), clock.now) AS at)
+    LATERAL (SELECT greatest(input.due + make_interval(secs => input.delay), clock.now) AS at)
         AS start
-ORDER BY told.id
+ORDER BY input.id
 """
 
 ADVANCE = """
 UPDATE django_jobs_schedule AS schedule
-SET next_due_at = told.next_due, last_due_at = coalesce(told.last_due, schedule.last_due_at),
+SET next_due_at = input.next_due, last_due_at = coalesce(input.last_due, schedule.last_due_at),
     stale = false
-FROM json_to_recordset(%(told)s::json) AS told (
+FROM json_to_recordset(%(rows)s::json) AS input (
     schedule bigint, next_due timestamptz, last_due timestamptz)
-WHERE schedule.id = told.schedule
+WHERE schedule.id = input.schedule
 """
 
 DATABASE_TIME: dict[str, Any] = {"now": Now()}
@@ -215,13 +215,13 @@ def live_jobs(schedules: Collection[int]) -> dict[int, list[tuple[int, bool]]]:
 def last_ends(schedules: Iterable[Schedule]) -> dict[int, list[str]]:
     """How the last ``pause_after_dead`` ended jobs of each schedule that has such a number ended
     since it was last resumed."""
-    told = [
+    rows = [
         {"schedule": one.pk, "since": _text(one.resumed_at), "count": one.pause_after_dead}
         for one in schedules
         if one.pause_after_dead
     ]
     found: dict[int, list[str]] = {}
-    for schedule, status in fetch(LAST_ENDS, {"told": json.dumps(told)}) if told else ():
+    for schedule, status in fetch(LAST_ENDS, {"rows": json.dumps(rows)}) if rows else ():
         found.setdefault(schedule, []).append(status)
     return found
 
@@ -231,11 +231,13 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
 
     A due time that has a tick already makes no second job.
     """
-    told = {(tick.schedule, tick.due): tick for tick in ticks}
-    if not told:
+    by_due_time = {(tick.schedule, tick.due): tick for tick in ticks}
+    if not by_due_time:
         return []
-    rows = fetch(INSERT_TICKS, {"ticks": json.dumps([_tick(tick) for tick in told.values()])})
-    made = [(told[schedule, due], job) for schedule, due, job in rows if job is not None]
+    rows = fetch(
+        INSERT_TICKS, {"ticks": json.dumps([_tick(tick) for tick in by_due_time.values()])}
+    )
+    made = [(by_due_time[schedule, due], job) for schedule, due, job in rows if job is not None]
     if not made:
         return []
     execute(INSERT_JOBS, {"jobs": json.dumps(list(_jobs(made)), default=float)})
@@ -246,12 +248,12 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
 
 def advance(moves: Mapping[int, tuple[datetime | None, datetime | None]]) -> None:
     """Write ``{schedule: (next due time, last due time)}``; a last one of None stays."""
-    told = [
+    rows = [
         {"schedule": schedule, "next_due": _text(next_due), "last_due": _text(last_due)}
         for schedule, (next_due, last_due) in moves.items()
     ]
-    if told:
-        execute(ADVANCE, {"told": json.dumps(told)})
+    if rows:
+        execute(ADVANCE, {"rows": json.dumps(rows)})
 
 
 def _rows(ids: Iterable[int]) -> ScheduleQuerySet:

@@ -39,7 +39,7 @@ class Command(OperatorCommand):
         if options["json"]:
             self.stdout.write(json.dumps(asdict(report)))
         else:
-            for line in _told(report):
+            for line in _problem_tables(report):
                 self.stdout.write(line)
         if report.unreadable_jobs or report.unreadable_schedules:
             jobs = counted(report.unreadable_jobs, "job")
@@ -47,7 +47,7 @@ class Command(OperatorCommand):
             raise CommandError(f"this code cannot run {jobs} and {schedules}")
 
 
-def _told(report: PayloadCheck) -> Iterator[str]:
+def _problem_tables(report: PayloadCheck) -> Iterator[str]:
     if report.told_jobs:
         rows = [
             (one.job_type, str(one.version), str(one.jobs), str(one.lowest_id), one.problem)

@@ -17,7 +17,7 @@ from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Job
 from ..base import counted, operator
 from .lookup import backfill_of, moment, named
-from .table import as_table, chosen, coming, reason, span, told, with_reason
+from .table import as_rows, as_table, chosen, coming, reason, span, with_reason
 
 MOST_LISTED = 1_000
 MOST_TIMES = 1_000
@@ -30,7 +30,7 @@ def show(options: Options) -> Iterator[str]:
     if options["limit"] < 1:
         raise CommandError(f"--limit takes 1 or more, not {options['limit']}")
     found = chosen(options["text"], failing=options["failing"])
-    rows = told(found[: options["limit"]])
+    rows = as_rows(found[: options["limit"]])
     total = len(rows) if len(rows) < options["limit"] else found.count()
     if options["json"]:
         yield json.dumps({"schedules": rows, "total": total})

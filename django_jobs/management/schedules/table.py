@@ -25,7 +25,7 @@ UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 LONGEST_CELL = 80
 
 LAST_TICK = Tick.objects.filter(schedule=OuterRef("pk")).order_by("-due_at")
-TOLD = JSONObject(
+LAST_TICK_FIELDS = JSONObject(
     due_at="due_at",
     outcome="outcome",
     reason="reason",
@@ -49,14 +49,14 @@ def chosen(text: str, *, failing: bool) -> ScheduleQuerySet:
     return last.filter(wrong | skipped | Q(last_status="dead"))
 
 
-def told(schedules: ScheduleQuerySet) -> list[dict[str, Any]]:
+def as_rows(schedules: ScheduleQuerySet) -> list[dict[str, Any]]:
     """What there is to say of each, in plain values."""
-    with_last = schedules.annotate(last=Subquery(LAST_TICK.values(told=TOLD)[:1]))
-    return [_told(schedule, vars(schedule)["last"]) for schedule in with_last]
+    with_last = schedules.annotate(last=Subquery(LAST_TICK.values(fields=LAST_TICK_FIELDS)[:1]))
+    return [_row(schedule, vars(schedule)["last"]) for schedule in with_last]
 
 
 def as_table(rows: Iterable[dict[str, Any]]) -> str:
-    """A line for each of :func:`told`."""
+    """A line for each of :func:`as_rows`."""
     return table(HEADS, [_cells(row) for row in rows])
 
 
@@ -101,7 +101,7 @@ def span(begin: datetime, end: datetime, timezone: str) -> str:
     return first if begin == end else f"from {first} to {_local(end, timezone)}"
 
 
-def _told(schedule: Schedule, last: dict[str, Any] | None) -> dict[str, Any]:
+def _row(schedule: Schedule, last: dict[str, Any] | None) -> dict[str, Any]:
     state = schedule.state_at(schedule.now)
     due = None if schedule.stale else schedule.next_due_at
     return {

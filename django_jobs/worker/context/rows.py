@@ -55,8 +55,8 @@ class Rows(Generic[M]):
             try:
                 self._go_on()
             except SynchronousOnlyOperation:
-                told = "in an async handler write `async for` to go over run.iterate(...)"
-                raise SynchronousOnlyOperation(told) from None
+                message = "in an async handler write `async for` to go over run.iterate(...)"
+                raise SynchronousOnlyOperation(message) from None
         if not self._ahead:
             raise StopIteration
         return self._take()

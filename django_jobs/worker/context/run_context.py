@@ -106,9 +106,9 @@ class RunContext:
             share = nan
         if not 0.0 <= share <= 1.0:  # nor NaN
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
-        told = "" if note is None else note if type(note) is str else text_of(note)
+        note_text = "" if note is None else note if type(note) is str else text_of(note)
         self._note_progress()
-        self._attempt.reporter.progress(self._attempt, share, told)
+        self._attempt.reporter.progress(self._attempt, share, note_text)
 
     def checkpoint(self, data: Any) -> None:
         """Say where the next attempt may begin, as JSON.

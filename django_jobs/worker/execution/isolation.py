@@ -15,7 +15,7 @@ from ..context.progress import Reporter
 from ..events import emit_settled
 from ..handlers.connections import HandlerConnections
 from ..handlers.forking import start_afresh_in_forks
-from ..ipc.messages import Verb, refuse
+from ..ipc.messages import MessageType, refuse
 from ..ipc.pipes import MessagePipe
 from ..ipc.scoreboard import WorkerSlot
 from ..timeouts.limits import SignalTimeouts
@@ -32,7 +32,7 @@ def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: in
     start_afresh_in_forks()
     slot.begin_child(index, os.getpid())
     _run(pipe, slot, worker, job_id, index)
-    pipe.send(verb=Verb.SETTLED)
+    pipe.send(type=MessageType.SETTLED)
     return 0
 
 
@@ -93,7 +93,7 @@ class Orders:
 
     def __init__(self, pipe: MessagePipe) -> None:
         self._pipe = pipe
-        self._received: set[Verb] = set()
+        self._received: set[MessageType] = set()
         self._reading = threading.Lock()
 
     def draining(self) -> bool:
@@ -104,7 +104,7 @@ class Orders:
     def stopping(self) -> bool:
         """Whether the handler should end as soon as it can."""
         self._listen()
-        return Verb.STOP in self._received
+        return MessageType.STOP in self._received
 
     def stop_requested(self) -> bool | None:
         """:meth:`stopping`, for a signal that may have come while that is being read; None then."""
@@ -112,14 +112,14 @@ class Orders:
 
     def _listen(self) -> None:
         # Of two threads that ask, one would wait for what the other has read.
-        if Verb.STOP in self._received or not self._reading.acquire(blocking=False):
+        if MessageType.STOP in self._received or not self._reading.acquire(blocking=False):
             return
         try:
             while (message := self._pipe.receive(0)) is not None:
-                if message["verb"] not in (Verb.DRAIN, Verb.STOP):
+                if message["type"] not in (MessageType.DRAIN, MessageType.STOP):
                     refuse(message)
-                self._received.add(message["verb"])
+                self._received.add(message["type"])
         except EOFError:
-            self._received.add(Verb.STOP)
+            self._received.add(MessageType.STOP)
         finally:
             self._reading.release()

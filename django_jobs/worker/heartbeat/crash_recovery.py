@@ -12,7 +12,7 @@ from ...lifecycle.settling import Settled
 from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import emit, emit_settled, emit_throttled
 from ..execution.failures import outcome_of_ending
-from ..ipc.messages import AttemptEnd, Verb
+from ..ipc.messages import AttemptEnd, MessageType
 from ..ipc.pipes import Message, MessagePipe
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 
@@ -45,7 +45,7 @@ class CrashRecovery:
                 self._recover(message)
             except Exception as error:  # what is left of it is for whoever reaps
                 emit("burial_failed", logging.ERROR, worker=message["worker"], error=repr(error))
-            self._pipe.send(verb=Verb.BURIED, worker=message["worker"])
+            self._pipe.send(type=MessageType.RECOVERED, worker=message["worker"])
             if self._waiting.empty():
                 drop_connection()
 

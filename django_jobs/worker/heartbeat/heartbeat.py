@@ -15,7 +15,7 @@ from datetime import datetime
 from ...lifecycle import workers
 from ..connections import DATABASE_ERRORS, drop_connection, make_room_by, own_connection, ping
 from ..events import emit_throttled
-from ..ipc.messages import Verb, refuse
+from ..ipc.messages import MessageType, refuse
 from ..ipc.pipes import MessagePipe, kill
 from ..ipc.scoreboard import Scoreboard, WorkerSlot
 from ..options import Options
@@ -60,10 +60,10 @@ def run(
             return 0
         if message is None:
             continue
-        match message["verb"]:
-            case Verb.BURY:
+        match message["type"]:
+            case MessageType.RECOVER:
                 recovery.add(message)
-            case Verb.QUIT:
+            case MessageType.QUIT:
                 return 0
             case _:
                 refuse(message)
@@ -103,7 +103,7 @@ class Leases:
             return False
         for worker, renewal in alive.items():
             if renewal.drain_requested:
-                self._pipe.send(verb=Verb.DRAIN, worker=worker)
+                self._pipe.send(type=MessageType.DRAIN, worker=worker)
         return not blocked
 
     def _note(

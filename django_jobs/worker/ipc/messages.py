@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, NoReturn
 
 
-class Verb(StrEnum):
+class MessageType(StrEnum):
     """What a message asks for or reports."""
 
     DRAIN = "drain"
@@ -22,9 +22,9 @@ class Verb(StrEnum):
     """From a job that runs alone: its end is written."""
     RECYCLES = "recycles"
     """From a worker: it drains because it is about to be replaced."""
-    BURY = "recover"
+    RECOVER = "recover"
     """To the heartbeat: settle what a dead process held."""
-    BURIED = "recovered"
+    RECOVERED = "recovered"
     """From the heartbeat: that is done, or left to the reaper."""
     QUIT = "quit"
     """To the heartbeat: end."""

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
 
-from .messages import Verb, refuse
+from .messages import MessageType, refuse
 
 PR_SET_PDEATHSIG = 1
 CRASHED = 70
@@ -26,7 +26,7 @@ STOPS = tuple(number for number in signal.Signals if number.name in ("SIGTERM", 
 """The signals that ask to end; not every system has all."""
 
 Message = dict[str, Any]
-"""Its ``verb`` is a :class:`Verb`."""
+"""Its ``type`` is a :class:`MessageType`."""
 
 
 class MessagePipe:
@@ -40,18 +40,18 @@ class MessagePipe:
         """For selectors."""
         return self._connection.fileno()
 
-    def send(self, *, verb: Verb, **fields: Any) -> bool:
+    def send(self, *, type: MessageType, **fields: Any) -> bool:
         """Send a message; False if nobody is at the other end any more."""
         try:
             with self._sending:
-                self._connection.send_bytes(json.dumps({"verb": verb, **fields}).encode())
+                self._connection.send_bytes(json.dumps({"type": type, **fields}).encode())
         except OSError:
             return False
         return True
 
     def receive(self, timeout: float | None = 0.0) -> Message | None:
         """The next message within ``timeout`` seconds, or None. Raises ``EOFError`` when the other
-        end is gone, :class:`UnexpectedMessage` for a verb that does not exist."""
+        end is gone, :class:`UnexpectedMessage` for a type that does not exist."""
         try:
             if not self._connection.poll(timeout):
                 return None
@@ -59,7 +59,7 @@ class MessagePipe:
         except OSError:
             raise EOFError from None
         try:
-            message["verb"] = Verb(message["verb"])
+            message["type"] = MessageType(message["type"])
         except (KeyError, ValueError):
             refuse(message)
         return message

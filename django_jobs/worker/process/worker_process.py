@@ -27,7 +27,7 @@ from ..execution.cancels import Cancels
 from ..execution.executor import NOTHING_LEFT, Executor
 from ..execution.failures import outcome_of_ending
 from ..handlers.forking import start_afresh_in_forks
-from ..ipc.messages import AttemptEnd, Verb, refuse
+from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import CRASHED, Message, MessagePipe
 from ..ipc.scoreboard import WorkerSlot
 from ..memory import resident_megabytes
@@ -125,12 +125,12 @@ class WorkerProcess:
         return self._claimer.drained.is_set() and not self._claimed
 
     def _obey(self, message: Message) -> None:
-        match message["verb"]:
-            case Verb.DRAIN:
+        match message["type"]:
+            case MessageType.DRAIN:
                 self._claimer.drain()
-            case Verb.STOP:
+            case MessageType.STOP:
                 self._executor.raise_stop()
-            case Verb.ISOLATED:
+            case MessageType.ISOLATED:
                 waiting = self._waiting.pop(message["index"], None)
                 if waiting is not None:
                     waiting[1].update(message)
@@ -145,7 +145,7 @@ class WorkerProcess:
         self._waiting[index] = ended, answer
         job_type = registry.find(job.job_type)
         self._pipe.send(
-            verb=Verb.ISOLATE,
+            type=MessageType.ISOLATE,
             job=job.id,
             worker=job.worker,
             index=index,
@@ -188,7 +188,7 @@ class WorkerProcess:
             emit("worker_recycled", logging.INFO, worker=self._slot.worker, reason=reason)
             self._code = RECYCLE
             claimer.drain()
-            self._pipe.send(verb=Verb.RECYCLES)  # for the children that run its jobs alone
+            self._pipe.send(type=MessageType.RECYCLES)  # for the children that run its jobs alone
 
     def _deregister(self) -> None:
         worker = self._slot.worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from ..ipc.messages import AttemptEnd, Verb, refuse
+from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import Message, MessagePipe, describe_exit
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 
@@ -57,7 +57,7 @@ class WorkerProcessHandle:
         """What the heartbeat has to know to settle what the dead process held."""
         reason = self.killed_because or f"its process ended with {describe_exit(status)}"
         return {
-            "verb": Verb.BURY,
+            "type": MessageType.RECOVER,
             "worker": worker,
             # What it ran as the worker before is settled by whoever took it away.
             "outcomes": {
@@ -105,6 +105,6 @@ class IsolatedChild:
             message = self.pipe.receive(0)
         except EOFError:
             return False
-        if message is not None and message["verb"] is not Verb.SETTLED:
+        if message is not None and message["type"] is not MessageType.SETTLED:
             refuse(message)
         return message is not None

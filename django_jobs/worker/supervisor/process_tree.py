@@ -13,7 +13,7 @@ from ..execution import isolation
 from ..heartbeat import heartbeat
 from ..heartbeat.maintenance import RepeatedTask
 from ..heartbeat.scheduler import Look
-from ..ipc.messages import AttemptEnd, Verb
+from ..ipc.messages import AttemptEnd, MessageType
 from ..ipc.pipes import STOPS, Message, MessagePipe, fork, ignore_signal, respected
 from ..ipc.scoreboard import Scoreboard, StartedJob
 from ..options import Options
@@ -86,7 +86,7 @@ class ProcessTree:
             pid, pipe = fork(run, self._ends())
         except OSError as error:  # no memory or no process ids: later, or on another machine
             asked_by.send(
-                verb=Verb.ISOLATED,
+                type=MessageType.ISOLATED,
                 index=index,
                 end=AttemptEnd.NEVER_BEGAN,
                 reason=str(error),

@@ -18,7 +18,7 @@ from ..handlers.forking import start_afresh_in_forks
 from ..heartbeat import heartbeat
 from ..heartbeat.maintenance import RepeatedTask
 from ..heartbeat.scheduler import Look
-from ..ipc.messages import Verb, refuse
+from ..ipc.messages import MessageType, refuse
 from ..ipc.pipes import CRASHED, STOPS, MessagePipe, flush, respected
 from ..ipc.scoreboard import Scoreboard
 from ..options import FORCED, Options, left_to_others
@@ -82,7 +82,7 @@ class SingleProcess:
                 self._drain(signal.Signals(self._signals.pop(0)).name)
             self._receive()
             self._look(time.monotonic())
-        self._heartbeat.send(verb=Verb.QUIT)
+        self._heartbeat.send(type=MessageType.QUIT)
         heartbeat_thread.join(SHUTDOWN_SECONDS)
         _exit(self._code)
 
@@ -96,17 +96,17 @@ class SingleProcess:
         emit("draining", logging.INFO, signal=why, timeout=self._options.drain_timeout)
         self._draining = True
         self._stop_at = time.monotonic() + self._options.drain_timeout
-        self._worker.send(verb=Verb.DRAIN)
+        self._worker.send(type=MessageType.DRAIN)
 
     def _receive(self) -> None:
         """An operator may have asked for the end, at each heartbeat again."""
         while (message := self._heartbeat.receive(0)) is not None:
-            if message["verb"] is not Verb.DRAIN:
+            if message["type"] is not MessageType.DRAIN:
                 refuse(message)
             if not self._child.asked_to_drain:
                 self._child.asked_to_drain = True
                 emit("draining", logging.INFO, worker=message["worker"], asked="by an operator")
-                self._worker.send(verb=Verb.DRAIN)
+                self._worker.send(type=MessageType.DRAIN)
 
     def _look(self, now: float) -> None:
         if now >= self._leave_at:
@@ -114,7 +114,7 @@ class SingleProcess:
         if now >= self._stop_at:
             self._stop_at, self._leave_at = float("inf"), now + STOP_GRACE
             self._code = FORCED  # also where all handlers heed it
-            self._worker.send(verb=Verb.STOP)
+            self._worker.send(type=MessageType.STOP)
         if now - self._looked_at > 1.0:  # it stood still, and its heartbeat as well
             self._lenient_until = now + LOST_GRACE
         self._looked_at = now
@@ -122,7 +122,7 @@ class SingleProcess:
             emit(
                 "fenced", logging.ERROR, worker=self._child.slot.worker, reason="the lease is over"
             )
-            self._worker.send(verb=Verb.STOP)
+            self._worker.send(type=MessageType.STOP)
             time.sleep(max(min(STOP_GRACE, self._gone_by() - now), 0.0))
             self._leave(CRASHED, "its worker could not renew its lease and stopped it")
 
@@ -152,7 +152,7 @@ class SingleProcess:
             self._heartbeat.send(**crash | {"status": "stopped", "patience": patience})
             while (left := now + patience - time.monotonic()) > 0:
                 message = self._heartbeat.receive(left)
-                if message is not None and message["verb"] is Verb.BURIED:
+                if message is not None and message["type"] is MessageType.RECOVERED:
                     break
         _exit(code)
 

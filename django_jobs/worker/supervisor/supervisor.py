@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ..events import emit
 from ..heartbeat.maintenance import RepeatedTask
 from ..heartbeat.scheduler import Look
-from ..ipc.messages import AttemptEnd, Verb, refuse
+from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import Message, MessagePipe, describe_exit, kill
 from ..ipc.scoreboard import StartedJob
 from ..options import FORCED, RECYCLE, Options
@@ -125,18 +125,18 @@ class Supervisor:
             self._obey(pipe, message)
 
     def _obey(self, pipe: MessagePipe, message: Message) -> None:
-        match message["verb"]:
-            case Verb.BURIED:
+        match message["type"]:
+            case MessageType.RECOVERED:
                 self._unrecovered.pop(message["worker"], None)
-            case Verb.DRAIN:
+            case MessageType.DRAIN:
                 for child in self._tree.children:
                     if child.slot.worker == message["worker"]:  # and not its successor
                         self._drain_child(child)
-            case Verb.RECYCLES:
+            case MessageType.RECYCLES:
                 for child in self._tree.children:
                     if child.pipe is pipe:
                         self._send_drain(child)
-            case Verb.ISOLATE:
+            case MessageType.ISOLATE:
                 self._tree.isolate(pipe, message)
                 for child in self._tree.children:
                     if child.pipe is pipe and child.leaving:
@@ -157,7 +157,7 @@ class Supervisor:
         pipes = [one.pipe for one in self._tree.isolated.values() if one.child is child]
         for pipe in (child.pipe, *pipes):
             if pipe is not None:
-                pipe.send(verb=Verb.DRAIN)
+                pipe.send(type=MessageType.DRAIN)
 
     def _reap_children(self) -> None:
         while True:
@@ -186,7 +186,11 @@ class Supervisor:
             emit("isolated_job_died", logging.WARNING, job_id=one.job, reason=reason)
         if one.child.pipe is not None and not one.orphaned:
             one.child.pipe.send(
-                verb=Verb.ISOLATED, index=one.index, end=end, reason=reason, seconds=one.seconds
+                type=MessageType.ISOLATED,
+                index=one.index,
+                end=end,
+                reason=reason,
+                seconds=one.seconds,
             )
 
     def _heartbeat_died(self, status: int) -> None:
@@ -268,11 +272,11 @@ class Supervisor:
         for child in self._tree.children:
             child.killed_because = child.killed_because or "the time to drain was over"
             if child.pipe is not None:
-                child.pipe.send(verb=Verb.STOP)
+                child.pipe.send(type=MessageType.STOP)
 
     def _send_stop(self) -> None:
         for pid, one in self._tree.isolated.items():
-            one.pipe.send(verb=Verb.STOP)
+            one.pipe.send(type=MessageType.STOP)
             os.kill(pid, STOP_SIGNAL)
 
     def _kill_all(self, reason: str) -> None:
@@ -297,7 +301,7 @@ class Supervisor:
                 break
             if message is not None:
                 self._obey(pipe, message)
-        pipe.send(verb=Verb.QUIT)
+        pipe.send(type=MessageType.QUIT)
         while time.monotonic() < until + 1.0:
             if os.waitpid(self._tree.heartbeat_pid, os.WNOHANG)[0]:
                 break

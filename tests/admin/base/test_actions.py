@@ -16,7 +16,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Backfill, DeadLetter, Job, Queue, Schedule, Worker
 from tests.admin.schedules.scheduling import new_schedule
-from tests.admin.walking import Page, change_url, list_url, told
+from tests.admin.walking import Page, change_url, list_url, message_of
 from tests.app.jobs import add, noop
 from tests.factories import (
     claim_ready,
@@ -126,7 +126,7 @@ def test_an_action_asks_and_then_does_reports_and_writes_down(page: Page, name: 
     done = page.confirm(model, action, pk, **given)
     assert done.status_code == 302
     assert changed_to(model, pk, **becomes)
-    assert "1 " in told(done)
+    assert "1 " in message_of(done)
     entry = LogEntry.objects.get()
     assert entry.user.username == "ada"
     assert entry.object_id == str(pk)
@@ -251,7 +251,7 @@ def test_a_job_that_moved_meanwhile_is_reported(page: Page) -> None:
     pk, other = ready_job(), ready_job()
     page.ask(Job, "reprioritize_jobs", pk, other)
     job_operations.cancel([pk])
-    message = told(page.confirm(Job, "reprioritize_jobs", pk, other, priority="5"))
+    message = message_of(page.confirm(Job, "reprioritize_jobs", pk, other, priority="5"))
     assert "The priority of 1 job was changed." in message
     assert f"1 was left as it is. #{pk}: it is cancelled" in message
     assert LogEntry.objects.get().object_id == str(other)
@@ -262,7 +262,7 @@ def test_a_dead_letter_that_was_replayed_meanwhile_is_reported(page: Page) -> No
     page.ask(DeadLetter, "replay_jobs", pk)
     job_operations.replay([pk], check=lambda job: None)
     done = page.confirm(DeadLetter, "replay_jobs", pk, from_page=1)
-    assert f"#{pk}: it is no longer here" in told(done)
+    assert f"#{pk}: it is no longer here" in message_of(done)
     assert done["Location"] == change_url(Job, pk)
     assert Job.objects.get(pk=pk).replays == 1
     assert not LogEntry.objects.exists()
@@ -320,7 +320,7 @@ def test_all_matching_takes_what_the_filter_matches(page: Page) -> None:
     done = page.confirm(
         Job, "cancel_jobs", 0, query="?status=scheduled", select_across=1, max_id=choice.max_id
     )
-    assert "3 jobs were cancelled" in told(done)
+    assert "3 jobs were cancelled" in message_of(done)
     assert {Job.objects.get(pk=pk).status for pk in pks} == {"cancelled"}
     assert Job.objects.get(pk=kept).status == "ready"
 
@@ -353,7 +353,7 @@ def test_all_matching_stops_at_the_limit_and_says_so(
     text = " ".join(asked.content.decode().split())
     assert "More than 3 jobs match. This takes the newest 3 of them." in text
     done = page.confirm(Job, "cancel_jobs", 0, select_across=1, max_id=pks[-1])
-    assert "3 jobs were cancelled" in told(done)
+    assert "3 jobs were cancelled" in message_of(done)
     assert Job.objects.filter(status="cancelled").count() == 3
     assert Job.objects.filter(pk__in=pks[:2], status="ready").count() == 2
 

@@ -55,7 +55,7 @@ def test_the_timeline_says_who_runs_the_job_now(page: Page) -> None:
 
 
 def test_the_timeline_says_why_a_ready_job_does_not_run(page: Page) -> None:
-    def told(worker: int | None = None) -> str:
+    def hints(worker: int | None = None) -> str:
         text = page.read(change_url(Job, job.pk))
         if worker is not None:
             workers.end(worker)
@@ -63,13 +63,13 @@ def test_the_timeline_says_why_a_ready_job_does_not_run(page: Page) -> None:
 
     job = add.using(queue="bulk").enqueue(1)
     job_operations.pause(["bulk"])
-    assert "Queue bulk is paused." in told()
-    assert "No worker is alive." in told()
-    assert "No live worker serves this queue." in told(register_worker())
+    assert "Queue bulk is paused." in hints()
+    assert "No worker is alive." in hints()
+    assert "No live worker serves this queue." in hints(register_worker())
     stranger = register_worker(queues=["bulk"], job_types={"app.noop": 1})
     register_worker(queues=["default"])
-    assert "No live worker of this queue knows this job type." in told(stranger)
-    last = told(register_worker(queues=["bulk"]))
+    assert "No live worker of this queue knows this job type." in hints(stranger)
+    last = hints(register_worker(queues=["bulk"]))
     assert "No live worker" not in last
     assert "No worker" not in last
 
@@ -79,14 +79,14 @@ def test_the_timeline_says_that_a_payload_is_too_new_for_all_live_workers(page: 
     Job.objects.update(payload_version=2)
     register_worker("old")
     register_worker("elsewhere", queues=["bulk"], job_types={"app.add": 2})
-    told = "No live worker of this queue reads version 2 of its payload."
-    assert told in page.read(change_url(Job, job.pk))
+    hints = "No live worker of this queue reads version 2 of its payload."
+    assert hints in page.read(change_url(Job, job.pk))
     new = register_worker("new", job_types={"app.add": 2})
-    assert told not in page.read(change_url(Job, job.pk))
+    assert hints not in page.read(change_url(Job, job.pk))
     workers.end(new)
     register_worker("of 0.1.0")
     run_sql("UPDATE django_jobs_worker SET versions = NULL WHERE name = 'of 0.1.0'")
-    assert told not in page.read(change_url(Job, job.pk))
+    assert hints not in page.read(change_url(Job, job.pk))
 
 
 def test_a_worker_whose_row_was_removed_is_named_by_its_number(page: Page) -> None:
@@ -158,8 +158,8 @@ def test_a_job_that_a_released_quarantine_still_holds_is_said_to_be_ready_soon(p
 def test_a_job_that_waits_for_anything_else_is_not_said_to_be_held(page: Page) -> None:
     job = add.enqueue(1)
     run_sql("UPDATE django_jobs_job SET status = 'blocked', reason = 'of its queue'")
-    told = "Waits for a limit to let it through. of its queue"
-    assert told in shown(page.read(change_url(Job, job.pk)))
+    hints = "Waits for a limit to let it through. of its queue"
+    assert hints in shown(page.read(change_url(Job, job.pk)))
 
 
 def test_markup_in_a_quarantine_is_shown_and_not_run(page: Page) -> None:

@@ -17,7 +17,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Backfill, Job, Schedule, Tick
 from tests.admin.schedules.scheduling import backfill_url, new_schedule
-from tests.admin.walking import Page, change_url, list_url, told
+from tests.admin.walking import Page, change_url, list_url, message_of
 from tests.factories import run_sql
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +49,7 @@ def test_it_says_how_many_jobs_it_will_make_and_makes_them_once_confirmed(page: 
     done = page.client.post(url, span(confirmed="3"))
     backfill = Backfill.objects.get()
     assert done["Location"] == change_url(Backfill, backfill.pk)
-    assert told(done) == "3 jobs were made."
+    assert message_of(done) == "3 jobs were made."
     assert (backfill.jobs, backfill.asked_by) == (3, "ada")
     assert Job.objects.filter(status="ready").count() == 3
     entry = LogEntry.objects.get()

@@ -66,8 +66,14 @@ def test_a_job_type_in_the_form_is_not_looked_at(page: Page) -> None:
 
 def test_what_is_left_empty_is_the_handlers_default(page: Page) -> None:
     text = page.read(add_url())
-    for told in ("Empty: draft.", "Empty: yes.", "Empty: 0.5.", "Empty: none given.", "Empty: r."):
-        assert told in text
+    for help_text in (
+        "Empty: draft.",
+        "Empty: yes.",
+        "Empty: 0.5.",
+        "Empty: none given.",
+        "Empty: r.",
+    ):
+        assert help_text in text
     schedule = added(page, argument_customer="7")
     assert schedule.payload == {"customer": 7}
     assert (schedule.cron, schedule.timezone) == ("30 2 * * *", "Europe/Paris")

@@ -21,25 +21,25 @@ def preview(page: Page, **rule: str) -> dict[str, Any]:
     answered = page.client.get(reverse("admin:django_jobs_schedule_preview"), rule)
     assert answered.status_code == 200
     assert "no-store" in answered["Cache-Control"]
-    told: dict[str, Any] = answered.json()
-    return told
+    answer: dict[str, Any] = answered.json()
+    return answer
 
 
 def test_five_times_are_told_on_both_clocks_and_a_clock_change_is_marked(page: Page) -> None:
-    told = preview(
+    answer = preview(
         page, cron="30 2 * * *", timezone="Europe/Paris", dst="once",
         starts_at_0="2099-03-28", starts_at_1="00:00",
     )  # fmt: skip
-    assert told["words"] == "at 02:30 every day"
-    assert told["zone"] == "Europe/Paris"
-    assert told["error"] == ""
-    assert len(told["times"]) == 5
-    assert told["times"][1] == {
+    assert answer["words"] == "at 02:30 every day"
+    assert answer["zone"] == "Europe/Paris"
+    assert answer["error"] == ""
+    assert len(answer["times"]) == 5
+    assert answer["times"][1] == {
         "local": "Sun 29 Mar 2099, 03:00:00 CEST",
         "utc": "Sun 29 Mar 2099, 01:00:00 UTC",
         "change": "clock goes forward",
     }
-    assert told["times"][0]["change"] == told["times"][2]["change"] == ""
+    assert answer["times"][0]["change"] == answer["times"][2]["change"] == ""
 
 
 def test_the_policy_and_the_bounds_count(page: Page) -> None:
@@ -49,16 +49,16 @@ def test_the_policy_and_the_bounds_count(page: Page) -> None:
     }  # fmt: skip
     rule = {"cron": "30 2 * * *", "timezone": "Europe/Paris", **bounds}
     assert len(preview(page, **rule, dst="once")["times"]) == 3
-    told = preview(page, **rule, dst="skip")
-    assert len(told["times"]) == 2
-    assert told["note"] == "After that it does not come due any more."
+    answer = preview(page, **rule, dst="skip")
+    assert len(answer["times"]) == 2
+    assert answer["note"] == "After that it does not come due any more."
 
 
 def test_an_interval_and_a_name_are_previewed(page: Page) -> None:
-    told = preview(page, every="0.5")
-    assert "from 1 second to 366 days" in told["error"]
-    told = preview(page, every="5400", timezone="UTC")
-    assert told["words"] == "every 1 h 30 min"
+    answer = preview(page, every="0.5")
+    assert "from 1 second to 366 days" in answer["error"]
+    answer = preview(page, every="5400", timezone="UTC")
+    assert answer["words"] == "every 1 h 30 min"
     assert "missing" in preview(page, cron="H H * * *")["error"]
     assert len(preview(page, cron="H H * * *", name="nightly")["times"]) == 5
 
@@ -85,9 +85,9 @@ def test_an_interval_and_a_name_are_previewed(page: Page) -> None:
     ],
 )
 def test_a_wrong_rule_is_told_its_error(page: Page, rule: dict[str, str]) -> None:
-    told = preview(page, **rule)
-    assert told["error"]
-    assert not told.get("times")
+    answer = preview(page, **rule)
+    assert answer["error"]
+    assert not answer.get("times")
 
 
 def test_who_may_look_or_add_may_preview(page_of: Callable[..., Page]) -> None:

@@ -105,12 +105,12 @@ def fill() -> None:
 
     for name, fields in crontabs().items():
         task(f"cron {name}", crontab=crontab(fields))
-    told = {}
+    days_by_crontab = {}
     for row in PeriodicTask.objects.select_related("crontab"):
         schedule = row.crontab.schedule
-        told[row.name] = {field: sorted(getattr(schedule, field)) for field in FIELDS}
+        days_by_crontab[row.name] = {field: sorted(getattr(schedule, field)) for field in FIELDS}
     changes = {" ".join(fields): runs_in_paris(fields) for fields in IN_PARIS}
-    print(json.dumps({"crontabs": told, "changes": changes}))
+    print(json.dumps({"crontabs": days_by_crontab, "changes": changes}))
 
     moment = datetime(2040, 5, 1, 12, tzinfo=UTC)
     task("nightly in Paris", description="What it is for.")

@@ -107,8 +107,8 @@ def test_each_crontab_is_due_when_celery_says(of_celery: dict[str, Any]) -> None
         assert due == list(celery_times(fields, begin, 3)), name
         for midnight in (begin + number * day for number in range(366)):
             first = rule.next(midnight - timedelta(seconds=1))
-            told = first is not None and first < midnight + day
-            assert told == fits(fields, midnight), (name, midnight)
+            output = first is not None and first < midnight + day
+            assert output == fits(fields, midnight), (name, midnight)
 
 
 def fits(fields: Fields, day: datetime) -> bool:
@@ -162,8 +162,8 @@ def test_a_disabled_task_stays_disabled() -> None:
 
 
 def test_a_queue_is_kept_where_there_is_one_and_can_be_mapped() -> None:
-    told = import_beat()
-    assert "refused   in a queue of Celery (proj.tasks.noop): app.noop: no queue is" in told
+    output = import_beat()
+    assert "refused   in a queue of Celery (proj.tasks.noop): app.noop: no queue is" in output
     assert imported("in bulk").queue == "bulk"
     import_beat("--queue", "celery=default")
     assert imported("in a queue of Celery").queue == "default"
@@ -178,11 +178,11 @@ def test_priorities_are_those_of_rabbitmq_or_of_redis() -> None:
 
 
 def test_what_is_left_out_is_noted() -> None:
-    told = import_beat()
-    assert "note: its routing key, headers are left out" in told
-    assert "note: its jobs do not expire after 60 s: app.noop needs max_age" in told
-    assert "note: its description is left out" in told
-    assert "app.noop is not declared with schedulable=True" in told
+    output = import_beat()
+    assert "note: its routing key, headers are left out" in output
+    assert "note: its jobs do not expire after 60 s: app.noop needs max_age" in output
+    assert "note: its description is left out" in output
+    assert "app.noop is not declared with schedulable=True" in output
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,11 @@ def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
 def test_a_second_import_leaves_alone_what_exists() -> None:
     import_beat()
     Schedule.objects.filter(name="nightly in Paris").update(cron="0 5 * * *")
-    told = import_beat(*MAPPED)
-    assert "exists    nightly in Paris: left alone" in told
+    output = import_beat(*MAPPED)
+    assert "exists    nightly in Paris: left alone" in output
     assert imported("nightly in Paris").cron == "0 5 * * *"
     assert imported("mapped").job_type == "app.noop"
-    assert told.splitlines()[-1].startswith("Imported 1 schedule; ")
+    assert output.splitlines()[-1].startswith("Imported 1 schedule; ")
 
 
 def test_what_is_imported_can_be_paused_at_once() -> None:

@@ -131,9 +131,9 @@ def test_a_resume_takes_what_was_put_aside_as_mended() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_workers_hear_of_a_change_once_it_is_committed() -> None:
     schedule = due_schedule()
-    with listening() as told:
+    with listening() as notified:
         schedule_operations.pause([schedule.pk])
-        assert told() == [":schedules"]
+        assert notified() == [":schedules"]
 
 
 # Run now

@@ -117,11 +117,11 @@ def test_the_last_due_time_stays_where_none_is_told() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_workers_of_the_queue_are_woken_once_it_is_committed() -> None:
     schedule = due_schedule(queue="bulk")
-    with listening() as told:
+    with listening() as notified:
         with transaction.atomic():
             firing.write_ticks([fired(schedule), fired(schedule, NOON + dt.timedelta(1))])
-            assert told() == []
-        assert told() == ["bulk"]
+            assert notified() == []
+        assert notified() == ["bulk"]
 
 
 @pytest.mark.django_db(transaction=True)

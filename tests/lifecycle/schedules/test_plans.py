@@ -148,8 +148,8 @@ def test_schedules_are_read_and_moved_by_primary_key() -> None:
     plan = plan_of(lambda: firing.read(ids))
     assert indexes(plan) == {"django_jobs_schedule_pkey"}
     assert rows_read(plan) <= 500
-    told = json.dumps([{"schedule": id_, "next_due": None, "last_due": None} for id_ in ids])
-    plan = explain(firing.ADVANCE, {"told": told})
+    rows = json.dumps([{"schedule": id_, "next_due": None, "last_due": None} for id_ in ids])
+    plan = explain(firing.ADVANCE, {"rows": rows})
     assert not whole_tables(plan)
     assert rows_read(plan) <= 1_000  # each is updated, too
 
@@ -165,8 +165,8 @@ def test_the_live_jobs_of_schedules_are_found_among_many_that_have_ended() -> No
 
 def test_how_the_last_jobs_ended_is_found_by_the_ticks_of_each_schedule() -> None:
     first = schedules("true ORDER BY id LIMIT 1")[0]
-    told = [{"schedule": first + n, "since": None, "count": 3} for n in range(1, 101)]
-    plan = explain(firing.LAST_ENDS, {"told": json.dumps(told)})
+    rows = [{"schedule": first + n, "since": None, "count": 3} for n in range(1, 101)]
+    plan = explain(firing.LAST_ENDS, {"rows": json.dumps(rows)})
     assert indexes(plan) == {"django_jobs_tick_due", "django_jobs_job_pkey"}
     assert not whole_tables(plan)
     assert rows_read(plan) <= 500

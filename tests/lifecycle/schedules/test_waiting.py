@@ -88,7 +88,7 @@ def test_many_at_once_let_one_go() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_workers_of_its_queue_are_woken() -> None:
     job(due_schedule())
-    with listening() as told:
+    with listening() as notified:
         with transaction.atomic():
             start_next_waiting()
-        assert told() == ["default"]
+        assert notified() == ["default"]

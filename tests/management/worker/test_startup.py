@@ -31,12 +31,12 @@ def from_a_view() -> Iterator[str]:
 def test_a_worker_warns_of_a_type_that_no_jobs_py_imports(from_a_view: str) -> None:
     with heard(worker_event) as events:
         warn_of_job_types()
-    told = {event["fields"]["job_type"]: event for event in events}
-    assert told[from_a_view]["sender"] == "job_type_by_chance"
-    assert told[from_a_view]["level"] == logging.WARNING
-    assert told[from_a_view]["fields"]["module"] == __name__
-    assert f"import {__name__} in the jobs.py" in told[from_a_view]["fields"]["hint"]
-    assert "app.add" not in told
+    by_job_type = {event["fields"]["job_type"]: event for event in events}
+    assert by_job_type[from_a_view]["sender"] == "job_type_by_chance"
+    assert by_job_type[from_a_view]["level"] == logging.WARNING
+    assert by_job_type[from_a_view]["fields"]["module"] == __name__
+    assert f"import {__name__} in the jobs.py" in by_job_type[from_a_view]["fields"]["hint"]
+    assert "app.add" not in by_job_type
 
 
 def test_a_worker_without_a_job_type_says_where_it_looked(

@@ -54,8 +54,8 @@ def test_a_later_attempt_is_given_the_answer_and_makes_no_call(desk: Desk) -> No
     assert given == [{"id": [7, 2.5]}] * 3  # the first too as JSON gives it back
     receipt = Receipt.objects.get()
     assert (receipt.key, receipt.attempt, receipt.prevented) == ("charge", 1, 2)
-    told = [one["fields"] for one in events if one["sender"] == "duplicate_prevented"]
-    assert [(one["attempt"], one["made_by"], one["key"]) for one in told] == [
+    prevented = [one["fields"] for one in events if one["sender"] == "duplicate_prevented"]
+    assert [(one["attempt"], one["made_by"], one["key"]) for one in prevented] == [
         (2, 1, "charge"),
         (3, 1, "charge"),
     ]

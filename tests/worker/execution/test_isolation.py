@@ -28,7 +28,7 @@ from tests.factories import claim_ready, declared, register_worker, run_sql
 from tests.worker.processes import JobWorker, is_alive, until, until_marked
 
 Start = Callable[..., JobWorker]
-TOLD_SO = "the worker was told to stop"
+STOPPED_REASON = "the worker was told to stop"
 
 
 class Silent:
@@ -152,7 +152,7 @@ def test_a_handler_that_runs_alone_is_told_when_the_time_to_drain_is_over_and_cl
         run = stopped(start_worker, job_type, tmp_path / uuid4().hex)
         start_worker("--burst").wait()
         done = Job.objects.get(pk=run.job_id)
-        return run.error_message == TOLD_SO and done.result == "cleaned up"
+        return run.error_message == STOPPED_REASON and done.result == "cleaned up"
 
     assert in_the_best_of_three(once)
 
@@ -165,7 +165,7 @@ def test_a_handler_is_stopped_also_while_it_reads_whether_it_should(
         path = tmp_path / uuid4().hex
         run = stopped(start_worker, long_jobs.ask_all_the_time, path)
         Job.objects.all().delete()
-        return run.error_message == TOLD_SO and Path(f"{path}.cleaned").exists()
+        return run.error_message == STOPPED_REASON and Path(f"{path}.cleaned").exists()
 
     assert in_the_best_of_three(once)
 

@@ -11,7 +11,7 @@ import pytest
 from django_jobs.domain.outcomes import Cancelled, Lost, Released, TimedOut
 from django_jobs.worker.execution.failures import outcome_of_ending
 from django_jobs.worker.execution.isolation import Orders
-from django_jobs.worker.ipc.messages import AttemptEnd, UnexpectedMessage, Verb
+from django_jobs.worker.ipc.messages import AttemptEnd, MessageType, UnexpectedMessage
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
@@ -50,45 +50,45 @@ def test_a_misspelt_end_is_no_release() -> None:
         AttemptEnd(misspelt)
 
 
-@pytest.mark.parametrize("verb", Verb)
+@pytest.mark.parametrize("type", MessageType)
 def test_a_message_arrives_as_it_was_sent(
-    pipe: tuple[MessagePipe, MessagePipe], verb: Verb
+    pipe: tuple[MessagePipe, MessagePipe], type: MessageType
 ) -> None:
     ours, theirs = pipe
-    ours.send(verb=verb, worker=7, end=AttemptEnd.LOST)
-    assert theirs.receive(60) == {"verb": verb, "worker": 7, "end": AttemptEnd.LOST}
+    ours.send(type=type, worker=7, end=AttemptEnd.LOST)
+    assert theirs.receive(60) == {"type": type, "worker": 7, "end": AttemptEnd.LOST}
 
 
 def test_an_unknown_verb_is_refused_by_the_pipe(pipe: tuple[MessagePipe, MessagePipe]) -> None:
     ours, theirs = pipe
     unknown: Any = "drian"
-    ours.send(verb=unknown, worker=7)
+    ours.send(type=unknown, worker=7)
     with pytest.raises(UnexpectedMessage, match=r"'drian', 'worker': 7"):
         theirs.receive(60)
 
 
-def receivers() -> dict[str, Callable[[MessagePipe, MessagePipe, Verb], object]]:
+def receivers() -> dict[str, Callable[[MessagePipe, MessagePipe, MessageType], object]]:
     """By name, what hands a message to each kind of process."""
 
-    def worker(ours: MessagePipe, theirs: MessagePipe, verb: Verb) -> object:
+    def worker(ours: MessagePipe, theirs: MessagePipe, type: MessageType) -> object:
         options = Options(queues=(QueueShare(name="default"),))
-        WorkerProcess(theirs, Scoreboard(1, 4).slots[0], options)._obey({"verb": verb})
+        WorkerProcess(theirs, Scoreboard(1, 4).slots[0], options)._obey({"type": type})
         return None
 
-    def supervisor(ours: MessagePipe, theirs: MessagePipe, verb: Verb) -> object:
+    def supervisor(ours: MessagePipe, theirs: MessagePipe, type: MessageType) -> object:
         made = Supervisor(Options(queues=()))
         try:
-            made._obey(theirs, {"verb": verb})
+            made._obey(theirs, {"type": type})
         finally:
             made._tree.close_all()
         return None
 
-    def isolated_job(ours: MessagePipe, theirs: MessagePipe, verb: Verb) -> object:
-        ours.send(verb=verb)
+    def isolated_job(ours: MessagePipe, theirs: MessagePipe, type: MessageType) -> object:
+        ours.send(type=type)
         return Orders(theirs).stopping()
 
-    def end_of_an_isolated_job(ours: MessagePipe, theirs: MessagePipe, verb: Verb) -> object:
-        ours.send(verb=verb)
+    def end_of_an_isolated_job(ours: MessagePipe, theirs: MessagePipe, type: MessageType) -> object:
+        ours.send(type=type)
         child = WorkerProcessHandle(slot=Scoreboard(1, 4).slots[0])
         return IsolatedChild(child=child, pipe=theirs, index=0, job=1).reported_settled()
 
@@ -100,4 +100,4 @@ def test_a_message_for_another_process_is_refused(
     pipe: tuple[MessagePipe, MessagePipe], receiver: str
 ) -> None:
     with pytest.raises(UnexpectedMessage, match=r"unexpected message: .*quit"):
-        receivers()[receiver](*pipe, Verb.QUIT)
+        receivers()[receiver](*pipe, MessageType.QUIT)

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django_jobs import cancel, enqueue_many
 from django_jobs.domain.outcomes import Released
 from django_jobs.models import Job, Queue, Run, Worker
-from django_jobs.worker.ipc.messages import Verb
+from django_jobs.worker.ipc.messages import MessageType
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
@@ -54,9 +54,9 @@ def test_a_job_that_can_be_given_no_process_is_not_tried_again_at_once(
         isolating = thread.submit(worker._isolate, HELD, 3)
         asked = theirs.receive(60)
         assert asked is not None
-        assert (asked["verb"], asked["index"]) == (Verb.ISOLATE, 3)
+        assert (asked["type"], asked["index"]) == (MessageType.ISOLATE, 3)
         answer = {"end": "never_began", "reason": "no process ids", "seconds": 0.0}
-        worker._obey({"verb": Verb.ISOLATED, "index": 3, **answer})
+        worker._obey({"type": MessageType.ISOLATED, "index": 3, **answer})
         assert isolating.result(60) == Released(reason="no process ids", began=False)
         assert time.monotonic() - began >= 0.2
     for end in (ours, theirs):
