@@ -104,7 +104,7 @@ def test_a_worker_does_all_that_workers_and_commands_do() -> None:
         settle_one(enqueue_and_claim(worker=worker), failure())
         settle_one(enqueue_and_claim(queue="emails", worker=worker), failure(final=True))
         held = enqueue_and_claim(worker=worker)
-        reaping.recover_process(worker, {held.id: Lost(reason="SIGKILL")}, reason="SIGKILL")
+        reaping.recover_process(worker, {held.fence: Lost(reason="SIGKILL")}, reason="SIGKILL")
         due_schedule()
         look()
         quarantines.quarantine("app.add", reason="why not")

@@ -101,7 +101,7 @@ Fence = tuple[int, int, int]
 
 
 class ClaimedJob(NamedTuple):
-    """A running job as its worker holds it. ``(attempt, worker)`` is the fence.
+    """A running job as its worker holds it.
 
     ``payload``, ``backoff`` and ``headers`` are JSON text as the database gave it, so that a row
     that cannot be read fails alone, when its turn comes. Times are epoch seconds of the database,

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from ..domain.outcomes import Lost, Outcome
 from ..models.database import fetch, jobs_connection
-from .claiming import claimed_by
+from .claiming import Fence, claimed_by
 from .notifying import notify
 from .settling import Ending, Settled
 from .settling_rows import give_back_row_by_row, settle_row_by_row
@@ -63,21 +63,19 @@ def reap() -> list[Settled]:
 
 
 def recover_process(
-    worker: int, outcomes: Mapping[int, Outcome], *, reason: str, status: str = "lost"
+    worker: int, outcomes: Mapping[Fence, Outcome], *, reason: str, status: str = "lost"
 ) -> list[Settled]:
     """Settle what a process of this machine held when it died, and close its row.
 
-    ``outcomes`` says by job id how each attempt ended that was in hand. What was merely prefetched
+    ``outcomes`` says how each attempt ended that was in hand. What was merely prefetched
     is given back as if nothing had been. A job that somebody has locked, or that cannot be given
     back, is left for :func:`reap`.
     """
     with transaction.atomic(using=jobs_connection().alias):
         end(worker, status=status, reason=reason)
         held = claimed_by(worker, lock=True)
-        give_back_row_by_row(
-            worker, [(job.id, job.attempt) for job in held if job.id not in outcomes]
-        )
-        endings = [Ending(job, outcomes[job.id]) for job in held if job.id in outcomes]
+        give_back_row_by_row([job.fence for job in held if job.fence not in outcomes])
+        endings = [Ending(job, outcomes[job.fence]) for job in held if job.fence in outcomes]
         settled = settle_row_by_row(endings) if endings else []
     for queue in {job.queue for job in held}:
         notify(queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -15,7 +15,7 @@ from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Outcome, Succeeded
 from ..domain.states import FINAL, JobState
 from ..models.database import fetch
-from .claiming import ClaimedJob
+from .claiming import ClaimedJob, Fence
 
 # The rows are found by primary key only. With ``job.status = 'running'`` in it the planner may
 # take the small partial index on running jobs, which under churn is full of dead entries: that
@@ -96,8 +96,9 @@ FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(workers)s::bigint[])
 GIVE_BACK = """
 WITH held AS MATERIALIZED (
     SELECT job.id FROM django_jobs_job AS job
-    WHERE job.id = ANY(%(ids)s::bigint[]) AND job.worker_id = %(worker)s
+    WHERE job.id = ANY(%(ids)s::bigint[])
       AND job.attempt = (%(attempts)s::integer[])[array_position(%(ids)s::bigint[], job.id)]
+      AND job.worker_id = (%(workers)s::bigint[])[array_position(%(ids)s::bigint[], job.id)]
     ORDER BY job.id
     FOR NO KEY UPDATE SKIP LOCKED
 )
@@ -174,21 +175,13 @@ def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]
     return decided
 
 
-def give_back(worker: int, held: Iterable[tuple[int, int]]) -> list[int]:
-    """Return prefetched jobs, given as (id, attempt), that never started: ready again with their
-    attempt given back. Returns the ids of those that were still the worker's, and that nobody had
-    locked."""
-    pairs = list(held)
-    if not pairs:
+def give_back(fences: Collection[Fence]) -> list[int]:
+    """Return prefetched jobs that never started: ready again with their attempt given back. Returns
+    the ids of those that were still their worker's, and that nobody had locked."""
+    if not fences:
         return []
-    rows = fetch(
-        GIVE_BACK,
-        {
-            "ids": [id_ for id_, _ in pairs],
-            "attempts": [attempt for _, attempt in pairs],
-            "worker": worker,
-        },
-    )
+    ids, attempts, workers = map(list, zip(*fences, strict=True))
+    rows = fetch(GIVE_BACK, {"ids": ids, "attempts": attempts, "workers": workers})
     return [id_ for (id_,) in rows]
 
 

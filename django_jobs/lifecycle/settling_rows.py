@@ -7,7 +7,7 @@ infinity, a counter at its end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from django.db import DataError, IntegrityError, NotSupportedError, transaction
 
@@ -16,7 +16,7 @@ from ..domain.errors import ErrorReport
 from ..domain.outcomes import Lost
 from ..domain.states import JobState, RunState
 from ..models.database import fetch, jobs_connection
-from .claiming import claimed_by
+from .claiming import Fence, claimed_by
 from .settling import Ending, Settled, give_back, settle
 
 REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)
@@ -83,12 +83,14 @@ def settle_row_by_row(endings: Sequence[Ending]) -> list[Settled]:
         return []
 
 
-def give_back_unlocked(worker: int, held: Sequence[tuple[int, int]]) -> set[int]:
-    """Give back jobs, given as (id, attempt); returns the ids of those that are still the
-    worker's, because somebody holds a lock on their rows. Waits for nobody."""
-    given = set(give_back(worker, held))
-    left = [id_ for id_, _ in held if id_ not in given]
-    return {job.id for job in claimed_by(worker, left)} if left else set()
+def give_back_unlocked(fences: Collection[Fence]) -> set[Fence]:
+    """Give back jobs; returns those that are still their worker's, because another session holds a
+    lock on their rows. Waits for nobody."""
+    given = set(give_back(fences))
+    left = {(id_, attempt, worker) for id_, attempt, worker in fences if id_ not in given}
+    ids = [id_ for id_, _, _ in left]
+    workers = {worker for _, _, worker in left}
+    return left & {job.fence for worker in workers for job in claimed_by(worker, ids)}
 
 
 def locked_by_others(ids: Sequence[int]) -> set[int]:
@@ -96,18 +98,18 @@ def locked_by_others(ids: Sequence[int]) -> set[int]:
     return {id_ for (id_,) in fetch(LOCKED_BY_OTHERS, {"ids": list(ids)})}
 
 
-def give_back_row_by_row(worker: int, held: Sequence[tuple[int, int]]) -> None:
-    """Give back a batch, given as (id, attempt), and where a value in it is refused, each job
-    alone. One that cannot be given back is logged and left as it is."""
+def give_back_row_by_row(fences: Collection[Fence]) -> None:
+    """Give back a batch, and where a value in it is refused, each job alone. One that
+    cannot be given back is logged and left as it is."""
     try:
         with transaction.atomic(using=jobs_connection().alias):
-            give_back(worker, held)
+            give_back(fences)
     except REFUSALS as refusal:
-        if len(held) > 1:
-            for one in held:
-                give_back_row_by_row(worker, [one])
+        if len(fences) > 1:
+            for fence in fences:
+                give_back_row_by_row([fence])
             return
-        ((id_, attempt),) = held
+        ((id_, attempt, _),) = fences
         fields = id_, attempt, ErrorReport.of(refusal).summary
         logger.warning("event=not_given_back job_id=%s attempt=%s error=%r", *fields)
 

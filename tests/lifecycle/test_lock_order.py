@@ -57,7 +57,7 @@ def test_operators_who_change_the_same_jobs_do_not_deadlock() -> None:
 def end_at_once(worker: int, held: list[ClaimedJob], ids: list[int]) -> None:
     def act(number: int) -> None:
         if number < 2:
-            give_back(worker, [(job.id, job.attempt) for job in shuffled(held[number::2])])
+            give_back([job.fence for job in shuffled(held[number::2])])
         else:
             job_operations.cancel(shuffled(ids))
 
@@ -73,7 +73,7 @@ def test_operators_and_workers_that_give_back_do_not_deadlock() -> None:
         held = claim_ready(worker, limit=JOBS)
         end_at_once(worker, held, ids)
         # What an operator had in hand at that moment was left.
-        give_back(worker, [(job.id, job.attempt) for job in held])
+        give_back([job.fence for job in held])
         assert set(Job.objects.values_list("status", flat=True)) == {"cancelled"}
 
 

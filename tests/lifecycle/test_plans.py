@@ -233,7 +233,7 @@ def test_giving_back_finds_its_jobs_by_primary_key(worker: int) -> None:
     parameters = {
         "ids": [job.id for job in held],
         "attempts": [job.attempt for job in held],
-        "worker": worker,
+        "workers": [job.worker for job in held],
     }
     plan = explain(settling.GIVE_BACK, parameters)
     assert "django_jobs_job_pkey" in indexes(plan)

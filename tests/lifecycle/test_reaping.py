@@ -6,8 +6,9 @@ import pytest
 from django.db import transaction
 
 from django_jobs import enqueue_many
-from django_jobs.domain.outcomes import Lost, Outcome, Succeeded
+from django_jobs.domain.outcomes import Lost, Outcome, Released, Succeeded
 from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle.claiming import Fence
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Run, Worker
@@ -168,7 +169,7 @@ def test_burying_settles_what_was_in_hand_and_gives_the_rest_back_untouched() ->
     enqueue_many("app.noop", [{}] * 3)
     worker = register_worker()
     held = claim_ready(worker)
-    outcomes: dict[int, Outcome] = {held[0].id: Lost(reason="SIGSEGV")}
+    outcomes: dict[Fence, Outcome] = {held[0].fence: Lost(reason="SIGSEGV")}
     (settled,) = reaping.recover_process(worker, outcomes, reason="SIGSEGV")
     assert settled.ending.job.id == held[0].id
     assert list(Run.objects.values_list("job_id", "outcome")) == [(held[0].id, "lost")]
@@ -176,6 +177,21 @@ def test_burying_settles_what_was_in_hand_and_gives_the_rest_back_untouched() ->
     assert set(untouched.values_list("status", "attempt", "crashes")) == {("ready", 0, 0)}
     row = Worker.objects.get()
     assert (row.status, row.stop_reason) == ("lost", "SIGSEGV")
+
+
+@pytest.mark.django_db
+def test_the_end_of_an_earlier_attempt_is_not_that_of_one_that_was_prefetched() -> None:
+    """The place of the first on the scoreboard may still name it."""
+    noop.enqueue()
+    worker = register_worker()
+    (first,) = claim_ready(worker)
+    settle_one(first, Released())
+    (again,) = claim_ready(worker)
+    outcomes: dict[Fence, Outcome] = {first.fence: Lost(reason="SIGSEGV")}
+    assert reaping.recover_process(worker, outcomes, reason="SIGSEGV") == []
+    job = Job.objects.get()
+    assert (job.status, job.attempt, job.crashes) == ("ready", again.attempt - 1, 0)
+    assert list(Run.objects.values_list("attempt", "outcome")) == [(1, "released")]
 
 
 @pytest.mark.django_db

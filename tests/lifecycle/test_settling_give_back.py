@@ -22,7 +22,7 @@ from tests.factories import (
 def test_a_prefetched_job_is_given_back_as_if_it_had_never_been_claimed() -> None:
     held = enqueue_and_claim(priority=3)
     before = Job.objects.get()
-    assert give_back(held.worker, [(held.id, held.attempt)]) == [held.id]
+    assert give_back([held.fence]) == [held.id]
     job = Job.objects.get()
     assert (job.status, job.attempt, job.worker_id, job.claimed_at) == ("ready", 0, None, None)
     assert (job.rank, job.available_at) == (before.rank, before.available_at)
@@ -33,11 +33,11 @@ def test_a_prefetched_job_is_given_back_as_if_it_had_never_been_claimed() -> Non
 @pytest.mark.django_db
 def test_only_what_is_still_the_workers_can_be_given_back() -> None:
     held = enqueue_and_claim()
-    assert give_back(register_worker(), [(held.id, held.attempt)]) == []
-    assert give_back(held.worker, [(held.id, held.attempt + 1)]) == []
-    assert give_back(held.worker, []) == []
+    assert give_back([(held.id, held.attempt, register_worker())]) == []
+    assert give_back([(held.id, held.attempt + 1, held.worker)]) == []
+    assert give_back([]) == []
     settle_one(held, Succeeded())
-    assert give_back(held.worker, [(held.id, held.attempt)]) == []
+    assert give_back([held.fence]) == []
     assert Job.objects.get().status == "succeeded"
 
 
@@ -45,7 +45,7 @@ def test_only_what_is_still_the_workers_can_be_given_back() -> None:
 def test_a_prefetched_job_that_was_cancelled_ends_when_it_is_given_back() -> None:
     held = enqueue_and_claim()
     job_operations.cancel([held.id])
-    give_back(held.worker, [(held.id, held.attempt)])
+    give_back([held.fence])
     job = Job.objects.get()
     assert (job.status, job.reason) == ("cancelled", "cancelled")
     assert job.finished_at is not None

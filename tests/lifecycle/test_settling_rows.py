@@ -10,7 +10,7 @@ from django.db import transaction
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Lost, Outcome, Succeeded
 from django_jobs.lifecycle import reaping, settling_rows
-from django_jobs.lifecycle.claiming import ClaimedJob, claimed_by
+from django_jobs.lifecycle.claiming import ClaimedJob, Fence, claimed_by
 from django_jobs.lifecycle.settling import Ending
 from django_jobs.lifecycle.settling_rows import (
     give_back_row_by_row,
@@ -66,7 +66,7 @@ def test_reaping_ends_a_spoilt_row_readably_and_settles_the_rest(spoil: str) -> 
 def test_burying_ends_a_spoilt_row_readably_and_settles_the_rest(spoil: str) -> None:
     worker, held = three_held()
     run_sql(spoil, [held[0].id])
-    outcomes: dict[int, Outcome] = {one.id: Lost(reason="SIGSEGV") for one in held[:2]}
+    outcomes: dict[Fence, Outcome] = {one.fence: Lost(reason="SIGSEGV") for one in held[:2]}
     settled = reaping.recover_process(worker, outcomes, reason="SIGSEGV")
     assert {one.ending.job.id: str(one.decision.status) for one in settled if one.decision} == {
         held[0].id: "dead",
@@ -108,21 +108,21 @@ def test_a_spoilt_row_of_another_attempt_is_not_touched() -> None:
     (settled,) = settle_row_by_row([Ending(spoilt, Succeeded())])
     assert settled.decision is None
     assert statuses(held)[0] == "running"
-    give_back_row_by_row(worker, [])
+    give_back_row_by_row([])
 
 
 @pytest.mark.django_db(transaction=True)
 def test_what_somebody_has_locked_is_told_and_nobody_waits() -> None:
-    worker, held = three_held()
-    pairs = [(job.id, job.attempt) for job in held]
+    _, held = three_held()
+    fences = [job.fence for job in held]
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[0].id])
         ids = [job.id for job in held]
         assert in_threads(1, lambda _: locked_by_others([*ids, -1])) == [{held[0].id}]
-        assert in_threads(1, lambda _: give_back_unlocked(worker, pairs)) == [{held[0].id}]
+        assert in_threads(1, lambda _: give_back_unlocked(fences)) == [{held[0].fence}]
     assert statuses(held) == ["running", "ready", "ready"]
     assert locked_by_others(ids) == set()
-    assert give_back_unlocked(worker, pairs) == set()
+    assert give_back_unlocked(fences) == set()
     assert statuses(held) == ["ready"] * 3
 
 
@@ -131,7 +131,7 @@ def test_neither_reaping_nor_burying_waits_for_a_locked_row() -> None:
     worker, held = three_held()
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[0].id])
-        outcomes: dict[int, Outcome] = {one.id: Lost(reason="SIGSEGV") for one in held[:2]}
+        outcomes: dict[Fence, Outcome] = {one.fence: Lost(reason="SIGSEGV") for one in held[:2]}
         recover_process = lambda _: reaping.recover_process(worker, outcomes, reason="SIGSEGV")  # noqa: E731
         (settled,) = in_threads(1, recover_process)
         assert [one.ending.job.id for one in settled] == [held[1].id]

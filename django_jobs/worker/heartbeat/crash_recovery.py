@@ -53,8 +53,8 @@ class CrashRecovery:
         """While the database is away, try for as long as the message says."""
         worker, reason = message["worker"], message["reason"]
         outcomes = {
-            int(job): outcome_of_ending(AttemptEnd(end), reason, seconds)
-            for job, (end, seconds) in message["outcomes"].items()
+            (job, attempt, holder): outcome_of_ending(AttemptEnd(end), reason, seconds)
+            for (job, attempt, holder), end, seconds in message["outcomes"]
         }
         until = time.monotonic() + message["patience"]
 

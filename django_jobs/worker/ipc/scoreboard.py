@@ -12,6 +12,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
+from ...lifecycle.claiming import Fence
+
 HEADER = struct.Struct("=qdii16x")  # worker id, lease valid until, lease lost, watched; process id
 LEASE = struct.Struct("=qdi")
 WATCHED_AT, PROCESS_AT = 20, 24
@@ -56,6 +58,11 @@ class StartedJob:
     finished: bool
     cancel_asked: bool
     alone: bool
+
+    @property
+    def fence(self) -> Fence:
+        """What no other attempt has."""
+        return self.job, self.attempt, self.worker
 
 
 class Scoreboard:

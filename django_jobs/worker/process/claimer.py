@@ -167,9 +167,9 @@ class Claimer:
         to their claim was lost, and its lease would be renewed for ever."""
         worker = self._slot.worker
         held = (job for job in claiming.claimed_by(worker) if job not in self._claimed)
-        unknown = [(job.id, job.attempt) for job in held]
+        unknown = [job.fence for job in held]
         if unknown:
-            given = settling.give_back(worker, unknown)
+            given = settling.give_back(unknown)
             emit("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
 
     def _round(self) -> float:
@@ -275,7 +275,7 @@ class Claimer:
         apart, so the worker gives up its identity, and its old attempts match nothing."""
         worker = self._slot.worker
         self._slot.lose_lease(worker)
-        given = settling.give_back(worker, [(job.id, job.attempt) for job in jobs])
+        given = settling.give_back([job.fence for job in jobs])
         emit("claimed_twice", logging.ERROR, worker=worker, given_back=len(given))
 
     def _room(self) -> int:
@@ -340,14 +340,14 @@ class Claimer:
         """Return these to the table. Those that come back are ours still: their rows are locked.
         From any thread."""
         worker = self._slot.worker
-        held = [(job.id, job.attempt) for job in unstarted if job.worker == worker]
+        held = [job.fence for job in unstarted if job.worker == worker]
         left = retry_while_disconnected(
-            lambda: give_back_unlocked(worker, held),
+            lambda: give_back_unlocked(held),
             what="give back",
             give_up=lambda: not self._lease_is_safe(),
             deadline=deadline,
         )
-        locked = [job for job in unstarted if job.id in (left or ())]
+        locked = [job for job in unstarted if job.fence in (left or ())]
         self._claimed.remove_all(job for job in unstarted if job not in locked)
         return locked
 

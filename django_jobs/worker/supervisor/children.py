@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from ...lifecycle.claiming import Fence
 from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import Message, MessagePipe, describe_exit
 from ..ipc.scoreboard import StartedJob, WorkerSlot
@@ -30,8 +31,8 @@ class WorkerProcessHandle:
     """Whether an operator asked its process to drain."""
     leaving: bool = False
     """Whether it takes nothing more: it drains, or is about to be replaced."""
-    killed_for: dict[tuple[int, int], tuple[AttemptEnd, float]] = field(default_factory=dict)
-    """By job and attempt, how those ended for which the process was killed, and after how many
+    killed_for: dict[Fence, tuple[AttemptEnd, float]] = field(default_factory=dict)
+    """How those attempts ended for which the process was killed, and after how many
     seconds."""
     killed_because: str = ""
     fenced: bool = False
@@ -60,17 +61,17 @@ class WorkerProcessHandle:
             "type": MessageType.RECOVER,
             "worker": worker,
             # What it ran as the worker before is settled by whoever took it away.
-            "outcomes": {
-                str(entry.job): self._ending_of(entry)
+            "outcomes": [
+                (entry.fence, *self._ending_of(entry))
                 for entry in started_jobs
                 if entry.worker == worker
-            },
+            ],
             "reason": reason,
         }
 
     def _ending_of(self, entry: StartedJob) -> tuple[AttemptEnd, float]:
-        if (entry.job, entry.attempt) in self.killed_for:
-            return self.killed_for[entry.job, entry.attempt]
+        if entry.fence in self.killed_for:
+            return self.killed_for[entry.fence]
         # What had finished did not crash it, what runs alone has its own process.
         if entry.finished or entry.alone or self.killed_because:
             return AttemptEnd.RELEASED, 0.0

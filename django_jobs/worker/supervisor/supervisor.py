@@ -218,7 +218,7 @@ class Supervisor:
         code = os.waitstatus_to_exitcode(status)
         if worker:
             self._recover(child, worker, started_jobs, status)
-        because, guilty = child.killed_because, sorted(job for job, _ in child.killed_for)
+        because, guilty = child.killed_because, sorted(job for job, _, _ in child.killed_for)
         child.reset()
         # A process that ends in order has closed its row; os._exit(0) in a handler has not.
         in_order = code in (0, RECYCLE) and not worker

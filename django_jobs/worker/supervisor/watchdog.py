@@ -7,6 +7,7 @@ import logging
 import time
 
 from ...conf import conf
+from ...lifecycle.claiming import Fence
 from ..events import emit
 from ..ipc.messages import AttemptEnd
 from ..ipc.pipes import kill
@@ -71,7 +72,7 @@ class Watchdog:
     def _end_overdue(
         self, child: WorkerProcessHandle, running: list[StartedJob], now: float
     ) -> None:
-        together: dict[tuple[int, int], tuple[AttemptEnd, float]] = {}
+        together: dict[Fence, tuple[AttemptEnd, float]] = {}
         for entry in running:
             ending = _overdue(entry, now)
             if ending is None:
@@ -79,7 +80,7 @@ class Watchdog:
             if entry.alone:
                 self.end_isolated(child, entry, *ending)
             else:
-                together[entry.job, entry.attempt] = ending
+                together[entry.fence] = ending
         if together and not child.killed_for:
             child.killed_for = together
             child.killed_because = "its process was killed for another job's time-out"

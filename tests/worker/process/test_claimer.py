@@ -11,6 +11,7 @@ import pytest
 from django.db import transaction
 
 from django_jobs import cancel, enqueue_many
+from django_jobs.lifecycle.claiming import Fence
 from django_jobs.lifecycle.settling_rows import give_back_unlocked
 from django_jobs.models import Job
 from django_jobs.worker.execution.cancels import Cancels
@@ -67,9 +68,9 @@ def test_what_was_not_cancelled_waits_for_no_round_trip(monkeypatch: pytest.Monk
     assert cancel(held[2].id)
     there: list[int] = []
 
-    def give_back(worker: int, those: list[tuple[int, int]]) -> set[int]:
+    def give_back(fences: list[Fence]) -> set[Fence]:
         there.append(waiting.qsize())
-        return give_back_unlocked(worker, those)
+        return give_back_unlocked(fences)
 
     monkeypatch.setattr(claimer_module, "give_back_unlocked", give_back)
     with transaction.atomic():
