@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import select
 import time
 from collections import deque
 from collections.abc import Callable
@@ -48,17 +49,24 @@ def close_everything() -> None:
             connection.close_pool()
 
 
-def own_connection(alias: str | None = None) -> BaseDatabaseWrapper:
+def nothing(*_: object) -> None:
+    """Where there is nobody to ask or to tell."""
+
+
+def own_connection(
+    alias: str | None = None, *, note: Callable[[bool], None] = nothing
+) -> BaseDatabaseWrapper:
     """Give this thread a private connection to the jobs' database, in place of Django's.
 
     Not from a pool, never aged out, its transactions in READ COMMITTED whatever the project uses:
     under other levels a claim would fail with serialization errors. Statements in
     autocommit have the level that the database or the role has by default. Where that is another,
-    one that lost a race is made again by :func:`retry_while_disconnected`.
+    one that lost a race is made again by :func:`retry_while_disconnected`. ``note`` is called with
+    False where it is about to be opened, and with True when it is open.
     """
     alias = alias or conf().database
     wrapper: Any = unpooled(connections[alias])
-    wrapper.get_new_connection = partial(_open, wrapper.get_new_connection)
+    wrapper.get_new_connection = partial(_open, wrapper.get_new_connection, note)
     wrapper.queries_log = deque(maxlen=1)  # with DEBUG on it would keep 9,000 statements
     wrapper.settings_dict["OPTIONS"] = {
         **TRANSPORT,
@@ -113,10 +121,6 @@ def close_idle(seconds: float = 0.0) -> None:
         one.close_if_idle(seconds)
 
 
-def nothing() -> None:
-    """Where there is nobody to ask."""
-
-
 _ask_for_room: Callable[[], None] = nothing
 _short_until = 0.0
 
@@ -141,10 +145,11 @@ def is_short() -> bool:
     return time.monotonic() < _short_until
 
 
-def _open(connect: Callable[[Any], Any], parameters: Any) -> Any:
+def _open(connect: Callable[[Any], Any], note: Callable[[bool], None], parameters: Any) -> Any:
     """Open one of our own connections."""
+    note(False)
     try:
-        return connect(parameters)
+        opened = connect(parameters)
     except PsycopgError as error:
         if is_out_of_connections(error):
             note_shortage()
@@ -156,6 +161,19 @@ def _open(connect: Callable[[Any], Any], parameters: Any) -> Any:
                 error=str(error),
             )
         raise
+    note(True)
+    return opened
+
+
+def has_news(raw: Any) -> bool:
+    """Whether the server has said something unasked, as it does when it ends the connection. No
+    round trip. True where there is no connection."""
+    try:
+        poll = select.poll()
+        poll.register(raw.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+    except (AttributeError, OSError, ValueError, PsycopgError):
+        return True
 
 
 def unpooled(wrapper: BaseDatabaseWrapper) -> BaseDatabaseWrapper:

@@ -42,7 +42,7 @@ class WakeEvent:
 
 
 SELF_TEST_SECONDS = 2.0
-ALIVE_SECONDS = 30.0
+ALIVE_SECONDS, MAKE_WAY_SECONDS = 30.0, 1.0
 LONGEST_PAUSE = 10.0
 RETEST_SECONDS, LONGEST_RETEST = 30.0, 600.0
 """How soon a connection that heard nothing is tried again: the machine may have stood still."""
@@ -53,12 +53,16 @@ class Wakeup:
     where some may have been missed. Anybody may notify: ``on_notify`` heeds what it knows."""
 
     def __init__(
-        self, on_notify: Callable[[str | None], None], after: threading.Event | None = None
+        self,
+        on_notify: Callable[[str | None], None],
+        after: threading.Event | None = None,
+        makes_way: Callable[[], bool] = lambda: False,
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-wakeup", daemon=True)
         self._worked = self._emitted_at = False
         self._on_notify = on_notify
         self._after = after
+        self._makes_way = makes_way
         self._test = f":test:{os.getpid()}:{random.getrandbits(64)}"
 
     def _run(self) -> None:
@@ -67,6 +71,9 @@ class Wakeup:
         own_connection()
         pause, retest = 0.1, RETEST_SECONDS
         while True:
+            while self._makes_way():
+                drop_connection()
+                time.sleep(MAKE_WAY_SECONDS)
             try:
                 raw = self._listen()
                 if raw is None:
@@ -124,10 +131,12 @@ class Wakeup:
             other.close()
 
     def _receive(self, raw: Any) -> None:
-        while True:
-            received = False
-            for notice in raw.notifies(timeout=ALIVE_SECONDS, stop_after=1):
-                received = True
+        received_at = time.monotonic()
+        while not self._makes_way():
+            for notice in raw.notifies(timeout=MAKE_WAY_SECONDS, stop_after=1):
+                received_at = time.monotonic()
                 self._on_notify(notice.payload)
-            if not received:  # an idle connection that died says so only when it is used
+            # An idle connection that died says so only when it is used.
+            if time.monotonic() > received_at + ALIVE_SECONDS:
                 raw.execute("SELECT 1")
+                received_at = time.monotonic()

@@ -19,7 +19,7 @@ from django_jobs.worker.heartbeat.heartbeat import Leases
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
-from tests.app import database_jobs, jobs
+from tests.app import database_jobs, jobs, limit_jobs
 from tests.app.models import Effect
 from tests.factories import run_sql
 
@@ -135,12 +135,52 @@ def test_a_worker_that_cannot_have_what_settles_and_renews_says_so_and_claims_no
     until_status(job, "succeeded")
 
 
+@pytest.mark.processes
+def test_where_two_connections_are_left_they_renew_and_settle(
+    role: Role, start_worker: Start, tmp_path: Path
+) -> None:
+    """All of the worker's are ended at once, and what claims, listens and cleans up is as quick to
+    open a new one: it makes way, or what is in hand could not be settled for as long as it lasts.
+    """
+    worker = start_worker("--threads", "1", "--lease-seconds", "10", DATABASE_URL=role.url)
+    job = limit_jobs.fail_when_let_go.enqueue(str(tmp_path / "job"))  # it uses no connection
+    until_marked(tmp_path / "job")
+    until(lambda: others() == IDLE)
+    role.limit(2)
+    run_sql(END_ITS_OWN)
+    until(lambda: others() == 2)
+    until(lambda: "event=no_connection_left" in worker.text())
+    later = jobs.noop.enqueue()
+    let_go(tmp_path / "job")
+    until(Run.objects.filter(job=job, outcome="failed").exists, 20)
+    assert Job.objects.get(pk=later.pk).attempt == 0
+    role.limit(10)
+    until_status(later, "succeeded")
+
+
+@pytest.mark.processes
+def test_an_isolated_job_that_finds_no_connection_goes_back(
+    role: Role, start_worker: Start
+) -> None:
+    """Another worker may have one to spare."""
+    role.limit(IDLE)
+    start_worker("--threads", "1", DATABASE_URL=role.url)
+    until(lambda: others() == IDLE)
+    job = jobs.alone.enqueue()
+    until(Run.objects.filter(job=job, outcome="released").exists, 20)
+    role.limit(10)
+    done = until_status(job, "succeeded")
+    assert (done.failures, done.crashes) == (0, 0)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_heartbeat_that_lost_its_connection_lets_no_new_process_claim() -> None:
     scoreboard = Scoreboard(1)
     pipe, other = (MessagePipe(end) for end in Pipe())
     leases = Leases(pipe, scoreboard, DEFAULT)
     assert leases.renew()
+    assert not scoreboard.slots[0].may_claim, "nothing would be settled"
+    scoreboard.slots[0].note_settling(True)
     assert scoreboard.slots[0].may_claim
     scoreboard.slots[0].register(7, 0.0)
     with connection.execute_wrapper(refuse):

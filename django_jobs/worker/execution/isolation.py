@@ -6,10 +6,10 @@ import os
 import threading
 
 from ...exceptions import LeaseLost
-from ...lifecycle.claiming import claimed_by
+from ...lifecycle.claiming import ClaimedJob, claimed_by
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import settle_with_fallback
-from ..connections import retry_while_disconnected
+from ..connections import DATABASE_ERRORS, is_out_of_connections, retry_while_disconnected
 from ..context.attempt import Attempt
 from ..context.progress import Reporter
 from ..events import emit_settled
@@ -31,15 +31,34 @@ def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: in
     """
     start_afresh_in_forks()
     slot.begin_child(index, os.getpid())
-    _run(pipe, slot, worker, job_id, index)
-    pipe.send(type=MessageType.SETTLED)
+    try:
+        _run(pipe, slot, worker, job_id, index)
+    except NoConnectionLeft as error:
+        pipe.send(type=MessageType.NEVER_BEGAN, reason=str(error))
+    else:
+        pipe.send(type=MessageType.SETTLED)
     return 0
+
+
+class NoConnectionLeft(Exception):
+    """There was no connection to read the job on."""
 
 
 def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: int) -> None:
     connections = HandlerConnections()
     with connections.in_use:  # a shortage that another thread here meets closes none of them
         _run_on(connections, pipe, slot, worker, job_id, index)
+
+
+def _read(worker: int, job_id: int) -> list[ClaimedJob]:
+    """The job, if it is still the worker's. Where it has to wait for a connection for too long,
+    another worker may have one to spare."""
+    try:
+        return claimed_by(worker, [job_id])
+    except DATABASE_ERRORS as error:
+        if is_out_of_connections(error):
+            raise NoConnectionLeft(str(error)) from None
+        raise
 
 
 def _run_on(
@@ -50,7 +69,7 @@ def _run_on(
     job_id: int,
     index: int,
 ) -> None:
-    held = retry_while_disconnected(lambda: claimed_by(worker, [job_id]), what="read the job")
+    held = retry_while_disconnected(lambda: _read(worker, job_id), what="read the job")
     if not held:
         return
     orders = Orders(pipe)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import random
-import select
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from ..connections import (
     DATABASE_ERRORS,
     closable,
     close_idle,
+    has_news,
     is_out_of_connections,
     is_short,
     unpooled,
@@ -96,7 +96,7 @@ class _HandlerConnection:
         if wrapper.connection is None:
             return
         idle = time.monotonic() - self._last_used > IDLE_CHECK_SECONDS
-        if wrapper.errors_occurred or idle or _has_news(wrapper.connection):
+        if wrapper.errors_occurred or idle or has_news(wrapper.connection):
             if wrapper.is_usable():
                 wrapper.errors_occurred = False
             else:
@@ -269,17 +269,6 @@ def _client_side(wrapper: Any) -> tuple[Any, ...]:
 
 def _has_open_transaction(raw: Any) -> bool:
     return _is_psycopg(raw) and bool(raw.pgconn.transaction_status != TransactionStatus.IDLE)
-
-
-def _has_news(raw: Any) -> bool:
-    """Whether the server has said something unasked, as it does when it ends the connection. No
-    round trip, so it is asked before every job."""
-    try:
-        poll = select.poll()
-        poll.register(raw.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
-    except (AttributeError, OSError, ValueError, PsycopgError):
-        return True
 
 
 def _close(wrapper: BaseDatabaseWrapper) -> None:

@@ -26,6 +26,9 @@ from ..statement_timeout import StatementTimeout
 from .maintenance import RepeatedTask, TaskRunner
 from .scheduler import Look, Scheduler
 
+MAKE_WAY_SECONDS = 1.0
+"""How often it is looked whether the connection is needed more by what renews or settles."""
+
 
 class Upkeep:
     """Schedules first, then a piece of one maintenance task, also where the schedules failed; then
@@ -42,6 +45,7 @@ class Upkeep:
         self.deadline = StatementTimeout()
         self._tasks = TaskRunner(tasks, options)
         self._scheduler = Scheduler(look, scoreboard, options.poll)
+        self._scoreboard = scoreboard
         self._patience = options.beat
         self._grants_grace = True
         self._connected = False
@@ -54,7 +58,12 @@ class Upkeep:
             self.turn()
 
     def turn(self) -> None:
-        """Do once what is due."""
+        """Do once what is due, unless others of the tree lack the connection for what runs."""
+        if self._scoreboard.is_short:
+            self._connected = False
+            drop_connection()
+            time.sleep(MAKE_WAY_SECONDS)
+            return
         looked = self._do(self._scheduler.look_if_due, _schedules_failed)
         done = self._do(self._tasks.run_one, _task_failed)
         if not (looked and done and self._do(self._sleep, _database_failed)):
@@ -93,7 +102,7 @@ class Upkeep:
 
     def _sleep(self) -> None:
         """Until something is due, or a schedule was changed."""
-        asked = min(self._scheduler.next_in(), self._tasks.next_in())
+        asked = min(self._scheduler.next_in(), self._tasks.next_in(), MAKE_WAY_SECONDS)
         if asked <= 0:
             return
         steady, wall = time.monotonic(), time.time()

@@ -20,6 +20,8 @@ class MessageType(StrEnum):
     """To a worker: that process has ended."""
     SETTLED = "settled"
     """From a job that runs alone: its end is written."""
+    NEVER_BEGAN = "never_began"
+    """From a job that runs alone: it did not begin, for want of a connection."""
     RECYCLES = "recycles"
     """From a worker: it drains because it is about to be replaced."""
     RECOVER = "recover"

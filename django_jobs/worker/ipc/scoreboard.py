@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from ...lifecycle.claiming import Fence
 
-HEADER = struct.Struct("=qdii16x")  # worker id, lease valid until, lease lost, watched; process id
+# worker id, lease valid until, lease lost, watched; process id; whether it can settle
+HEADER = struct.Struct("=qdii16x")
 LEASE = struct.Struct("=qdi")
-WATCHED_AT, PROCESS_AT = 20, 24
+WATCHED_AT, PROCESS_AT, SETTLES_AT = 20, 24, 28
 # job, worker, started, deadline, silence, progress_at, attempt; state, cancel, alone; process id of
 # that
 ENTRY = struct.Struct("=qqddddiBBBx4x")
@@ -36,6 +37,9 @@ SCHEDULES = struct.Struct("=d")
 CONNECTED_AT = BEAT.size + SCHEDULES.size
 ROOM_AT = CONNECTED_AT + 8
 FRONT = ROOM_AT + MOMENT.size
+
+SHORT_SECONDS = 3.0
+"""For so long a connection that could not be opened counts as lacking: it is tried again sooner."""
 
 CAPACITY = 2_048
 """Entries of one process: more than it ever holds started and not yet settled."""
@@ -99,6 +103,12 @@ class Scoreboard:
         MOMENT.pack_into(self._memory, ROOM_AT, time.monotonic())
 
     @property
+    def is_short(self) -> bool:
+        """Whether what renews, or what settles in a process with jobs, lacks a connection that it
+        could not open: others of the tree close theirs for it."""
+        return any(slot.worker and slot.is_short for slot in self.slots)
+
+    @property
     def schedules_seen_at(self) -> float:
         """When this tree last looked at the schedules, of ``time.monotonic()``; 0 for never."""
         return float(SCHEDULES.unpack_from(self._memory, BEAT.size)[0])
@@ -125,8 +135,19 @@ class WorkerSlot:
 
     @property
     def may_claim(self) -> bool:
-        """Whether the heartbeat process has a connection, so that a lease will be renewed."""
-        return self._memory[CONNECTED_AT] == 1
+        """Whether what renews and what settles has its connection: or handlers would run whose
+        ends could not be written, and whose jobs would run again elsewhere."""
+        settles = self._memory[self._offset + SETTLES_AT] == 1
+        return settles and self._memory[CONNECTED_AT] == 1
+
+    @property
+    def is_short(self) -> bool:
+        """Whether that is for want of connections: whoever claims or listens closes its own."""
+        return not self.may_claim and time.monotonic() < self.room_asked_at + SHORT_SECONDS
+
+    def note_settling(self, connected: bool) -> None:
+        """Note whether what settles in this process has a connection."""
+        self._memory[self._offset + SETTLES_AT] = connected
 
     @property
     def room_asked_at(self) -> float:

@@ -53,12 +53,10 @@ class Claimer:
         executor: Executor,
         claimed: ClaimedJobs,
         cancels: Cancels,
-        settles: threading.Event,
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-claimer", daemon=True)
         self.drained = threading.Event()
         self.registered = threading.Event()
-        self._settles = settles
         self.draining = False
         self.deadline = StatementTimeout()
         self._empty_rounds = 0
@@ -104,14 +102,12 @@ class Claimer:
 
     def _run(self) -> None:
         own_connection()
-        # What settles and what renews has its connection first: or handlers would run whose ends
-        # could not be written, and whose jobs would run again elsewhere.
-        while not (self.draining or (self._settles.is_set() and self._slot.may_claim)):
-            self._wake_event.wait(CONNECTING_SECONDS)
+        self._wait_for_others()
         self._register()
         self.registered.set()
         while not self.draining:
             self._hungry = False
+            self._wait_for_others()
             if self._slot.lease_lost:
                 self._begin_again()
             self._rest(self._retrying(self._guarded_round))
@@ -125,6 +121,13 @@ class Claimer:
         )
         drop_connection()
         self.drained.set()
+
+    def _wait_for_others(self) -> None:
+        """What settles and what renews has its connection first, and gets ours if it has none."""
+        while not (self.draining or self._slot.may_claim):
+            if self._slot.is_short:
+                drop_connection()
+            self._wake_event.wait(CONNECTING_SECONDS)
 
     def _rest(self, seconds: float) -> None:
         """Sleep until woken, and keep an eye on what waits here meanwhile."""
@@ -142,7 +145,7 @@ class Claimer:
             pause = retry_while_disconnected(
                 work,
                 what="claim",
-                give_up=lambda: self.draining,
+                give_up=lambda: self.draining or not self._slot.may_claim,
                 deadline=self.deadline,
             )
             return pause or 0.0
@@ -320,13 +323,11 @@ class Claimer:
         return 0.0
 
     def _return_hoarded(self) -> None:
-        """Give back what would wait here too long, because slow jobs came before it: quick ones
-        were seen when it was claimed."""
-        executor = self._executor
+        """Give back what would wait here too long: its claim had seen quick jobs, and slow came."""
+        executor, now = self._executor, time.monotonic()
         if executor.jobs.empty():
-            self._oldest_unstarted = time.monotonic()
-            return
-        waited = time.monotonic() - max(self._oldest_unstarted, executor.claimed_at)
+            self._oldest_unstarted = now
+        waited = now - max(self._oldest_unstarted, executor.claimed_at)
         if waited > PREFETCH_SECONDS and executor.jobs.qsize() > (ahead := self._ahead()):
             unstarted = executor.take_unstarted()
             for job in unstarted[:ahead]:

@@ -12,7 +12,13 @@ from contextlib import suppress
 from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import locked_by_others, settle_with_fallback
-from ..connections import drop_connection, own_connection, ping, retry_while_disconnected
+from ..connections import (
+    drop_connection,
+    has_news,
+    own_connection,
+    ping,
+    retry_while_disconnected,
+)
 from ..events import emit_settled, emit_throttled
 from ..ipc.scoreboard import WorkerSlot
 from ..statement_timeout import StatementTimedOut, StatementTimeout
@@ -27,7 +33,8 @@ millisecond of both processors besides its rows. With nothing waiting, an ending
 once."""
 
 LOCKED_SECONDS = 1.0
-"""How often what somebody's lock holds up is looked at again."""
+"""How often what somebody's lock holds up is looked at again, and whether the connection of one
+that is idle is still there."""
 
 
 class Settler:
@@ -45,7 +52,6 @@ class Settler:
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-settler", daemon=True)
         self.deadline = StatementTimeout(3.0)
-        self.connected = threading.Event()
         self._at_end = at_end
         self._slot = slot
         self._claimed = claimed
@@ -88,13 +94,19 @@ class Settler:
         self._settled()
 
     def _run(self) -> None:
-        own_connection()
         # Before anything is claimed: what runs has to be settled, however few connections there are
         # by then. It is kept.
-        retry_while_disconnected(ping, what="connect to settle", give_up=lambda: self._finishing)
-        self.connected.set()
+        wrapper = own_connection(note=self._slot.note_settling)
         while True:
-            self._something.wait(LOCKED_SECONDS if self._locked else None)
+            if has_news(wrapper.connection):
+                with suppress(StatementTimedOut):
+                    retry_while_disconnected(
+                        ping,
+                        what="connect to settle",
+                        give_up=lambda: self._finishing,
+                        deadline=self.deadline,
+                    )
+            self._something.wait(LOCKED_SECONDS)
             self._something.clear()
             while self._pending:
                 if len(self._pending) < GATHER and self._more_waits():

@@ -78,10 +78,10 @@ class WorkerProcess:
             cancels=cancels,
             give_back=lambda jobs, deadline: self._claimer.give_back(jobs, deadline),
         )
-        self._claimer = Claimer(
-            options, slot, self._executor, self._claimed, cancels, settles=self._settler.connected
+        self._claimer = Claimer(options, slot, self._executor, self._claimed, cancels)
+        self._wakeup = Wakeup(
+            self._claimer.on_notify, after=self._claimer.registered, makes_way=lambda: slot.is_short
         )
-        self._wakeup = Wakeup(self._claimer.on_notify, after=self._claimer.registered)
 
     def run(self) -> int:
         """Work until told to drain; returns the exit code."""
@@ -118,6 +118,7 @@ class WorkerProcess:
         if asked_at > self._made_room_at:
             self._made_room_at = asked_at
             note_shortage()
+            self._claimer.on_notify(None)  # it may have to make way
         else:
             close_idle(IDLE_SECONDS)
 

@@ -106,6 +106,11 @@ class IsolatedChild:
             message = self.pipe.receive(0)
         except EOFError:
             return False
-        if message is not None and message["type"] is not MessageType.SETTLED:
+        if message is None:
+            return False
+        if message["type"] is MessageType.NEVER_BEGAN:
+            self.end, self.reason = AttemptEnd.NEVER_BEGAN, message["reason"]
+            return False
+        if message["type"] is not MessageType.SETTLED:
             refuse(message)
-        return message is not None
+        return True

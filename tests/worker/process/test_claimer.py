@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from multiprocessing import Pipe
 from typing import Any
@@ -40,7 +39,7 @@ def test_a_lock_on_one_job_keeps_no_other_from_being_given_back() -> None:
     held = claim_ready(worker)
     slot, claimed_jobs = Scoreboard(1, 4).slots[0], ClaimedJobs()
     slot.register(worker, time.monotonic() + 60)
-    claimer = Claimer(OPTIONS, slot, NO_EXECUTOR, claimed_jobs, Cancels(slot), threading.Event())
+    claimer = Claimer(OPTIONS, slot, NO_EXECUTOR, claimed_jobs, Cancels(slot))
     claimed_jobs.add(held)
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])
