@@ -81,5 +81,12 @@ def test_a_time_out_of_reach_is_shown(page: Page, text: str, zone: str) -> None:
 def test_the_commands_for_operators_answer_too(text: str) -> None:
     one_of_each()
     set_all_times(text)
-    for command in (["jobstatus"], ["jobstatus", "--json"], ["jobschedule", "list"]):
-        call_command(*command, stdout=StringIO())
+    shown = {
+        "jobstatus": "default",
+        "jobstatus --json": '"queues"',
+        "jobschedule list": "tick  every hour",
+    }
+    for command, expected in shown.items():
+        out = StringIO()
+        call_command(*command.split(), stdout=out)
+        assert expected in out.getvalue(), command

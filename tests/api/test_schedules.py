@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from django_jobs import registry, schedule
@@ -277,13 +279,21 @@ def test_without_the_table_nothing_is_written() -> None:
     declare()
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE django_jobs_schedule RENAME TO elsewhere")
-    synchronise("default")
+    with CaptureQueriesContext(connection) as asked:
+        synchronise("default")
+    written = [one["sql"] for one in asked if re.match("INSERT|UPDATE|DELETE", one["sql"])]
+    assert written == []
 
 
-def test_another_database_than_that_of_the_jobs_is_left_alone(settings: Settings) -> None:
+@pytest.mark.django_db
+def test_another_database_than_that_of_the_jobs_is_left_alone(
+    settings: Settings, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
     declare()
     settings.DJANGO_JOBS = {"DATABASE": "elsewhere"}
-    take_over(using="default")
+    with django_assert_num_queries(0):
+        take_over(using="default")
+    assert not Schedule.objects.using("default").filter(name="nightly").exists()
 
 
 # The request

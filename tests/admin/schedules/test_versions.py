@@ -103,5 +103,15 @@ def test_a_new_one_is_of_the_version_of_today(page: Page) -> None:
 
 
 def test_one_that_cannot_be_upgraded_is_shown_as_far_as_it_goes(page: Page) -> None:
-    row = Schedule.objects.create(name="tick", every=60, job_type="app.greet", payload_version=9)
-    page.read(change_url(Schedule, row.pk))
+    row = Schedule.objects.create(
+        name="tick",
+        every=60,
+        job_type="app.greet",
+        payload_version=9,
+        payload={"first": "Grace", "title": "Rear Admiral"},
+    )
+    text = page.read(change_url(Schedule, row.pk))
+    assert 'value="Grace"' in text
+    assert "Rear Admiral" not in text
+    row.refresh_from_db()
+    assert row.payload_version == 9
