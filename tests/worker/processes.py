@@ -18,6 +18,8 @@ from django.db import connection
 
 from django_jobs.models import Job
 
+from . import templates
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 PATIENCE = 60.0
@@ -55,18 +57,24 @@ class JobWorker:
     ) -> None:
         """``before`` is Python that runs before the command, to change what no option does."""
         self.log = log
-        program = ["-c", COMMAND.format(before=before)] if before else ["-m", "django"]
+        command = ["jobworker", "--skip-checks", *arguments]
+        environment = {
+            **{key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"},
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
+            "PYTHONWARNINGS": "error",
+            **environment,
+        }
         with log.open("ab") as output:
+            usual = not before and stderr == subprocess.STDOUT
+            if usual and (template := templates.template(environment)):
+                self.process: Any = template.start(command, output.fileno())
+                return
+            program = ["-c", COMMAND.format(before=before)] if before else ["-m", "django"]
             self.process = subprocess.Popen(
-                [sys.executable, *program, "jobworker", "--skip-checks", *arguments],
+                [sys.executable, *program, *command],
                 cwd=PROJECT,
-                env={
-                    **os.environ,
-                    "DJANGO_SETTINGS_MODULE": "tests.settings",
-                    "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
-                    "PYTHONWARNINGS": "error",
-                    **environment,
-                },
+                env=environment,
                 stdout=output,
                 stderr=stderr,
                 start_new_session=True,
