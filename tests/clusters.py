@@ -11,6 +11,7 @@ import sys
 import uuid
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import psycopg
 
@@ -60,6 +61,12 @@ class Cluster:
             "DATABASE_URL": self.url,
             "DJANGO_SETTINGS_MODULE": self._settings,
         }
+
+    def url_as(self, role: str) -> str:
+        """The same database for ``role``, which needs no password."""
+        parts = urlsplit(self.url)
+        _, _, place = parts.netloc.rpartition("@")
+        return parts._replace(netloc=f"{role}@{place}").geturl()
 
     def start(self) -> None:
         """Start it, also after a stop."""

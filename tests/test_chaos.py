@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import neighbour, plan, requests, roles, sessions, worker_logs
+from tests.chaos import neighbour, plan, requests, sessions, worker_logs
 from tests.chaos.history import Fault, History
 from tests.chaos.recovery import CRASH, Recoveries, Turns
 from tests.chaos.timing import LEASE, STALL
@@ -146,9 +146,3 @@ def test_two_executions_at_once_overlap_and_those_that_were_cut_off_do_not(tmp_p
     assert not neighbour.overlap(spans["a"])
     assert not neighbour.overlap(spans["b"]), "its first was never seen to end"
     assert neighbour.overlap([(10.0, 11.0), (10.5, 12.0)])
-
-
-def test_a_role_is_put_into_the_address_of_a_database():
-    assert roles.url("postgresql://postgres:@/postgres?host=/a", "few").startswith(
-        "postgresql://few@/"
-    )

@@ -67,7 +67,7 @@ class Ground:
         as many connections as the documentation says, and no more."""
         special = {
             effects.SERIALIZABLE: {"CHAOS_SERIALIZABLE": "1"},
-            "tree-2": {"DATABASE_URL": roles.url(self.cluster.url, roles.ENOUGH)},
+            "tree-2": {"DATABASE_URL": self.cluster.url_as(roles.ENOUGH)},
         }
         for name in (f"tree-{number}" for number in range(count)):
             environment = {**self._environment, **special.get(name, {})}
@@ -75,7 +75,7 @@ class Ground:
 
     def start_guests(self, seconds: float, seed: int) -> None:
         """What has to do with the fleet no more than that the server is the same."""
-        short = {**self._environment, "DATABASE_URL": roles.url(self.cluster.url, roles.TOO_FEW)}
+        short = {**self._environment, "DATABASE_URL": self.cluster.url_as(roles.TOO_FEW)}
         self.guests.append(Tree(roles.TOO_FEW, self.directory, short))
         environment = neighbour.make(self.cluster, self._environment)
         for number in range(neighbour.COMMANDS):

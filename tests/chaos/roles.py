@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 from tests.clusters import Cluster
 
@@ -51,13 +50,6 @@ def make(cluster: Cluster) -> None:
     cluster.execute("CREATE ROLE chaos_tenant NOLOGIN")
     for name, limit in LIMITS.items():
         cluster.execute(MAKE.format(name=name, limit=limit))
-
-
-def url(of: str, role: str) -> str:
-    """The same database for ``role``."""
-    parts = urlsplit(of)
-    _, _, place = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{role}@{place}"))
 
 
 def problems(cluster: Cluster, directory: Path, history: History) -> Iterator[tuple[int, str]]:

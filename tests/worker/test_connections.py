@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
 from tests.app import database_jobs, jobs, limit_jobs
 from tests.app.models import Effect
+from tests.clusters import FAST, Cluster
 from tests.factories import run_sql
 
 from .handlers.threads import Handlers
@@ -262,3 +264,49 @@ def test_a_handlers_session_is_closed_by_others_only_while_it_is_idle(
     assert first.closed
     assert not handlers.run(session).closed
     handlers.close()
+
+
+SMALL = "ALTER SYSTEM SET max_connections = 20"
+SITE_ROLE = "CREATE ROLE site LOGIN; GRANT pg_read_all_data, pg_write_all_data TO site"
+FORTY_JOBS = """
+INSERT INTO django_jobs_job (queue, job_type, payload, payload_version, status, priority, rank,
+    available_at, attempt, failures, crashes, max_attempts, max_crashes, last_error, reason,
+    replays, headers, created_at)
+SELECT 'default', 'app.leave_effect_slowly', '{"seconds": 0.2}', 1, 'ready', 0,
+    date_part('epoch', now()), now(), 0, 0, 0, 1, 3, '', '', 0, '{}', now()
+FROM generate_series(1, 40)
+"""
+DONE = """
+SELECT count(*) FROM django_jobs_job
+WHERE status = 'succeeded' AND job_type = 'app.leave_effect_slowly'
+"""
+EFFECTS = "SELECT count(*), count(DISTINCT job_id) FROM app_effect"
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_on_a_server_with_twenty_connections_all_jobs_end_and_the_site_keeps_its_own(
+    tmp_path: Path,
+) -> None:
+    """Three are the superuser's and five the site's. Two processes need 18 and have twelve."""
+    with Cluster() as own, contextlib.ExitStack() as ending:
+        own.execute(SMALL)
+        own.stop(FAST)
+        own.start()
+        own.execute(SITE_ROLE)
+        url = own.url_as("site")
+        site = [ending.enter_context(psycopg.connect(url, autocommit=True)) for _ in range(5)]
+        own.execute(FORTY_JOBS)
+        environment = {"DATABASE_URL": url, "TEST_DATABASE_NAME": "postgres"}
+        worker = JobWorker("--processes", "2", log=tmp_path / "worker.log", **environment)
+        ending.callback(worker.end)
+
+        def all_done() -> bool:
+            for session in site:
+                session.execute("SELECT 1")
+            return own.fetch(DONE) == [(40,)]
+
+        until(all_done)
+        assert own.fetch(EFFECTS) == [(40, 40)]
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
