@@ -186,7 +186,7 @@ class Snapshot:
 def take_snapshot() -> Snapshot:
     """Read the queues, workers, schedules and quarantines as they are now, in seven statements.
 
-    A queue that has jobs but no row, because somebody deleted it, is listed too.
+    A queue that has jobs but no row, because the row was deleted, is listed too.
     """
     counts: dict[str, dict[str, Any]] = {}
     for status, queue, count in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):

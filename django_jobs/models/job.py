@@ -117,7 +117,7 @@ class Job(models.Model):
     objects = JobQuerySet.as_manager()
 
     deduplicated: bool = False
-    """True on the instance that an enqueue returned instead of making a job of its own."""
+    """True on the instance that an enqueue returned instead of making a new job."""
 
     get, wait, ready, successful, failed, state = (NotOfAJob() for _name in range(6))
 
@@ -208,7 +208,7 @@ class Job(models.Model):
 
     @property
     def is_final(self) -> bool:
-        """Whether the job has ended: it will not run again unless somebody replays it."""
+        """Whether the job has ended: it will not run again unless it is replayed."""
         return self.status in FINAL
 
     @property

@@ -49,7 +49,7 @@ class QueueManager(models.Manager["Queue"]):
         return queue
 
     def forget_recent(self) -> None:
-        """Read each queue anew at its next use."""
+        """Read each queue again at its next use."""
         self._recent.clear()
 
     def seed(self, configured: Mapping[str, Mapping[str, Any]], alias: str) -> None:

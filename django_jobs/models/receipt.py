@@ -1,4 +1,4 @@
-"""The answer of an outside call that a job makes once, whatever becomes of its attempts."""
+"""The answer of an outside call that a job makes once in all its attempts."""
 
 from __future__ import annotations
 

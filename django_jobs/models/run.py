@@ -1,4 +1,4 @@
-"""One finished attempt. Written once, by whoever ends the attempt, and never changed."""
+"""One finished attempt. Written once, with the end of the attempt, and never changed."""
 
 from __future__ import annotations
 

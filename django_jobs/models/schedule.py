@@ -25,7 +25,7 @@ LONGEST_JITTER = 86_400.0
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
-    """Reads schedules; an update of a rule has its next due time computed anew."""
+    """Reads schedules; an update of a rule has its next due time computed again."""
 
     def armed(self) -> ScheduleQuerySet:
         """Those that come due: enabled, not paused, and without an error."""
@@ -56,7 +56,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return super().update(**values)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """With their ticks. Nobody fires one that is about to go: its new tick would stay."""
+        """With their ticks. They are locked first: the tick of one fired meanwhile would stay."""
         alias = self.select_for_update().db
         with transaction.atomic(using=alias):
             rows = Schedule.objects.using(alias).filter(pk__in=self.values("pk")).order_by("pk")
@@ -99,7 +99,7 @@ class Schedule(models.Model):
         *("name", "cron", "every", "timezone", "dst", "starts_at", "ends_at"),
         *("enabled", "paused_at", "error"),
     )
-    """What the next due time follows from. A change has it computed anew, from then on."""
+    """What the next due time follows from. A change has it computed again, from then on."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(_("name"), max_length=200, unique=True)
@@ -235,7 +235,7 @@ class Schedule(models.Model):
         return self.name
 
     def save(self, *args: Any, **options: Any) -> None:
-        """Where the rule has changed, a worker computes the next due time anew. What had put the
+        """Where the rule has changed, a worker recomputes the next due time. What had put the
         schedule aside is taken as mended."""
         fields = options.get("update_fields")
         if fields is None and self.error:
@@ -244,7 +244,7 @@ class Schedule(models.Model):
         changed = any(
             self._rule_before.get(field) != now for field, now in self._rule(written).items()
         )
-        # Also where it was put aside while somebody edited it: it has no due time to go on from.
+        # Also where it was put aside while it was edited: it has no due time to continue from.
         if changed or ("error" in written and self.next_due_at is None):
             self.stale = True
             if fields is not None:

@@ -12,7 +12,8 @@ from .timestamps import TimestampField
 
 
 class Backfill(models.Model):
-    """Due times of a past range that somebody had run, as one operation that can be cancelled."""
+    """Due times of a past range that an operator had run, as one operation that can be
+    cancelled."""
 
     id = models.BigAutoField(primary_key=True)
     schedule = models.ForeignKey(

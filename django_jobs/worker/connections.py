@@ -50,7 +50,7 @@ def close_everything() -> None:
 
 
 def nothing(*_: object) -> None:
-    """Where there is nobody to ask or to tell."""
+    """For a process without a supervisor."""
 
 
 def own_connection(
@@ -58,8 +58,8 @@ def own_connection(
 ) -> BaseDatabaseWrapper:
     """Give this thread a private connection to the jobs' database, in place of Django's.
 
-    Not from a pool, never aged out, its transactions in READ COMMITTED whatever the project uses:
-    under other levels a claim would fail with serialization errors. Statements in
+    Not from a pool, never aged out, its transactions in READ COMMITTED, also where the project uses
+    another level: under other levels a claim would fail with serialization errors. Statements in
     autocommit have the level that the database or the role has by default. Where that is another,
     one that lost a race is made again by :func:`retry_while_disconnected`. ``note`` is called with
     False where it is about to be opened, and with True when it is open.
@@ -108,7 +108,7 @@ class Closable(Protocol):
     """Has connections that are closed where others need them more."""
 
     def close_if_idle(self, seconds: float) -> None:
-        """Close what nobody has used for so long."""
+        """Close what was not used for this long."""
 
 
 closable: WeakSet[Closable] = WeakSet()
@@ -177,9 +177,9 @@ def has_news(raw: Any) -> bool:
 
 
 def unpooled(wrapper: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
-    """A copy of the connection that is not from a pool: each thread here keeps one of its own. It
-    commits by itself, also where the project has set AUTOCOMMIT to False: nobody else would commit
-    what is claimed and settled here."""
+    """A copy of the connection that is not from a pool: each thread here keeps its own. It
+    commits by itself, also where the project has set AUTOCOMMIT to False: no other code would
+    commit what is claimed and settled here."""
     copy = wrapper.copy(wrapper.alias)
     copy.settings_dict["AUTOCOMMIT"] = True
     copy.settings_dict["OPTIONS"].pop("pool", None)
@@ -219,7 +219,7 @@ def retry_while_disconnected(
 
 
 def drop_connection() -> None:
-    """Close this thread's connection to the jobs' database, whatever state it is in."""
+    """Close this thread's connection to the jobs' database, in any state."""
     connection = connections[conf().database]
     try:
         connection.close()

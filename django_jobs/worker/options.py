@@ -141,7 +141,7 @@ def left_to_others() -> frozenset[str]:
 
 
 def runs_alone(job_type: JobType[..., Any] | None) -> bool:
-    """Whether each attempt has a process of its own."""
+    """Whether each attempt runs in a separate process."""
     return job_type is not None and (job_type.isolated or job_type.max_rss is not None)
 
 

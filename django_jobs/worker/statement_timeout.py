@@ -16,7 +16,7 @@ from ..conf import conf
 
 
 class StatementTimedOut(Exception):
-    """A statement took longer than it may: somebody holds a lock, or the server is deaf."""
+    """A statement took longer than it may: it waits for a lock, or the server does not answer."""
 
 
 def _took_too_long(error: BaseException) -> bool:
@@ -30,7 +30,7 @@ class StatementTimeout:
 
     Server-side time-outs would be settings of the session, which a pooler hands on to others, and
     do not help where packets vanish. So the process's main thread asks now and then: first the
-    server is told to cancel, then the socket is shut.
+    server is asked to cancel, then the socket is shut.
 
     It bounds each statement, and not all of a piece of work with the time to connect: over a slow
     line nothing would ever come to its end.
@@ -61,7 +61,7 @@ class StatementTimeout:
             self._wrapper.execute_wrappers.remove(self._begin)
 
     def cut_short(self, error: BaseException) -> bool:
-        """Whether a statement failed because it took too long: as it does where somebody holds a
+        """Whether a statement failed because it took too long: as it does where it waits for a
         lock, and the server is well."""
         return self.passed or _took_too_long(error)
 

@@ -49,7 +49,7 @@ RETEST_SECONDS, LONGEST_RETEST = 30.0, 600.0
 
 
 class Wakeup:
-    """A thread with a connection of its own that calls ``on_notify`` for each hint, and with None
+    """A thread with its own connection that calls ``on_notify`` for each hint, and with None
     where some may have been missed. Anybody may notify: ``on_notify`` heeds what it knows."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Wakeup:
                     retest = min(retest * 2, LONGEST_RETEST)
                     continue
                 pause = 0.1
-                self._on_notify(None)  # whatever was notified while nobody listened
+                self._on_notify(None)  # notifications may have been missed
                 self._receive(raw)
             except DATABASE_ERRORS:
                 drop_connection()

@@ -122,7 +122,7 @@ class Attempt:
 
     @property
     def cancel_asked(self) -> bool:
-        """Whether somebody asked to cancel it since it began."""
+        """Whether a cancel was requested since it began."""
         return self.slot.cancel_asked(self.index)
 
     def _times(self) -> tuple[float, float]:

@@ -31,7 +31,7 @@ class _Task:
 
 
 class BackgroundThread:
-    """One thread with a connection of its own, for all handlers of a process. Started when the
+    """One thread with its own connection, for all handlers of a process. Started when the
     first of them asks for something."""
 
     def __init__(self) -> None:
@@ -113,5 +113,5 @@ def _do(task: _Task) -> None:
         return
     try:
         task.result.set_result(task.work())
-    except BaseException as error:  # whoever asked has it
+    except BaseException as error:  # the caller gets it
         task.result.set_exception(error)

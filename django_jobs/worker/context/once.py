@@ -1,4 +1,4 @@
-"""Makes an outside call once, whatever becomes of the attempts: later ones get the answer."""
+"""Makes an outside call once in all attempts of a job: later ones get its answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for without an end."""
 def once(attempt: Attempt, key: str, call: Callable[[], Any]) -> Any:
     """What is stored under ``key``; ``call`` is made where nothing is, and its answer stored.
 
-    Raises ``TypeError`` for an async call, whose answer nobody would await, and stores nothing.
+    Raises ``TypeError`` for an async call, which would not be awaited, and stores nothing.
     """
     check_key(key)
     check_call(call)
@@ -92,7 +92,7 @@ def check_call(call: Any) -> None:
 
 
 def _drop(awaitable: Any) -> None:
-    """See to it that what nobody will await is not run, nor warned of."""
+    """Close an awaitable that will not be awaited, so that Python does not warn of it."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()
     elif isinstance(awaitable, asyncio.Future):  # a task would make the call by itself

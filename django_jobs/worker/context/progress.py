@@ -34,8 +34,8 @@ class Reports:
     """What one attempt has reported, and what of it is written.
 
     The handler's threads set it, another one writes it. Each step is a single assignment: a lock
-    could be held when a time-out is raised in the handler. Values are told apart by identity, so
-    a checkpoint stands in a tuple of its own.
+    could be held when a time-out is raised in the handler. Values are compared by identity, so
+    a checkpoint stands in a new tuple.
     """
 
     __slots__ = (
@@ -210,8 +210,8 @@ class Reporter:
                 give_up=lambda: time.monotonic() >= until,
                 deadline=self.background.deadline,
             )
-        except Exception as error:  # StatementTimedOut; whatever it is, no handler is harmed by it
-            if len(those) > 1:  # one of them, whose row somebody holds, is not to stop the others
+        except Exception as error:  # StatementTimedOut, or any other: no handler is harmed by it
+            if len(those) > 1:  # one of them, whose row is locked, is not to stop the others
                 alone = [self._write([one], until) for one in those]
                 return all(alone)
             emit_throttled("report_failed", logging.WARNING, jobs=len(batch), error=repr(error))
@@ -226,7 +226,7 @@ class Reporter:
 
 
 def in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Whether what is written on this connection is not yet committed. Asks nobody."""
+    """Whether what is written on this connection is not yet committed. No round trip."""
     return connection.in_atomic_block or (
         connection.connection is not None and not connection.autocommit
     )

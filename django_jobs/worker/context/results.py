@@ -16,7 +16,7 @@ JSON_TYPES = frozenset({dict, list, tuple, str, int, float, bool})
 
 
 class NeverRan(Exception):
-    """The handler returned work that nobody does: what it was called for did not happen."""
+    """The handler returned work that is never run: what it was called for did not happen."""
 
 
 def check_that_it_ran(result: Any) -> None:

@@ -86,7 +86,7 @@ class RunContext:
         return self._attempt.should_stop()
 
     def draining(self) -> bool:
-        """Whether the worker was told to end. A handler that can go on elsewhere may leave now, by
+        """Whether the worker drains. A handler that can go on elsewhere may leave now, by
         ``raise Snooze(0)``; one that stays has the rest of ``--drain-timeout`` after a signal, and
         as long as it needs where its worker is drained by an operator or is to be replaced. Cheap
         enough to ask in a loop."""
@@ -150,7 +150,7 @@ class RunContext:
         """Call ``call`` unless an attempt of this job has done so under ``key``; returns the answer
         of that one call, as JSON gives it back.
 
-        Its receipt is committed at once, whatever becomes of the handler's transaction. What
+        Its receipt is committed at once, also where the handler's transaction is rolled back. What
         ``call`` raises is raised, and nothing stored. A crash between the call and its receipt
         repeats the call. Raises ``ValueError`` for a key that is not text of 1 to 200 characters,
         ``TypeError`` for a call that is async or none, and :class:`LeaseLost` before the call if

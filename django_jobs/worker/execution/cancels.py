@@ -20,7 +20,7 @@ LOOK_SECONDS = FRESH_SECONDS / 2
 
 
 class Cancels:
-    """The jobs of this process that somebody asked to cancel, and when the table was asked.
+    """The jobs of this process whose cancel was requested, and when the table was read.
 
     A cancel stands in the row. That it is also notified makes it quicker and nothing more.
     """

@@ -31,7 +31,7 @@ def again_after_lost_races(
     before_next: Callable[[], None],
 ) -> R | Snoozed:
     """What ``transaction`` returns, made up to ten times, while there is time until ``ends_at`` (of
-    ``time.monotonic()``). Where it lost each time, the job is to come back later: that is nobody's
+    ``time.monotonic()``). Where it lost each time, the job is to come back later: that is no
     failure. What a handler chose itself is raised."""
     longest = FIRST_PAUSE
     tries = 0

@@ -28,7 +28,7 @@ def _nothing_asked() -> None:
 
 
 class HandlerLoop:
-    """Runs coroutines on a thread of its own, started with the first one."""
+    """Runs coroutines on one thread, started with the first one."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,7 +96,7 @@ def _run_on(loop: asyncio.AbstractEventLoop) -> None:
     while not loop.is_closed():
         try:
             loop.run_forever()
-        except (SystemExit, KeyboardInterrupt):  # whoever awaits that task has it as well
+        except (SystemExit, KeyboardInterrupt):  # what awaits that task gets it as well
             continue
 
 

@@ -33,7 +33,7 @@ NOTHING_LEFT = None
 Isolate = Callable[[ClaimedJob, int], Outcome | None]
 
 LOCKED_SECONDS = 1.0
-"""How often a cancelled job is given back while somebody has locked its row."""
+"""How often a cancelled job is given back while its row is locked."""
 
 SLOW_WEIGHT, FAST_WEIGHT = 0.5, 0.02
 """How fast the estimate of a job's duration follows: quickly up, so that slow jobs are not
@@ -126,7 +126,7 @@ class Executor:
 
     def raise_stop(self) -> None:
         """Raise a stop in every handler that still runs here. Code in C is out of its reach;
-        whoever calls this is about to kill the process."""
+        the caller is about to kill the process."""
         self.stopping = True
         self.loop.stop_all()
         for thread_id, attempt in list(self._running.items()):
@@ -226,8 +226,8 @@ class Executor:
                 continue
 
     def _return(self, job: ClaimedJob) -> None:
-        """Give a cancelled job back, in the background, now or as soon as nobody has locked its
-        row."""
+        """Give a cancelled job back, in the background, now or as soon as its row is not
+        locked."""
         try:
             left = self._give_back([job], self._background.deadline)
         except StatementTimedOut:

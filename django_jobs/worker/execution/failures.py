@@ -93,7 +93,7 @@ def _chosen_by(error: BaseException) -> Outcome | None:
 
 
 def _without_connection(error: BaseException, job_type: JobType[..., Any]) -> Snoozed | None:
-    """The handler found no connection to the database left: no fault of its own, as often as it
+    """The handler found no connection to the database left: not its fault, as often as it
     happens. A job that is delivered at most once may have done something before."""
     if job_type.delivery == "at_most_once":
         return None
@@ -169,7 +169,7 @@ def is_lost_race(error: BaseException) -> bool:
 
 
 def _delay_asked(error: BaseException) -> float | None:
-    """Seconds that the error itself asks to wait: a ``retry_after`` of its own, an HTTP response's
+    """Seconds that the error itself asks to wait: its own ``retry_after``, an HTTP response's
     Retry-After header (RFC 9110, 10.2.3), or a lost race in the database. None if it asks for no
     wait at all: the remote allows to come back at once, and does not ask for it."""
     if is_lost_race(error):

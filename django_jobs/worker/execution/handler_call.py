@@ -45,7 +45,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def call(attempt: Attempt) -> Outcome | Settled:
-    """Call the handler of ``attempt``, in a context of its own, and say how it ended.
+    """Call the handler of ``attempt`` in a new context; returns how it ended.
 
     A handler whose delivery is ``exactly_once`` comes back settled already; :class:`LeaseLost` is
     raised, and its effect rolled back, where the attempt is no longer this worker's.
@@ -108,7 +108,7 @@ def _call_in_transaction(
     attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]
 ) -> Settled:
     """The handler's writes and the fenced settle, in one transaction. The job's row is locked at
-    its end only: held for as long as a handler runs it would block whoever cancels."""
+    its end only: held for as long as a handler runs it would block a cancel."""
     job = attempt.job
     committed: list[bool] = []
     try:

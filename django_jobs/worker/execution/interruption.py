@@ -25,7 +25,7 @@ def bound(
 
     An async handler is stopped by its loop, a plain one by ``timeouts``. What does not heed either
     is killed by the supervisor, which reads the same times from the scoreboard. ``stopping`` is
-    given for one that runs alone, and says that it was told to stop.
+    given for one that runs alone, and says that it has to stop.
     """
     job_type, timeout = attempt.job_type, attempt.job.timeout
     if job_type is None:

@@ -1,4 +1,4 @@
-"""A child that runs one job alone, so that what kills it harms nobody else."""
+"""A child that runs one job alone, so that what kills it harms no other job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .interruption import bound
 def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: int) -> int:
     """Run one held job, settle it, and say so on the pipe: an exit code could be the handler's.
 
-    The row is read anew, so that only its number has to come through the pipe.
+    The row is read again, so that only its number comes through the pipe.
     """
     start_afresh_in_forks()
     slot.begin_child(index, os.getpid())
@@ -96,8 +96,8 @@ def _run_on(
     ending = Ending(
         attempt.job, outcome, started=attempt.started, cancel_requested=attempt.cancel_asked
     )
-    # Only where nobody would take it any more. A job that was run and is still ours must not be
-    # left unsettled: it would be given back as one that had never begun.
+    # Gives up only where the fence would refuse it. A job that was run and is still ours must not
+    # be left unsettled: it would be given back as one that had never begun.
     settled = retry_while_disconnected(
         lambda: settle_with_fallback([ending]),
         what="settle",
@@ -107,7 +107,7 @@ def _run_on(
 
 
 class Orders:
-    """What the supervisor told this child: first to drain, then to stop. One that is gone says
+    """What the supervisor asked of this child: first to drain, then to stop. One that is gone says
     both."""
 
     def __init__(self, pipe: MessagePipe) -> None:

@@ -12,7 +12,7 @@ LEADS = re.compile(
 """How a statement begins that leaves nothing in the session, if it calls nothing that does."""
 
 NOT_READ = re.compile(r";|--|/\*|U&|(?<!INSERT )(?<!MERGE )\bINTO\b", re.IGNORECASE)
-"""A second statement, a comment, an escaped name, ``SELECT INTO``: whatever follows is not read.
+"""A second statement, a comment, an escaped name, ``SELECT INTO``: what follows is not read.
 A text that merely contains one in a literal is not read either, which costs a reset."""
 
 LOCAL_SETTING = re.compile(r"\bset_config\((?:%s|'[^'%]*'), ?(?:%s|'[^'%]*'), ?true\)", re.I)

@@ -43,7 +43,7 @@ class CrashRecovery:
             message = self._waiting.get()
             try:
                 self._recover(message)
-            except Exception as error:  # what is left of it is for whoever reaps
+            except Exception as error:  # the reaper settles what is left of it
                 emit("burial_failed", logging.ERROR, worker=message["worker"], error=repr(error))
             self._pipe.send(type=MessageType.RECOVERED, worker=message["worker"])
             if self._waiting.empty():

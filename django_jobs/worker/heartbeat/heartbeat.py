@@ -1,6 +1,6 @@
 """The process that renews the leases of its siblings and settles what a dead one held.
 
-It never runs a handler, so no handler can starve it, whatever it does to the GIL. Its main thread
+It never runs a handler, so no handler can starve it by holding the GIL. Its main thread
 only beats; crash recovery, maintenance tasks and schedules, which may have to wait for a lock, have
 other threads.
 """

@@ -45,7 +45,7 @@ class TaskRunner:
 
     def wait_for_beats(self) -> None:
         """Put them off until living workers had two beats to renew: when the database was away for
-        longer than a lease, or the machine slept, all leases have run out and nobody is lost."""
+        longer than a lease, or the machine slept, all leases have run out and no worker is lost."""
         grace = time.monotonic() + self._grace
         self._due = {name: max(due, grace) for name, due in self._due.items()}
 

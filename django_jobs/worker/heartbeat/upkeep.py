@@ -81,7 +81,7 @@ class Upkeep:
             self._connected = False
             drop_connection()
             emit_failure(logging.WARNING, f"{type(error).__name__}: {error}")
-        except Exception as error:  # whatever it is, the schedules of tomorrow are to be fired
+        except Exception as error:  # after any error, the schedules of tomorrow are to be fired
             failed(logging.ERROR, repr(error))
         else:
             return True
@@ -94,7 +94,7 @@ class Upkeep:
         if self._scheduler.enabled:
             with connections[conf().database].cursor() as cursor:
                 cursor.execute(f"LISTEN {CHANNEL}")
-            self._scheduler.hint()  # what was notified while nobody listened
+            self._scheduler.hint()  # notifications may have been missed
         self._connected = True
         if self._grants_grace:
             self._grants_grace = False

@@ -15,7 +15,7 @@ class MessageType(StrEnum):
     STOP = "stop"
     """To a worker, or to a job that runs alone: stop handlers now."""
     ISOLATE = "isolate"
-    """From a worker: run a job in a process of its own."""
+    """From a worker: run a job in a separate process."""
     ISOLATED = "isolated"
     """To a worker: that process has ended."""
     SETTLED = "settled"

@@ -41,7 +41,7 @@ class MessagePipe:
         return self._connection.fileno()
 
     def send(self, *, type: MessageType, **fields: Any) -> bool:
-        """Send a message; False if nobody is at the other end any more."""
+        """Send a message; False if the other end is closed."""
         try:
             with self._sending:
                 self._connection.send_bytes(json.dumps({"type": type, **fields}).encode())
@@ -126,7 +126,7 @@ def ignore_signal(number: int, frame: FrameType | None) -> None:
 
 
 def respected(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Those of the signals that whoever started us, ``nohup`` for one, does not have us ignore."""
+    """Those of the signals that our parent, such as ``nohup``, did not set to be ignored."""
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -142,7 +142,7 @@ def _settle_in(parent: int, outlives_it: bool) -> None:
     _close_input()
     if sys.platform == "linux" and not outlives_it:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we could ask to be told
+    if os.getppid() != parent:  # it died before the signal of its death was asked for
         os._exit(CRASHED)
 
 
@@ -167,5 +167,5 @@ def describe_exit(status: int) -> str:
 
 def kill(pid: int) -> None:
     """SIGKILL to a child and to what its handlers started, also where the child is gone already."""
-    with contextlib.suppress(OSError):  # nobody is left
+    with contextlib.suppress(OSError):  # no process is left
         os.killpg(pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """A small table in shared memory: which jobs each worker process has in hand right now.
 
 Written by the worker process, read by the supervisor and the heartbeat, also after the worker has
-died: that is how a crash is told from an innocent prefetch, at no statement per job.
+died: that distinguishes the jobs of a crash from those only prefetched, at no statement per job.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class WorkerSlot:
 
     @property
     def is_short(self) -> bool:
-        """Whether that is for want of connections: whoever claims or listens closes its own."""
+        """Whether that is for want of connections: the claimers and listeners close theirs."""
         return not self.may_claim and time.monotonic() < self.room_asked_at + SHORT_SECONDS
 
     def note_settling(self, connected: bool) -> None:
@@ -151,7 +151,7 @@ class WorkerSlot:
 
     @property
     def room_asked_at(self) -> float:
-        """When a process of the tree last could not open a connection of its own, of
+        """When a process of the tree last could not open its own connection, of
         ``time.monotonic()``; 0 for never."""
         return float(MOMENT.unpack_from(self._memory, ROOM_AT)[0])
 
@@ -271,13 +271,13 @@ class WorkerSlot:
         self._free.append(index)
 
     def ask_cancel(self, job: int) -> None:
-        """Note that somebody asked to cancel ``job``."""
+        """Note that a cancel of ``job`` was requested."""
         for entry in self.started_jobs():
             if entry.job == job and entry.worker == self.worker:
                 self._memory[entry.index + CANCEL_AT] = 1
 
     def cancel_asked(self, index: int) -> bool:
-        """Whether somebody asked to cancel the job at ``index``."""
+        """Whether a cancel of the job at ``index`` was requested."""
         return self._memory[index + CANCEL_AT] == 1
 
     def look(self) -> list[StartedJob]:

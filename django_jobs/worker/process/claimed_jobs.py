@@ -12,8 +12,8 @@ SMALL = 2_000
 
 
 class ClaimedJobs:
-    """The attempts in this process. Added to by the claimer, taken from by whoever settles; each of
-    these is one step of a dict and needs no lock.
+    """The attempts in this process. Added to by the claimer, removed from when they are settled;
+    each of these is one step of a dict and needs no lock.
 
     An attempt and not its job: a job may come back here while the end of its last attempt is still
     being written down.

@@ -150,7 +150,7 @@ class Claimer:
             )
             return pause or 0.0
         except StatementTimedOut:
-            # Somebody edits the row of a queue with a limit and does not commit, or the server is
+            # An open transaction holds the row of a queue with a limit, or the server is
             # deaf. What runs here goes on.
             emit_throttled("claim_blocked", logging.WARNING, worker=self._slot.worker)
             return SETBACK_SECONDS
@@ -187,7 +187,7 @@ class Claimer:
             return self._options.poll
         now = time.monotonic()
         # By time and not only when idle: jobs that come due, and queues whose limit is new, must
-        # not wait for the end of somebody's backlog.
+        # not wait for the end of another queue's backlog.
         polls = now >= self._poller.next_at or not self._promising
         ready = self._poll(now) if polls else frozenset()
         self._promising |= ready
@@ -274,8 +274,8 @@ class Claimer:
 
     def _disown(self, jobs: list[ClaimedJob]) -> None:
         """An attempt was claimed that this process holds already: the table was emptied and counts
-        from 1 again, or it was restored from a backup. By their fences the two cannot be told
-        apart, so the worker gives up its identity, and its old attempts match nothing."""
+        from 1 again, or it was restored from a backup. By their fences the two are
+        alike, so the worker gives up its identity, and its old attempts match nothing."""
         worker = self._slot.worker
         self._slot.lose_lease(worker)
         given = settling.give_back([job.fence for job in jobs])
@@ -373,7 +373,7 @@ class Claimer:
         """The lease was lost: what was held is on its way to others. Go on as a new worker."""
         emit("lease_lost", logging.WARNING, worker=self._slot.worker, held=len(self._claimed))
         unstarted = self._executor.take_unstarted()
-        self.give_back(unstarted)  # where its rows are from an earlier time, nobody else does yet
+        self.give_back(unstarted)  # where its rows are from an earlier time, no reaper does
         self._claimed.remove_all(unstarted)
         self._cancelled = frozenset()  # an id may come back, of another job
         self._register()

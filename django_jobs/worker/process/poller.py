@@ -59,7 +59,7 @@ class Poller:
         if due_in is None:
             self.due_at = NEVER
         elif due_in <= 0 and now >= self.due_at and not promoted:
-            # It came due between the two statements, or somebody has locked it.
+            # It came due between the two statements, or its row is locked.
             self.due_at = now + self._due_pause
             self._due_pause = min(2 * self._due_pause, self._interval)
         else:

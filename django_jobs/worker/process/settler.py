@@ -28,17 +28,17 @@ BATCH = 500
 
 GATHER = 200
 GATHER_SECONDS = 0.01
-"""While more jobs wait here, a write waits this long for so many endings: a statement costs half a
-millisecond of both processors besides its rows. With nothing waiting, an ending is written at
-once."""
+"""While more jobs wait here, a write waits up to this long for this many endings: a statement costs
+half a millisecond of both processors besides its rows. With nothing waiting, an ending is written
+at once."""
 
 LOCKED_SECONDS = 1.0
-"""How often what somebody's lock holds up is looked at again, and whether the connection of one
+"""How often endings whose rows are locked are tried again, and whether the connection of one
 that is idle is still there."""
 
 
 class Settler:
-    """Takes endings from any thread and settles them on a connection of its own."""
+    """Takes endings from any thread and settles them on its own connection."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Settler:
         self._something.set()
 
     def report(self, one: Settled, index: int) -> None:
-        """Note that an attempt is settled, and tell whoever listens."""
+        """Note that an attempt is settled, and send its signals."""
         self.let_go(one.ending.job, index)
         emit_settled([one])
 
@@ -126,7 +126,7 @@ class Settler:
         try:
             self._write(batch)
         except StatementTimedOut:
-            # Somebody holds a lock on one of the rows. The others do not wait for it.
+            # One of the rows is locked. The others do not wait for it.
             self._write_unlocked(batch)
 
     def _look_at_locked(self) -> None:
@@ -135,7 +135,7 @@ class Settler:
             self._write_unlocked(batch)
 
     def _write_unlocked(self, batch: list[tuple[Ending, int]]) -> None:
-        """Write those whose rows nobody has locked, and keep the others for a later look. Each
+        """Write those whose rows are not locked, and keep the others for a later try. Each
         alone: a batch may also have been cut short because it is too much for one statement."""
         ids = [ending.job.id for ending, _ in batch]
         left = deque(batch)

@@ -40,7 +40,7 @@ from .settler import Settler
 CHECK_SECONDS = 1.0
 
 FORK_PAUSE = 1.0
-"""Seconds until a job that could not be given a process of its own may be claimed again."""
+"""Seconds until a job for which no process could be forked may be claimed again."""
 
 
 class WorkerProcess:
@@ -84,7 +84,7 @@ class WorkerProcess:
         )
 
     def run(self) -> int:
-        """Work until told to drain; returns the exit code."""
+        """Work until asked to drain; returns the exit code."""
         threading.excepthook = _die_of_our_own_fault
         make_room_by(self._slot.ask_for_room)
         self._settler.thread.start()
@@ -157,7 +157,7 @@ class WorkerProcess:
             return NOTHING_LEFT
         end = AttemptEnd(answer["end"])
         if end is AttemptEnd.NEVER_BEGAN:
-            # It is ready again at once, perhaps for us. Whoever drains does not wait.
+            # It is ready again at once, perhaps for us. A process that drains does not wait.
             self._claimer.drained.wait(FORK_PAUSE)
         return outcome_of_ending(end, answer["reason"], answer["seconds"])
 
@@ -173,7 +173,7 @@ class WorkerProcess:
         return not self._executor.jobs.empty()
 
     def _gave_up(self) -> bool:
-        """Whether an ending may be dropped: nobody would take it any more."""
+        """Whether an ending may be dropped: the fence would refuse it."""
         return self._slot.lease_lost
 
     def _recycle_if_due(self) -> None:

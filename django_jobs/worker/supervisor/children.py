@@ -60,7 +60,7 @@ class WorkerProcessHandle:
         return {
             "type": MessageType.RECOVER,
             "worker": worker,
-            # What it ran as the worker before is settled by whoever took it away.
+            # What it ran as the worker before is settled by the worker that took it over.
             "outcomes": [
                 (entry.fence, *self._ending_of(entry))
                 for entry in started_jobs

@@ -101,7 +101,7 @@ class ProcessTree:
         self, child: WorkerProcessHandle, entry: StartedJob
     ) -> tuple[int, IsolatedChild] | None:
         """The process that runs this alone for ``child``, with its id; None if it is gone or was
-        killed. By its place on the scoreboard: of one job there may be a lost attempt beside a
+        killed. By its place on the scoreboard: of one job there may be a lost attempt as well as a
         new."""
         for pid, one in self.isolated.items():
             if one.child is child and one.index == entry.index and one.is_wanted:
@@ -120,7 +120,7 @@ class ProcessTree:
             self.selector.unregister(pipe)
 
     def close_all(self) -> None:
-        """Let go of everything, and give the signals back to whoever called the command."""
+        """Let go of everything, and restore the signal handlers of the command's caller."""
         signal.set_wakeup_fd(-1)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)

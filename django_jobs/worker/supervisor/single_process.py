@@ -1,5 +1,5 @@
 """``jobworker --no-fork``: worker, heartbeat and supervisor are threads of one process, for systems
-without fork and for debuggers. Nobody outside of it can kill a handler."""
+without fork and for debuggers. No other process can kill its handlers."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class SingleProcess:
 
     def _leave(self, code: int, reason: str) -> NoReturn:
         """Release what runs here, and end it with the process. What there is no time for, since
-        the lease is over or lost, is for whoever reaps: until the process is gone it runs on."""
+        the lease is over or lost, is left to the reaper: until the process is gone it runs on."""
         slot, now = self._child.slot, time.monotonic()
         patience = min(SHUTDOWN_SECONDS, self._gone_by() - now)
         if slot.worker and patience > 0 and not slot.lease_lost:

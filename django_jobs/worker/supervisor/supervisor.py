@@ -119,7 +119,7 @@ class Supervisor:
         try:
             message = pipe.receive(0)
         except EOFError:
-            self._tree.forget(pipe)  # its end is told by waitpid
+            self._tree.forget(pipe)  # waitpid reports its end
             return
         if message is not None:
             self._obey(pipe, message)
@@ -167,7 +167,7 @@ class Supervisor:
                 return
             if not pid:
                 return
-            kill(pid)  # what its handlers started must not run beside the next attempt
+            kill(pid)  # what its handlers started must not outlive the attempt
             if pid in self._tree.isolated:
                 self._isolated_ended(self._tree.isolated.pop(pid), status)
             elif pid == self._tree.heartbeat_pid:

@@ -161,7 +161,7 @@ def fence_at(slot: WorkerSlot, lease: float) -> float:
 def _overdue(entry: StartedJob, now: float) -> tuple[AttemptEnd, float] | None:
     """How an attempt ends that did not heed the exception raised in it, and after how many seconds;
     None for one that has time left. A time from before the start was read while it was written:
-    nobody takes turns on the scoreboard. The next look has it whole."""
+    the scoreboard has no lock. The next look has it whole."""
     if entry.deadline > entry.started and now > entry.deadline + SOFT_GRACE:
         return AttemptEnd.TIMED_OUT, entry.deadline - entry.started
     whole = entry.progress_at >= entry.started

@@ -36,8 +36,8 @@ UNSAFE_WAIT = 0.002
 writes logs is found in them nearly always: there it lets the others run."""
 
 STOP_SIGNAL: signal.Signals = getattr(signal, "SIGURG", signal.SIGTERM)
-"""What wakes a child that runs one job when it was told to stop. By default it is ignored, so it
-may come at any time; nobody sends it to all processes of a service, as is done with SIGTERM. It is
+"""What wakes a child that runs one job when it has to stop. By default it is ignored, so it
+may come at any time; no service manager sends it to all processes, as it does SIGTERM. It is
 not the word itself: some runtimes send it to themselves. A system without it has no such child."""
 
 RESULT = "result"
@@ -46,13 +46,13 @@ PACKAGE = __name__.partition(".")[0]
 
 
 def never() -> bool:
-    """For handlers that nobody tells to stop."""
+    """For handlers that are never asked to stop."""
     return False
 
 
 class Interrupted(Exception):
-    """The handler was stopped from outside. Its attempt ends with ``outcome``, whatever the handler
-    did then; what it let pass tells where it was."""
+    """The handler was stopped from outside. Its attempt ends with ``outcome``, no matter what the
+    handler did then; what it let pass tells where it was."""
 
     def __init__(self, outcome: Outcome, passed: BaseException | None = None) -> None:
         super().__init__(str(outcome))
@@ -76,7 +76,7 @@ class TimeLimit:
 
     ``ended`` says how the attempt ends once the time is over. It is set before anything is raised
     in the handler and never changed; so exactly one exception is raised, and wherever it arrives,
-    nothing that comes after can be hit. ``stop_requested`` is set by a clock that was told to stop
+    nothing that comes after can be hit. ``stop_requested`` is set by a clock that was asked to stop
     the handler: what that does then is its own, and one that catches it and returns has succeeded.
     """
 
@@ -119,7 +119,7 @@ class TimeLimit:
                 raise Interrupted(self.ended, error) from None
             raise
         finally:
-            self._slot.end_times(self._index)  # whatever is left is not bounded by them
+            self._slot.end_times(self._index)  # what is left is not bounded by them
         if self.ended is not None:  # the handler caught it
             raise Interrupted(self.ended)
         return result
@@ -158,7 +158,7 @@ class TimeLimit:
 
 class SignalTimeouts:
     """Rings on the main thread of a process that runs one handler: a signal also ends its sleep,
-    and its wait for a socket or a lock. ``stop_requested`` says whether it was told to stop; None
+    and its wait for a socket or a lock. ``stop_requested`` says whether it has to stop; None
     while that is being read, when an exception would tear the message."""
 
     def __init__(self, stop_requested: Callable[[], bool | None] = never) -> None:
