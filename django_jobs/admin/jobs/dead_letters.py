@@ -35,14 +35,6 @@ class DeadLetterAdmin(JobPage):
     actions = ("replay_jobs",)
     operator_actions = (REPLAY,)
 
-    @admin.display(description=_("job type"))
-    def job_name(self, job: Any) -> str:
-        return str(job.job_type)
-
-    @admin.display(description=_("queue"))
-    def queue_name(self, job: Any) -> str:
-        return str(job.queue)
-
     @admin.display(description=_("reason and last error"))
     def why(self, job: Any) -> str:
         if not job.last_error or job.last_error in job.reason:

@@ -117,6 +117,14 @@ class JobPage(ConsoleAdmin):
     def state(self, job: Any) -> str:
         return badge(job.status, job.get_status_display())
 
+    @admin.display(description=_("job type"))
+    def job_name(self, job: Any) -> str:
+        return str(job.job_type)
+
+    @admin.display(description=_("queue"))
+    def queue_name(self, job: Any) -> str:
+        return str(job.queue)
+
     @admin.display(description=_("queue"))
     def queue_link(self, job: Any) -> str:
         # One small lookup on a page of one job; the lists show the bare name.

@@ -46,14 +46,6 @@ class JobAdmin(JobPage):
     ) -> tuple[QuerySet[Any], bool]:
         return search_jobs(queryset, search_term), False
 
-    @admin.display(description=_("job type"))
-    def job_name(self, job: Any) -> str:
-        return str(job.job_type)
-
-    @admin.display(description=_("queue"))
-    def queue_name(self, job: Any) -> str:
-        return str(job.queue)
-
     @admin.display(description=_("priority"))
     def urgency(self, job: Any) -> int:
         return int(job.priority)
