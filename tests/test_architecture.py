@@ -299,3 +299,60 @@ def test_a_table_of_contents_lists_each_module(name: str) -> None:
     there = {path.stem for path in folder.iterdir() if not path.name.startswith("__")}
     contents = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     assert there <= set(re.findall(r"\w+", contents))
+
+
+PAGE = PACKAGE.parent / "docs" / "architecture.md"
+
+
+def tree_of_the_page() -> set[str]:
+    """The modules that the page lists as today's."""
+    block = PAGE.read_text().rsplit("```text\n", 1)[1].split("```", 1)[0]
+    found: set[str] = set()
+    folder = ""
+    for word in block.split():
+        if word.endswith("/"):
+            folder = word.removeprefix("./").replace("/", ".")
+        else:
+            found.add(f"{folder}{word}")
+    return found
+
+
+def test_the_page_on_architecture_gives_each_room_its_floor() -> None:
+    rows = re.findall(r"^\| (\d+) \| `([\w.]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert {name: int(number) for number, name in rows} == FLOORS
+
+
+def test_the_page_on_architecture_names_each_sub_room() -> None:
+    rooms = {sub_room(name) for name in NAMES if NAMES[name].name != "__init__.py"}
+    named = re.findall(r"^\| `([\w/]+)/` \|", PAGE.read_text(), re.MULTILINE)
+    assert {one for one in rooms if one and one not in FLOORS} == {
+        name.replace("/", ".") for name in named if name != "migrations"
+    }
+
+
+def test_the_page_on_architecture_lists_each_module() -> None:
+    files = {name for name, path in NAMES.items() if path.name != "__init__.py"}
+    assert tree_of_the_page() == files
+
+
+def test_each_path_on_the_page_on_architecture_exists() -> None:
+    paths = set(re.findall(r"`([\w/]+(?:\.(?:py|md|html)|/))`", PAGE.read_text()))
+    assert len(paths) > 50
+    assert {
+        one for one in paths if not any((top / one).exists() for top in (PACKAGE, PACKAGE.parent))
+    } == set()
+
+
+def test_each_function_on_the_page_on_architecture_stands_in_the_file_of_its_line() -> None:
+    """A file that was named just before: of the same row, or of the same item of a list."""
+    wrong = []
+    for line in re.split(r"\n(?=[|\-\d])", PAGE.read_text()):
+        sources = [
+            path.read_text()
+            for name in re.findall(r"`([\w/]+\.py)`", line)
+            if (path := PACKAGE / name).exists()
+        ]
+        for function in re.findall(r"`(\w+)\(\)`", line):
+            if sources and not any(f"def {function}(" in source for source in sources):
+                wrong.append(function)
+    assert wrong == []
