@@ -107,7 +107,7 @@ def test_only_what_faults_explain_may_stand_in_a_log(tmp_path: Path):
 
     log = tmp_path / "worker-0.log"
     log.write_text(
-        line("WARNING", "lease_lost worker=3 held=2")
+        line("WARNING", "lease_lost worker=3 jobs=2")
         + line("ERROR", "process_died pid=1 reason=SIGKILL")
         + line("ERROR", "job_dead job_id=1 job_type=chaos.poison")
         + "CommandError: the database 'default' does not answer: connection is bad: no such file\n"
@@ -116,7 +116,7 @@ def test_only_what_faults_explain_may_stand_in_a_log(tmp_path: Path):
     assert list(worker_logs.problems([log])) == []
     for wrong in (
         line("ERROR", "job_dead job_id=1 job_type=chaos.outside"),
-        line("ERROR", "burial_failed worker=3"),
+        line("ERROR", "crash_recovery_failed worker=3"),
         "Traceback (most recent call last):\n",
     ):
         log.write_text(wrong)

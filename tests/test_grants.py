@@ -141,7 +141,7 @@ def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: A
         page.act(Schedule, "run_schedules_now", schedule.pk)
         page.act(Worker, "stop_workers", *Worker.objects.values_list("pk", flat=True))
         page.act(Queue, "pause_queues", Queue.objects.get(name="bulk").pk)
-        page.act(Quarantine, "release_job_types", Quarantine.objects.get().pk)
+        page.act(Quarantine, "lift_quarantines", Quarantine.objects.get().pk)
     statuses = dict(Job.objects.values_list("pk", "status"))
     assert (statuses[dead.pk], statuses[waiting.pk]) == ("cancelled", "ready")
 

@@ -1,4 +1,4 @@
-"""Quarantines: job types whose jobs are held until somebody lets them go."""
+"""Quarantines: job types whose jobs are blocked until the quarantine is lifted."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from .base.paginator import CappedCount, counted
 from .operator_actions import Given
 
 
-def _release(ids: list[int], actor: Any, given: Given) -> OperationResult:
+def _lift(ids: list[int], actor: Any, given: Given) -> OperationResult:
     rows = Quarantine.objects.using(conf().database).filter(pk__in=ids)
     names = dict(rows.values_list("pk", "job_type"))
-    released: set[str] = set()
+    lifted: set[str] = set()
     for name in names.values():
-        released.update(quarantines.lift(name, actor=actor))
-    done = [pk for pk, name in names.items() if name in released]
+        lifted.update(quarantines.lift(name, actor=actor))
+    done = [pk for pk, name in names.items() if name in lifted]
     refusal = _now("it is not quarantined")
     return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
 
 
-RELEASE = OperatorAction(
-    action="release_job_types",
-    label=_("Release"),
-    question=_("Release job types?"),
+LIFT = OperatorAction(
+    action="lift_quarantines",
+    label=_("Lift"),
+    question=_("Lift the quarantine?"),
     explanation=_(
         "Workers take their jobs again, in the order that they had. Crashes from before now do not "
-        "count towards another quarantine. A job type is released under all of its names."
+        "count towards another quarantine. A job type is lifted under all of its names."
     ),
-    execute=_release,
+    execute=_lift,
     done=lambda count: (
-        ngettext("%(count)s job type was released.", "%(count)s job types were released.", count)
+        ngettext("%(count)s quarantine was lifted.", "%(count)s quarantines were lifted.", count)
         % {"count": f"{count:,}"}
     ),
-    logged="released",
+    logged="lifted",
     applies=lambda quarantine: quarantine.in_force,
 )
 
@@ -64,7 +64,7 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
     job_type = forms.ChoiceField(
         label=_("Job type"),
         choices=lambda: [("", "---------"), *((name, name) for name in registry.names())],
-        help_text=_("Under all of its names. Its jobs are held, not failed; what runs goes on."),
+        help_text=_("Under all of its names. Its jobs are blocked, not failed; what runs goes on."),
     )
 
     class Meta:
@@ -84,7 +84,7 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
         return name
 
     def validate_unique(self) -> None:
-        """The row of one that was released before is used again."""
+        """The row of one that was lifted before is used again."""
 
 
 @admin.register(Quarantine)
@@ -92,32 +92,32 @@ class QuarantineAdmin(ConsoleAdmin):
     """One row for each job type that is or was quarantined."""
 
     form = QuarantineForm
-    list_display = ("job_type", "state", "held", "since_text", "made_by", "why")
-    actions = ("release_job_types",)
-    operator_actions = (RELEASE,)
+    list_display = ("job_type", "state", "blocked", "since_text", "made_by", "why")
+    actions = ("lift_quarantines",)
+    operator_actions = (LIFT,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         jobs = Job.objects.using(conf().database).filter(
             status=JobStatus.BLOCKED, reason=QUARANTINED, job_type=OuterRef("job_type")
         )
         rows: QuerySet[Any] = super().get_queryset(request)
-        rows = rows.annotate(held_count=CappedCount(jobs))
+        rows = rows.annotate(blocked_count=CappedCount(jobs))
         return rows
 
     def get_ordering(self, request: HttpRequest) -> Any:
-        """What is in force, then what was released last."""
+        """What is in force, then what was lifted last."""
         return (F("released_at").desc(nulls_first=True), "-since", "-id")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:
             return ((None, {"fields": ("job_type", "reason")}),)
-        row = ("state", "held", "made_by")
-        return ((None, {"fields": ("job_type", row, ("since_text", "released_text"), "why")}),)
+        row = ("state", "blocked", "made_by")
+        return ((None, {"fields": ("job_type", row, ("since_text", "lifted_text"), "why")}),)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None:
             return ()
-        return ("job_type", "state", "held", "made_by", "since_text", "released_text", "why")
+        return ("job_type", "state", "blocked", "made_by", "since_text", "lifted_text", "why")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.has_quarantine_permission(request)
@@ -137,22 +137,22 @@ class QuarantineAdmin(ConsoleAdmin):
         if quarantine.in_force:
             return badge("blocked", _now("quarantined"))
         since = ago(quarantine.released_at, quarantine.read_at)
-        return format_html("{} {}", badge("released", _now("released")), since)
+        return format_html("{} {}", badge("released", _now("lifted")), since)
 
-    @admin.display(description=_("held jobs"))
-    def held(self, quarantine: Any) -> str:
-        if not quarantine.held_count:
+    @admin.display(description=_("blocked jobs"))
+    def blocked(self, quarantine: Any) -> str:
+        if not quarantine.blocked_count:
             return "0"
         which = urlencode({"job_type": quarantine.job_type, "status": JobStatus.BLOCKED})
         address = f"{list_url(self.admin_site, Job)}?{which}"
-        return format_html('<a href="{}">{}</a>', address, counted(quarantine.held_count))
+        return format_html('<a href="{}">{}</a>', address, counted(quarantine.blocked_count))
 
     @admin.display(description=_("since"))
     def since_text(self, quarantine: Any) -> str:
         return moment_and_age(quarantine.since, quarantine.read_at)
 
-    @admin.display(description=_("released"))
-    def released_text(self, quarantine: Any) -> str:
+    @admin.display(description=_("lifted"))
+    def lifted_text(self, quarantine: Any) -> str:
         return moment_and_age(quarantine.released_at, quarantine.read_at)
 
     @admin.display(description=_("by"))
@@ -163,8 +163,8 @@ class QuarantineAdmin(ConsoleAdmin):
     def why(self, quarantine: Any) -> str:
         return quarantine.reason or NOTHING
 
-    @admin.action(permissions=["quarantine"], description=_("Release"))
-    def release_job_types(
+    @admin.action(permissions=["quarantine"], description=_("Lift"))
+    def lift_quarantines(
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> HttpResponse | None:
-        return run_action(self, request, queryset, RELEASE)
+        return run_action(self, request, queryset, LIFT)

@@ -63,9 +63,9 @@ class WorkerAdmin(ConsoleAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         jobs = Job.objects.using(conf().database)
-        held = jobs.filter(status="running", worker_id=OuterRef("pk"))
+        claimed = jobs.filter(status="running", worker_id=OuterRef("pk"))
         rows: QuerySet[Any] = super().get_queryset(request)
-        rows = rows.annotate(held=CappedCount(held))
+        rows = rows.annotate(claimed=CappedCount(claimed))
         return rows
 
     def has_stop_permission(self, request: HttpRequest) -> bool:
@@ -98,7 +98,7 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("jobs / threads"))
     def busy(self, worker: Any) -> str:
-        return f"{counted(worker.held)} / {worker.threads:,}"
+        return f"{counted(worker.claimed)} / {worker.threads:,}"
 
     @admin.display(description=_("host and process"))
     def place(self, worker: Any) -> str:

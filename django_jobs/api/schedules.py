@@ -129,7 +129,7 @@ def synchronise(alias: str) -> None:
     """Write the declared schedules to the table.
 
     One that has not changed is not touched, so that what came due during a deployment is still
-    fired, unless it was put aside: the deployment may have mended it. One that is declared no more
+    fired, unless it has an error: the deployment may have mended it. One that is declared no more
     is disabled and keeps its history, if its job type is of an app of this project. Several may do
     it at once.
     """

@@ -54,7 +54,7 @@ class Scheduling:
         """
         versions = registry.versions()
         if not self._retried:
-            schedule_errors.retry_put_aside(list(versions))
+            schedule_errors.retry_errors(list(versions))
             self._retried = True
         horizon = firing.horizon()
         done = 0
@@ -84,8 +84,8 @@ def _work_on(take: Callable[[], list[int]], work: Work) -> int:
 
 
 def _do(ids: Sequence[int], work: Work) -> None:
-    """What cannot be read or written together is done in halves, and what cannot be alone is put
-    aside, so that a bad row stops nobody."""
+    """What cannot be read or written together is done in halves, and what cannot be alone is
+    marked, so that a bad row stops nobody."""
     try:
         with transaction.atomic(using=conf().database):
             work(firing.read(ids))
@@ -93,7 +93,7 @@ def _do(ids: Sequence[int], work: Work) -> None:
         if isinstance(refusal, Error) and not isinstance(refusal, DataError | IntegrityError):
             raise
         if len(ids) == 1:
-            _put_aside(ids[0], ErrorReport.of(refusal).summary)
+            _mark_error(ids[0], ErrorReport.of(refusal).summary)
         else:
             middle = len(ids) // 2
             _do(ids[:middle], work)
@@ -108,7 +108,7 @@ def _arm(schedules: Sequence[Schedule]) -> None:
         try:
             next_due = schedule.rule.next(schedule.now) if schedule.is_armed else None
         except Exception as error:
-            batch.broken[schedule.pk] = ErrorReport.of(error).summary
+            batch.errors[schedule.pk] = ErrorReport.of(error).summary
         else:
             batch.moves[schedule.pk] = next_due, None
     batch.write()
@@ -127,7 +127,7 @@ def _fire(schedules: Sequence[Schedule]) -> None:
         except Error:
             raise
         except Exception as error:
-            batch.broken[schedule.pk] = ErrorReport.of(error).summary
+            batch.errors[schedule.pk] = ErrorReport.of(error).summary
     batch.write()
 
 
@@ -147,7 +147,7 @@ class _Batch:
     ticks: list[NewTick] = field(default_factory=list)
     moves: dict[int, tuple[datetime | None, datetime | None]] = field(default_factory=dict)
     replaced: dict[int, list[int]] = field(default_factory=dict)
-    broken: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
     dying: dict[int, str] = field(default_factory=dict)
     requests: Requests = field(default_factory=Requests)
 
@@ -163,8 +163,8 @@ class _Batch:
         for schedule, reason in self.dying.items():
             name = schedule_errors.pause_of_itself(schedule, reason)
             _emit("schedule_paused", logging.WARNING, name, reason)
-        for schedule, reason in self.broken.items():
-            _put_aside(schedule, reason)
+        for schedule, reason in self.errors.items():
+            _mark_error(schedule, reason)
 
 
 def _dies(schedule: Schedule, ends: Sequence[str], batch: _Batch) -> bool:
@@ -250,9 +250,9 @@ def _jitter(schedule: Schedule, due: datetime) -> float:
     return share * schedule.jitter_seconds
 
 
-def _put_aside(schedule: int, reason: str) -> None:
-    name = schedule_errors.put_aside(schedule, reason)
-    _emit("schedule_put_aside", logging.ERROR, name, reason)
+def _mark_error(schedule: int, reason: str) -> None:
+    name = schedule_errors.mark_error(schedule, reason)
+    _emit("schedule_error", logging.ERROR, name, reason)
 
 
 def _emit(event: str, level: int, name: str, reason: str) -> None:

@@ -77,8 +77,8 @@ class PayloadCheck:
     schedules: int = 0
     unreadable_jobs: int = 0
     unreadable_schedules: int = 0
-    told_jobs: list[UnreadableJobs] = field(default_factory=list)
-    told_schedules: list[UnreadableSchedule] = field(default_factory=list)
+    listed_jobs: list[UnreadableJobs] = field(default_factory=list)
+    listed_schedules: list[UnreadableSchedule] = field(default_factory=list)
 
 
 def check_pending() -> PayloadCheck:
@@ -105,7 +105,7 @@ def check_pending() -> PayloadCheck:
                 job_type=job_type, version=version, jobs=jobs, lowest_id=lowest, problem=problem
             )
     _check_schedules(report)
-    report.told_jobs = sorted(known.values(), key=lambda one: (one.job_type, one.lowest_id))
+    report.listed_jobs = sorted(known.values(), key=lambda one: (one.job_type, one.lowest_id))
     return report
 
 
@@ -122,8 +122,8 @@ def _check_schedules(report: PayloadCheck) -> None:
         if problem is None:
             continue
         report.unreadable_schedules += 1
-        if len(report.told_schedules) < MOST_LISTED_PROBLEMS:
-            report.told_schedules.append(
+        if len(report.listed_schedules) < MOST_LISTED_PROBLEMS:
+            report.listed_schedules.append(
                 UnreadableSchedule(name=name, job_type=job_type, version=version, problem=problem)
             )
 

@@ -16,11 +16,11 @@ from .base import table
 QUEUE_HEADS = ("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD")
 ALWAYS_COUNTED = (ScheduleState.ON, ScheduleState.PAUSED, ScheduleState.ERROR)
 """States of schedules that are shown also with a count of 0."""
-WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "HELD", "HEARTBEAT", "QUEUES")
+WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "HEARTBEAT", "QUEUES")
 
 
 def glance(snapshot: Snapshot) -> str:
-    """Queues, then workers, then schedules, then what nobody can run or is held."""
+    """Queues, then workers, then schedules, then what nobody can run or is blocked."""
     queues = [
         (
             queue.name,
@@ -42,7 +42,7 @@ def glance(snapshot: Snapshot) -> str:
             worker.host,
             str(worker.pid),
             str(worker.threads),
-            str(worker.held),
+            str(worker.claimed),
             f"{age(worker.heartbeat_seconds)} ago",
             ",".join(worker.queues),
         )
@@ -62,10 +62,10 @@ def glance(snapshot: Snapshot) -> str:
 
 
 def _quarantine(snapshot: QuarantineSnapshot) -> str:
-    held = "no held job" if not snapshot.held else f"{_count(snapshot.held)} held"
+    blocked = "no blocked job" if not snapshot.blocked else f"{_count(snapshot.blocked)} blocked"
     why = f": {snapshot.reason}" if snapshot.reason else ""
     by = f" by {snapshot.by}" if snapshot.by else ""
-    return f"Quarantined{by} {age(snapshot.since_seconds)} ago, {held}: {snapshot.job_type}{why}"
+    return f"Quarantined{by} {age(snapshot.since_seconds)} ago, {blocked}: {snapshot.job_type}{why}"
 
 
 def _schedules(snapshot: SchedulesSnapshot) -> str:

@@ -83,7 +83,7 @@ SELECT
 """
 
 
-# What is held is read from the index of held jobs, up to the bound; each by its own subquery.
+# Blocked jobs are counted by their index, up to the bound; each by its own subquery.
 QUARANTINES = """
 SELECT quarantine.job_type,
     extract(epoch FROM clock_timestamp() - quarantine.since)::float8,
@@ -117,8 +117,8 @@ class QueueSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSnapshot:
-    """One worker that has not ended. ``lease_seconds`` is negative once its lease ran out; ``held``
-    counts the jobs it runs or has fetched to run."""
+    """One worker that has not ended. ``lease_seconds`` is negative once its lease ran out;
+    ``claimed`` counts the jobs it runs or has fetched to run."""
 
     id: int
     name: str
@@ -130,19 +130,19 @@ class WorkerSnapshot:
     code_version: str
     heartbeat_seconds: float
     lease_seconds: float
-    held: int
+    claimed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineSnapshot:
-    """A job type that is quarantined, since so many seconds. ``held`` counts its blocked jobs, and
+    """A job type that is quarantined, since so many seconds. ``blocked`` counts its jobs, and
     stops at 100,000; ``by`` is empty where a worker did it."""
 
     job_type: str
     since_seconds: float
     reason: str
     by: str
-    held: int
+    blocked: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,8 +218,10 @@ def take_snapshot() -> Snapshot:
 def take_quarantines() -> tuple[QuarantineSnapshot, ...]:
     """The job types that are quarantined now, by name."""
     return tuple(
-        QuarantineSnapshot(job_type=name, since_seconds=since, reason=reason, by=by, held=held)
-        for name, since, reason, by, held in fetch(QUARANTINES, {"most": MOST_COUNTED})
+        QuarantineSnapshot(
+            job_type=name, since_seconds=since, reason=reason, by=by, blocked=blocked
+        )
+        for name, since, reason, by, blocked in fetch(QUARANTINES, {"most": MOST_COUNTED})
     )
 
 
@@ -236,7 +238,7 @@ def _schedules() -> SchedulesSnapshot:
 
 
 def _worker(row: tuple[Any, ...]) -> WorkerSnapshot:
-    id_, name, host, pid, status, queues, threads, code_version, heartbeat, lease, held = row
+    id_, name, host, pid, status, queues, threads, code_version, heartbeat, lease, claimed = row
     return WorkerSnapshot(
         id=id_,
         name=name,
@@ -248,7 +250,7 @@ def _worker(row: tuple[Any, ...]) -> WorkerSnapshot:
         code_version=code_version,
         heartbeat_seconds=heartbeat,
         lease_seconds=lease,
-        held=held,
+        claimed=claimed,
     )
 
 

@@ -256,7 +256,7 @@ class Migration(migrations.Migration):
                         default="",
                         editable=False,
                         help_text="Nothing is fired until it is saved anew or resumed.",
-                        verbose_name="put aside because",
+                        verbose_name="error",
                     ),
                 ),
                 ("stale", models.BooleanField(default=True, editable=False)),

@@ -70,9 +70,9 @@ class Migration(migrations.Migration):
                     "released_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Empty: its jobs are held.",
+                        help_text="Empty: its jobs are blocked.",
                         null=True,
-                        verbose_name="released at",
+                        verbose_name="lifted at",
                     ),
                 ),
                 (
@@ -94,7 +94,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "quarantine",
                 "verbose_name_plural": "quarantines",
                 "permissions": (
-                    ("quarantine_job_type", "Can quarantine job types and release them"),
+                    ("quarantine_job_type", "Can quarantine job types and lift quarantines"),
                 ),
                 "default_permissions": ("view",),
             },

@@ -1,4 +1,4 @@
-"""A job type that is held back until an operator releases it."""
+"""A job type whose jobs are blocked until an operator lifts the quarantine."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from .timestamps import TimestampField
 
 
 class Quarantine(models.Model):
-    """Jobs of this type are held, and not failed. Made by an operator or after many crashes.
+    """Jobs of this type are blocked, and not failed. Made by an operator or after many crashes.
 
-    The row stays when it is released: crashes from before do not count again.
+    The row stays when it is lifted: crashes from before do not count again.
     """
 
     id = models.BigAutoField(primary_key=True)
     job_type = models.CharField(_("job type"), max_length=200, unique=True)
     since = TimestampField(_("since"))
     released_at = TimestampField(
-        _("released at"), null=True, blank=True, help_text=_("Empty: its jobs are held.")
+        _("lifted at"), null=True, blank=True, help_text=_("Empty: its jobs are blocked.")
     )
     reason = models.CharField(_("reason"), max_length=300, blank=True, default="")
     by = models.CharField(
@@ -29,12 +29,12 @@ class Quarantine(models.Model):
         verbose_name = _("quarantine")
         verbose_name_plural = _("quarantines")
         default_permissions = ("view",)
-        permissions = (("quarantine_job_type", "Can quarantine job types and release them"),)
+        permissions = (("quarantine_job_type", "Can quarantine job types and lift quarantines"),)
 
     def __str__(self) -> str:
         return self.job_type
 
     @property
     def in_force(self) -> bool:
-        """Whether the jobs of this type are held."""
+        """Whether the jobs of this type are blocked."""
         return self.released_at is None

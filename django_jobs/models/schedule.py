@@ -188,7 +188,7 @@ class Schedule(models.Model):
     )
     resumed_at = TimestampField(_("resumed at"), null=True, blank=True, editable=False)
     error = models.TextField(
-        _("put aside because"),
+        _("error"),
         blank=True,
         default="",
         editable=False,
@@ -235,8 +235,7 @@ class Schedule(models.Model):
         return self.name
 
     def save(self, *args: Any, **options: Any) -> None:
-        """Where the rule has changed, a worker recomputes the next due time. What had put the
-        schedule aside is taken as mended."""
+        """Where the rule has changed, a worker recomputes the next due time. Clears any error."""
         fields = options.get("update_fields")
         if fields is None and self.error:
             self.error = ""
@@ -244,7 +243,7 @@ class Schedule(models.Model):
         changed = any(
             self._rule_before.get(field) != now for field, now in self._rule(written).items()
         )
-        # Also where it was put aside while it was edited: it has no due time to continue from.
+        # Also where it got an error while it was edited: it has no due time to continue from.
         if changed or ("error" in written and self.next_due_at is None):
             self.stale = True
             if fields is not None:

@@ -66,7 +66,7 @@ POINTS = {
     ),
     "before_beat": Point(((workers, "renew"),)),
     "after_beat": Point(((workers, "renew"),), after=True),
-    "before_bury": Point(((reaping, "recover_process"),)),
+    "before_recovery": Point(((reaping, "recover_process"),)),
     # The worker process is about to ask for a child that runs the job alone.
     "before_isolate": Point(((worker_process.WorkerProcess, "_isolate"),)),
 }

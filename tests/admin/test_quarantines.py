@@ -43,7 +43,7 @@ def test_what_is_in_force_comes_first_and_what_was_released_stays(page: Page) ->
     quarantines.quarantine("app.noop")
     text = page.read(list_url(Quarantine))
     assert text.index(">app.noop<") < text.index(">app.add<")
-    assert "released" in text
+    assert "lifted" in text
     assert "a worker" in text
 
 
@@ -80,27 +80,27 @@ def test_one_that_is_quarantined_already_and_one_that_is_unknown_are_refused(pag
 
 def test_a_release_asks_acts_and_is_written_down(page: Page) -> None:
     row = held_type()
-    assert page.act(Quarantine, "release_job_types", row.pk) == "1 job type was released."
+    assert page.act(Quarantine, "lift_quarantines", row.pk) == "1 quarantine was lifted."
     assert set(Job.objects.values_list("status", flat=True)) == {"ready"}
     row.refresh_from_db()
     assert not row.in_force
     entry = LogEntry.objects.get()
-    assert (entry.action_flag, entry.change_message) == (CHANGE, "released")
-    again = page.act(Quarantine, "release_job_types", row.pk)
+    assert (entry.action_flag, entry.change_message) == (CHANGE, "lifted")
+    again = page.act(Quarantine, "lift_quarantines", row.pk)
     assert "it is not quarantined" in again
 
 
 def test_the_row_has_a_page_with_a_button_while_it_is_in_force(page: Page) -> None:
     row = held_type()
-    assert 'value="release_job_types"' in page.read(change_url(Quarantine, row.pk))
-    done = page.confirm(Quarantine, "release_job_types", row.pk, from_page=1)
+    assert 'value="lift_quarantines"' in page.read(change_url(Quarantine, row.pk))
+    done = page.confirm(Quarantine, "lift_quarantines", row.pk, from_page=1)
     assert done.url == change_url(Quarantine, row.pk)
-    assert 'value="release_job_types"' not in page.read(done.url)
+    assert 'value="lift_quarantines"' not in page.read(done.url)
 
 
 def test_nothing_is_done_by_looking(page: Page) -> None:
     row = held_type()
-    page.client.get(list_url(Quarantine), {"action": "release_job_types", "confirmed": 1})
+    page.client.get(list_url(Quarantine), {"action": "lift_quarantines", "confirmed": 1})
     page.client.get(ADD, {"job_type": "app.add"})
     page.client.get(change_url(Quarantine, row.pk))
     row.refresh_from_db()
@@ -120,8 +120,8 @@ def test_who_may_only_look_does_nothing(page_of: Callable[..., Page]) -> None:
     row = held_type()
     looking = page_of("view_quarantine")
     assert "app.noop" in looking.read(list_url(Quarantine))
-    assert 'value="release_job_types"' not in looking.read(change_url(Quarantine, row.pk))
-    looking.confirm(Quarantine, "release_job_types", row.pk)
+    assert 'value="lift_quarantines"' not in looking.read(change_url(Quarantine, row.pk))
+    looking.confirm(Quarantine, "lift_quarantines", row.pk)
     looking.text(ADD, status=403)
     assert looking.client.post(ADD, {"job_type": "app.add"}).status_code == 403
     row.refresh_from_db()
@@ -134,7 +134,7 @@ def test_the_permission_to_quarantine_is_enough(page_of: Callable[..., Page]) ->
     assert operator.client.post(ADD, {"job_type": "app.noop"}).status_code == 302
     row = Quarantine.objects.get()
     assert row.by == "olga"
-    assert operator.act(Quarantine, "release_job_types", row.pk) == "1 job type was released."
+    assert operator.act(Quarantine, "lift_quarantines", row.pk) == "1 quarantine was lifted."
 
 
 def test_without_any_permission_there_is_no_page(page_of: Callable[..., Page]) -> None:
@@ -146,7 +146,7 @@ def test_markup_in_rows_is_shown_and_not_run(page: Page) -> None:
     run_sql("UPDATE django_jobs_quarantine SET job_type = '<script>alert(1)</script>'")
     for url in (list_url(Quarantine), change_url(Quarantine, row.pk)):
         assert Live(page.text(url)).alarms == Live(page.text(ADD)).alarms
-    asked = page.ask(Quarantine, "release_job_types", row.pk)
+    asked = page.ask(Quarantine, "lift_quarantines", row.pk)
     assert "<script>alert" not in asked.content.decode()
 
 

@@ -124,13 +124,13 @@ def test_a_heartbeat_that_dies_while_it_settles_what_the_dead_held_is_told_again
     path, other = tmp_path / "job", tmp_path / "other"
     job = jobs.hold_in_transaction.enqueue(str(path))
     worker = start_worker(
-        "--processes", "2", "--threads", "1", DJANGO_JOBS_FAULT="before_bury:kill"
+        "--processes", "2", "--threads", "1", DJANGO_JOBS_FAULT="before_recovery:kill"
     )
     victim = until_marked(path)
     neighbour = jobs.hold.enqueue(str(other))
     assert until_marked(other) != victim
     os.kill(victim, signal.SIGKILL)
-    said(worker, "event=fault_made fault=before_bury:kill:1")
+    said(worker, "event=fault_made fault=before_recovery:kill:1")
     said(worker, "event=heartbeat_died")
     until_marked(path, times=2)
     let_go(path)

@@ -1,4 +1,4 @@
-"""The maintenance task: what crashes is quarantined, what is quarantined is held, what is released
+"""The maintenance task: what crashes is quarantined, what is quarantined is blocked, what is lifted
 goes."""
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_a_bad_row_is_put_aside_with_its_error_and_the_others_fire(
     assert error
     assert (next_due_at, stale) == (None, False)
     assert not Tick.objects.filter(schedule=bad).exists()
-    assert [event["sender"] for event in events] == ["schedule_put_aside"]
+    assert [event["sender"] for event in events] == ["schedule_error"]
     assert events[0]["fields"] == {"schedule": "bad", "reason": error}
 
 

@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_told_with_how_many_and_which_is_the_first(
 def test_jobs_that_differ_in_their_arguments_only_and_have_one_problem_are_one_line() -> None:
     first = stored("app.gone", 1, {"a": 1})
     stored("app.gone", 1, {"b": 1})
-    (output,) = json.loads(fails("--json"))["told_jobs"]
+    (output,) = json.loads(fails("--json"))["listed_jobs"]
     assert (output["jobs"], output["lowest_id"]) == (2, first)
 
 
@@ -106,7 +106,7 @@ def test_what_runs_is_looked_at_and_what_has_ended_is_not() -> None:
     make_dead()
     enqueue_and_claim()
     run_sql("UPDATE django_jobs_job SET job_type = 'app.gone'")
-    (output,) = json.loads(fails("--json"))["told_jobs"]
+    (output,) = json.loads(fails("--json"))["listed_jobs"]
     assert output["jobs"] == 1
 
 
@@ -148,13 +148,13 @@ def test_json_is_one_object() -> None:
         "schedules": 0,
         "unreadable_jobs": 0,
         "unreadable_schedules": 0,
-        "told_jobs": [],
-        "told_schedules": [],
+        "listed_jobs": [],
+        "listed_schedules": [],
     }
     first = stored("app.gone")
     output = json.loads(fails("--json"))
     assert output["unreadable_jobs"] == 1
-    assert output["told_jobs"] == [
+    assert output["listed_jobs"] == [
         {
             "job_type": "app.gone",
             "version": 1,
@@ -179,8 +179,8 @@ def test_many_forms_are_counted_to_the_end_and_told_up_to_a_limit(
     for n in range(5):
         Schedule.objects.create(name=f"s{n}", job_type="app.gone", every=60)
     output = json.loads(fails("--json"))
-    assert (output["unreadable_jobs"], len(output["told_jobs"])) == (20, 3)
-    assert (output["unreadable_schedules"], len(output["told_schedules"])) == (5, 3)
+    assert (output["unreadable_jobs"], len(output["listed_jobs"])) == (20, 3)
+    assert (output["unreadable_schedules"], len(output["listed_schedules"])) == (5, 3)
 
 
 def test_nothing_is_changed() -> None:

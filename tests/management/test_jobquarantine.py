@@ -1,4 +1,4 @@
-"""``jobquarantine``: hold the jobs of a type from the command line."""
+"""``jobquarantine``: block the jobs of a type from the command line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_release_lets_its_jobs_go() -> None:
     noop.enqueue()
     run("add", "app.noop")
     quarantines.block("default")
-    assert run("release", "app.noop") == "app.noop: released."
+    assert run("lift", "app.noop") == "app.noop: lifted."
     assert Job.objects.get().status == "ready"
 
 
@@ -79,7 +79,7 @@ def test_to_release_what_is_not_quarantined_fails_and_tells_what_is(
     for name in quarantined:
         quarantines.quarantine(name)
     with pytest.raises(CommandError, match=rf"^'{asked}' is not quarantined; {hint}$") as refused:
-        run("release", asked)
+        run("lift", asked)
     assert refused.value.returncode == 1
     assert set(quarantines.in_force()) == set(quarantined)
 
@@ -87,12 +87,12 @@ def test_to_release_what_is_not_quarantined_fails_and_tells_what_is(
 def test_a_type_that_is_quarantined_under_another_name_only_is_released() -> None:
     quarantines.quarantine("app.old_name")
     Quarantine.objects.exclude(job_type="app.old_name").delete()
-    assert run("release", "app.present_name") == "app.old_name: released."
+    assert run("lift", "app.present_name") == "app.old_name: lifted."
 
 
 def test_all_names_of_a_type_are_told() -> None:
     assert run("add", "app.old_name").count("quarantined.") == 3
-    assert run("release", "app.present_name").count("released.") == 3
+    assert run("lift", "app.present_name").count("lifted.") == 3
 
 
 def test_the_list_shows_what_is_in_force_and_how_much_it_holds() -> None:
@@ -104,7 +104,7 @@ def test_the_list_shows_what_is_in_force_and_how_much_it_holds() -> None:
     quarantines.block("default")
     run_sql("UPDATE django_jobs_quarantine SET since = now() - interval '3 hours'")
     heads, row = run("list").splitlines()
-    assert heads.split() == ["JOB", "TYPE", "SINCE", "HELD", "BY", "REASON"]
+    assert heads.split() == ["JOB", "TYPE", "SINCE", "BLOCKED", "BY", "REASON"]
     assert row.split()[:3] == ["app.noop", "3h", "3"]
     assert row.endswith("eats memory")
 
@@ -119,7 +119,7 @@ def test_a_type_that_only_a_worker_knows_is_taken() -> None:
     register_worker()
     run_sql("""UPDATE django_jobs_worker SET job_types = '["other.service"]'""")
     assert run("add", "other.service") == "other.service: quarantined. What runs goes on."
-    run("release", "other.service")
+    run("lift", "other.service")
     run_sql("DELETE FROM django_jobs_worker")
     assert "quarantined." in run("add", "other.service")
 
@@ -135,15 +135,15 @@ def test_a_snapshot_and_jobstatus_tell_of_it() -> None:
     quarantines.quarantine("app.noop", reason="crashed 10 times in 600 s")
     quarantines.block("default")
     (output,) = take_snapshot().quarantines
-    assert (output.job_type, output.held, output.by) == ("app.noop", 1, "")
+    assert (output.job_type, output.blocked, output.by) == ("app.noop", 1, "")
     assert 0 <= output.since_seconds < 600
     out = StringIO()
     call_command("jobstatus", stdout=out)
     line = out.getvalue().strip().splitlines()[-1]
     assert line.startswith("Quarantined ")
-    assert line.endswith(" ago, 1 held: app.noop: crashed 10 times in 600 s")
+    assert line.endswith(" ago, 1 blocked: app.noop: crashed 10 times in 600 s")
     out = StringIO()
     call_command("jobstatus", "--json", stdout=out)
-    assert json.loads(out.getvalue())["quarantines"][0]["held"] == 1
+    assert json.loads(out.getvalue())["quarantines"][0]["blocked"] == 1
     (queue,) = [one for one in take_snapshot().queues if one.name == "default"]
     assert (queue.ready, queue.oldest_ready_seconds) == (0, None)

@@ -109,7 +109,7 @@ def test_each_state_is_told_with_its_reason() -> None:
     make_schedule("off", enabled=False)
     armed("over", ends_at=datetime(2020, 1, 1, tzinfo=UTC))
     overdue(armed("behind"))
-    schedule_errors.put_aside(make_schedule("broken").pk, "no time zone\nis called Mars/Base")
+    schedule_errors.mark_error(make_schedule("broken").pk, "no time zone\nis called Mars/Base")
     Schedule.objects.filter(name="new").update(stale=True)
     shown = jobschedule("list")
     for name, output in {
@@ -146,7 +146,7 @@ def test_failing_lists_what_somebody_should_look_at() -> None:
     )
     Tick.objects.filter(schedule__name="skips").update(outcome="skipped_late", job=None)
     overdue(Schedule.objects.get(name="behind"))
-    schedule_errors.put_aside(Schedule.objects.get(name="broken").pk, "why")
+    schedule_errors.mark_error(Schedule.objects.get(name="broken").pk, "why")
     jobschedule("pause", "resting")
     assert listed("--failing") == ["behind", "broken", "dies", "skips"]
 
@@ -233,7 +233,7 @@ def test_of_a_schedule_that_does_not_come_due_next_says_so() -> None:
         (("backfill", "--cancel", "99"), "there is no backfill 99"),
         (("backfill", "--cancel", f"{2**70}"), "there is no backfill"),
         (("pause",), "NAME"),
-        ((), "VERB"),
+        ((), "ACTION"),
     ],
 )
 def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], problem: str) -> None:

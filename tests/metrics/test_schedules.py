@@ -53,7 +53,7 @@ def test_each_schedule_is_counted_once() -> None:
     make_schedule("off", enabled=False)
     schedule_operations.pause([make_schedule("paused").pk])
     schedule_operations.pause([make_schedule("paused and off", enabled=False).pk])
-    schedule_errors.put_aside(make_schedule("broken").pk, "why")
+    schedule_errors.mark_error(make_schedule("broken").pk, "why")
     counted = schedules_snapshot()
     assert (counted.on, counted.paused, counted.error, counted.disabled) == (2, 1, 1, 2)
 

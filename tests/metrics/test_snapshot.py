@@ -67,7 +67,7 @@ def test_living_workers_are_listed_with_their_heartbeat_and_what_they_hold() -> 
     claim_ready(busy)
     workers.end(ended)
     first, second = take_snapshot().workers
-    assert (first.id, first.name, first.held, first.status) == (busy, "a", 3, "running")
+    assert (first.id, first.name, first.claimed, first.status) == (busy, "a", 3, "running")
     assert first.queues == ("default",)
     assert 0 <= first.heartbeat_seconds < 25
     assert 5 < first.lease_seconds <= 30

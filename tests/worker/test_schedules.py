@@ -66,16 +66,16 @@ def test_broken_rows_are_put_aside_with_their_error_and_the_others_go_on(
     Schedule.objects.bulk_create(rows)
     healthy = each_second()
     worker = start_worker("--poll-seconds", "0.2")
-    put_aside = Schedule.objects.exclude(error="")
-    until(lambda: put_aside.count() == len(rows), what="each broken row has its error")
+    in_error = Schedule.objects.exclude(error="")
+    until(lambda: in_error.count() == len(rows), what="each broken row has its error")
     heart = heartbeat_process(worker)
     spent, begun = sum(heart.cpu_times()[:2]), database_time()
     until_fired(healthy, times=3, after=begun)
     passed = (database_time() - begun).total_seconds()
     assert sum(heart.cpu_times()[:2]) - spent < passed / 4  # no busy loop
-    assert set(put_aside.values_list("name", flat=True)) == set(BROKEN)
-    assert worker.text().count("event=schedule_put_aside") == len(rows)
-    assert "Mars/Olympus_Mons" in put_aside.get(name="no zone").error
+    assert set(in_error.values_list("name", flat=True)) == set(BROKEN)
+    assert worker.text().count("event=schedule_error") == len(rows)
+    assert "Mars/Olympus_Mons" in in_error.get(name="no zone").error
     assert not Tick.objects.exclude(schedule=healthy).exists()
 
 
@@ -95,7 +95,7 @@ def test_a_rule_that_breaks_in_the_table_after_it_was_armed_is_put_aside_when_it
     )
     until(lambda: Schedule.objects.exclude(error="").count() == 2)
     until_fires_on(healthy)
-    assert worker.text().count("event=schedule_put_aside") == 2
+    assert worker.text().count("event=schedule_error") == 2
     Schedule.objects.filter(pk=zoneless.pk).update(every=1.0, cron="", timezone="UTC")
     schedule_operations.resume([zoneless.pk])
     until_fires_on(zoneless)
@@ -118,7 +118,7 @@ def test_a_row_that_python_cannot_read_stops_nobody(start_worker: Start, column:
         f"UPDATE django_jobs_schedule SET {column} = {UNREADABLE[column]} WHERE id = %s",
         [unreadable.pk],
     )
-    until(lambda: "event=schedule_put_aside" in worker.text())
+    until(lambda: "event=schedule_error" in worker.text())
     until_fires_on(healthy)
 
 

@@ -99,6 +99,6 @@ def test_a_lock_that_a_duty_waits_for_keeps_no_schedule_from_firing(
     until_fired(schedule)
     with transaction.atomic():
         run_sql("LOCK TABLE django_jobs_receipt IN ACCESS EXCLUSIVE MODE")
-        until(lambda: "event=duty_failed" in worker.text())
+        until(lambda: "event=maintenance_failed" in worker.text())
         until_fires_on(schedule)
     assert "event=heartbeat_hangs" not in worker.text()

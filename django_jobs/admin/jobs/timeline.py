@@ -129,7 +129,7 @@ def _present(job: Any, worker: str, site: AdminSite, request: HttpRequest) -> An
                 return _sentence(_("Due"), due, _("and about to be made ready by a worker."))
             return _sentence(_("Next attempt"), due)
         case JobStatus.BLOCKED if job.reason == QUARANTINED:
-            return _held(job, site, request)
+            return _blocked(job, site, request)
         case JobStatus.BLOCKED:
             return _("Waits for a limit to let it through.")
         case JobStatus.READY:
@@ -142,17 +142,17 @@ def _present(job: Any, worker: str, site: AdminSite, request: HttpRequest) -> An
             return _sentence(_("Ended"), ago(job.finished_at, now))
 
 
-def _held(job: Any, site: AdminSite, request: HttpRequest) -> Any:
-    """Who holds a job, since when and why. A link is for those who may follow it."""
+def _blocked(job: Any, site: AdminSite, request: HttpRequest) -> Any:
+    """Who blocks a job, since when and why. A link is for those who may follow it."""
     row = Quarantine.objects.using(job._state.db).filter(job_type=job.job_type).first()
     if row is None or not row.in_force:
-        return _("Held; its quarantine was released, and a worker makes it ready within seconds.")
+        return _("Blocked; its quarantine was lifted, and a worker makes it ready within seconds.")
     quarantined = _("quarantined")
     known = site.is_registered(Quarantine)  # a project's own site may leave it out
     if known and site.get_model_admin(Quarantine).has_view_permission(request, row):
         quarantined = link(site, Quarantine, row.pk, quarantined)
     text = format_html(
-        _("Held: its job type is {} since {} by {}"),
+        _("Blocked: its job type is {} since {} by {}"),
         quarantined,
         moment_and_age(row.since, job.read_at),
         row.by or _("a worker"),
@@ -178,9 +178,9 @@ def _hints(job: Job, alias: str) -> list[str]:
         hints.append(_("There is no queue %(name)s any more.") % {"name": job.queue})
     elif queue.paused:
         hints.append(_("Queue %(name)s is paused.") % {"name": job.queue})
-    held = Quarantine.objects.using(alias).filter(job_type=job.job_type, released_at=None)
-    if held.exists():
-        return [*hints, _("Its job type is quarantined; a worker holds it within seconds.")]
+    quarantines = Quarantine.objects.using(alias).filter(job_type=job.job_type, released_at=None)
+    if quarantines.exists():
+        return [*hints, _("Its job type is quarantined; a worker blocks it within seconds.")]
     nobody = _nobody(job, Worker.objects.using(alias).filter(status__in=ALIVE))
     return [*hints, nobody] if nobody else hints
 

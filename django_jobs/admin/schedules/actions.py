@@ -31,7 +31,7 @@ def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
     def resume(pks: list[int]) -> list[str]:
         return schedule_operations.resume(pks, actor=actor)
 
-    return _by_name(ids, resume, _now("it is neither paused nor put aside"))
+    return _by_name(ids, resume, _now("it is neither paused nor in error"))
 
 
 def _by_name(
@@ -94,7 +94,7 @@ RESUME = OperatorAction(
     label=_("Resume"),
     question=_("Resume schedules?"),
     explanation=_(
-        "They are fired again from now on, also those that were put aside because of an error. "
+        "They are fired again from now on, also those with an error. "
         "What came due meanwhile is not made up for; a backfill does that."
     ),
     execute=_resume,

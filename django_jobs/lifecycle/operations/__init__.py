@@ -2,5 +2,5 @@
 
 jobs         cancel, reprioritize, run now, replay; pause and resume queues; stop workers
 schedules    pause, resume, run now, backfill
-quarantines  block and release job types
+quarantines  block and unblock job types
 """

@@ -21,7 +21,7 @@ from .jobs import Actor, demand, name_of
 PAGE = 5_000
 """Jobs that one statement looks at or moves."""
 MOVE_SECONDS = 1.0
-"""How long a quarantine or a release moves jobs itself. The maintenance task moves the rest."""
+"""How long quarantining or lifting moves jobs itself. The maintenance task moves the rest."""
 MOST_CRASHES = 10_000
 """Crashed runs that are looked at, the newest first."""
 
@@ -111,8 +111,8 @@ WITH picked AS MATERIALIZED (
 SELECT queue, count(*) FROM freed GROUP BY queue
 """
 
-# Of each name that a row may bear, how many runs of it crashed since its last release, and when the
-# first of these did.
+# Of each name that a row may bear, how many runs of it crashed since it was last lifted, and when
+# the first of these did.
 CRASHES = """
 SELECT job.job_type, count(*), min(crashed.finished_at)
 FROM (
@@ -159,8 +159,8 @@ def quarantine(
     the names that were not quarantined before. Without an actor, ``by`` is who asked. What is ready
     and not blocked within ``seconds`` is moved by the workers' maintenance task, which is notified.
 
-    With ``crashed_at``, when the first crash was that is the reason, a name that was released since
-    is left alone. Raises ``PermissionDenied`` if ``actor`` may not.
+    With ``crashed_at``, when the first crash was that is the reason, a name whose quarantine was
+    lifted since is left alone. Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.quarantine_job_type")
     parameters = {
@@ -182,18 +182,19 @@ def quarantine(
 
 
 def lift(job_type: str, *, actor: Actor = None, seconds: float = MOVE_SECONDS) -> list[str]:
-    """Let the jobs of this type go, under all of its names; returns those that were quarantined.
+    """Let the jobs of this type run again, under all of its names; returns those that were
+    quarantined.
 
     Blocked jobs take their old places in their queues. Those that are not moved in so many seconds
     follow by the maintenance task. Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.quarantine_job_type")
-    released = sorted(name for (name,) in fetch(LIFT, {"names": family(job_type)}))
+    lifted = sorted(name for (name,) in fetch(LIFT, {"names": family(job_type)}))
     deadline = time.monotonic() + seconds
-    for name in released:
+    for name in lifted:
         while unblock(name) >= PAGE and time.monotonic() < deadline:
             pass
-    return released
+    return lifted
 
 
 def spread(names: Sequence[str]) -> list[str]:
@@ -241,7 +242,7 @@ def unblock(name: str, page: int = PAGE) -> int:
 
 def crashes(seconds: float) -> dict[str, Crashes]:
     """The crashed runs of the last so many seconds, by the first name of each job type. Those of
-    quarantined types, and those from before a release, are left out."""
+    quarantined types, and those from before one was lifted, are left out."""
     found: dict[str, Crashes] = {}
     for name, count, first in fetch(CRASHES, {"seconds": seconds, "most": MOST_CRASHES}):
         present = family(name)[0]

@@ -52,7 +52,7 @@ def pause(ids: Iterable[int], *, actor: Actor = None, reason: str = "") -> list[
 
 def resume(ids: Iterable[int], *, actor: Actor = None) -> list[str]:
     """Fire these schedules again, from now on: what came due during the pause, or while they were
-    put aside, is not made up for. Returns the names of those it resumed."""
+    in error, is not made up for. Returns the names of those it resumed."""
     demand(actor, "django_jobs.pause_schedule")
     rows = Schedule.objects.using(conf().database).filter(pk__in=list(ids))
     rows = rows.exclude(paused_at=None, error="")

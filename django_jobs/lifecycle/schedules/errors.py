@@ -1,4 +1,4 @@
-"""Schedules that cannot go on: put aside with their error, or paused because their jobs die."""
+"""Schedules that cannot go on: marked with their error, or paused because their jobs die."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...conf import conf
 from ...models import Schedule
 
 
-def put_aside(schedule: int, error: str) -> str:
+def mark_error(schedule: int, error: str) -> str:
     """Fire a schedule no more until somebody has mended it; returns its name."""
     return _stop(schedule, error=error[:2_000])
 
@@ -22,8 +22,8 @@ def pause_of_itself(schedule: int, reason: str) -> str:
     return _stop(schedule, paused_at=Now(), paused_reason=reason[:300])
 
 
-def retry_put_aside(job_types: Sequence[str]) -> int:
-    """Give the schedules of these job types that were put aside another try: a process that has
+def retry_errors(job_types: Sequence[str]) -> int:
+    """Give the schedules of these job types that have an error another try: a process that has
     just started may have the code that fits them. Returns how many."""
     alias = conf().database
     with transaction.atomic(using=alias):

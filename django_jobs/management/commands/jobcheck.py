@@ -48,15 +48,16 @@ class Command(OperatorCommand):
 
 
 def _problem_tables(report: PayloadCheck) -> Iterator[str]:
-    if report.told_jobs:
+    if report.listed_jobs:
         rows = [
             (one.job_type, str(one.version), str(one.jobs), str(one.lowest_id), one.problem)
-            for one in report.told_jobs
+            for one in report.listed_jobs
         ]
         yield table(JOB_HEADS, rows)
-    if report.told_schedules:
+    if report.listed_schedules:
         rows_of_schedules = [
-            (one.name, one.job_type, str(one.version), one.problem) for one in report.told_schedules
+            (one.name, one.job_type, str(one.version), one.problem)
+            for one in report.listed_schedules
         ]
         yield table(SCHEDULE_HEADS, rows_of_schedules)
     looked = f"{counted(report.jobs, 'live job')} and {counted(report.schedules, 'schedule')}"

@@ -1,4 +1,4 @@
-"""``manage.py jobquarantine``: hold the jobs of a job type, and let them go."""
+"""``manage.py jobquarantine``: block the jobs of a job type, and let them run again."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from ...models import Quarantine
 from ..base import OperatorCommand, demand_job_type, operator, table
 from ..status_text import age
 
-HEADS = ("JOB TYPE", "SINCE", "HELD", "BY", "REASON")
+HEADS = ("JOB TYPE", "SINCE", "BLOCKED", "BY", "REASON")
 MOST_NAMED = 10
 """Quarantined names that a refusal tells."""
 
 
 class Command(OperatorCommand):
-    """List, add and release quarantines."""
+    """List, add and lift quarantines."""
 
-    help = "Show the job types that are quarantined; quarantine one, or release it."
+    help = "Show the job types that are quarantined; quarantine one, or lift its quarantine."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        for verb, meaning in (
+        parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        for action, meaning in (
             ("list", "show what is quarantined"),
             ("add", "have no job of this type start any more"),
-            ("release", "let the jobs of this type go"),
+            ("lift", "let the jobs of this type run again"),
         ):
-            added = parsers.add_parser(verb, help=meaning, description=f"{meaning.capitalize()}.")
-            # Django's own, also behind the verb, where people write them.
+            added = parsers.add_parser(action, help=meaning, description=f"{meaning.capitalize()}.")
+            # Django's own, also behind the action, where people write them.
             added.add_argument("--settings", default=SUPPRESS, help=SUPPRESS)
             added.add_argument("--pythonpath", default=SUPPRESS, help=SUPPRESS)
-            if verb != "list":
+            if action != "list":
                 added.add_argument("name", metavar="NAME", help="name of a job type")
-            if verb == "add":
+            if action == "add":
                 added.add_argument("--reason", default="", help="kept with it, besides who")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        verb = options["verb"]
-        if verb == "list":
+        action = options["action"]
+        if action == "list":
             self._list()
-        elif verb == "add":
+        elif action == "add":
             self._add(options["name"], options["reason"])
         else:
             self._release(options["name"])
@@ -57,7 +57,7 @@ class Command(OperatorCommand):
             (
                 one.job_type,
                 age(one.since_seconds),
-                f"{one.held}+" if one.held >= MOST_COUNTED else str(one.held),
+                f"{one.blocked}+" if one.blocked >= MOST_COUNTED else str(one.blocked),
                 one.by or "a worker",
                 one.reason,
             )
@@ -82,18 +82,18 @@ class Command(OperatorCommand):
                 self.stdout.write(f"{row.job_type}: its reason stays as it is.")
 
     def _release(self, name: str) -> None:
-        released = quarantines.lift(name)
-        if not released:
+        lifted = quarantines.lift(name)
+        if not lifted:
             raise CommandError(f"{name!r} is not quarantined; {_in_force(name)}")
-        for one in released:
-            self.stdout.write(f"{one}: released.")
+        for one in lifted:
+            self.stdout.write(f"{one}: lifted.")
 
 
 def _in_force(name: str) -> str:
     """What could have been meant by a name that is not quarantined."""
-    held = quarantines.in_force()
-    if near := get_close_matches(name, held, n=3):
+    quarantined = quarantines.in_force()
+    if near := get_close_matches(name, quarantined, n=3):
         return f"did you mean {' or '.join(near)}?"
-    if len(held) > MOST_NAMED:
+    if len(quarantined) > MOST_NAMED:
         return "jobquarantine list shows what is"
-    return f"quarantined are: {', '.join(held)}" if held else "nothing is"
+    return f"quarantined are: {', '.join(quarantined)}" if quarantined else "nothing is"

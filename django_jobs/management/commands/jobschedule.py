@@ -13,9 +13,9 @@ from ...contrib.celery.beat_import import BROKERS, import_beat
 from ...domain.cron import DST_POLICIES
 from ...exceptions import JobsError
 from ..base import OperatorCommand
-from ..schedules import subcommands as verbs
+from ..schedules import subcommands
 
-Verb = Callable[[dict[str, Any]], Iterator[str]]
+Subcommand = Callable[[dict[str, Any]], Iterator[str]]
 
 OF_DJANGO: dict[tuple[str, ...], dict[str, Any]] = {
     ("--settings",): {},
@@ -23,7 +23,7 @@ OF_DJANGO: dict[tuple[str, ...], dict[str, Any]] = {
     ("-v", "--verbosity"): {"type": int},
     ("--traceback",): {"action": "store_true"},
 }
-"""Taken behind the verb too, where people write them."""
+"""Taken behind the action too, where people write them."""
 
 
 class Command(OperatorCommand):
@@ -32,27 +32,29 @@ class Command(OperatorCommand):
     help = "Show when schedules are due; run, pause, resume, backfill or import them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-        def verb(name: str, does: Verb, meaning: str) -> Callable[..., Any]:
+        def action(name: str, does: Subcommand, meaning: str) -> Callable[..., Any]:
             added = parsers.add_parser(name, help=meaning, description=f"{meaning.capitalize()}.")
             added.set_defaults(does=does)
             for flags, options in OF_DJANGO.items():
                 added.add_argument(*flags, default=SUPPRESS, help=SUPPRESS, **options)
             return added.add_argument
 
-        _add_views(verb)
+        _add_views(action)
         for name, does, meaning in (
-            ("run", verbs.run, "make a job of a schedule at once"),
-            ("pause", verbs.pause, "fire schedules no more until they are resumed"),
-            ("resume", verbs.resume, "fire schedules again, from now on"),
+            ("run", subcommands.run, "make a job of a schedule at once"),
+            ("pause", subcommands.pause, "fire schedules no more until they are resumed"),
+            ("resume", subcommands.resume, "fire schedules again, from now on"),
         ):
-            add = verb(name, does, meaning)
+            add = action(name, does, meaning)
             add("names", nargs="+", metavar="NAME", help="names of schedules")
             if name == "pause":
                 add("--reason", default="", help="kept with the schedule, besides who")
-        _add_backfill(verb("backfill", verbs.backfill, "make the jobs of due times that passed"))
-        _add_import(verb("import-beat", import_beat, "import the tables of django-celery-beat"))
+        _add_backfill(
+            action("backfill", subcommands.backfill, "make the jobs of due times that passed")
+        )
+        _add_import(action("import-beat", import_beat, "import the tables of django-celery-beat"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -62,14 +64,16 @@ class Command(OperatorCommand):
             raise CommandError(str(error)) from None
 
 
-def _add_views(verb: Callable[..., Callable[..., Any]]) -> None:
-    add = verb("list", verbs.show, "show schedules, and what became of their last due time")
+def _add_views(action: Callable[..., Callable[..., Any]]) -> None:
+    add = action("list", subcommands.show, "show schedules, and what became of their last due time")
     add("text", nargs="?", default="", metavar="TEXT", help="only names that hold it")
     add("--failing", action="store_true", help="only those that somebody should look at")
-    most = verbs.MOST_LISTED
+    most = subcommands.MOST_LISTED
     add("--limit", type=int, default=most, metavar="N", help=f"at most so many ({most:,})")
     add("--json", action="store_true", help="print one JSON object")
-    add = verb("next", verbs.times, "show the next due times of a schedule, or of an expression")
+    add = action(
+        "next", subcommands.times, "show the next due times of a schedule, or of an expression"
+    )
     add("name", nargs="?", metavar="NAME", help="name of a schedule")
     add("--count", type=int, default=5, metavar="N", help="so many (5)")
     add("--cron", metavar="EXPRESSION", help="try this one")

@@ -1,1 +1,1 @@
-"""The verbs of jobschedule."""
+"""The actions of jobschedule."""

@@ -1,4 +1,4 @@
-"""What the command line asks of schedules; each verb yields the lines that it says."""
+"""What the command line asks of schedules; each action yields the lines that it says."""
 
 from __future__ import annotations
 

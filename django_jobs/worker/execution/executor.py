@@ -60,7 +60,7 @@ class Pace:
 
 
 class Executor:
-    """``threads`` threads that take held jobs from one queue and hand their endings on."""
+    """``threads`` threads that take claimed jobs from one queue and hand their endings on."""
 
     def __init__(
         self,

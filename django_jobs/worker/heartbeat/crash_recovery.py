@@ -44,7 +44,12 @@ class CrashRecovery:
             try:
                 self._recover(message)
             except Exception as error:  # the reaper settles what is left of it
-                emit("burial_failed", logging.ERROR, worker=message["worker"], error=repr(error))
+                emit(
+                    "crash_recovery_failed",
+                    logging.ERROR,
+                    worker=message["worker"],
+                    error=repr(error),
+                )
             self._pipe.send(type=MessageType.RECOVERED, worker=message["worker"])
             if self._waiting.empty():
                 drop_connection()
@@ -75,4 +80,4 @@ class CrashRecovery:
             except StatementTimedOut:
                 if time.monotonic() > until:
                     raise
-                emit_throttled("burial_blocked", logging.WARNING, worker=worker)
+                emit_throttled("crash_recovery_blocked", logging.WARNING, worker=worker)

@@ -71,7 +71,7 @@ class TaskRunner:
                 self._due[task.name] = now  # after the others that are due
         except DATABASE_ERRORS as error:
             text = f"{type(error).__name__}: {error}"
-            emit_throttled("duty_failed", logging.WARNING, task=task.name, error=text)
+            emit_throttled("maintenance_failed", logging.WARNING, task=task.name, error=text)
             raise
         except Exception as error:  # the fault of one must not end the others
-            emit_throttled("duty_failed", logging.ERROR, task=task.name, error=repr(error))
+            emit_throttled("maintenance_failed", logging.ERROR, task=task.name, error=repr(error))

@@ -143,4 +143,4 @@ def _schedules_failed(level: int, error: str) -> None:
 
 
 def _task_failed(level: int, error: str) -> None:
-    emit_throttled("duty_failed", level, error=error)
+    emit_throttled("maintenance_failed", level, error=error)

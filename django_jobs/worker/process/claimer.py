@@ -371,7 +371,7 @@ class Claimer:
 
     def _begin_again(self) -> None:
         """The lease was lost: what was held is on its way to others. Go on as a new worker."""
-        emit("lease_lost", logging.WARNING, worker=self._slot.worker, held=len(self._claimed))
+        emit("lease_lost", logging.WARNING, worker=self._slot.worker, jobs=len(self._claimed))
         unstarted = self._executor.take_unstarted()
         self.give_back(unstarted)  # where its rows are from an earlier time, no reaper does
         self._claimed.remove_all(unstarted)

@@ -113,7 +113,7 @@ def shown(text: str) -> str:
 def test_the_timeline_says_who_holds_a_job_since_when_and_why(page: Page) -> None:
     job = held_job(reason="eats memory", by="ada")
     text = page.read(change_url(Job, job.pk))
-    wanted = r"Held: its job type is quarantined since [^()]+ \([^()]+ ago\) by ada: eats memory"
+    wanted = r"Blocked: its job type is quarantined since [^()]+ \([^()]+ ago\) by ada: eats memory"
     assert re.search(wanted, shown(text))
     row = Quarantine.objects.get()
     assert f'<a href="{change_url(Quarantine, row.pk)}">quarantined</a>' in text
@@ -133,14 +133,14 @@ def test_a_quarantine_is_a_link_for_those_who_may_follow_it(
     job = held_job()
     page, there = page_of("view_job", *permissions), change_url(Quarantine, 1).rpartition("1")[0]
     text = page.read(change_url(Job, job.pk)).partition("Timeline")[2]
-    assert "Held: its job type is quarantined since" in shown(f"Timeline{text}")
+    assert "Blocked: its job type is quarantined since" in shown(f"Timeline{text}")
     assert (f'<a href="{there.removesuffix("change/")[:-1]}' in text) is linked
 
 
 def test_a_ready_job_of_a_quarantined_type_is_said_to_be_held_soon(page: Page) -> None:
     job = add.enqueue(1)
     quarantines.quarantine("app.add", seconds=0)
-    soon = "Its job type is quarantined; a worker holds it within seconds."
+    soon = "Its job type is quarantined; a worker blocks it within seconds."
     assert soon in shown(page.read(change_url(Job, job.pk)))
     quarantines.lift("app.add")
     assert soon not in shown(page.read(change_url(Job, job.pk)))
@@ -148,7 +148,7 @@ def test_a_ready_job_of_a_quarantined_type_is_said_to_be_held_soon(page: Page) -
 
 def test_a_job_that_a_released_quarantine_still_holds_is_said_to_be_ready_soon(page: Page) -> None:
     job = held_job()
-    soon = "Held; its quarantine was released, and a worker makes it ready within seconds."
+    soon = "Blocked; its quarantine was lifted, and a worker makes it ready within seconds."
     run_sql("UPDATE django_jobs_quarantine SET released_at = now()")
     assert soon in shown(page.read(change_url(Job, job.pk)))
     Quarantine.objects.all().delete()

@@ -1,4 +1,4 @@
-"""ready -> blocked and back: held, not failed."""
+"""ready -> blocked and back: blocked, not failed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_name_that_a_type_got_while_it_was_quarantined_is_quarantined_too() ->
     run_sql(
         "UPDATE django_jobs_quarantine SET released_at = now() WHERE job_type = 'app.present_name'"
     )
-    assert quarantines.spread(quarantines.in_force()) == []  # a release stands
+    assert quarantines.spread(quarantines.in_force()) == []  # a lifted one stays
 
 
 def test_a_name_that_nobody_knows_here_can_be_quarantined_too() -> None:
