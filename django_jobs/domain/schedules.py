@@ -23,7 +23,7 @@ ON_TIME_SECONDS = 60.0
 MOST_AT_ONCE = 100
 """Jobs that one look makes of one schedule, whatever its policy says."""
 
-MOST_TOLD = 25
+MOST_MISSED_TICKS = 25
 """Missed due times of one look that get a tick of their own. The others share one."""
 
 INSTANT = timedelta(microseconds=1)
@@ -138,12 +138,12 @@ def _cron_times(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a look at a schedule found. ``fire`` and ``late`` are due times, ascending;
-    ``untold`` says that others were missed which are in neither. ``next_due`` may be in the past:
-    then the next look goes on there."""
+    ``more_missed`` says that others were missed which are in neither. ``next_due`` may be in the
+    past: then the next look goes on there."""
 
     fire: list[datetime] = field(default_factory=list)
     late: list[datetime] = field(default_factory=list)
-    untold: bool = False
+    more_missed: bool = False
     next_due: datetime | None
 
 
@@ -160,22 +160,22 @@ def plan(
     count = 1
     if catch_up == CatchUp.AT_MOST:
         count = int(max(min(limit or 1, MOST_AT_ONCE), 1))
-    missed, untold, next_due = _newest(rule, first, now, count + MOST_TOLD)
+    missed, more_missed, next_due = _newest(rule, first, now, count + MOST_MISSED_TICKS)
     fire, late = missed[-count:], missed[:-count]
     if catch_up == CatchUp.SKIP and fire and (now - fire[-1]).total_seconds() > ON_TIME_SECONDS:
         fire, late = [], missed
-    return Plan(fire=fire, late=late, untold=untold, next_due=next_due)
+    return Plan(fire=fire, late=late, more_missed=more_missed, next_due=next_due)
 
 
 def _in_window(rule: Rule, first: datetime, now: datetime, seconds: float) -> Plan:
     begin, seconds = first, max(seconds, ON_TIME_SECONDS)
     late: list[datetime] = []
-    untold = False
+    more_missed = False
     if (now - first).total_seconds() > seconds:
         begin = now - timedelta(seconds=seconds)
-        late, untold, _ = _newest(rule, first, begin - INSTANT, MOST_TOLD)
+        late, more_missed, _ = _newest(rule, first, begin - INSTANT, MOST_MISSED_TICKS)
     fire, next_due = _walk(rule, begin, now, MOST_AT_ONCE)
-    return Plan(fire=fire, late=late, untold=untold, next_due=next_due)
+    return Plan(fire=fire, late=late, more_missed=more_missed, next_due=next_due)
 
 
 def _newest(

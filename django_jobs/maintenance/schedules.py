@@ -188,7 +188,7 @@ def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch)
         schedule.catch_up_limit,
     )
     ticks = []
-    if due.untold:
+    if due.more_missed:
         reason = "the first of many that were missed and are not listed one by one"
         ticks.append(_not_fired(schedule, first, TickState.SUPPRESSED, reason))
     for moment in due.late:

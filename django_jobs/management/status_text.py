@@ -19,7 +19,7 @@ ALWAYS_COUNTED = (ScheduleState.ON, ScheduleState.PAUSED, ScheduleState.ERROR)
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "HEARTBEAT", "QUEUES")
 
 
-def glance(snapshot: Snapshot) -> str:
+def render_status(snapshot: Snapshot) -> str:
     """Queues, then workers, then schedules, then what nobody can run or is blocked."""
     queues = [
         (

@@ -137,10 +137,10 @@ def claimable(options: Options) -> dict[str, int]:
 
 def left_to_others() -> frozenset[str]:
     """The names of the job types that only a worker which forks can run."""
-    return frozenset(name for name in registry.versions() if runs_alone(registry.find(name)))
+    return frozenset(name for name in registry.versions() if runs_isolated(registry.find(name)))
 
 
-def runs_alone(job_type: JobType[..., Any] | None) -> bool:
+def runs_isolated(job_type: JobType[..., Any] | None) -> bool:
     """Whether each attempt runs in a separate process."""
     return job_type is not None and (job_type.isolated or job_type.max_rss is not None)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from django_jobs.domain.schedules import (
     MOST_AT_ONCE,
-    MOST_TOLD,
+    MOST_MISSED_TICKS,
     Admission,
     Plan,
     Rule,
@@ -72,7 +72,7 @@ def test_nothing_fires_before_its_time() -> None:
 
 def test_after_an_outage_the_latest_fires_and_the_others_are_late() -> None:
     seen = plan(HOURLY, *hours_before(3, 0), "latest")
-    assert (seen.fire, seen.late, seen.untold) == ([NOON], hours_before(3, 2, 1), False)
+    assert (seen.fire, seen.late, seen.more_missed) == ([NOON], hours_before(3, 2, 1), False)
 
 
 def test_skip_fires_nothing_that_is_over_a_minute_late() -> None:
@@ -110,18 +110,18 @@ def test_no_look_fires_more_than_its_cap_and_a_window_goes_on_at_the_next() -> N
 
 def test_of_very_many_that_were_missed_the_newest_are_told_one_by_one() -> None:
     seen = plan(EVERY_SECOND, NOON - YEAR, NOON, "latest")
-    assert seen.untold
-    assert seen.late == [NOON - timedelta(seconds=n) for n in range(MOST_TOLD, 0, -1)]
-    one_more = NOON - timedelta(seconds=MOST_TOLD + 1)
-    assert plan(EVERY_SECOND, one_more, NOON, "latest").untold
-    assert not plan(EVERY_SECOND, one_more + timedelta(seconds=1), NOON, "latest").untold
+    assert seen.more_missed
+    assert seen.late == [NOON - timedelta(seconds=n) for n in range(MOST_MISSED_TICKS, 0, -1)]
+    one_more = NOON - timedelta(seconds=MOST_MISSED_TICKS + 1)
+    assert plan(EVERY_SECOND, one_more, NOON, "latest").more_missed
+    assert not plan(EVERY_SECOND, one_more + timedelta(seconds=1), NOON, "latest").more_missed
 
 
 def test_where_the_rule_has_ended_there_is_no_next_due_time() -> None:
     rule = Rule(every=3600.0, ends_at=NOON)
     assert plan(rule, NOON, NOON + timedelta(hours=5), "latest") == Plan(fire=[NOON], next_due=None)
     ended = plan(rule, NOON - YEAR, NOON + YEAR, "window", 3600)
-    assert (ended.fire, len(ended.late), ended.next_due) == ([], MOST_TOLD, None)
+    assert (ended.fire, len(ended.late), ended.next_due) == ([], MOST_MISSED_TICKS, None)
 
 
 SEASONS = (
@@ -142,8 +142,8 @@ def test_years_of_missed_due_times_are_planned_in_no_time(
     began = time.process_time()
     seen = plan(rule, NOON - 5 * YEAR, NOON, policy, limit)
     assert time.process_time() - began < 0.5  # 0.1 s at most where nothing else runs
-    assert seen.untold
-    assert len(seen.late) == MOST_TOLD
+    assert seen.more_missed
+    assert len(seen.late) == MOST_MISSED_TICKS
     assert seen.next_due == rule.next((seen.late + seen.fire)[-1])
 
 
@@ -164,7 +164,7 @@ def test_a_plan_fires_due_times_of_the_rule_only_and_each_once(
     assert len(seen.fire) <= MOST_AT_ONCE
     if due_times:
         assert due_times == between(rule, due_times[0], due_times[-1])
-        assert seen.untold == (due_times[0] > first)
+        assert seen.more_missed == (due_times[0] > first)
     assert seen.next_due == (rule.next(due_times[-1]) if due_times else first)
     assert policy[0] == "window" or seen.next_due is None or seen.next_due > NOON
 

@@ -14,7 +14,7 @@ from django.db import close_old_connections
 from ...conf import conf
 from ...metrics.snapshot import MAX_LAG, Snapshot, problem, take_snapshot
 from ..base import DATABASE_ERRORS, OperatorCommand, database_problem
-from ..status_text import glance
+from ..status_text import render_status
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
@@ -94,4 +94,4 @@ class Command(OperatorCommand):
 
 
 def _text(snapshot: Snapshot, as_json: bool) -> str:
-    return json.dumps(asdict(snapshot)) if as_json else glance(snapshot)
+    return json.dumps(asdict(snapshot)) if as_json else render_status(snapshot)

@@ -71,7 +71,7 @@ class Reports:
         return self.checkpoint is self.written_checkpoint
 
     @property
-    def is_held(self) -> bool:
+    def is_row_locked(self) -> bool:
         """Whether the handler's own transaction may have locked the row."""
         return self.holder is not None and in_transaction(self.holder)
 
@@ -192,14 +192,14 @@ class Reporter:
         self._planned_for = 0.0  # what is reported from here on may be too late for this time
         self._wrote_at = time.monotonic()
         unwritten = [one for one in list(self._open.values()) if one.is_unwritten and not one.lost]
-        free = [reports for reports in unwritten if not reports.is_held]
+        free = [reports for reports in unwritten if not reports.is_row_locked]
         if not self._write(free) or len(free) < len(unwritten):
             self._plan(EVERY)
 
     def _write(self, those: Sequence[Reports], until: float = 0.0) -> bool:
         """Write what is new; while the database is away, try again until then. False if nothing
         could be written."""
-        taken = [(one, one.progress, one.checkpoint) for one in those if not one.is_held]
+        taken = [(one, one.progress, one.checkpoint) for one in those if not one.is_row_locked]
         if not taken:
             return True
         batch = [_news(*one) for one in taken]

@@ -19,7 +19,7 @@ from ..context.stop import StopHandler
 from ..events import emit
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
-from ..options import runs_alone
+from ..options import runs_isolated
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from ..timeouts.threads import ThreadTimeouts, raise_in
 from . import handler_call
@@ -164,7 +164,9 @@ class Executor:
 
     def _run(self, attempt: Attempt, thread_id: int, connections: HandlerConnections) -> None:
         """The life of an attempt, from its begin to where its end is handed on."""
-        if self._isolate is not None and (attempt.job.is_suspect or runs_alone(attempt.job_type)):
+        if self._isolate is not None and (
+            attempt.job.is_suspect or runs_isolated(attempt.job_type)
+        ):
             attempt.await_child()
             self._running[thread_id] = attempt
             outcome: Outcome | Settled | None = self._isolate(attempt.job, attempt.index)
