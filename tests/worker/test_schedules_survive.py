@@ -66,7 +66,7 @@ FAULTY = """
 import os, django
 django.setup()
 from django_jobs import logs
-from django_jobs.worker.ipc.scoreboard import Board
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
 from django_jobs.worker.heartbeat.upkeep import Upkeep
 
@@ -80,7 +80,7 @@ def look():
         os._exit(75)
     raise fault
 
-Upkeep((), look, Board(1), Options(queues=(), poll=0.1)).run()
+Upkeep((), look, Scoreboard(1), Options(queues=(), poll=0.1)).run()
 """
 
 
