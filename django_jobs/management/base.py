@@ -92,7 +92,7 @@ def demand_fingerprint(fingerprint: str) -> None:
     in all runs."""
     if not Run.objects.using(conf().database).filter(fingerprint=fingerprint).exists():
         raise CommandError(
-            f"no run has the fingerprint {fingerprint!r}; it stands on the page of a run"
+            f"no run has the fingerprint {fingerprint!r}; see the page of a run in the admin"
         )
 
 

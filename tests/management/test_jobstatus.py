@@ -285,9 +285,9 @@ def test_a_check_asks_nothing_of_schedules_where_they_are_switched_off(settings:
 @pytest.mark.parametrize(
     "arguments, problem",
     [
-        (("--max-lag", "5"), "--max-lag goes with --check"),
-        (("--check", "--json"), "--check goes with neither --json nor --watch"),
-        (("--check", "--watch"), "--check goes with neither --json nor --watch"),
+        (("--max-lag", "5"), "--max-lag requires --check"),
+        (("--check", "--json"), "--check cannot be combined with --json or --watch"),
+        (("--check", "--watch"), "--check cannot be combined with --json or --watch"),
         (("--check", "--max-lag", "0"), "--max-lag takes 1 to 86,400 seconds"),
         (("--check", "--max-lag", "nan"), "--max-lag takes 1 to 86,400 seconds"),
     ],

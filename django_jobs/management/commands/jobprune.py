@@ -27,17 +27,17 @@ class Command(OperatorCommand):
             "--status",
             action="append",
             choices=sorted(FINAL),
-            help="only jobs that ended so; may be repeated",
+            help="only jobs with this final status; may be repeated",
         )
         parser.add_argument(
             "--older-than",
             metavar="AGE",
-            help="finished at least so long ago, such as 12h or 7d, whatever the retention says",
+            help="only jobs that finished this long ago (12h, 7d); overrides the retention",
         )
         parser.add_argument("--queue", help="only jobs of this queue")
-        parser.add_argument("--dry-run", action="store_true", help="count them only")
+        parser.add_argument("--dry-run", action="store_true", help="only count the jobs")
         parser.add_argument(
-            "--batch", type=int, default=PAGE, help=f"jobs looked at per statement ({PAGE})"
+            "--batch", type=int, default=PAGE, help=f"jobs examined per statement ({PAGE})"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

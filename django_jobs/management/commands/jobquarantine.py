@@ -41,7 +41,9 @@ class Command(OperatorCommand):
             if action != "list":
                 added.add_argument("name", metavar="NAME", help="name of a job type")
             if action == "add":
-                added.add_argument("--reason", default="", help="kept with it, besides who")
+                added.add_argument(
+                    "--reason", default="", help="stored with the quarantine, with your user name"
+                )
 
     def handle(self, *args: Any, **options: Any) -> None:
         action = options["action"]

@@ -40,13 +40,15 @@ class Command(OperatorCommand):
         parser.add_argument("--queue", help="dead jobs of this queue")
         parser.add_argument("--type", metavar="JOB_TYPE", help="dead jobs of this job type")
         parser.add_argument(
-            "--error", metavar="FINGERPRINT", help="dead jobs whose last run bears this fingerprint"
+            "--error", metavar="FINGERPRINT", help="dead jobs whose last run has this fingerprint"
         )
         parser.add_argument(
-            "--since", metavar="WHEN", help="died so long ago at most (2h, 1d), or since a date"
+            "--since", metavar="WHEN", help="dead for at most this long (2h, 1d), or since a date"
         )
-        parser.add_argument("--limit", type=int, help="at most so many, the oldest first")
-        parser.add_argument("--reason", default="", help="kept with each job, besides who and when")
+        parser.add_argument("--limit", type=int, help="at most this number, the oldest first")
+        parser.add_argument(
+            "--reason", default="", help="stored with each job, with your user name and the time"
+        )
         parser.add_argument(
             "--dry-run", action="store_true", help="change nothing; -v 2 lists the jobs"
         )

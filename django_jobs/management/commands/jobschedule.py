@@ -50,7 +50,7 @@ class Command(OperatorCommand):
             add = action(name, does, meaning)
             add("names", nargs="+", metavar="NAME", help="names of schedules")
             if name == "pause":
-                add("--reason", default="", help="kept with the schedule, besides who")
+                add("--reason", default="", help="stored with the schedule, with your user name")
         _add_backfill(
             action("backfill", subcommands.backfill, "make the jobs of due times that passed")
         )
@@ -66,36 +66,43 @@ class Command(OperatorCommand):
 
 def _add_views(action: Callable[..., Callable[..., Any]]) -> None:
     add = action("list", subcommands.show, "show schedules, and what became of their last due time")
-    add("text", nargs="?", default="", metavar="TEXT", help="only names that hold it")
-    add("--failing", action="store_true", help="only those that somebody should look at")
+    add("text", nargs="?", default="", metavar="TEXT", help="only names that contain this text")
+    add("--failing", action="store_true", help="only schedules that need attention")
     most = subcommands.MOST_LISTED
-    add("--limit", type=int, default=most, metavar="N", help=f"at most so many ({most:,})")
+    add("--limit", type=int, default=most, metavar="N", help=f"at most this number ({most:,})")
     add("--json", action="store_true", help="print one JSON object")
     add = action(
         "next", subcommands.times, "show the next due times of a schedule, or of an expression"
     )
     add("name", nargs="?", metavar="NAME", help="name of a schedule")
-    add("--count", type=int, default=5, metavar="N", help="so many (5)")
-    add("--cron", metavar="EXPRESSION", help="try this one")
+    add("--count", type=int, default=5, metavar="N", help="number of due times (5)")
+    add("--cron", metavar="EXPRESSION", help="use this expression")
     add("--timezone", metavar="ZONE", help="with --cron: its time zone (UTC)")
-    add("--dst", choices=DST_POLICIES, help="with --cron: what a change of the clock does (once)")
+    add("--dst", choices=DST_POLICIES, help="with --cron: the policy for clock changes (once)")
 
 
 def _add_backfill(add: Callable[..., Any]) -> None:
     add("name", nargs="?", metavar="NAME", help="name of a schedule")
     add("--from", dest="begin", metavar="WHEN", help="the first due time: an ISO date or time")
-    add("--to", dest="end", metavar="WHEN", help="the last due time; of a date, all of its day")
-    add("--dry-run", action="store_true", help="say how many jobs it would make, make none")
-    add("--yes", action="store_true", help="do not ask")
-    add("--cancel", type=int, metavar="ID", help="cancel what is left of this backfill")
+    add("--to", dest="end", metavar="WHEN", help="the last due time; a date includes its whole day")
+    add("--dry-run", action="store_true", help="print the number of jobs without creating them")
+    add("--yes", action="store_true", help="do not ask for confirmation")
+    add("--cancel", type=int, metavar="ID", help="cancel the remaining jobs of this backfill")
 
 
 def _add_import(add: Callable[..., Any]) -> None:
     pairs: dict[str, Any] = {"action": "append", "default": []}
     add("--map", metavar="TASK=JOB_TYPE", help="the job type of a task; may be repeated", **pairs)
-    add("--queue", metavar="OLD=NEW", help="a queue for another; may be repeated", **pairs)
-    add("--broker", choices=BROKERS, default=BROKERS[0], help="whose priorities they are (amqp)")
-    add("--paused", action="store_true", help="pause what is imported")
-    add("--dry-run", action="store_true", help="print the same, write nothing")
+    add("--queue", metavar="OLD=NEW", help="map a queue to another; may be repeated", **pairs)
+    add(
+        "--broker",
+        choices=BROKERS,
+        default=BROKERS[0],
+        help="the broker that defines the priorities (amqp)",
+    )
+    add("--paused", action="store_true", help="pause the imported schedules")
+    add("--dry-run", action="store_true", help="print the same output, but write nothing")
     aliases = {"choices": tuple(connections), "default": DEFAULT_DB_ALIAS}
-    add("--database", help="where the tables of django-celery-beat are (default)", **aliases)
+    add(
+        "--database", help="the database with the tables of django-celery-beat (default)", **aliases
+    )

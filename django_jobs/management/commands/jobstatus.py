@@ -24,8 +24,8 @@ class Command(OperatorCommand):
     workers knows; or tell whether something is wrong."""
 
     help = (
-        "Show all queues, the workers that are alive and how the schedules do. With --check, exit "
-        "with 1 if something is wrong."
+        "Show all queues, the live workers and the state of the schedules. With --check, exit with "
+        "1 if there is a problem."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -36,18 +36,18 @@ class Command(OperatorCommand):
             const=2.0,
             type=float,
             metavar="SECONDS",
-            help="show it again every so many seconds (2) until Ctrl-C",
+            help="repeat every SECONDS (2) until Ctrl-C",
         )
         parser.add_argument(
             "--check",
             action="store_true",
-            help="print what is wrong and exit with 1, or print OK and exit with 0",
+            help="print the problems and exit with 1, or print OK and exit with 0",
         )
         parser.add_argument(
             "--max-lag",
             type=float,
             metavar="SECONDS",
-            help=f"with --check: schedules may be so late, or unseen so long ({MAX_LAG:g})",
+            help=f"with --check: seconds that a schedule may be late or unchecked ({MAX_LAG:g})",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -70,9 +70,9 @@ class Command(OperatorCommand):
     def _check(self, options: dict[str, Any]) -> None:
         max_lag = MAX_LAG if options["max_lag"] is None else options["max_lag"]
         if not options["check"]:
-            raise CommandError("--max-lag goes with --check")
+            raise CommandError("--max-lag requires --check")
         if options["json"] or options["watch"] is not None:
-            raise CommandError("--check goes with neither --json nor --watch")
+            raise CommandError("--check cannot be combined with --json or --watch")
         if not 1 <= max_lag <= 86_400:
             raise CommandError(f"--max-lag takes 1 to 86,400 seconds, not {max_lag:g}")
         wrong = problem(take_snapshot(), max_lag=max_lag, schedules=conf().schedules)

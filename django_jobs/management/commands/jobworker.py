@@ -30,42 +30,42 @@ from django_jobs.worker.supervisor.supervisor import Supervisor
 class Command(OperatorCommand):
     """``manage.py jobworker``"""
 
-    help = "Run jobs until told to stop. SIGTERM or SIGINT drains; a second one does not wait."
+    help = "Run jobs until stopped. SIGTERM or SIGINT drains; a second one stops at once."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--queues",
-            help="Queues with their weights, as critical:5,default:1. Default: all queues, also "
-            "those made later.",
+            help="Queues with weights, such as critical:5,default:1. Default: all queues, "
+            "including those created later.",
         )
         parser.add_argument(
-            "--strict", action="store_true", help="Serve the queues in the order of listing."
+            "--strict", action="store_true", help="Serve the queues strictly in the given order."
         )
         parser.add_argument("--processes", type=count, default=1, help="Worker processes.")
-        parser.add_argument("--threads", type=count, default=4, help="Threads of each process.")
+        parser.add_argument("--threads", type=count, default=4, help="Threads per process.")
         parser.add_argument(
             "--drain-timeout",
             type=seconds,
             default=25.0,
-            help="Seconds that running jobs get after the first signal.",
+            help="Seconds that running jobs have to finish after the first signal.",
         )
         parser.add_argument(
-            "--burst", action="store_true", help="Exit when nothing is ready or due."
+            "--burst", action="store_true", help="Exit when no job is ready or due."
         )
         parser.add_argument("--lease-seconds", type=positive, help="Default: LEASE_SECONDS.")
         parser.add_argument("--poll-seconds", type=positive, help="Default: POLL_SECONDS.")
-        parser.add_argument("--max-jobs", type=count, help="Replace a process after so many jobs.")
-        parser.add_argument("--max-rss", type=count, help="Replace a process above so many MB.")
+        parser.add_argument("--max-jobs", type=count, help="Replace a process after N jobs.")
+        parser.add_argument("--max-rss", type=count, help="Replace a process above this many MB.")
         parser.add_argument(
             "--log-format",
             choices=("auto", "human", "keyvalue"),
             default="auto",
-            help="human at a terminal and with DEBUG, keyvalue elsewhere, unless given.",
+            help="Default: human in a terminal and with DEBUG, otherwise keyvalue.",
         )
         parser.add_argument(
             "--no-fork",
             action="store_true",
-            help="One process with threads, for debuggers and systems without fork.",
+            help="Run as one process with threads, for debuggers and systems without fork.",
         )
         parser.add_argument("--name", default="", help="Name of this worker. Default: the host.")
 

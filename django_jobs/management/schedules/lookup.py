@@ -67,5 +67,5 @@ def moment(text: str, timezone: str, *, end: bool = False) -> datetime:
             f"{text!r} is no date such as 2026-10-25, nor a time such as 2026-10-25T02:30"
         ) from None
     if not 1970 <= found.year < 9999:
-        raise CommandError(f"{text!r}: a date is from 1970 on, and of the calendar")
+        raise CommandError(f"{text!r}: not a date of the calendar from 1970 on")
     return found if found.tzinfo else found.replace(tzinfo=zone)

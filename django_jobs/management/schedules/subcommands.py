@@ -45,12 +45,12 @@ def times(options: Options) -> Iterator[str]:
     if not 1 <= options["count"] <= MOST_TIMES:
         raise CommandError(f"--count takes 1 to {MOST_TIMES:,}, not {options['count']}")
     if (options["name"] is None) == (options["cron"] is None):
-        raise CommandError("give the name of a schedule, or --cron; one of the two")
+        raise CommandError("give either the name of a schedule or --cron")
     if options["cron"] is not None:
         zone, dst = options["timezone"] or "UTC", options["dst"] or "once"
         rule, after = Rule(cron=options["cron"], timezone=zone, dst=dst), clock.now()
     elif options["timezone"] or options["dst"]:
-        raise CommandError("--timezone and --dst go with --cron; a schedule has its own")
+        raise CommandError("--timezone and --dst require --cron; a schedule has its own")
     else:
         (schedule,) = named([options["name"]])
         rule, after = schedule.rule, schedule.now
@@ -97,11 +97,11 @@ def backfill(options: Options) -> Iterator[str]:
     given = [options[key] for key in ("name", "begin", "end")]
     if options["cancel"] is not None:
         if any(given) or options["dry_run"]:
-            raise CommandError("--cancel takes the number of a backfill, and nothing else")
+            raise CommandError("--cancel takes the id of a backfill and no other argument")
         yield from _cancel(options["cancel"])
         return
     if not all(given):
-        raise CommandError("give the name of a schedule, --from and --to; or --cancel")
+        raise CommandError("give the name of a schedule with --from and --to, or --cancel")
     (schedule,) = named([options["name"]])
     _of_a_rule(schedule.rule.check)
     begin = moment(options["begin"], schedule.timezone)
@@ -130,7 +130,9 @@ def _cancel(number: int) -> Iterator[str]:
 
 def _agreed() -> bool:
     if not sys.stdin.isatty():
-        raise CommandError("nobody is there to be asked; give --yes, or --dry-run to make nothing")
+        raise CommandError(
+            "cannot ask for confirmation without a terminal; give --yes or --dry-run"
+        )
     return input("Make them? [y/N] ").strip().lower() in ("y", "yes")
 
 

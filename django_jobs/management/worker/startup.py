@@ -21,11 +21,11 @@ def check_processes(
     """Refuse to start processes where there is no fork, or is to be none."""
     if not no_fork:
         if not hasattr(os, "fork"):
-            raise CommandError("this system has no fork: start jobworker with --no-fork")
+            raise CommandError("this system does not support fork: start jobworker with --no-fork")
     elif processes != 1:
-        raise CommandError("--no-fork is one process: leave out --processes")
+        raise CommandError("--no-fork runs one process: omit --processes")
     elif max_jobs is not None or max_rss is not None:
-        raise CommandError("--max-jobs and --max-rss replace a process, which --no-fork cannot")
+        raise CommandError("--no-fork cannot replace its process: omit --max-jobs and --max-rss")
 
 
 def warn_of_job_types() -> None:
