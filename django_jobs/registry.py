@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.utils.module_loading import autodiscover_modules
 
+from .domain.hints import did_you_mean
 from .exceptions import UnknownJobType
 
 if TYPE_CHECKING:
@@ -60,11 +60,10 @@ def get(name: str) -> JobType[..., Any]:
     known = find(name)
     if known is None:
         # Names of one app begin alike: at the usual 0.6 any two of them would be close.
-        close = get_close_matches(name, names(), n=1, cutoff=0.8)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise UnknownJobType(
-            f"no job type is named {name!r}; {hint}known are: {', '.join(names()) or 'none'}"
-        )
+        hint = did_you_mean(name, names(), cutoff=0.8)
+        listed = f"known are: {', '.join(names()) or 'none'}"
+        said = " ".join(filter(None, (hint, listed)))
+        raise UnknownJobType(f"no job type is named {name!r}; {said}")
     return known
 
 

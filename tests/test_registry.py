@@ -92,7 +92,7 @@ def test_an_alias_that_somebody_else_has_is_a_clash_and_stays_theirs(taken: str)
         assert registry.find(taken) is theirs
         assert registry.find("app.greedy") is greedy
         ((name, _, refused),) = registry.clashes()
-        assert (name, refused) == (taken, greedy.place)
+        assert (name, refused) == (taken, greedy.handler_path)
     assert registry.clashes() == []
     assert registry.find(taken) is theirs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -10,13 +10,12 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from ..api import replay_problem
-from ..conf import conf
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations.jobs import OperationResult
 from ..models import Queue
-from .base.actions import OperatorAction
+from .base.actions import OperatorAction, change_by_name
 
 Given = Mapping[str, Any]
 
@@ -62,27 +61,17 @@ def _replay(ids: list[int], actor: Any, given: Given) -> OperationResult:
 
 
 def _pause(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    def pause(names: list[str]) -> list[str]:
-        return job_operations.pause(names, actor=actor, reason=given["reason"])
+    def pause(queues: dict[int, str]) -> list[str]:
+        return job_operations.pause(queues.values(), actor=actor, reason=given["reason"])
 
-    return _by_name(ids, pause, "it is paused already")
+    return change_by_name(Queue, ids, pause, "it is paused already")
 
 
 def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    def resume(names: list[str]) -> list[str]:
-        return job_operations.resume(names, actor=actor)
+    def resume(queues: dict[int, str]) -> list[str]:
+        return job_operations.resume(queues.values(), actor=actor)
 
-    return _by_name(ids, resume, "it is not paused")
-
-
-def _by_name(
-    ids: list[int], change: Callable[[list[str]], list[str]], refusal: str
-) -> OperationResult:
-    rows = Queue.objects.using(conf().database).filter(pk__in=ids)
-    names = dict(rows.values_list("pk", "name"))
-    changed = set(change(list(names.values())))
-    done = [pk for pk, name in names.items() if name in changed]
-    return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
+    return change_by_name(Queue, ids, resume, "it is not paused")
 
 
 def _stop(ids: list[int], actor: Any, given: Given) -> OperationResult:

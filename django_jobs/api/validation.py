@@ -6,36 +6,31 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from difflib import get_close_matches
 from math import nan
 from typing import TYPE_CHECKING, Any
 
-from django.core.exceptions import ValidationError
-from django.db import DatabaseError, InterfaceError
 from django.utils import timezone
-from psycopg import Error as PsycopgError
 
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
-from ..domain.payload import NotStorable, encode
+from ..domain.hints import did_you_mean
+from ..domain.payload import key_problem
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..exceptions import EnqueueError, Fate, LeaseLost, TimeLimitExceeded
-from ..models.queue import QUEUE_NAME
+from ..models.database import DATABASE_ERRORS
+from ..models.queue import A_QUEUE_NAME, is_queue_name
 
 if TYPE_CHECKING:
     from .job_type import JobType
 
 LONGEST_NAME = 200
 """Characters of the name of a job type."""
-LONGEST_KEY = 200
-"""Characters of an idempotency key."""
 LONGEST_DELAY = LONGEST_AGE
 """Seconds."""
 SMALLEST_RSS = 40
 """Megabytes. A process with Python and Django alone holds 45 to 60."""
 HANDLED_BEFORE = (Fate, LeaseLost, TimeLimitExceeded)
 """Exceptions that end an attempt in their own way, whatever a job type declares."""
-OF_THE_DATABASE = (DatabaseError, InterfaceError, PsycopgError)
 """A lost race and a lost connection are tried again whatever ``retry_on`` says."""
 JOB_OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
@@ -111,17 +106,15 @@ def check_known(given: Collection[str], where: str, known: Collection[str] = USI
             continue
         ours = FOREIGN_OPTIONS.get(option, option)
         meant = "it" if ours == option else repr(ours)
-        close = get_close_matches(ours, known, n=1)
         if option in INSTEAD_OF_OPTIONS:
             hint = INSTEAD_OF_OPTIONS[option]
         elif ours not in known and ours in USING_OPTIONS:
             hint = f"{meant} is an option of using()"
         elif ours not in known and ours in JOB_OPTIONS:
             hint = f"{meant} is an option of @job"
-        elif close:
-            hint = f"did you mean {close[0]!r}? known are: {', '.join(known)}"
         else:
-            hint = f"known are: {', '.join(known)}"
+            listed = f"known are: {', '.join(known)}"
+            hint = " ".join(filter(None, (did_you_mean(ours, known), listed)))
         raise TypeError(f"{where}: there is no option {option!r}; {hint}")
 
 
@@ -227,7 +220,7 @@ def _contradictions(declared: JobType[..., Any]) -> Iterator[str]:
             if issubclass(kind, declared.discard_on):
                 yield f"{kind.__name__} in {option} is discarded by discard_on before"
     for kind in declared.error_budgets if declared.retry_on else ():
-        tried_again = *declared.retry_on, *OF_THE_DATABASE
+        tried_again = *declared.retry_on, *DATABASE_ERRORS
         if not any(issubclass(kind, one) or issubclass(one, kind) for one in tried_again):
             yield f"{kind.__name__} in error_budgets is not in retry_on, so it is never retried"
 
@@ -285,11 +278,8 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
     """Raise :class:`EnqueueError` for options of a request that cannot be."""
     where = where or chosen.name
     priority, attempts = chosen.priority, chosen.max_attempts
-    if not _is_queue_name(chosen.queue):
-        raise EnqueueError(
-            f"{where}: queue is 1 to 100 letters, digits, dots, hyphens and underscores, "
-            f"not {chosen.queue!r}"
-        )
+    if not is_queue_name(chosen.queue):
+        raise EnqueueError(f"{where}: queue is {A_QUEUE_NAME}, not {chosen.queue!r}")
     if not _is_whole(priority) or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
         raise EnqueueError(
             f"{where}: a priority is a whole number from -100 to 100, not {priority!r}"
@@ -325,29 +315,14 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
 
 def check_key(key: str, where: str) -> None:
     """Raise :class:`EnqueueError` for what cannot be an idempotency key."""
-    if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
-        given = f"one of {len(key)}" if isinstance(key, str) else repr(key)
-        raise EnqueueError(
-            f"{where}: an idempotency key is text of 1 to {LONGEST_KEY} characters, not {given}"
-        )
-    try:
-        encode(key, max_bytes=4 * LONGEST_KEY + 2, name="idempotency_key")
-    except NotStorable as error:
-        raise EnqueueError(f"{where}: {error}") from None
+    if problem := key_problem(key, "an idempotency key", "idempotency_key"):
+        raise EnqueueError(f"{where}: {problem}")
 
 
 def given_arguments(args: Sequence[Any], names: Collection[str]) -> str:
     """The arguments of a call, without their values, which may be secrets."""
     positional = [f"{len(args)} by position"] if args else []
     return ", ".join([*positional, *names]) or "nothing"
-
-
-def _is_queue_name(value: Any) -> bool:
-    try:
-        QUEUE_NAME(value)
-    except ValidationError:
-        return False
-    return isinstance(value, str) and len(value) <= 100
 
 
 def _is_whole(value: Any) -> bool:

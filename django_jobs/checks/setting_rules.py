@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.core.exceptions import ValidationError
-
 from ..conf import Conf, seconds_of
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.ranking import STRICT_WEIGHT
 from ..domain.states import FINAL
-from ..models.queue import QUEUE_NAME
+from ..models.queue import A_QUEUE_NAME, is_queue_name
 
 Problem = str | None
 """What is wrong with a value, as the end of "is …"; None if nothing is."""
@@ -36,12 +34,7 @@ def _count_below(limit: int) -> Rule:
 
 def queue_name(value: Any) -> Problem:
     """A queue's name."""
-    try:
-        QUEUE_NAME(value)
-    except ValidationError:
-        value = None
-    good = isinstance(value, str) and len(value) <= 100
-    return None if good else "not 1 to 100 letters, digits, dots, hyphens and underscores"
+    return None if is_queue_name(value) else f"not {A_QUEUE_NAME}"
 
 
 def _retention(value: Any) -> Problem:

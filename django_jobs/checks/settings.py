@@ -12,7 +12,6 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 from django.conf import settings
@@ -23,6 +22,7 @@ from django.db.backends.utils import CursorWrapper
 
 from .. import registry
 from ..conf import KEYS, QUEUE_KEYS, conf, raw
+from ..domain.hints import did_you_mean
 from .setting_rules import EXAMPLES, QUEUE_EXAMPLES, QUEUE_RULES, RULES, queue_name
 
 TAG = "django_jobs"
@@ -113,12 +113,10 @@ def _error(number: str, text: str, hint: str) -> CheckMessage:
 
 
 def _unknown(given: Iterable[Any], known: Collection[str], where: str) -> Iterator[CheckMessage]:
-    folded = {name.lower(): name for name in known}
     for key in given:
         if key not in known:
-            close = get_close_matches(str(key).lower(), folded, n=1)
-            hint = f"Did you mean {folded[close[0]]!r}? " if close else ""
-            hint += f"Known are: {', '.join(sorted(known))}."
+            meant = did_you_mean(str(key), known).replace("did", "Did", 1)
+            hint = " ".join(filter(None, (meant, f"Known are: {', '.join(sorted(known))}.")))
             yield _error("E002", f"{where} has the unknown key {key!r}.", hint)
 
 

@@ -10,6 +10,9 @@ LONGEST_TIMEOUT = 366 * 86_400.0
 LONGEST_AGE = 100 * 366 * 86_400.0
 """Seconds. Above these, sums with a date leave the calendar."""
 
+NEVER = float("inf")
+"""Seconds until what does not come."""
+
 Duration = float | Decimal | timedelta
 
 
@@ -25,3 +28,19 @@ def as_seconds(given: Any) -> float | None:
     except Exception:
         return None
     return seconds if seconds == seconds else None  # NaN is not itself
+
+
+UNITS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"))
+"""Microseconds."""
+
+
+def exactly(seconds: float) -> str:
+    """An interval with all of its parts: ``1 d 2 h 5 min 0.5 s``."""
+    rest, parts = round(seconds * 1_000_000), []
+    for size, unit in UNITS:
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count:,} {unit}")
+    if rest or not parts:
+        parts.append(f"{rest / 1_000_000:g} s")
+    return " ".join(parts)

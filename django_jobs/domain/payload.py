@@ -8,6 +8,7 @@ from typing import Any
 
 MAX_DEPTH = 64
 LONGEST_PATH = 120
+LONGEST_KEY = 200
 """Characters of a path that a message shows; of a longer one the head and the tail."""
 MAX_INT_BITS = 14_000
 """Just under the 4,300 digits that Python and the ORM refuse to read back."""
@@ -97,6 +98,18 @@ def a_kind(value: Any) -> str:
     """The type of ``value`` with its article: ``an int``, ``a UUID``."""
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
+
+
+def key_problem(key: Any, what: str, name: str) -> str | None:
+    """Why ``key`` cannot be ``what`` ("an idempotency key"); ``name`` is its argument."""
+    if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
+        given = f"one of {len(key)}" if isinstance(key, str) else repr(key)
+        return f"{what} is text of 1 to {LONGEST_KEY} characters, not {given}"
+    try:
+        encode(key, max_bytes=4 * LONGEST_KEY + 2, name=name)
+    except NotStorable as error:
+        return str(error)
+    return None
 
 
 def _not_json(value: Any) -> str:

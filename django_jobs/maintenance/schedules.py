@@ -13,6 +13,7 @@ from django.db import DataError, Error, IntegrityError, transaction
 from .. import registry
 from ..api.schedule_requests import Requests
 from ..conf import conf
+from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
 from ..domain.schedules import Admission, Overlap, TickState, admit, plan
 from ..exceptions import QueueFull
@@ -34,7 +35,6 @@ steps, and each begins with what is on time."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
 """Seconds, where what is due is in somebody else's hands: another worker's, or an editor's."""
 
-NEVER = float("inf")
 
 Work = Callable[[Sequence[Schedule]], None]
 

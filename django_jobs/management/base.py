@@ -5,12 +5,10 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import (
-    DatabaseError,
     InterfaceError,
     OperationalError,
     ProgrammingError,
@@ -19,10 +17,9 @@ from django.db import (
 
 from .. import registry
 from ..conf import conf
+from ..domain.hints import did_you_mean
 from ..models import Job, Quarantine, Queue, Run, Worker
-from ..models.database import migration_problem
-
-DATABASE_ERRORS = (DatabaseError, InterfaceError)
+from ..models.database import DATABASE_ERRORS, migration_problem
 
 
 class OperatorCommand(BaseCommand):
@@ -82,9 +79,8 @@ def demand_job_type(name: str) -> None:
         or Job.objects.using(alias).filter(job_type=name).exists()
     )
     if not known:
-        near = get_close_matches(name, registry.names(), n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise CommandError(f"no job type is named {name!r}{hint}")
+        hint = did_you_mean(name, registry.names(), most=3)
+        raise CommandError(f"no job type is named {name!r}" + (f"; {hint}" if hint else ""))
 
 
 def demand_fingerprint(fingerprint: str) -> None:

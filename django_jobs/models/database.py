@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
 
-from django.db import ProgrammingError, connections
+import psycopg
+from django.db import DatabaseError, InterfaceError, ProgrammingError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 
 from ..conf import conf
 from ..exceptions import NotMigrated
+
+DATABASE_ERRORS = (DatabaseError, InterfaceError, psycopg.Error)
+"""Django does not translate what psycopg raises outside of a cursor, as in a pool."""
 
 NO_TABLE, NO_COLUMN = "42P01", "42703"
 
@@ -33,6 +38,12 @@ def execute(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> int:
     with jobs_connection().cursor() as cursor:
         cursor.execute(sql, parameters)
         return int(cursor.rowcount)
+
+
+def database_time() -> datetime:
+    """The time by which everything is due: the database's."""
+    ((now,),) = fetch("SELECT statement_timestamp()", {})
+    return cast(datetime, now)
 
 
 def has_todays_columns(model: type[Model], alias: str) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models.expressions import RawSQL
@@ -20,13 +21,23 @@ QUEUE_NAME = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9_.-]*\Z",
     _("Use letters, digits, dots, hyphens and underscores; start with a letter or digit."),
 )
-
+LONGEST_NAME = 100
+A_QUEUE_NAME = f"1 to {LONGEST_NAME} letters, digits, dots, hyphens and underscores"
 
 RECENT_SECONDS = 2.0
 
 # Counted back from our own transaction, whose savepoints come after it: what it wrote itself has no
 # age, and must not be remembered beyond a rollback.
 COMMITTED = "age(django_jobs_queue.xmin) > 0"
+
+
+def is_queue_name(value: Any) -> bool:
+    """Whether a queue can bear this name."""
+    try:
+        QUEUE_NAME(value)
+    except ValidationError:
+        return False
+    return isinstance(value, str) and len(value) <= LONGEST_NAME
 
 
 class QueueManager(models.Manager["Queue"]):
@@ -64,7 +75,9 @@ class QueueManager(models.Manager["Queue"]):
 class Queue(models.Model):
     """A named line. Rows are made from the settings after migrate, then edited in the admin."""
 
-    name = models.CharField(_("name"), max_length=100, unique=True, validators=[QUEUE_NAME])
+    name = models.CharField(
+        _("name"), max_length=LONGEST_NAME, unique=True, validators=[QUEUE_NAME]
+    )
     paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
     paused_reason = models.CharField(
         _("reason for the pause"), max_length=300, blank=True, default="", editable=False

@@ -20,6 +20,7 @@ from .queue import QUEUE_NAME
 from .schedule_state import ARMED, CONDITIONS, ScheduleState, state_at
 from .timestamps import TimestampField
 
+LONGEST_NAME = 200
 LONGEST_JITTER = 86_400.0
 """Seconds."""
 
@@ -102,7 +103,7 @@ class Schedule(models.Model):
     """What the next due time follows from. A change has it computed again, from then on."""
 
     id = models.BigAutoField(primary_key=True)
-    name = models.CharField(_("name"), max_length=200, unique=True)
+    name = models.CharField(_("name"), max_length=LONGEST_NAME, unique=True)
     job_type = models.CharField(_("job type"), max_length=200)
     payload = models.JSONField(
         _("payload"), default=dict, blank=True, help_text=_("Arguments by name.")

@@ -12,18 +12,17 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import Error as PsycopgError
 from psycopg import IsolationLevel
 
 from ..conf import conf
+from ..models.database import DATABASE_ERRORS
 from .events import emit_throttled
 from .statement_timeout import StatementTimedOut, StatementTimeout
 
 R = TypeVar("R")
-
-DATABASE_ERRORS = (DatabaseError, InterfaceError, PsycopgError)
 
 # A silent partition is noticed in about ten seconds instead of the kernel's quarter of an hour.
 TRANSPORT = {

@@ -14,7 +14,8 @@ from django.db import OperationalError, connections
 
 from ..conf import conf
 from ..lifecycle.notifying import CHANNEL, NOTIFY
-from .connections import DATABASE_ERRORS, drop_connection, is_out_of_connections, own_connection
+from ..models.database import DATABASE_ERRORS
+from .connections import drop_connection, is_out_of_connections, own_connection
 from .events import emit
 
 

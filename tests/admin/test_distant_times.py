@@ -84,7 +84,7 @@ def test_the_commands_for_operators_answer_too(text: str) -> None:
     shown = {
         "jobstatus": "default",
         "jobstatus --json": '"queues"',
-        "jobschedule list": "tick  every hour",
+        "jobschedule list": "tick  every 1 h",
     }
     for command, expected in shown.items():
         out = StringIO()

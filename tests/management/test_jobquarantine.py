@@ -68,7 +68,7 @@ def test_a_release_lets_its_jobs_go() -> None:
     "quarantined, asked, hint",
     [
         ((), "app.noop", "nothing is"),
-        (("app.noop",), "app.nop", r"did you mean app\.noop\?"),
+        (("app.noop",), "app.nop", r"did you mean 'app\.noop'\?"),
         (("shop.resize", "mail.send"), "x", r"quarantined are: mail\.send, shop\.resize"),
         ([f"shop.resize_{n}" for n in range(11)], "x", "jobquarantine list shows what is"),
     ],
@@ -110,7 +110,7 @@ def test_the_list_shows_what_is_in_force_and_how_much_it_holds() -> None:
 
 
 def test_a_misspelt_name_is_refused_with_those_that_are_near() -> None:
-    with pytest.raises(CommandError, match="did you mean app"):
+    with pytest.raises(CommandError, match="did you mean 'app"):
         run("add", "app.nop")
     assert not Quarantine.objects.exists()
 

@@ -89,7 +89,7 @@ def test_json_holds_the_same_for_machines() -> None:
     output = json.loads(jobschedule("list", "--json", "nightly"))
     (row,) = output["schedules"]
     assert output["total"] == 1
-    assert (row["when"], row["every"], row["state"]) == ("every 90 minutes", 5400, "on")
+    assert (row["when"], row["every"], row["state"]) == ("every 1 h 30 min", 5400, "on")
     assert datetime.fromisoformat(row["next_due_at"]) == schedule.next_due_at
     assert row["last"] == {
         "due_at": "2026-05-01T00:00:00+00:00",
@@ -167,11 +167,11 @@ def test_a_part_of_the_name_and_a_limit_make_a_list_shorter() -> None:
 @pytest.mark.parametrize(
     "every, words",
     [
-        (1, "every second"),
-        (90, "every 90 seconds"),
-        (3600, "every hour"),
-        (172_800, "every 2 days"),
-        (1.5, "every 0:00:01.500000"),
+        (1, "every 1 s"),
+        (90, "every 1 min 30 s"),
+        (3600, "every 1 h"),
+        (172_800, "every 2 d"),
+        (1.5, "every 1.5 s"),
     ],
 )
 def test_intervals_are_told_in_words(every: float, words: str) -> None:
@@ -300,7 +300,7 @@ def test_a_misspelt_name_is_told_with_those_that_are_near_and_nothing_is_done() 
         names = ("nightly reprot",) if verb == "next" else ("clean", "nightly reprot", "xyz")
         with pytest.raises(CommandError) as refused:
             jobschedule(verb, *names)
-        assert "'nightly reprot'; did you mean nightly report?" in str(refused.value)
+        assert "'nightly reprot'; did you mean 'nightly report'?" in str(refused.value)
         if verb != "next":
             assert "'xyz'; jobschedule list shows them all" in str(refused.value)
     assert not Job.objects.exists()

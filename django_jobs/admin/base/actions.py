@@ -20,6 +20,7 @@ from django.utils.translation import ngettext
 from ...conf import conf
 from ...exceptions import OperationRefused
 from ...lifecycle.operations.jobs import OperationResult
+from ...models import Queue, Schedule
 from .formatting import change_url
 
 if TYPE_CHECKING:
@@ -199,6 +200,22 @@ def _show_result(
             "rest": f"{rest:,}"
         }
     page.message_user(request, text, messages.WARNING)
+
+
+def change_by_name(
+    model: type[Queue | Schedule],
+    ids: Sequence[int],
+    change: Callable[[dict[int, str]], list[str]],
+    refusal: str,
+) -> OperationResult:
+    """What ``change`` did to the rows of these ids, given as names by id: it returns the names of
+    those that it changed. The others are refused."""
+    names = dict(
+        model._default_manager.using(conf().database).filter(pk__in=ids).values_list("pk", "name")
+    )
+    changed = set(change(names))
+    done = [pk for pk, name in names.items() if name in changed]
+    return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
 
 
 def _log(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.utils.translation import gettext as _now
@@ -16,32 +15,22 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Backfill, Schedule
-from ..base.actions import OperatorAction
+from ..base.actions import OperatorAction, change_by_name
 from ..operator_actions import Given, ReasonForm
 
 
 def _pause(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    def pause(pks: list[int]) -> list[str]:
-        return schedule_operations.pause(pks, actor=actor, reason=given["reason"])
+    def pause(schedules: dict[int, str]) -> list[str]:
+        return schedule_operations.pause(schedules, actor=actor, reason=given["reason"])
 
-    return _by_name(ids, pause, _now("it is paused already"))
+    return change_by_name(Schedule, ids, pause, _now("it is paused already"))
 
 
 def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    def resume(pks: list[int]) -> list[str]:
-        return schedule_operations.resume(pks, actor=actor)
+    def resume(schedules: dict[int, str]) -> list[str]:
+        return schedule_operations.resume(schedules, actor=actor)
 
-    return _by_name(ids, resume, _now("it is neither paused nor in error"))
-
-
-def _by_name(
-    ids: list[int], change: Callable[[list[int]], list[str]], refusal: str
-) -> OperationResult:
-    rows = Schedule.objects.using(conf().database).filter(pk__in=ids)
-    names = dict(rows.values_list("pk", "name"))
-    changed = set(change(ids))
-    done = [pk for pk, name in names.items() if name in changed]
-    return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
+    return change_by_name(Schedule, ids, resume, _now("it is neither paused nor in error"))
 
 
 def _run(ids: list[int], actor: Any, given: Given) -> OperationResult:

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...models import Schedule, TickOutcome
+from ...models.database import database_time
 from ..base.actions import ModelAdmin
 from ..base.formatting import NOTHING, ago, badge, moment_and_age, preformatted, shortened
 from ..base.json_display import document, texts
@@ -26,7 +27,6 @@ from .display import (
     why_not,
     zone_of,
 )
-from .form import database_time
 
 OUTCOMES = dict(TickOutcome.choices)
 PLACE = re.compile(r"^(?:\w+\.)+\w+: ")

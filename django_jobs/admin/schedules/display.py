@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 from ... import registry
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
 from ...domain.cron_text import describe
+from ...domain.durations import exactly
 from ...domain.schedules import Rule
 from ...models import Schedule
 from ...models.timestamps import DistantTime
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
 PREVIEWED = 5
-UNITS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"))
 
 CHANGES: dict[str | None, _StrOrPromise] = {
     "clock goes forward": gettext_lazy("clock goes forward"),
@@ -77,18 +77,6 @@ def in_words(cron: str, every: float | None) -> str:
     if every is not None:
         return _("every %(interval)s") % {"interval": exactly(every)}
     return describe(cron) if cron else NOTHING
-
-
-def exactly(seconds: float) -> str:
-    """An interval with all of its parts: ``1 d 2 h 5 min 0.5 s``."""
-    rest, parts = round(seconds * 1_000_000), []
-    for size, unit in UNITS:
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count:,} {unit}")
-    if rest or not parts:
-        parts.append(f"{rest / 1_000_000:g} s")
-    return " ".join(parts)
 
 
 def zone_of(schedule: Schedule) -> tzinfo:

@@ -11,7 +11,6 @@ from zoneinfo import available_timezones
 from django import forms
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import ValidationError
-from django.db import connections
 from django.utils import timezone
 from django.utils.functional import lazy
 from django.utils.text import format_lazy
@@ -221,10 +220,3 @@ class RuleForm(forms.Form):
             starts_at=given["starts_at"],
             ends_at=given["ends_at"],
         )
-
-
-def database_time() -> Any:
-    """The database's time."""
-    with connections[conf().database].cursor() as cursor:
-        cursor.execute("SELECT statement_timestamp()")
-        return cursor.fetchone()[0]

@@ -19,6 +19,7 @@ from ...api.schedules import FIELDS
 from ...conf import conf
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Schedule, Tick
+from ...models.schedule import LONGEST_NAME
 from ...models.timestamps import TimestampSubquery
 from ..base.actions import run_action
 from ..base.arguments import MORE, arguments_of, takes_more
@@ -33,7 +34,6 @@ from .form import ScheduleForm, form_for, upgraded_payload
 from .views import choose_job_type, deletion_summary, list_notes, page_context, preview_view
 
 COPIED = frozenset(FIELDS) - {"job_type", "payload"}
-LONGEST_NAME = 200
 WHEN = (("cron", "every"), ("timezone", "dst"), ("starts_at", "ends_at"), "preview_text")
 POLICIES = (("overlap", "overlap_limit"), ("catch_up", "catch_up_limit"), "pause_after_dead")
 

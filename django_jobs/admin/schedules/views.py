@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from ... import registry
 from ...conf import conf
 from ...models import Backfill, Job, Schedule, Tick, Worker
+from ...models.database import database_time
 from ...models.timestamps import TimestampMax
 from ...models.worker import ALIVE
 from ..base.actions import ModelAdmin
@@ -25,7 +26,7 @@ from .actions import CANCEL_BACKFILL
 from .backfills import last_backfills
 from .columns import readonly_reason
 from .display import on_clock, preview, zone_of
-from .form import RuleForm, database_time
+from .form import RuleForm
 from .ticks import last_ticks
 
 UNSEEN = timedelta(seconds=60)

@@ -14,7 +14,7 @@ from ...conf import conf
 from ...domain.schedules import EPOCH, TickState
 from ...exceptions import OperationRefused
 from ...models import Backfill, Schedule, Tick
-from ...models.database import fetch
+from ...models.database import database_time, fetch
 from ...models.schedule import ScheduleQuerySet
 from ..enqueueing import NewJobs
 from ..notifying import notify_after_commit
@@ -91,7 +91,7 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
     """
     if begin.utcoffset() is None or end.utcoffset() is None:
         raise OperationRefused("the range needs times with a time zone")
-    ((now,),) = fetch("SELECT statement_timestamp()", {})
+    now = database_time()
     if end > now:
         raise OperationRefused("a backfill is of the past; its end is still to come")
     if begin.year < EPOCH.year:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser
-from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -11,6 +10,7 @@ from django.db.models.functions import Now
 
 from ... import registry
 from ...conf import conf
+from ...domain.hints import did_you_mean
 from ...lifecycle.operations import quarantines
 from ...metrics.snapshot import MOST_COUNTED, take_quarantines
 from ...models import Quarantine
@@ -94,8 +94,8 @@ class Command(OperatorCommand):
 def _in_force(name: str) -> str:
     """What could have been meant by a name that is not quarantined."""
     quarantined = quarantines.in_force()
-    if near := get_close_matches(name, quarantined, n=3):
-        return f"did you mean {' or '.join(near)}?"
+    if hint := did_you_mean(name, quarantined, most=3):
+        return hint
     if len(quarantined) > MOST_NAMED:
         return "jobquarantine list shows what is"
     return f"quarantined are: {', '.join(quarantined)}" if quarantined else "nothing is"

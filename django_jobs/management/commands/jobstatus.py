@@ -13,7 +13,8 @@ from django.db import close_old_connections
 
 from ...conf import conf
 from ...metrics.snapshot import MAX_LAG, Snapshot, problem, take_snapshot
-from ..base import DATABASE_ERRORS, OperatorCommand, database_problem
+from ...models.database import DATABASE_ERRORS
+from ..base import OperatorCommand, database_problem
 from ..status_text import render_status
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"

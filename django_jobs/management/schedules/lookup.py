@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, time
-from difflib import get_close_matches
 
 from django.core.management.base import CommandError
 
 from ...conf import conf
 from ...domain.cron import UnknownTimezone, check_timezone
+from ...domain.hints import did_you_mean
 from ...lifecycle.schedules.firing import DATABASE_TIME
 from ...models import Backfill, Schedule
 from ...models.schedule import ScheduleQuerySet
@@ -34,9 +34,8 @@ def named(names: Sequence[str]) -> list[Schedule]:
 
 def _unknown(name: str) -> str:
     known = Schedule.objects.using(conf().database).order_by("name").values_list("name", flat=True)
-    near = get_close_matches(name, known[:MOST_COMPARED])
-    hint = f"did you mean {' or '.join(near)}?" if near else "jobschedule list shows them all"
-    return f"no schedule is named {name!r}; {hint}"
+    hint = did_you_mean(name, known[:MOST_COMPARED], most=3)
+    return f"no schedule is named {name!r}; {hint or 'jobschedule list shows them all'}"
 
 
 def backfill_of(number: int) -> Backfill:

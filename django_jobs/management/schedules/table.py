@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
@@ -12,6 +12,7 @@ from django.db.models.functions import JSONObject
 
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
 from ...domain.cron_text import describe
+from ...domain.durations import exactly
 from ...domain.schedules import Rule
 from ...models import Schedule, Tick
 from ...models.schedule import ScheduleQuerySet
@@ -21,7 +22,6 @@ from ..base import table
 from .lookup import all_schedules
 
 HEADS = ("NAME", "WHEN", "ZONE", "NEXT (UTC)", "NEXT (LOCAL)", "LAST", "OUTCOME", "STATE")
-UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 LONGEST_CELL = 80
 
 LAST_TICK = Tick.objects.filter(schedule=OuterRef("pk")).order_by("-due_at")
@@ -62,7 +62,7 @@ def as_table(rows: Iterable[dict[str, Any]]) -> str:
 
 def when(schedule: Schedule) -> str:
     """Its rule in words."""
-    return describe(schedule.cron) if schedule.every is None else _interval(schedule.every)
+    return describe(schedule.cron) if schedule.every is None else f"every {exactly(schedule.every)}"
 
 
 def reason(schedule: Schedule, state: ScheduleState) -> str:
@@ -140,14 +140,6 @@ def _outcome(last: dict[str, Any]) -> str:
         return words
     late = f" {last['late_seconds']:.0f} s late" if last["late_seconds"] >= 1 else ""
     return f"{words}{late}, job {last['job']} {last['job_status'] or 'is deleted'}"
-
-
-def _interval(seconds: float) -> str:
-    for size, unit in UNITS:
-        count, rest = divmod(seconds, size)
-        if count and not rest:
-            return f"every {unit}" if count == 1 else f"every {count:.0f} {unit}s"
-    return f"every {timedelta(seconds=seconds)}"
 
 
 def _utc(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from django.db import OperationalError
 
-from ...domain.payload import NotStorable, encode
+from ...domain.payload import key_problem
 from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.receipts import Answer, look_up, store
 from ..connections import retry_while_disconnected
@@ -23,7 +23,6 @@ from .results import encode_answer
 
 R = TypeVar("R")
 
-LONGEST_KEY = 200
 
 ASYNC_CALL = "once() got an async call; write `await run.aonce(key, call)`"
 
@@ -72,13 +71,8 @@ async def aonce(attempt: Attempt, key: str, call: Callable[[], Awaitable[Any]]) 
 
 def check_key(key: str) -> None:
     """Raise ``ValueError`` for what cannot be the key of a receipt."""
-    if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
-        given = f"one of {len(key)}" if isinstance(key, str) else repr(key)
-        raise ValueError(f"the key of once() is text of 1 to {LONGEST_KEY} characters, not {given}")
-    try:
-        encode(key, max_bytes=4 * LONGEST_KEY + 2, name="key")
-    except NotStorable as error:
-        raise ValueError(f"once(): {error}") from None
+    if problem := key_problem(key, "a key", "key"):
+        raise ValueError(f"once(): {problem}")
 
 
 def check_call(call: Any) -> None:

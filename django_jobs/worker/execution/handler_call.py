@@ -13,6 +13,7 @@ from django.db import transaction
 
 from ...api.job_type import JobType
 from ...conf import conf
+from ...domain.durations import NEVER
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Failed, Outcome, Succeeded
 from ...exceptions import LeaseLost
@@ -22,7 +23,7 @@ from ...signals import job_started
 from ..context.attempt import Attempt, object_in
 from ..context.results import NeverRan, check_that_it_ran, encode_result
 from ..context.run_context import RunContext, _current
-from ..timeouts.limits import NEVER, Interrupted, TimeLimit
+from ..timeouts.limits import Interrupted, TimeLimit
 from .conflicts import again_after_lost_races
 from .failures import outcome_of_exception
 

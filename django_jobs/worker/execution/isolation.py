@@ -9,7 +9,8 @@ from ...exceptions import LeaseLost
 from ...lifecycle.claiming import ClaimedJob, claimed_by
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import settle_with_fallback
-from ..connections import DATABASE_ERRORS, is_out_of_connections, retry_while_disconnected
+from ...models.database import DATABASE_ERRORS
+from ..connections import is_out_of_connections, retry_while_disconnected
 from ..context.attempt import Attempt
 from ..context.progress import Reporter
 from ..events import emit_settled

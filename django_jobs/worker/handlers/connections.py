@@ -16,8 +16,8 @@ from psycopg import Connection, Cursor, ServerCursor
 from psycopg import Error as PsycopgError
 from psycopg.pq import TransactionStatus
 
+from ...models.database import DATABASE_ERRORS
 from ..connections import (
-    DATABASE_ERRORS,
     closable,
     close_idle,
     has_news,

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from ...lifecycle import workers
-from ..connections import DATABASE_ERRORS, drop_connection, make_room_by, own_connection, ping
+from ...models.database import DATABASE_ERRORS
+from ..connections import drop_connection, make_room_by, own_connection, ping
 from ..events import emit_throttled
 from ..ipc.messages import MessageType, refuse
 from ..ipc.pipes import MessagePipe, kill

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..connections import DATABASE_ERRORS
+from ...models.database import DATABASE_ERRORS
 from ..events import emit_throttled
 from ..options import Options
 

@@ -18,7 +18,8 @@ from django.db import connections
 from ...conf import conf
 from ...lifecycle.notifying import CHANNEL, QUARANTINED
 from ...lifecycle.schedules.firing import SCHEDULES
-from ..connections import DATABASE_ERRORS, drop_connection, own_connection, ping
+from ...models.database import DATABASE_ERRORS
+from ..connections import drop_connection, own_connection, ping
 from ..events import emit_throttled
 from ..ipc.scoreboard import Scoreboard
 from ..options import Options

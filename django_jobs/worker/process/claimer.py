@@ -12,7 +12,8 @@ from ...lifecycle import claiming, settling, workers
 from ...lifecycle.claiming import START, ClaimedJob, QueuePosition
 from ...lifecycle.notifying import CANCELLED
 from ...lifecycle.settling_rows import give_back_unlocked
-from ..connections import DATABASE_ERRORS, drop_connection, own_connection, retry_while_disconnected
+from ...models.database import DATABASE_ERRORS
+from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import emit, emit_throttled
 from ..execution.cancels import LOOK_SECONDS, Cancels
 from ..execution.executor import Executor
@@ -169,8 +170,7 @@ class Claimer:
         """Return jobs that are this worker's in the table and nowhere in this process: the answer
         to their claim was lost, and its lease would be renewed for ever."""
         worker = self._slot.worker
-        held = (job for job in claiming.claimed_by(worker) if job not in self._claimed)
-        unknown = [job.fence for job in held]
+        unknown = [job.fence for job in claiming.claimed_by(worker) if job not in self._claimed]
         if unknown:
             given = settling.give_back(unknown)
             emit("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))

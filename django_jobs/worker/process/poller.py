@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from ...domain.durations import NEVER
 from ...lifecycle import promoting
 from ...lifecycle.notifying import THROTTLE_SECONDS
 
@@ -12,8 +13,6 @@ FIRST_DUE_PAUSE = 0.002
 
 LINGER_SECONDS = 2 * THROTTLE_SECONDS
 """So long after a hint there is one more look: see ``notifying.THROTTLE_SECONDS``."""
-
-NEVER = float("inf")
 
 
 class Poller:

@@ -11,6 +11,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Protocol
 
+from ...domain.durations import NEVER
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Outcome, TimedOut
 from ...exceptions import TimeLimitExceeded
@@ -41,7 +42,6 @@ may come at any time; no service manager sends it to all processes, as it does S
 not the word itself: some runtimes send it to themselves. A system without it has no such child."""
 
 RESULT = "result"
-NEVER = float("inf")
 PACKAGE = __name__.partition(".")[0]
 
 

@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 
-from .limits import NEVER, TimeLimit, is_unsafe, wait_for
+from ...domain.durations import NEVER
+from .limits import TimeLimit, is_unsafe, wait_for
 
 
 class ThreadTimeouts:

@@ -9,7 +9,8 @@ import pytest
 from django.contrib.staticfiles import finders
 from django.urls import reverse
 
-from django_jobs.admin.schedules.display import exactly, in_words
+from django_jobs.admin.schedules.display import in_words
+from django_jobs.domain.durations import exactly
 from tests.admin.schedules.scheduling import add_url, filled_in, new_schedule, schedulable
 from tests.admin.walking import Page, change_url
 

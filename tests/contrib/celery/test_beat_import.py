@@ -126,7 +126,7 @@ def test_a_database_without_the_tables_is_told() -> None:
 def test_tables_of_an_early_version_are_read() -> None:
     add_task("every hour", kwargs='{"first": 1}', task="add")
     lines = import_beat().splitlines()
-    assert lines[0] == "imported  every hour: app.add every hour"
+    assert lines[0] == "imported  every hour: app.add every 1 h"
     assert lines[-1] == "Imported 1 schedule; 0 existed already and 0 cannot be imported."
     made = Schedule.objects.get(name="every hour")
     assert (made.every, made.payload, made.declared) == (3600.0, {"first": 1}, False)

@@ -1,0 +1,21 @@
+"""What a misspelt name was probably meant to be."""
+
+from __future__ import annotations
+
+from django_jobs.domain.hints import did_you_mean
+
+
+def test_the_nearest_name_is_named() -> None:
+    assert did_you_mean("reprot", ["report", "clean"]) == "did you mean 'report'?"
+    assert did_you_mean("REPORT", ["report"]) == "did you mean 'report'?"
+
+
+def test_more_are_named_where_more_are_asked_for() -> None:
+    near = did_you_mean("report", ["reports", "Reporter", "clean"], most=3)
+    assert near == "did you mean 'reports' or 'Reporter'?"
+
+
+def test_nothing_near_gives_no_hint() -> None:
+    assert did_you_mean("xyz", ["report"]) == ""
+    assert did_you_mean("report", []) == ""
+    assert did_you_mean("app.resize", ["app.report"], cutoff=0.8) == ""
