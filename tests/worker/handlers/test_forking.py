@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -211,7 +212,8 @@ def test_parallel_work_of_a_killed_process_leaves_nothing_and_is_done_again(
     work = Work(tmp_path, fork_jobs.work_in_parallel, fork_jobs.work_in_parallel_alone)
     start_wide()
     for pid in work.until_started():
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it went with the process killed before it
+            os.kill(pid, signal.SIGKILL)
     first = work.started()
     until(lambda: are_gone(first), 5, "what the handlers started is gone")
     work.let_go()
