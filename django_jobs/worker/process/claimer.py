@@ -15,13 +15,13 @@ from ...lifecycle.settling_rows import give_back_unlocked
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import emit, emit_throttled
-from ..execution.cancels import LOOK_SECONDS, Cancels
-from ..execution.executor import Executor
 from ..ipc.scoreboard import CAPACITY, WorkerSlot
 from ..options import Options, QueueSelector, claimable, worker_info
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from ..wakeup import WakeEvent
+from .cancels import LOOK_SECONDS, Cancels
 from .claimed_jobs import SMALL, ClaimedJobs
+from .executor import Executor
 from .poller import Poller
 
 PREFETCH_SECONDS = 0.5

@@ -23,8 +23,6 @@ from ..connections import (
 from ..context.progress import Reporter
 from ..context.stop import StopHandler
 from ..events import emit
-from ..execution.cancels import Cancels
-from ..execution.executor import NOTHING_LEFT, Executor
 from ..execution.failures import outcome_of_ending
 from ..handlers.forking import start_afresh_in_forks
 from ..ipc.messages import AttemptEnd, MessageType, refuse
@@ -33,8 +31,10 @@ from ..ipc.scoreboard import WorkerSlot
 from ..memory import resident_megabytes
 from ..options import RECYCLE, Options
 from ..wakeup import Wakeup
+from .cancels import Cancels
 from .claimed_jobs import ClaimedJobs
 from .claimer import Claimer
+from .executor import NOTHING_LEFT, Executor
 from .settler import Settler
 
 CHECK_SECONDS = 1.0

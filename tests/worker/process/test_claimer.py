@@ -13,11 +13,11 @@ from django_jobs import cancel, enqueue_many
 from django_jobs.lifecycle.claiming import Fence
 from django_jobs.lifecycle.settling_rows import give_back_unlocked
 from django_jobs.models import Job
-from django_jobs.worker.execution.cancels import Cancels
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process import claimer as claimer_module
+from django_jobs.worker.process.cancels import Cancels
 from django_jobs.worker.process.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process.claimer import CLAIMED_BYTES, PREFETCH_SECONDS, Claimer
 from django_jobs.worker.process.worker_process import WorkerProcess

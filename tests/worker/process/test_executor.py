@@ -13,10 +13,10 @@ from django.db import connection, connections, transaction
 from django_jobs import cancel
 from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.models import Job
-from django_jobs.worker.execution import executor
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
+from django_jobs.worker.process import executor
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker, run_sql

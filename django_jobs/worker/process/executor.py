@@ -17,15 +17,15 @@ from ..context.attempt import Attempt
 from ..context.progress import Reporter
 from ..context.stop import StopHandler
 from ..events import emit
+from ..execution import handler_call
+from ..execution.event_loop import HandlerLoop
+from ..execution.interruption import bound
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
 from ..options import runs_isolated
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from ..timeouts.threads import ThreadTimeouts, raise_in
-from . import handler_call
 from .cancels import Cancels
-from .event_loop import HandlerLoop
-from .interruption import bound
 
 NOTHING_LEFT = None
 """In place of an outcome: the attempt was settled by its own child, or is not ours any more."""
