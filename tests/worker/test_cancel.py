@@ -112,7 +112,7 @@ def test_a_job_that_fails_after_a_cancel_is_not_tried_again(
     assert outcomes(job) == ["failed"]
 
 
-HOARDS = "from django_jobs.worker.process import claimer; claimer.PREFETCH_SECONDS = 600"
+HOARDS = "from django_jobs.worker.process import executor; executor.PREFETCH_SECONDS = 600"
 HOARDS_DEAF = f"{HOARDS}; from django_jobs.worker import wakeup; wakeup.CHANNEL = 'elsewhere'"
 
 
@@ -141,10 +141,13 @@ def test_what_a_worker_holds_and_has_not_begun_never_begins(
     assert not cancel(behind[2].pk)
 
 
-HELD_UP = f"{HOARDS}; claimer.Claimer._drop_cancelled = lambda self: 0.0"
+HELD_UP = (
+    f"{HOARDS}; from django_jobs.worker.process import settler; "
+    "settler.Settler._drop_cancelled = lambda self: None"
+)
 
 
-def test_a_thread_looks_for_cancels_where_the_claimer_is_held_up(
+def test_a_thread_has_cancels_looked_for_where_nobody_has_lately(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "slow"

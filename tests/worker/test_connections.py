@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 
 from django_jobs.domain.outcomes import Failed, Snoozed
 from django_jobs.models import Job, Run, Worker
@@ -46,6 +46,16 @@ SELECT pg_terminate_backend(pid, 60000) FROM ({OTHERS.replace("count(*)", "pid, 
 WHERE query NOT LIKE '%app_effect%'
 """
 """A handler whose statement is cut off has failed, which is not what is tested."""
+
+RENEW_AND_SETTLE = """
+SELECT pid FROM pg_stat_activity
+WHERE pid <> pg_backend_pid()
+    AND (query LIKE '%settled AS MATERIALIZED%' OR query LIKE '%cancel_requested_at IS NOT NULL%')
+"""
+END_OTHERS = """
+SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
+WHERE usename = %s AND NOT pid = ANY(%s)
+"""
 
 
 def others() -> int:
@@ -161,6 +171,31 @@ def test_where_two_connections_are_left_they_renew_and_settle(
 
 
 @pytest.mark.processes
+def test_what_waits_goes_back_where_its_worker_cannot_connect_to_claim(
+    role: Role, start_worker: Start, tmp_path: Path
+) -> None:
+    """Two connections are left, which renew and settle. Another worker may have one to claim."""
+    worker = start_worker("--threads", "1", "--lease-seconds", "10", DATABASE_URL=role.url)
+    jobs.noop.enqueue_many({} for _ in range(20))  # quick ones, so that it claims ahead
+    until(lambda: Job.objects.filter(status="succeeded").count() == 20)
+    until(lambda: len(run_sql(RENEW_AND_SETTLE)) == 2, what="both are idle")
+    kept = [pid for (pid,) in run_sql(RENEW_AND_SETTLE)]
+    role.limit(2)
+    with transaction.atomic():
+        first = limit_jobs.fail_when_let_go.enqueue(str(tmp_path / "job"))
+        jobs.noop.enqueue_many({} for _ in range(30))
+    waiting = Job.objects.filter(pk__gt=first.pk)
+    until_marked(tmp_path / "job")
+    run_sql(END_OTHERS, [role.name, kept])
+    until(lambda: waiting.filter(status="ready", worker=None).count() == 30, 20)
+    let_go(tmp_path / "job")
+    until(Run.objects.filter(job=first, outcome="failed").exists, 20)
+    role.limit(10)
+    until(lambda: waiting.filter(status="succeeded").count() == 30, 20)
+    assert "event=lease_lost" not in worker.text()
+
+
+@pytest.mark.processes
 def test_an_isolated_job_that_finds_no_connection_goes_back(
     role: Role, start_worker: Start
 ) -> None:
@@ -215,11 +250,7 @@ def test_idle_connections_of_handlers_make_room_for_the_workers_own(
     for job in held:
         until_status(job, "succeeded")
     role.limit(IDLE)
-    run_sql(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE usename = %s AND NOT pid = ANY(%s)",
-        [role.name, [pid for (pid,) in handlers]],
-    )
+    run_sql(END_OTHERS, [role.name, [pid for (pid,) in handlers]])
     until_status(jobs.noop.enqueue(), "succeeded")
     before = Worker.objects.get(status="running")
     until(Worker.objects.filter(pk=before.pk, heartbeat_at__gt=before.heartbeat_at).exists)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 from ...lifecycle import workers
@@ -16,13 +15,14 @@ FRESH_SECONDS = 0.1
 longer: where jobs take a millisecond, none does."""
 
 LOOK_SECONDS = FRESH_SECONDS / 2
-"""How often the claimer looks while jobs wait here, so that no thread has to."""
+"""How often the settler looks while jobs wait here, so that few threads have to ask it."""
 
 
 class Cancels:
     """The jobs of this process whose cancel was requested, and when the table was read.
 
-    A cancel stands in the row. That it is also notified makes it quicker and nothing more.
+    A cancel stands in the row. That it is also notified makes it quicker and nothing more. The
+    settler looks: it has a connection where others may find none.
     """
 
     def __init__(self, slot: WorkerSlot) -> None:
@@ -30,23 +30,20 @@ class Cancels:
         self._slot = slot
         self._looked_at = 0.0
         self._began_at = 0.0
-        self._noting = threading.Lock()
 
     def are_due(self, claimed_at: float) -> bool:
-        """Whether the claimer should look: what waits here was claimed at ``claimed_at``, of
-        ``time.monotonic()``, or later. Jobs that soon begin need no look: of a drain of short jobs
-        the looks were 6 % of the claimer's time."""
+        """Whether to look: what waits here was claimed at ``claimed_at``, of ``time.monotonic()``,
+        or later. Jobs that soon begin need no look: in a drain of short jobs the looks were 6 % of
+        the time of the thread that made them."""
         return time.monotonic() >= max(self._looked_at, claimed_at) + LOOK_SECONDS
 
     def look(self) -> None:
         """Ask the table, on the connection of the calling thread."""
         began_at = time.monotonic()
         asked = workers.cancels_asked([self._slot.worker])
-        with self._noting:
-            if began_at >= self._began_at:  # another thread may have looked since
-                # In this order: who sees the time finds what was asked by then.
-                self.asked = frozenset(job for _, job in asked)
-                self._began_at, self._looked_at = began_at, time.monotonic()
+        # In this order: who sees the time finds what was asked by then.
+        self.asked = frozenset(job for _, job in asked)
+        self._began_at, self._looked_at = began_at, time.monotonic()
 
     def cover(self, job: ClaimedJob, now: float) -> bool:
         """Whether ``asked`` says if this job may begin. What a look found that had begun before the
@@ -56,8 +53,8 @@ class Cancels:
         return job.id not in self.asked or self._began_at >= job.taken_at
 
     def refresh(self, job: ClaimedJob, deadline: StatementTimeout) -> None:
-        """Look before this job begins, unless another thread just has: the claimer has not, because
-        a lock or an outage holds it up. Raises :class:`StatementTimedOut`."""
+        """Look before this job begins, unless it was done for another one meanwhile. Raises
+        :class:`StatementTimedOut`."""
         if not self.cover(job, time.monotonic()):
             retry_while_disconnected(
                 self.look,

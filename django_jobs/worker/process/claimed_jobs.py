@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Iterable
+from queue import Empty, SimpleQueue
 
 from ...lifecycle.claiming import ClaimedJob, Fence
+from ..wakeup import WakeEvent
 
 SMALL = 2_000
 """Bytes of a payload that does not count: of as many as are held at most, it is a megabyte."""
@@ -22,6 +25,14 @@ class ClaimedJobs:
     def __init__(self) -> None:
         self.ended = 0
         """Attempts that were made here and are over, however they were settled."""
+        self.wake_event = WakeEvent()
+        """Of the claimer."""
+        self.wants_more = False
+        """Whether the claimer is to be woken when few jobs wait; it is woken once."""
+        self.refill_below = 0
+        """How many are few."""
+        self._waiting: SimpleQueue[ClaimedJob] = SimpleQueue()
+        self._waiting_since = self._taken_at = 0.0
         self._queues: dict[Fence, str] = {}
         self._large: dict[Fence, int] = {}
         self._counting = threading.Lock()
@@ -36,12 +47,54 @@ class ClaimedJobs:
         """Whether one of these attempts is held already."""
         return not self._queues.keys().isdisjoint(job.fence for job in jobs)
 
-    def add(self, jobs: Iterable[ClaimedJob]) -> None:
-        """These were claimed."""
+    def add(self, jobs: Collection[ClaimedJob]) -> None:
+        """These were claimed. They wait for a thread."""
         for job in jobs:
             self._queues[job.fence] = job.queue
             if len(job.payload) > SMALL:
                 self._large[job.fence] = len(job.payload)
+        if self._waiting.empty():
+            self._waiting_since = time.monotonic()
+        self.put_back(jobs)
+
+    def next(self) -> ClaimedJob:
+        """The job whose turn it is. Waits for one."""
+        job = self._waiting.get()
+        self._taken_at = job.taken_at
+        self.room_made()
+        return job
+
+    def take_unstarted(self) -> list[ClaimedJob]:
+        """Take back what no thread has begun."""
+        taken: list[ClaimedJob] = []
+        while not self._waiting.empty():
+            try:
+                taken.append(self._waiting.get_nowait())
+            except Empty:  # a thread was faster
+                break
+        return taken
+
+    def put_back(self, jobs: Iterable[ClaimedJob]) -> None:
+        """These wait for a thread after all."""
+        for job in jobs:
+            self._waiting.put(job)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a thread."""
+        return self._waiting.qsize()
+
+    @property
+    def waits_since(self) -> float:
+        """Since when the next of those that wait is here: at this time of ``time.monotonic()``
+        or later."""
+        return max(self._waiting_since, self._taken_at)
+
+    def room_made(self) -> None:
+        """Wake the claimer if few jobs wait. Cheap where it does not wait for that."""
+        if self.wants_more and self._waiting.qsize() <= self.refill_below:
+            self.wants_more = False  # once is enough
+            self.wake_event.set()
 
     def end(self, jobs: Collection[ClaimedJob]) -> None:
         """The attempts of these are over."""
@@ -50,16 +103,13 @@ class ClaimedJobs:
             self.ended += len(jobs)
         self.remove_all(jobs)
 
-    def remove(self, job: ClaimedJob) -> None:
-        """This one is not held any more."""
-        self._queues.pop(job.fence, None)
-        if self._large:
-            self._large.pop(job.fence, None)
-
     def remove_all(self, jobs: Iterable[ClaimedJob]) -> None:
         """None of these is held any more."""
         for job in jobs:
-            self.remove(job)
+            self._queues.pop(job.fence, None)
+            if self._large:
+                self._large.pop(job.fence, None)
+        self.room_made()  # which is counted from what is held
 
     @property
     def bytes(self) -> int:

@@ -6,28 +6,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 from ...lifecycle import claiming, settling, workers
 from ...lifecycle.claiming import START, ClaimedJob, QueuePosition
 from ...lifecycle.notifying import CANCELLED
-from ...lifecycle.settling_rows import give_back_unlocked
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import emit, emit_throttled
 from ..ipc.scoreboard import CAPACITY, WorkerSlot
 from ..options import Options, QueueSelector, claimable, worker_info
 from ..statement_timeout import StatementTimedOut, StatementTimeout
-from ..wakeup import WakeEvent
-from .cancels import LOOK_SECONDS, Cancels
 from .claimed_jobs import SMALL, ClaimedJobs
-from .executor import Executor
+from .executor import PREFETCH_LIMIT, Executor
 from .poller import Poller
+from .settler import Settler
 
-PREFETCH_SECONDS = 0.5
-"""Work that may wait in this process. What waits here, no idle worker elsewhere can take."""
-
-PREFETCH_LIMIT = 600
 CLAIM_LIMIT = 300
 CLAIMED_LIMIT = CAPACITY - PREFETCH_LIMIT
 CLAIMED_BYTES = 32 * 2**20
@@ -51,54 +44,48 @@ class Claimer:
         self,
         options: Options,
         slot: WorkerSlot,
-        executor: Executor,
         claimed: ClaimedJobs,
-        cancels: Cancels,
+        settler: Settler,
+        executor: Executor,
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-claimer", daemon=True)
         self.drained = threading.Event()
         self.registered = threading.Event()
-        self.draining = False
         self.deadline = StatementTimeout()
         self._empty_rounds = 0
         self._options = options
         self._slot = slot
-        self._executor = executor
         self._claimed = claimed
-        self._cancels = cancels
-        self._cancelled: frozenset[int] = frozenset()
-        self._cancel_hint = False
-        self._wake_event = WakeEvent()
-        self._hungry = False
+        self._settler = settler
+        self._executor = executor
+        self._wake_event = claimed.wake_event
         self._selector = QueueSelector(options.queues, options.strict)
         self._queues = dict.fromkeys(share.name for share in options.queues)
         self._promising = set(self._queues)
         self._positions: dict[str, QueuePosition] = {}
-        self._restarted = self._oldest_unstarted = 0.0
+        self._restarted = 0.0
         self._shows_queues = True
         self._poller = Poller(list(self._queues), options.poll, every=options.every_queue)
         self._count_at = time.monotonic() + options.lease
+
+    @property
+    def draining(self) -> bool:
+        """Whether it claims no more."""
+        return self._executor.draining
 
     def on_notify(self, hint: str | None) -> None:
         """There may be something to claim, in the queue ``hint`` or in any; or something that is
         held may have been cancelled. What else is notified says nothing."""
         if hint == CANCELLED:
-            self._cancel_hint = True
-            self._wake_event.set()
+            self._settler.look_soon()
         elif hint is None or hint in self._queues:
             self._promising.update(self._queues if hint is None else (hint,))
             self._poller.poll_again_soon()
             self._wake_event.set()
 
-    def hungry(self) -> None:
-        """The executor has room. Cheap where the claimer is not waiting for it."""
-        if self._hungry:
-            self._hungry = False  # once is enough
-            self._wake_event.set()
-
     def drain(self) -> None:
         """Claim no more and give back what has not started."""
-        self.draining = True
+        self._executor.draining = True
         self._wake_event.set()
 
     def _run(self) -> None:
@@ -107,14 +94,13 @@ class Claimer:
         self._register()
         self.registered.set()
         while not self.draining:
-            self._hungry = False
+            self._claimed.wants_more = False
             self._wait_for_others()
             if self._slot.lease_lost:
                 self._begin_again()
-            self._rest(self._retrying(self._guarded_round))
-        unstarted = self._executor.take_unstarted()
-        while unstarted := self.give_back(unstarted):
-            time.sleep(SETBACK_SECONDS)
+            if (pause := self._retrying_round()) > 0:
+                self._wake_event.wait(pause)
+        self._settler.give_back(self._claimed.take_unstarted())
         retry_while_disconnected(
             lambda: workers.mark_draining([self._slot.worker]),
             what="show the drain",
@@ -128,23 +114,13 @@ class Claimer:
         while not (self.draining or self._slot.may_claim):
             if self._slot.is_short:
                 drop_connection()
+                self._count_at = 0.0  # by which the settler shows that its connection is alive
             self._wake_event.wait(CONNECTING_SECONDS)
 
-    def _rest(self, seconds: float) -> None:
-        """Sleep until woken, and keep an eye on what waits here meanwhile."""
-        if not self._executor.jobs.empty():
-            seconds = min(seconds, PREFETCH_SECONDS)  # it may have to go back by then
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            waits = not self._executor.jobs.empty()
-            if self._wake_event.wait(min(left, LOOK_SECONDS) if waits else left):
-                return
-            self._retrying(self._drop_cancelled)
-
-    def _retrying(self, work: Callable[[], float]) -> float:
+    def _retrying_round(self) -> float:
         try:
             pause = retry_while_disconnected(
-                work,
+                self._guarded_round,
                 what="claim",
                 give_up=lambda: self.draining or not self._slot.may_claim,
                 deadline=self.deadline,
@@ -158,7 +134,8 @@ class Claimer:
 
     def _guarded_round(self) -> float:
         if time.monotonic() >= self._count_at:
-            self._give_back_unknown()
+            if not self._count():
+                return 0.0
             self._count_at = time.monotonic() + self._options.lease
         try:
             return self._round()
@@ -166,20 +143,37 @@ class Claimer:
             self._count_at = 0.0  # a claim may have been made whose answer never came
             raise
 
+    def _count(self) -> bool:
+        """Have what is unknown here given back, by the settler: it has a connection where this
+        thread may find none. Nothing is claimed meanwhile. False if asked to drain."""
+        counted = self._settler.submit(self._give_back_unknown)
+        counted.add_done_callback(lambda _: self._wake_event.set())
+        while not (counted.done() or self.draining):
+            self._wake_event.wait(SETBACK_SECONDS)
+        return not self.draining and counted.result() is None
+
     def _give_back_unknown(self) -> None:
         """Return jobs that are this worker's in the table and nowhere in this process: the answer
         to their claim was lost, and its lease would be renewed for ever."""
         worker = self._slot.worker
-        unknown = [job.fence for job in claiming.claimed_by(worker) if job not in self._claimed]
-        if unknown:
-            given = settling.give_back(unknown)
-            emit("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
+
+        def give_back() -> None:
+            known = self._claimed
+            unknown = [job.fence for job in claiming.claimed_by(worker) if job not in known]
+            if unknown:
+                given = settling.give_back(unknown)
+                emit("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
+
+        retry_while_disconnected(
+            give_back,
+            what="count",
+            give_up=lambda: self._slot.lease_lost,
+            deadline=self._settler.deadline,
+        )
 
     def _round(self) -> float:
         """Claim what there is room for. Returns how long to sleep, in seconds; 0 to go on."""
-        self._drop_cancelled()
-        self._return_hoarded()
-        self._hungry = True
+        self._claimed.wants_more = True
         if not self._lease_is_safe():
             return SETBACK_SECONDS
         room = self._room()
@@ -266,11 +260,7 @@ class Claimer:
         if self._claimed.has_any(jobs):
             self._disown(jobs)
             return
-        if self._executor.jobs.empty():
-            self._oldest_unstarted = time.monotonic()
         self._claimed.add(jobs)
-        for job in jobs:
-            self._executor.jobs.put(job)
 
     def _disown(self, jobs: list[ClaimedJob]) -> None:
         """An attempt was claimed that this process holds already: the table was emptied and counts
@@ -283,12 +273,12 @@ class Claimer:
 
     def _room(self) -> int:
         """How many jobs to claim now."""
-        ahead = self._ahead()
-        self._executor.refill_below = ahead // 2
+        ahead = self._executor.ahead()
+        self._claimed.refill_below = ahead // 2
         # Counted from what is held, and not from idle threads: a job just taken by a thread that
         # does not yet count as busy would be claimed for twice.
         held = len(self._claimed)
-        if ahead and self._executor.jobs.qsize() > ahead // 2:
+        if ahead and self._claimed.waiting > ahead // 2:
             return 0
         if self._claimed.bytes > CLAIMED_BYTES // 2:  # half: not filled one by one
             ahead = 0
@@ -297,60 +287,6 @@ class Claimer:
             room = min(room, self._options.max_jobs - held - self._claimed.ended)
         # What one claim takes: with more, the turn of one queue would be half another one's.
         return min(room, CLAIM_LIMIT)
-
-    def _ahead(self) -> int:
-        """How many jobs may wait here: as many as the threads begin soon."""
-        able = self._executor.unstuck(PREFETCH_SECONDS)
-        ahead = min(self._executor.pace.jobs_in(able * PREFETCH_SECONDS), PREFETCH_LIMIT)
-        return ahead if ahead >= able else 0  # a job of the half second is not worth holding
-
-    def _drop_cancelled(self) -> float:
-        """Give back what was cancelled before it began: that makes it ``cancelled``."""
-        waits = not self._executor.jobs.empty()
-        if not (waits and (self._cancel_hint or self._cancels.are_due(self._executor.claimed_at))):
-            return 0.0
-        self._cancel_hint = False
-        self._cancels.look()
-        asked = self._cancels.asked
-        if asked - self._cancelled:
-            unstarted = self._executor.take_unstarted()
-            for job in unstarted:
-                if job.id not in asked:
-                    self._executor.jobs.put(job)
-            for job in self.give_back([job for job in unstarted if job.id in asked]):
-                self._executor.jobs.put(job)
-        self._cancelled = asked
-        return 0.0
-
-    def _return_hoarded(self) -> None:
-        """Give back what would wait here too long: its claim had seen quick jobs, and slow came."""
-        executor, now = self._executor, time.monotonic()
-        if executor.jobs.empty():
-            self._oldest_unstarted = now
-        waited = now - max(self._oldest_unstarted, executor.claimed_at)
-        if waited > PREFETCH_SECONDS and executor.jobs.qsize() > (ahead := self._ahead()):
-            unstarted = executor.take_unstarted()
-            for job in unstarted[:ahead]:
-                executor.jobs.put(job)
-            for job in self.give_back(unstarted[ahead:]):
-                executor.jobs.put(job)
-
-    def give_back(
-        self, unstarted: list[ClaimedJob], deadline: StatementTimeout | None = None
-    ) -> list[ClaimedJob]:
-        """Return these to the table. Those that come back are ours still: their rows are locked.
-        From any thread."""
-        worker = self._slot.worker
-        held = [job.fence for job in unstarted if job.worker == worker]
-        left = retry_while_disconnected(
-            lambda: give_back_unlocked(held),
-            what="give back",
-            give_up=lambda: not self._lease_is_safe(),
-            deadline=deadline,
-        )
-        locked = [job for job in unstarted if job.fence in (left or ())]
-        self._claimed.remove_all(job for job in unstarted if job not in locked)
-        return locked
 
     def _lease_is_safe(self) -> bool:
         """Whether a claim made now would still be ours when it is written."""
@@ -366,16 +302,14 @@ class Claimer:
             return 0.05
         self._empty_rounds += 1
         if not ready or self._empty_rounds > 1:
-            self.draining = True
+            self.drain()
         return 0.0
 
     def _begin_again(self) -> None:
         """The lease was lost: what was held is on its way to others. Go on as a new worker."""
         emit("lease_lost", logging.WARNING, worker=self._slot.worker, jobs=len(self._claimed))
-        unstarted = self._executor.take_unstarted()
-        self.give_back(unstarted)  # where its rows are from an earlier time, no reaper does
-        self._claimed.remove_all(unstarted)
-        self._cancelled = frozenset()  # an id may come back, of another job
+        # Where its rows are from an earlier time, no reaper finds them.
+        self._settler.give_back(self._claimed.take_unstarted())
         self._register()
 
     def _register(self) -> None:

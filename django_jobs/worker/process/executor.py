@@ -6,8 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
-from queue import Empty, SimpleQueue
 
 from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
@@ -23,17 +21,22 @@ from ..execution.interruption import bound
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
 from ..options import runs_isolated
-from ..statement_timeout import StatementTimedOut, StatementTimeout
+from ..statement_timeout import StatementTimedOut
 from ..timeouts.threads import ThreadTimeouts, raise_in
 from .cancels import Cancels
+from .claimed_jobs import ClaimedJobs
+from .settler import Settler
 
 NOTHING_LEFT = None
 """In place of an outcome: the attempt was settled by its own child, or is not ours any more."""
 
 Isolate = Callable[[ClaimedJob, int], Outcome | None]
 
-LOCKED_SECONDS = 1.0
-"""How often a cancelled job is given back while its row is locked."""
+PREFETCH_SECONDS = 0.5
+"""Work that may wait in this process. What waits here, no idle worker elsewhere can take."""
+
+PREFETCH_LIMIT = 600
+"""Jobs that may wait in this process, however quick they are."""
 
 SLOW_WEIGHT, FAST_WEIGHT = 0.5, 0.02
 """How fast the estimate of a job's duration follows: quickly up, so that slow jobs are not
@@ -60,41 +63,29 @@ class Pace:
 
 
 class Executor:
-    """``threads`` threads that take claimed jobs from one queue and hand their endings on."""
+    """``threads`` threads that run what is claimed and hand their endings on."""
 
     def __init__(
         self,
         threads: int,
         slot: WorkerSlot,
+        claimed: ClaimedJobs,
+        settler: Settler,
         *,
-        done: Callable[[Ending, int], None],
-        settled_itself: Callable[[Settled, int], None],
-        let_go: Callable[[ClaimedJob, int | None], None],
-        hungry: Callable[[], None],
-        isolate: Isolate | None,
-        draining: Callable[[], bool],
-        reporter: Reporter,
         cancels: Cancels,
-        give_back: Callable[[list[ClaimedJob], StatementTimeout], list[ClaimedJob]],
+        reporter: Reporter,
+        isolate: Isolate | None,
     ) -> None:
-        self.jobs: SimpleQueue[ClaimedJob] = SimpleQueue()
         self.pace = Pace()
         self.loop = HandlerLoop()
+        self.draining = False
         self.stopping = False
-        self.refill_below = 0
-        self.claimed_at = 0.0
-        """When the job that was taken last had been claimed, of ``time.monotonic()``."""
         self._slot = slot
-        self._done = done
-        self._settled_itself = settled_itself
-        self._let_go = let_go
-        self._hungry = hungry
-        self._isolate = isolate
-        self._draining = draining
-        self._reporter = reporter
-        self._background = reporter.background
+        self._claimed = claimed
+        self._settler = settler
         self._cancels = cancels
-        self._give_back = give_back
+        self._reporter = reporter
+        self._isolate = isolate
         self._thread_timeouts = ThreadTimeouts()
         self._running: dict[int, Attempt] = {}
         self._threads = [
@@ -107,22 +98,26 @@ class Executor:
         for thread in self._threads:
             thread.start()
 
-    def unstuck(self, slow: float) -> int:
-        """Threads that are not in a job for more than ``slow`` seconds."""
-        since = time.monotonic() - slow
+    def ahead(self) -> int:
+        """How many jobs may wait here: as many as the threads begin soon."""
+        since = time.monotonic() - PREFETCH_SECONDS
         running = list(self._running.values())
-        return len(self._threads) - sum(1 for attempt in running if attempt.started < since)
+        able = len(self._threads) - sum(1 for attempt in running if attempt.started < since)
+        ahead = min(self.pace.jobs_in(able * PREFETCH_SECONDS), PREFETCH_LIMIT)
+        return ahead if ahead >= able else 0  # a job of the half second is not worth holding
 
-    def take_unstarted(self) -> list[ClaimedJob]:
-        """Take back what no thread has begun."""
-        taken: list[ClaimedJob] = []
-        while not self.jobs.empty():
-            try:
-                job = self.jobs.get_nowait()
-            except Empty:  # a thread was faster
-                break
-            taken.append(job)
-        return taken
+    def hoarded(self) -> list[ClaimedJob]:
+        """Take back what would wait here too long: its claim had seen quick jobs, and slow came.
+        Or the claimer cannot connect, and looks no more."""
+        claimed = self._claimed
+        since = time.monotonic() - PREFETCH_SECONDS
+        if not claimed.waiting or claimed.waits_since > since:
+            return []
+        if claimed.waiting <= (ahead := self.ahead()):
+            return []
+        unstarted = claimed.take_unstarted()
+        claimed.put_back(unstarted[:ahead])
+        return unstarted[ahead:]
 
     def raise_stop(self) -> None:
         """Raise a stop in every handler that still runs here. Code in C is out of its reach;
@@ -137,22 +132,23 @@ class Executor:
         connections = HandlerConnections()
         thread_id = threading.get_ident()
         while True:
-            job = self.jobs.get()
-            if self.jobs.qsize() <= self.refill_below:
-                self._hungry()
-            self.claimed_at = job.taken_at
+            job = self._claimed.next()
             started = time.monotonic()
             if not self._cancels.cover(job, started):
                 self._look(job)
                 started = time.monotonic()
             if not self._slot.may_start(job.worker, started):
-                self._let_go(job, None)  # others may have it by now, or will be given it back
+                self._settler.let_go(job, None)  # others may have it by now, or get it back
                 continue
             if job.id in self._cancels.asked:
-                self._background.submit(partial(self._return, job)).result()
+                self._settler.give_back([job])
                 continue
             attempt = Attempt(
-                job, self._slot, self._reporter, stopping=self._is_stopping, draining=self._draining
+                job,
+                self._slot,
+                self._reporter,
+                stopping=self._is_stopping,
+                draining=self._is_draining,
             )
             try:
                 with connections.in_use:
@@ -180,11 +176,11 @@ class Executor:
             self.pace.saw(finished - attempt.started)
         self._reporter.end(attempt, outcome)
         if outcome is NOTHING_LEFT:
-            self._let_go(attempt.job, attempt.index)
+            self._settler.let_go(attempt.job, attempt.index)
         elif isinstance(outcome, Settled):
-            self._settled_itself(outcome, attempt.index)
+            self._settler.report(outcome, attempt.index)
         else:
-            self._done(
+            self._settler.add(
                 Ending(attempt.job, outcome, attempt.started, finished, attempt.cancel_asked),
                 attempt.index,
             )
@@ -212,27 +208,19 @@ class Executor:
             attempt.in_handler = False
             connections.clean()
 
-    def _is_stopping(self) -> bool:
-        return self.stopping
-
     def _look(self, job: ClaimedJob) -> None:
         """Look for cancels for as long as this job may begin. Not on this thread's connections:
         they are its handlers', have no deadline, and others close them while they are idle."""
         while self._slot.may_start(job.worker, time.monotonic()):
-            asked = self._background.submit(
-                lambda: self._cancels.refresh(job, self._background.deadline)
-            )
             try:
-                return asked.result()
+                return self._settler.submit(
+                    lambda: self._cancels.refresh(job, self._settler.deadline)
+                ).result()
             except StatementTimedOut:
                 continue
 
-    def _return(self, job: ClaimedJob) -> None:
-        """Give a cancelled job back, in the background, now or as soon as its row is not
-        locked."""
-        try:
-            left = self._give_back([job], self._background.deadline)
-        except StatementTimedOut:
-            left = [job]
-        if left:
-            self._background.submit(partial(self._return, job), after=LOCKED_SECONDS)
+    def _is_stopping(self) -> bool:
+        return self.stopping
+
+    def _is_draining(self) -> bool:
+        return self.draining

@@ -1,4 +1,8 @@
-"""The thread that writes endings: all that piled up while the last write was under way."""
+"""The thread that writes endings: all that piled up while the last write was under way.
+
+Of the threads of a worker process it alone always has its connection. So it also does what must not
+wait for another one: it looks for cancels, and gives back what has not begun.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,19 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from ...lifecycle.claiming import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
-from ...lifecycle.settling_rows import locked_by_others, settle_with_fallback
+from ...lifecycle.settling_rows import (
+    give_back_unlocked,
+    locked_by_others,
+    settle_with_fallback,
+)
 from ..connections import (
     drop_connection,
     has_news,
@@ -22,7 +33,10 @@ from ..connections import (
 from ..events import emit_settled, emit_throttled
 from ..ipc.scoreboard import WorkerSlot
 from ..statement_timeout import StatementTimedOut, StatementTimeout
+from .cancels import Cancels
 from .claimed_jobs import ClaimedJobs
+
+R = TypeVar("R")
 
 BATCH = 500
 
@@ -33,8 +47,8 @@ half a millisecond of both processors besides its rows. With nothing waiting, an
 at once."""
 
 LOCKED_SECONDS = 1.0
-"""How often endings whose rows are locked are tried again, and whether the connection of one
-that is idle is still there."""
+"""How often what has locked rows is tried again, and whether the connection of one that is idle is
+still there."""
 
 
 class Settler:
@@ -44,22 +58,23 @@ class Settler:
         self,
         slot: WorkerSlot,
         claimed: ClaimedJobs,
+        cancels: Cancels,
         *,
-        settled: Callable[[], None],
-        give_up: Callable[[], bool],
-        more_waits: Callable[[], bool],
         at_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-settler", daemon=True)
         self.deadline = StatementTimeout(3.0)
-        self._at_end = at_end
         self._slot = slot
         self._claimed = claimed
-        self._settled = settled
-        self._give_up = give_up
+        self._cancels = cancels
+        self._at_end = at_end
         self._pending: deque[tuple[Ending, int]] = deque()
         self._locked: list[tuple[Ending, int]] = []
-        self._more_waits = more_waits
+        self._unstarted: deque[ClaimedJob] = deque()
+        self._unstarted_locked: list[ClaimedJob] = []
+        self._submitted: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        self._look_asked = False
+        self._dropped: frozenset[int] = frozenset()
         self._something = threading.Event()
         self._enough = threading.Event()
         self._look_at = 0.0
@@ -72,6 +87,24 @@ class Settler:
             self._something.set()
         if len(self._pending) >= GATHER and not self._enough.is_set():
             self._enough.set()
+
+    def give_back(self, unstarted: Iterable[ClaimedJob]) -> None:
+        """Return these to the table soon: they have not begun, and wait for no thread any more.
+        Those whose cancel was requested become ``cancelled`` by it."""
+        self._unstarted.extend(unstarted)
+        self._wake()
+
+    def look_soon(self) -> None:
+        """Something that waits here may have been cancelled."""
+        self._look_asked = True
+        self._wake()
+
+    def submit(self, work: Callable[[], R]) -> Future[R]:
+        """Have ``work`` done on the connection of this thread, between two writes."""
+        result: Future[R] = Future()
+        self._submitted.put((work, result))
+        self._wake()
+        return result
 
     def finish(self) -> None:
         """Write what is left, do what is to be done at the end, and end the thread."""
@@ -87,11 +120,14 @@ class Settler:
         """The attempt needs nothing more of this process; ``index`` is its place on the scoreboard,
         None: it was not made."""
         if index is None:
-            self._claimed.remove(job)
+            self._claimed.remove_all([job])
         else:
             self._slot.free(index)
             self._claimed.end([job])
-        self._settled()
+
+    def _wake(self) -> None:
+        self._something.set()
+        self._enough.set()
 
     def _run(self) -> None:
         # Before anything is claimed: what runs has to be settled, however few connections there are
@@ -108,17 +144,69 @@ class Settler:
                     )
             self._something.wait(LOCKED_SECONDS)
             self._something.clear()
+            self._serve_others()
             while self._pending:
-                if len(self._pending) < GATHER and self._more_waits():
+                if len(self._pending) < GATHER and self._claimed.waiting:
                     self._enough.clear()
                     self._enough.wait(GATHER_SECONDS)
                 self._settle_batch()
                 self._look_at_locked()
+                self._serve_others()
             self._look_at_locked()
-            if self._finishing and not self._pending and not self._locked:
+            if self._finishing and not (self._pending or self._locked or self._unstarted_locked):
                 self._at_end()
                 drop_connection()
                 return
+
+    def _serve_others(self) -> None:
+        """Do what was asked for meanwhile, or is due."""
+        while not self._submitted.empty():
+            work, result = self._submitted.get()
+            try:
+                result.set_result(work())
+            except Exception as error:
+                result.set_exception(error)
+        if self._unstarted:
+            self._give_back([self._unstarted.popleft() for _ in range(len(self._unstarted))])
+        claimed = self._claimed
+        if claimed.waiting and (self._look_asked or self._cancels.are_due(claimed.waits_since)):
+            self._look_asked = False
+            self._drop_cancelled()
+
+    def _drop_cancelled(self) -> None:
+        """Give back what was cancelled before it began: that makes it ``cancelled``."""
+        try:
+            retry_while_disconnected(
+                self._cancels.look,
+                what="look for cancels",
+                give_up=lambda: not self._claimed.waiting,
+                deadline=self.deadline,
+            )
+        except StatementTimedOut:
+            return
+        asked = self._cancels.asked
+        if asked - self._dropped:
+            unstarted = self._claimed.take_unstarted()
+            self._claimed.put_back(job for job in unstarted if job.id not in asked)
+            self._give_back([job for job in unstarted if job.id in asked])
+        self._dropped = asked
+
+    def _give_back(self, unstarted: list[ClaimedJob]) -> None:
+        fences = {job.fence for job in unstarted}
+        try:
+            left = retry_while_disconnected(
+                lambda: give_back_unlocked(fences),
+                what="give back",
+                give_up=self._lease_is_over,
+                deadline=self.deadline,
+            )
+        except StatementTimedOut:
+            left = fences
+        locked = left or set()
+        self._claimed.remove_all(job for job in unstarted if job.fence not in locked)
+        if locked:
+            self._unstarted_locked += [job for job in unstarted if job.fence in locked]
+            self._look_at = time.monotonic() + LOCKED_SECONDS
 
     def _settle_batch(self) -> None:
         count = min(len(self._pending), BATCH)
@@ -130,7 +218,12 @@ class Settler:
             self._write_unlocked(batch)
 
     def _look_at_locked(self) -> None:
-        if self._locked and time.monotonic() >= self._look_at:
+        if not (self._locked or self._unstarted_locked) or time.monotonic() < self._look_at:
+            return
+        if self._unstarted_locked:
+            unstarted, self._unstarted_locked = self._unstarted_locked, []
+            self._give_back(unstarted)
+        if self._locked:
             batch, self._locked = self._locked[:BATCH], self._locked[BATCH:]
             self._write_unlocked(batch)
 
@@ -143,7 +236,7 @@ class Settler:
             found = retry_while_disconnected(
                 lambda: locked_by_others(ids),
                 what="settle",
-                give_up=self._give_up,
+                give_up=self._lease_is_lost,
                 deadline=self.deadline,
             )
             locked = found or set()
@@ -162,11 +255,18 @@ class Settler:
         settled = retry_while_disconnected(
             lambda: settle_with_fallback(endings),
             what="settle",
-            give_up=self._give_up,
+            give_up=self._lease_is_lost,
             deadline=self.deadline,
         )
         for _, index in batch:
             self._slot.free(index)
         self._claimed.end([ending.job for ending in endings])
-        self._settled()
         emit_settled(settled or ())
+
+    def _lease_is_lost(self) -> bool:
+        """Whether an ending may be dropped: the fence would refuse it."""
+        return self._slot.lease_lost
+
+    def _lease_is_over(self) -> bool:
+        """Whether what has not begun may be left to the reaper."""
+        return self._slot.lease_lost or time.monotonic() >= self._slot.lease_until

@@ -55,30 +55,19 @@ class WorkerProcess:
         self._made_room_at = 0.0
         self._ending = False
         self._claimed = ClaimedJobs()
-        self._settler = Settler(
-            slot,
-            self._claimed,
-            settled=self._settled,
-            give_up=self._gave_up,
-            more_waits=self._more_waits,
-            at_end=self._deregister,
-        )
         self._reporter = Reporter()
         cancels = Cancels(slot)
+        self._settler = Settler(slot, self._claimed, cancels, at_end=self._deregister)
         self._executor = Executor(
             options.threads,
             slot,
-            done=self._settler.add,
-            settled_itself=self._settler.report,
-            let_go=self._settler.let_go,
-            hungry=self._hungry,
-            isolate=self._isolate if options.forks else None,
-            draining=lambda: self._claimer.draining,
-            reporter=self._reporter,
+            self._claimed,
+            self._settler,
             cancels=cancels,
-            give_back=lambda jobs, deadline: self._claimer.give_back(jobs, deadline),
+            reporter=self._reporter,
+            isolate=self._isolate if options.forks else None,
         )
-        self._claimer = Claimer(options, slot, self._executor, self._claimed, cancels)
+        self._claimer = Claimer(options, slot, self._claimed, self._settler, self._executor)
         self._wakeup = Wakeup(
             self._claimer.on_notify, after=self._claimer.registered, makes_way=lambda: slot.is_short
         )
@@ -102,6 +91,8 @@ class WorkerProcess:
             if message is not None:
                 self._obey(message)
             self._close_idle()
+            if hoarded := self._executor.hoarded():
+                self._settler.give_back(hoarded)
             self._claimer.deadline.enforce()
             self._settler.deadline.enforce()
             self._reporter.background.deadline.enforce()
@@ -160,21 +151,6 @@ class WorkerProcess:
             # It is ready again at once, perhaps for us. A process that drains does not wait.
             self._claimer.drained.wait(FORK_PAUSE)
         return outcome_of_ending(end, answer["reason"], answer["seconds"])
-
-    def _settled(self) -> None:
-        # Room is counted from what is held, so it is made here, when all that was claimed has run.
-        if self._executor.jobs.qsize() <= self._executor.refill_below:
-            self._claimer.hungry()
-
-    def _hungry(self) -> None:
-        self._claimer.hungry()
-
-    def _more_waits(self) -> bool:
-        return not self._executor.jobs.empty()
-
-    def _gave_up(self) -> bool:
-        """Whether an ending may be dropped: the fence would refuse it."""
-        return self._slot.lease_lost
 
     def _recycle_if_due(self) -> None:
         options, claimer = self._options, self._claimer

@@ -1,4 +1,4 @@
-"""What an executor's thread does before it begins a job that has waited in its process."""
+"""What becomes of a job that waits in its process for a thread."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from multiprocessing import Pipe
 import pytest
 from django.db import connection, connections, transaction
 
-from django_jobs import cancel
+from django_jobs import cancel, enqueue_many
 from django_jobs.lifecycle.claiming import ClaimedJob
 from django_jobs.models import Job
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
-from django_jobs.worker.process import executor
+from django_jobs.worker.process import settler
+from django_jobs.worker.process.executor import PREFETCH_SECONDS
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker, run_sql
@@ -25,14 +26,17 @@ from tests.worker.processes import until, until_status
 
 @pytest.fixture
 def process(transactional_db: None) -> Iterator[WorkerProcess]:
-    """A worker process whose threads were not started, but for that of its errands."""
+    """A worker process of whose threads only the settler was started."""
     pipe, other = (MessagePipe(end) for end in Pipe())
     made = WorkerProcess(
         pipe, Scoreboard(1, 64).slots[0], Options(queues=(QueueShare(name="default"),))
     )
     made._slot.register(register_worker(), time.monotonic() + 60)
+    made._settler.thread.start()
     yield made
-    made._reporter.background.close()
+    made._settler.finish()
+    made._settler.thread.join(60)
+    assert not made._settler.thread.is_alive()
     for end in (pipe, other):
         end.close()
 
@@ -46,10 +50,10 @@ def thread() -> Iterator[ThreadPoolExecutor]:
 
 
 def hold(process: WorkerProcess) -> ClaimedJob:
-    """A job that was claimed a while ago and has not begun."""
+    """A job that was claimed a while ago, and that a thread has just taken."""
     noop.enqueue()
-    (held,) = claim_ready(process._slot.worker)
-    process._claimed.add([held])
+    process._claimed.add(claim_ready(process._slot.worker))
+    (held,) = process._claimed.take_unstarted()
     return held._replace(taken_at=held.taken_at - 1.0)
 
 
@@ -62,7 +66,7 @@ def enforced(process: WorkerProcess, looking: Future[None]) -> None:
     """Bound statements until the look is over, as the main thread of a worker process does."""
 
     def is_over() -> bool:
-        process._reporter.background.deadline.enforce()
+        process._settler.deadline.enforce()
         return looking.done()
 
     until(is_over)
@@ -83,7 +87,7 @@ def test_a_look_for_cancels_that_nobody_answers_ends_with_the_lease(
     process: WorkerProcess, thread: ThreadPoolExecutor
 ) -> None:
     held = hold(process)
-    process._reporter.background.deadline._seconds = 0.1
+    process._settler.deadline._seconds = 0.1
     with transaction.atomic():
         run_sql("LOCK TABLE django_jobs_job IN ACCESS EXCLUSIVE MODE")
         process._slot.register(held.worker, time.monotonic() + 0.3)
@@ -94,12 +98,34 @@ def test_a_look_for_cancels_that_nobody_answers_ends_with_the_lease(
 def test_a_cancelled_job_whose_row_is_locked_holds_up_no_thread(
     process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "LOCKED_SECONDS", 0.05)
+    monkeypatch.setattr(settler, "LOCKED_SECONDS", 0.05)
     held = hold(process)
     assert cancel(held.id)
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held.id])
-        process._reporter.background.submit(lambda: process._executor._return(held)).result(60)
+        process._settler.give_back([held])
+        until(lambda: process._settler._unstarted_locked)
         assert held in process._claimed
     until_status(Job.objects.get(pk=held.id), "cancelled")
     until(lambda: not process._claimed)
+
+
+def test_what_waits_for_half_a_second_is_taken_back_but_for_the_next_half_second_of_work(
+    process: WorkerProcess,
+) -> None:
+    """The first to come stay, in their order."""
+    enqueue_many("app.noop", [{}] * 12)
+    executor, claimed = process._executor, process._claimed
+    held = claim_ready(process._slot.worker)
+    claimed.add(held)
+    began = time.monotonic()
+    executor.pace.saw(0.25)  # of which four threads begin eight in half a second
+    assert executor.hoarded() == []
+    hoarded = until(executor.hoarded, 10)
+    assert time.monotonic() - began >= PREFETCH_SECONDS
+    assert hoarded == held[8:]
+    assert executor.hoarded() == []
+    assert claimed.take_unstarted() == held[:8]
+    process._settler.give_back(hoarded)
+    until(lambda: Job.objects.filter(status="ready", attempt=0).count() == 4)
+    until(lambda: len(claimed) == 8)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pytest
+from django.db import OperationalError
 
+from django_jobs import cancel
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle.claiming import ClaimedJob
+from django_jobs.lifecycle.claiming import ClaimedJob, Fence
 from django_jobs.lifecycle.settling import Ending, Settled
-from django_jobs.lifecycle.settling_rows import settle_with_fallback
+from django_jobs.lifecycle.settling_rows import give_back_unlocked, settle_with_fallback
 from django_jobs.models import Job
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.process import settler as module
+from django_jobs.worker.process.cancels import Cancels
 from django_jobs.worker.process.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.statement_timeout import StatementTimedOut
@@ -33,16 +36,11 @@ def held() -> list[ClaimedJob]:
 
 
 @pytest.fixture
-def settler() -> Iterator[Settler]:
+def settler(held: list[ClaimedJob]) -> Iterator[Settler]:
     """One that runs. Ended, with all that it was given, when the test ends."""
     slot, claimed_jobs = Scoreboard(1, 64).slots[0], ClaimedJobs()
-    made = Settler(
-        slot,
-        claimed_jobs,
-        settled=lambda: None,
-        give_up=lambda: False,
-        more_waits=lambda: False,
-    )
+    slot.register(held[0].worker, time.monotonic() + 600)
+    made = Settler(slot, claimed_jobs, Cancels(slot))
     made.thread.start()
     yield made
     made.finish()
@@ -52,7 +50,7 @@ def settler() -> Iterator[Settler]:
 
 def end(settler: Settler, held: Sequence[ClaimedJob]) -> None:
     settler._claimed.add(held)
-    for job in held:
+    for job in settler._claimed.take_unstarted():
         index = settler._slot.start(job.id, job.attempt, job.worker)
         settler.add(Ending(job, Succeeded(), started=time.monotonic()), index)
 
@@ -100,3 +98,67 @@ def test_what_was_locked_is_written_once_it_is_free_however_much_else_there_is(
         cursor.execute("ROLLBACK")
     until(lambda: locked.id in written)
     assert Job.objects.get(pk=locked.id).status == "succeeded"
+
+
+def test_a_lock_on_one_job_keeps_no_other_from_being_given_back(
+    held: list[ClaimedJob], settler: Settler
+) -> None:
+    claimed_jobs = settler._claimed
+    claimed_jobs.add(held)
+    with another_connection() as other, other.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])
+        settler.give_back(claimed_jobs.take_unstarted())
+        until(lambda: len(claimed_jobs) == 1)
+        assert held[1] in claimed_jobs
+        ready = Job.objects.filter(status="ready").values_list("pk", flat=True)
+        assert {*ready} == {job.id for job in held} - {held[1].id}
+        cursor.execute("ROLLBACK")
+    until(lambda: not claimed_jobs)
+    assert not Job.objects.exclude(status="ready").exists()
+
+
+def test_what_was_not_cancelled_waits_for_no_round_trip(
+    held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads find it while what was cancelled is given back."""
+    there: list[int] = []
+
+    def give_back(fences: Collection[Fence]) -> set[Fence]:
+        there.append(settler._claimed.waiting)
+        return give_back_unlocked(fences)
+
+    monkeypatch.setattr(module, "give_back_unlocked", give_back)
+    for job in held[1:3]:
+        assert cancel(job.id)
+    settler._claimed.add(held)
+    settler.look_soon()
+    until(lambda: Job.objects.filter(status="cancelled").count() == 2)
+    until(lambda: len(settler._claimed) == COUNT - 2)
+    assert there == [COUNT - 2]
+    waiting = settler._claimed.take_unstarted()
+    assert waiting == [held[0], *held[3:]]
+    settler.give_back(waiting)
+
+
+def test_what_has_not_begun_is_left_to_the_reaper_once_the_lease_is_lost(
+    held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(fences: Collection[Fence]) -> set[Fence]:
+        raise OperationalError("the server is away")
+
+    monkeypatch.setattr(module, "give_back_unlocked", fail)
+    settler._claimed.add(held)
+    settler._slot.lose_lease(held[0].worker)
+    settler.give_back(settler._claimed.take_unstarted())
+    until(lambda: not settler._claimed)
+    assert Job.objects.filter(status="running").count() == COUNT
+
+
+def test_what_fails_on_its_connection_is_raised_where_it_was_asked_for(settler: Settler) -> None:
+    def fail() -> None:
+        raise ValueError("of the one who asked")
+
+    with pytest.raises(ValueError, match="of the one who asked"):
+        settler.submit(fail).result(60)
+    assert settler.submit(lambda: "still there").result(60) == "still there"
