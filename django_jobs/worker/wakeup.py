@@ -134,7 +134,7 @@ class Wakeup:
     def _receive(self, raw: Any) -> None:
         received_at = time.monotonic()
         while not self._makes_way():
-            for notice in raw.notifies(timeout=MAKE_WAY_SECONDS, stop_after=1):
+            for notice in raw.notifies(timeout=MAKE_WAY_SECONDS):
                 received_at = time.monotonic()
                 self._on_notify(notice.payload)
             # An idle connection that died says so only when it is used.

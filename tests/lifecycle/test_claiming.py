@@ -6,7 +6,8 @@ import random
 from datetime import timedelta
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_jobs import enqueue_many
@@ -236,6 +237,19 @@ def test_a_claim_takes_no_more_bytes_than_it_was_given(compressible: bool) -> No
     assert most / 4 < taken <= most
     rest = claim_ready(worker, after=held[-1].position)
     assert ids_of(rest) == ids[len(held) :]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("limit", "counts"), [(3, False), (4, True)])
+def test_bytes_are_counted_only_where_the_largest_payloads_would_be_too_many(
+    limit: int, counts: bool
+) -> None:
+    noop.enqueue()
+    worker = register_worker()
+    with CaptureQueriesContext(connection) as queries:
+        assert claim_ready(worker, limit=limit, most_bytes=3 * 2**20)
+    (claim,) = queries
+    assert ("sum(bytes)" in claim["sql"]) == counts
 
 
 @pytest.mark.django_db

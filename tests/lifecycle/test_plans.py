@@ -92,6 +92,7 @@ def most_rows(plan: list[dict[str, Any]]) -> float:
 
 
 def claim_plan(
+    claim: str,
     worker: int,
     after: claiming.QueuePosition,
     queue: str = "default",
@@ -110,14 +111,18 @@ def claim_plan(
         "bytes": claiming.UNBOUNDED,
         "largest": 2**20,
     }
-    return explain(claiming.CLAIM, parameters)
+    return explain(claim, parameters)
+
+
+CLAIMS = pytest.mark.parametrize("claim", [claiming.CLAIM, claiming.CLAIM_WITHIN_BYTES])
 
 
 @pytest.mark.django_db
+@CLAIMS
 @pytest.mark.parametrize("queue", ["default", "bulk"])
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_claim_reads_the_ready_index_in_order_and_sorts_nothing(
-    worker: int, queue: str, resumed: bool
+    worker: int, claim: str, queue: str, resumed: bool
 ) -> None:
     place = START
     if resumed:
@@ -126,7 +131,7 @@ def test_a_claim_reads_the_ready_index_in_order_and_sorts_nothing(
             " ORDER BY rank, id OFFSET 10000 LIMIT 1",
             [queue],
         )
-    plan = claim_plan(worker, place, queue)
+    plan = claim_plan(claim, worker, place, queue)
     assert "django_jobs_ready" in indexes(plan)
     assert not whole_tables(plan)
     assert not [node for node in plan if "Sort" in node["Node Type"]]
@@ -134,10 +139,11 @@ def test_a_claim_reads_the_ready_index_in_order_and_sorts_nothing(
 
 
 @pytest.mark.django_db
+@CLAIMS
 @pytest.mark.parametrize("rows", [20, 300])
 @pytest.mark.parametrize("version", [1, 2])
 def test_versions_and_quarantines_cost_a_claim_nothing_that_grows_with_the_backlog(
-    worker: int, rows: int, version: int
+    worker: int, claim: str, rows: int, version: int
 ) -> None:
     """Also where all rows are of a newer version, so that statistics say that none is of the
     first, and something is quarantined."""
@@ -145,7 +151,7 @@ def test_versions_and_quarantines_cost_a_claim_nothing_that_grows_with_the_backl
     for name in ("app.other", "app.third"):
         quarantines.quarantine(name)
     run_sql("ANALYZE django_jobs_job")
-    plan = claim_plan(worker, START, rows=rows, versions={"app.noop": 2})
+    plan = claim_plan(claim, worker, START, rows=rows, versions={"app.noop": 2})
     assert "django_jobs_ready" in indexes(plan)
     assert not whole_tables(plan)
     assert not [node for node in plan if "Sort" in node["Node Type"]]

@@ -62,6 +62,7 @@ class Claimer:
         self._selector = QueueSelector(options.queues, options.strict)
         self._queues = dict.fromkeys(share.name for share in options.queues)
         self._promising = set(self._queues)
+        self._job_types = claimable(options)
         self._positions: dict[str, QueuePosition] = {}
         self._restarted = 0.0
         self._shows_queues = True
@@ -240,7 +241,7 @@ class Claimer:
         jobs = claiming.claim(
             queue,
             worker=self._slot.worker,
-            job_types=claimable(self._options),
+            job_types=self._job_types,
             limit=limit,
             after=self._positions.get(queue, START),
             limited=limited,
