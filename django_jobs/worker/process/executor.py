@@ -107,9 +107,11 @@ class Executor:
         return ahead if ahead >= able else 0  # a job of the half second is not worth holding
 
     def hoarded(self) -> list[ClaimedJob]:
-        """Take back what would wait here too long: its claim had seen quick jobs, and slow came.
-        Or the claimer cannot connect, and looks no more."""
+        """Take back what would wait here too long: its claim had seen quick jobs, and slow came; or
+        this process drains, and what was put back here meanwhile is to go too."""
         claimed = self._claimed
+        if self.draining:
+            return claimed.take_unstarted()
         since = time.monotonic() - PREFETCH_SECONDS
         if not claimed.waiting or claimed.waits_since > since:
             return []

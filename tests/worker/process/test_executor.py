@@ -129,3 +129,14 @@ def test_what_waits_for_half_a_second_is_taken_back_but_for_the_next_half_second
     process._settler.give_back(hoarded)
     until(lambda: Job.objects.filter(status="ready", attempt=0).count() == 4)
     until(lambda: len(claimed) == 8)
+
+
+def test_a_process_that_drains_takes_back_all_that_waits(process: WorkerProcess) -> None:
+    held = hold(process)
+    process._executor.pace.saw(0.001)
+    process._claimed.put_back([held])
+    assert process._executor.hoarded() == []
+    process._claimer.drain()
+    assert process._executor.hoarded() == [held]
+    process._settler.give_back([held])
+    until(lambda: not process._claimed)
