@@ -1,18 +1,18 @@
 """Every statement that changes a job; nothing else changes one.
 
-enqueueing     writes a new job
-bulk_insert    writes many at once, for enqueueing
-notifying      tells idle workers that there may be something to do
-promoting      scheduled -> ready, when due; and what a worker could do next
+enqueueing     inserts new jobs
+bulk_insert    inserts many jobs by COPY, for enqueueing
+notifying      wakes idle workers by NOTIFY
+promoting      scheduled -> ready, when due; looks up what a worker could do next
 claiming       ready -> running: the only way in
-settling       running -> what follows, with its run; or given back, if it has not begun
-settling_rows  settles one by one where a batch is refused; ends dead what cannot be settled
-workers        a worker's row: registered, renewed, ended
-progress       what handlers report while they run
-receipts       the answers of calls that are made once
-reaping        settles what workers held whose lease ran out
-signalling     tells the project, by signals, what was settled
-pruning        finished -> gone, when the retention is over
-schedules/     due times become jobs
-operations/    what a person asks for, if the person may
+settling       running -> what follows, with a run; gives back jobs that never started
+settling_rows  settles row by row if a batch is refused; ends unsettleable jobs as dead
+workers        registers, renews and ends a worker's row
+progress       stores what handlers report while they run
+receipts       stores the answers of calls that a job makes once
+reaping        settles the jobs of workers that died or lost their lease
+signalling     sends Django signals for settled attempts
+pruning        deletes finished jobs after their retention
+schedules/     turns due times into jobs
+operations/    what operators ask for, with a check of their permission
 """

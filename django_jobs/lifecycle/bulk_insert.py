@@ -1,4 +1,4 @@
-"""Write many new jobs by COPY, the fastest way in. For jobs without idempotency keys."""
+"""Insert many new jobs by COPY, the fastest way. For jobs without idempotency keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from ..models.database import fetch, jobs_connection
 
-# What all rows of a COPY have in common, as COPY wants it, and an id for each: COPY returns none.
+# The values that all rows of a COPY have in common, as text, and an id for each row, because COPY
+# returns none.
 ALLOCATE = """
 WITH due AS MATERIALIZED (
     SELECT statement_timestamp() AS now,
@@ -31,13 +32,15 @@ COPY django_jobs_job (
 """
 
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-"""What COPY's text format reserves. Of JSON as we write it only the backslash can occur."""
+"""The characters that COPY's text format reserves. JSON as we write it contains only the backslash
+of these."""
 
 
 def copy_in(common: dict[str, Any], payloads: Sequence[str]) -> list[int]:
-    """Insert a job for each payload (JSON text); returns their ids in order.
+    """Insert a job for each payload (JSON text); return their ids in order.
 
-    ``common`` is what :mod:`.enqueueing` gives its other statements. Two round trips.
+    ``common`` are the parameters that :mod:`.enqueueing` passes to its other statements. Takes two
+    round trips.
     """
     ((status, rank, due, now, expires, ids),) = fetch(ALLOCATE, {**common, "count": len(payloads)})
     values = (

@@ -17,7 +17,7 @@ from ..exceptions import LeaseLost
 from ..models.database import fetch, jobs_connection
 
 QueuePosition = tuple[float, int]
-"""Where a job stands in its queue: ``(rank, id)``."""
+"""The place of a job in its queue: ``(rank, id)``."""
 
 UNBOUNDED = 2**62
 
@@ -29,15 +29,15 @@ COLUMNS = """job.rank, job.id, job.attempt, job.queue, job.job_type, job.payload
     date_part('epoch', job.expires_at), job.idempotency_key, job.headers,
     job.cancel_requested_at IS NOT NULL, date_part('epoch', clock_timestamp()),
     date_part('epoch', job.scheduled_for), job.at_most_once"""
-"""Of :class:`ClaimedJob`."""
+"""The columns of :class:`ClaimedJob`, in its order."""
 
-# ``job_type = ANY`` leaves jobs that this process has no handler for to others, and so are those
-# whose payload is newer than its handler. What is quarantined is read once, by NOT IN: of
-# ``<> ALL (ARRAY(...))`` the planner expects next to no rows, and sorts the whole backlog. The row
-# comparison continues behind the last claim: the entries before it are dead but, while somebody
-# holds an old snapshot, not yet gone, and reading them again made claims six times slower.
-# A queue with a limit, or paused, or of a worker declared lost, gives nothing: each is one lookup
-# per statement, not per row.
+# ``job_type = ANY(...)`` skips jobs this worker has no handler for; the next condition skips
+# payloads newer than the handler can read. Quarantined types are read once, by NOT IN: for
+# ``<> ALL (ARRAY(...))`` the planner expects next to no rows and sorts the whole backlog. The row
+# comparison continues behind the last claim. The index entries before it are dead, but stay while
+# another session holds an old snapshot; reading them again made claims six times slower. The two
+# EXISTS are evaluated once per statement, not per row. They are false for a paused queue, for a
+# queue with a limit that this claim does not count, and for a worker that was declared lost.
 FROM_READY = """FROM django_jobs_job
     WHERE queue = %(queue)s AND status = 'ready'
       AND (rank, id) > (%(rank)s::float8, %(id)s::bigint)
@@ -53,15 +53,15 @@ FROM_READY = """FROM django_jobs_job
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED"""
 
-# An attempt at the end of its column stays there: of a row written by hand the statement would
-# fail, and with it every claim of the queue. If the attempt has a run already, its end is refused
-# and the job is dead with that reason.
+# ``least()`` keeps an attempt at the maximum of its column, which only a row written by hand
+# reaches. Otherwise the statement would fail, and with it every claim of the queue. If that attempt
+# has a run already, its settle is refused and the job ends dead with that reason.
 SET_RUNNING = """UPDATE django_jobs_job AS job
 SET status = 'running', attempt = least(job.attempt, 2147483646) + 1, worker_id = %(worker)s,
     claimed_at = clock_timestamp(), started_at = NULL"""
 
-# The picked are found again by an array and not by a join: of a table of some ten thousand rows
-# the planner would read all for a hash join, 8.7 ms a claim of 200 instead of 1.5.
+# The picked rows are found by an array, not by a join: on a table of some ten thousand rows the
+# planner would read the whole table for a hash join, 8.7 ms instead of 1.5 for a claim of 200.
 CLAIM = f"""
 WITH picked AS MATERIALIZED (
     SELECT id
@@ -72,10 +72,10 @@ WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
 RETURNING {COLUMNS}
 """
 
-# What is picked is taken as far as its payloads fit into the bytes; the first in any case. Their
-# sizes are as they are stored: reading them would take as long as the rest. What is compressed
-# counts as the most that it can become, 256 times as much, or the largest payload there may be.
-# A statement of its own because a claim of one job would take a tenth longer.
+# Claims the picked rows in order until their payloads fill the byte limit, and the first row in any
+# case. Sizes are those of the stored payloads, because reading them would take as long as the rest.
+# A compressed payload counts as the most that it can expand to: 256 times its size, or the largest
+# payload allowed. A statement apart, because it makes a claim of one job a tenth slower.
 CLAIM_WITHIN_BYTES = f"""
 WITH picked AS MATERIALIZED (
     SELECT id, CASE WHEN pg_column_compression(payload) IS NULL THEN pg_column_size(payload)
@@ -98,11 +98,12 @@ WHERE job.worker_id = %(worker)s AND job.status = 'running'
 ORDER BY job.id
 """
 
-# What somebody else has locked is left out.
+# Skips rows that another session has locked.
 TAKE_CLAIMED_BY = f"{CLAIMED_BY} FOR NO KEY UPDATE OF job SKIP LOCKED"
 
 # Locks the queue's row, so that two claims of one limited queue count one after the other. The
-# count is a statement of its own because a statement does not see what committed while it waited.
+# count is a separate statement, because a statement does not see what was committed while it waited
+# for a lock.
 LOCK_QUEUE = """
 SELECT max_concurrency FROM django_jobs_queue WHERE name = %(queue)s FOR NO KEY UPDATE
 """
@@ -112,15 +113,16 @@ SELECT count(*) FROM django_jobs_job WHERE status = 'running' AND queue = %(queu
 
 
 Fence = tuple[int, int, int]
-"""A job, the number of its attempt, and the worker that makes it."""
+"""``(job, attempt, worker)``. No two attempts, of one job or of several, have the same."""
 
 
 class ClaimedJob(NamedTuple):
-    """A running job as its worker holds it.
+    """A running job, with what its worker needs to make the attempt.
 
-    ``payload``, ``backoff`` and ``headers`` are JSON text as the database gave it, so that a row
-    that cannot be read fails alone, when its turn comes. Times are epoch seconds of the database,
-    but for ``taken_at``, which is the moment of ``claimed_at`` as ``time.monotonic()``.
+    ``payload``, ``backoff`` and ``headers`` are JSON text as PostgreSQL returned it, so that an
+    unreadable row fails alone, when its attempt begins. Times are epoch seconds of the database's
+    clock, except ``taken_at``: the moment of ``claimed_at`` by ``time.monotonic()``. ``timeout`` is
+    in seconds.
     """
 
     rank: float
@@ -150,27 +152,26 @@ class ClaimedJob(NamedTuple):
 
     @property
     def position(self) -> QueuePosition:
-        """Where the job stood in its queue."""
         return self.rank, self.id
 
     @property
     def fence(self) -> Fence:
-        """What no other attempt has, of this job or of another."""
         return self.id, self.attempt, self.worker
 
     def is_expired(self, now: float) -> bool:
-        """Whether its maximum age is over at ``now``, of ``time.monotonic()``."""
+        """Whether ``expires_at`` has come at ``now``, a value of ``time.monotonic()``."""
         if self.expires_at is None:
             return False
         return self.claimed_at + now - self.taken_at >= self.expires_at
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the last attempt's process died with it in hand. Then it runs alone."""
+        """Whether its process died in the last attempt. A suspect runs alone."""
         return self.crashes > 0
 
     def facts(self, *, cancel_requested: bool = False) -> Facts:
-        """What a decision about this job needs to know."""
+        """The facts from which :func:`~django_jobs.domain.decisions.decide` chooses what follows.
+        ``cancel_requested`` adds a cancel that was requested after the claim."""
         return Facts(
             failures=self.failures,
             crashes=self.crashes,
@@ -193,13 +194,13 @@ def claim(
     limited: bool = False,
     most_bytes: int = UNBOUNDED,
 ) -> list[ClaimedJob]:
-    """Take up to ``limit`` ready jobs of one queue for ``worker``, best rank first.
+    """Claim up to ``limit`` ready jobs of one queue for ``worker``; return them best rank first.
 
-    ``job_types`` are the names that it has handlers for, each with the newest version of a payload
-    that its handler reads. ``after`` continues behind a place in the queue. ``limited`` says that
-    the queue has a ``max_concurrency``; it is then kept for the whole fleet, counted from the
-    running rows. An unlimited claim of a queue that has one meanwhile takes nothing.
-    ``most_bytes`` bounds what their payloads take in memory, if it is more than one job.
+    ``job_types`` maps the names that the worker has handlers for to the newest payload version that
+    each handler reads. ``after`` continues behind a position in the queue. ``limited`` states that
+    the queue has a ``max_concurrency``; the claim then keeps to it, counting the running jobs of
+    all workers. Without ``limited`` nothing is claimed from a queue that has one. ``most_bytes``
+    bounds the memory that the payloads take, except that of the first job.
     """
     largest = conf().max_payload_bytes
     statement = CLAIM if limit * largest <= most_bytes else CLAIM_WITHIN_BYTES
@@ -231,9 +232,10 @@ def claim(
 def claimed_by(
     worker: int, ids: Sequence[int] | None = None, *, lock: bool = False
 ) -> list[ClaimedJob]:
-    """The running jobs of ``worker``, or those among ``ids``.
+    """The running jobs of ``worker``, or those of them in ``ids``, in the order of their ids.
 
-    ``lock`` takes their rows until the transaction ends, except what somebody else has locked.
+    ``lock`` locks the rows until the transaction ends and skips those that another session has
+    locked.
     """
     parameters = {"worker": worker, "ids": None if ids is None else list(ids)}
     rows = fetch(TAKE_CLAIMED_BY if lock else CLAIMED_BY, parameters)
@@ -243,7 +245,7 @@ def claimed_by(
 
 @lru_cache(maxsize=4)
 def _known(job_types: tuple[tuple[str, int], ...]) -> dict[str, str]:
-    """The parameters that name job types, as text: to write a hundred names took a tenth of the
+    """The parameters that name job types, as text: encoding a hundred names takes a tenth of the
     time of a claim of one job."""
     names = [name for name, _ in job_types]
     array = Transformer().get_dumper(names, PyFormat.TEXT).dump(names) or b"{}"
@@ -252,7 +254,7 @@ def _known(job_types: tuple[tuple[str, int], ...]) -> dict[str, str]:
 
 
 def _claimed_jobs(rows: list[tuple[Any, ...]], worker: int) -> list[ClaimedJob]:
-    rows.sort()  # by (rank, id): an UPDATE returns in no order
+    rows.sort()  # by (rank, id): an UPDATE returns rows in no order
     now = time.monotonic()
     return [ClaimedJob._make((*row, worker, now)) for row in rows]
 
@@ -268,5 +270,5 @@ def _object_of(text: str | None) -> dict[str, Any] | None:
 
 
 def lease_lost(job: ClaimedJob) -> LeaseLost:
-    """The exception for whoever writes about an attempt that is not its worker's any more."""
+    """The error for an attempt that no longer owns its job."""
     return LeaseLost(f"job {job.id} attempt {job.attempt} is no longer this worker's")

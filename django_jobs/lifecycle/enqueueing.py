@@ -1,4 +1,4 @@
-"""Write new jobs, in the caller's transaction."""
+"""Insert new jobs, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..models.database import fetch, jobs_connection
 from .bulk_insert import copy_in
 from .notifying import notify_after_commit
 
-# statement_timestamp() is one value in the whole statement, and the statement's own: a job that is
-# enqueued late in a long transaction is not backdated to its begin. One row as VALUES is planned in
-# a quarter of the time of a SELECT.
+# statement_timestamp() has one value in the whole statement, the time when the statement began: a
+# job enqueued late in a long transaction is not backdated to the transaction's begin. PostgreSQL
+# plans one row of VALUES in a quarter of the time of a SELECT.
 ENQUEUE = """
 INSERT INTO django_jobs_job (
     queue, job_type, payload, payload_version, status, priority, rank, available_at,
@@ -44,8 +44,9 @@ ON CONFLICT (queue, idempotency_key)
 RETURNING id, status, rank, available_at, expires_at, created_at
 """
 
-# The same for a job that may start at once, has no key and no maximum age: nearly every one. What
-# is left out is most of the time that PostgreSQL takes to plan the other, 250 of 480 microseconds.
+# For a job that may start at once and has neither a key nor a maximum age, like nearly every job.
+# Leaving out those parts saves 250 of the 480 microseconds that PostgreSQL takes to plan the
+# statement above.
 ENQUEUE_PLAIN = """
 INSERT INTO django_jobs_job (
     queue, job_type, payload, payload_version, status, priority, rank, available_at,
@@ -60,9 +61,9 @@ VALUES (
 RETURNING id, status, rank, available_at, NULL, created_at
 """
 
-# For jobs with idempotency keys, of which some may exist: COPY knows no conflicts. Inserted in the
-# order of the keys, so that no two that ask for the same wait for each other; the ids are in the
-# order of the request, in which the jobs begin.
+# For jobs with idempotency keys, of which some may exist: COPY has no ON CONFLICT. Rows are
+# inserted in the order of their keys, so that two requests for the same keys do not wait for each
+# other. Ids follow the order of the request, in which the jobs start.
 ENQUEUE_KEYED = """
 WITH due AS MATERIALIZED (
     SELECT statement_timestamp() AS now,
@@ -97,21 +98,22 @@ RETURNING id, idempotency_key
 """
 
 BATCH = 5_000
-"""Rows per statement of a bulk enqueue. The rate is flat from 2,000 on; memory is not."""
+"""Rows per statement of a bulk enqueue. Beyond 2,000 the rate is flat, and memory grows."""
 
 NEW = {
     field.attname: None if field.null else field.get_default()
     for field in Job._meta.concrete_fields
 }
-"""Each column of a job, in the model's order, as it stands before anything has happened to it."""
+"""The initial value of each column of a job, in the model's order."""
 
 KEY_ATTEMPTS = 5
-"""How often to try again where the holder of a key ended between our insert and our look."""
+"""How often to try if the holder of a key ended between the insert and the lookup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJobs:
-    """What the jobs of one request have in common. Times are seconds; JSON is text, checked."""
+    """What the jobs of one request have in common. ``delay``, ``timeout`` and ``max_age`` are in
+    seconds; ``backoff`` and ``headers`` are JSON text that was checked."""
 
     queue: str
     job_type: str
@@ -130,9 +132,10 @@ class NewJobs:
 
 
 def enqueue_one(new: NewJobs, payload: str, key: str | None, values: dict[str, Any]) -> Job:
-    """Insert one job, or return the live job that holds ``key``.
+    """Insert one job, or return the live job that holds ``key``, marked as ``deduplicated``.
 
-    ``values`` are the Python values of the JSON columns, for the instance that is returned.
+    ``values`` are the Python values of the JSON columns, for the returned instance. Raises
+    :class:`EnqueueError` if the key changed hands at each of five tries.
     """
     plain = key is None and new.run_at is None and not new.delay and new.max_age is None
     parameters = {**_common(new), "payload": payload, "key": key}
@@ -149,9 +152,10 @@ def enqueue_one(new: NewJobs, payload: str, key: str | None, values: dict[str, A
 
 
 def enqueue_many(new: NewJobs, payloads: Iterator[tuple[str, str | None]]) -> list[int]:
-    """Insert a job for each (payload, key), a few thousand a round trip; return their ids in order.
+    """Insert a job for each ``(payload, key)``, 5,000 per statement; return their ids in order.
 
-    The id of a job that already held the key stands where the new one would have.
+    Where a live job holds the key, its id takes the place of a new one. Raises
+    :class:`EnqueueError` if keys changed hands at each of five tries.
     """
     ids: list[int] = []
     batches = _batches(payloads)
@@ -160,13 +164,13 @@ def enqueue_many(new: NewJobs, payloads: Iterator[tuple[str, str | None]]) -> li
             rest = [*batch, *chain.from_iterable(batches)]
             return ids + _enqueue_by_keys(new, rest)
         ids += _enqueue_batch(new, batch)
-        notify_after_commit(new.queue)  # for each: a later one may be refused
+        notify_after_commit(new.queue)  # for each batch: a later one may be refused
     return ids
 
 
 def _enqueue_by_keys(new: NewJobs, items: Sequence[tuple[str, str | None]]) -> list[int]:
-    """Insert the batches of one transaction in the order of their keys too. ``C`` is the order of
-    Python's strings."""
+    """Insert the batches of one transaction in the order of their keys as well. Python sorts
+    strings as the collation ``C`` does."""
     order = sorted(range(len(items)), key=lambda at: (items[at][1] is None, items[at][1] or ""))
     ids = [0] * len(items)
     for start in range(0, len(order), BATCH):
@@ -268,5 +272,5 @@ def _as_job(new: NewJobs, key: str | None, row: tuple[Any, ...], values: dict[st
         "created_at": created_at,
         **values,
     }
-    # As a query makes it: by keywords, the constructor took a fifth of the whole enqueue.
+    # As a query makes it: the constructor with keywords took a fifth of the whole enqueue.
     return Job.from_db(conf().database, list(known), list(known.values()))

@@ -1,4 +1,4 @@
-"""Tell idle workers that there may be something to do. A hint: polling works without it."""
+"""Wake idle workers by NOTIFY. It is a hint: polling works without it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ..models.database import fetch, jobs_connection
 CHANNEL = "django_jobs"
 CANCELLED = ":cancelled"
 QUARANTINED = ":quarantined"
-"""In place of the name of a queue, none of which begins so: a running job is to be cancelled; a job
-type was quarantined, and ready jobs of it may be left to move."""
+"""Sent in place of a queue's name, which never begins with a colon. ``CANCELLED``: the cancel of a
+running job was requested. ``QUARANTINED``: a job type was quarantined, and ready jobs of it may be
+left to block."""
 
 THROTTLE_SECONDS = 0.02
-"""A NOTIFY takes a lock that all committing notifiers share, so a process sends at most one per
-queue in this time. A worker that was woken looks once more after twice this time, so whatever
-was written in the shadow of the throttle is found without waiting for the next poll."""
+"""A process sends at most one NOTIFY per queue in this many seconds, because NOTIFY takes a lock
+that all committing notifiers share. A worker that was woken looks again after twice this time, so
+it finds jobs whose NOTIFY was throttled without waiting for the next poll."""
 
 NOTIFY = "SELECT pg_notify(%s, %s)"
 
@@ -33,9 +34,9 @@ _lock = threading.Lock()
 def notify_after_commit(queue: str) -> None:
     """Wake the workers of ``queue`` once the caller's transaction has committed.
 
-    In manual transaction management ``on_commit`` is refused, or waits for the return to
-    autocommit. There the NOTIFY is part of the transaction: PostgreSQL sends it, once, when it
-    commits.
+    In manual transaction management Django refuses ``on_commit``, or defers it until autocommit is
+    restored. There the NOTIFY is part of the transaction, and PostgreSQL sends it once, at the
+    commit.
     """
     if _is_manual(jobs_connection()):
         fetch(NOTIFY, [CHANNEL, queue])
@@ -50,7 +51,7 @@ def _is_manual(connection: BaseDatabaseWrapper) -> bool:
 
 
 def notify(queue: str) -> None:
-    """Wake the workers of ``queue`` now. A failure is logged and harms nobody."""
+    """Wake the workers of ``queue`` now. A database error is logged and not raised."""
     now = time.monotonic()
     with _lock:
         if now - _last_sent.get(queue, -1.0) < THROTTLE_SECONDS:

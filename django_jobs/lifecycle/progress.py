@@ -1,4 +1,4 @@
-"""How far running jobs have come, and where their next attempt may begin."""
+"""The progress of running jobs, and the checkpoints where their next attempts begin."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .claiming import ClaimedJob
 
 LONGEST_NOTE = 200
 
-# A report is written while its attempt is the job's, and never over one of a later attempt: that
-# could come between the look at the job and the write. The job's row is not locked: in a handler's
-# transaction that would block whoever cancels. What a report does not speak of is kept.
-# LATERAL ... LIMIT finds each job by its primary key; of a table of some ten thousand rows the
-# planner would read all for a join.
+# Writes a report only while its attempt owns the job, and never over one of a later attempt, which
+# may come between the look at the job and the write. Does not lock the job's row: in a handler's
+# transaction that would block a cancel. What a report leaves out keeps its stored value. The
+# LATERAL subquery with its LIMIT finds each job by its primary key; for a join the planner would
+# read all of a table of some ten thousand rows.
 REPORT = """
 INSERT INTO django_jobs_progress AS progress (
     job_id, attempt, fraction, note, checkpoint, reported_at)
@@ -39,9 +39,9 @@ WHERE progress.attempt <= EXCLUDED.attempt
 RETURNING progress.job_id, progress.attempt
 """
 
-# Reads by writing. An attempt before may have a checkpoint in a transaction that is still open, its
-# worker being cut off: the end of that is waited for, or its rows would be done twice. From here on
-# what that attempt has to say is refused.
+# Reads by writing. The worker of an earlier attempt may be cut off and hold a checkpoint in a
+# transaction that is still open. This statement waits for its end; otherwise the rows of that
+# transaction would be processed twice. Reports of earlier attempts are refused from here on.
 TAKE_OVER = """
 UPDATE django_jobs_progress SET attempt = %(attempt)s
 WHERE job_id = %(id)s AND attempt <= %(attempt)s
@@ -51,8 +51,8 @@ RETURNING checkpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport:
-    """What an attempt says of itself. ``checkpoint`` is JSON text; None is nothing new of it.
-    ``note`` goes with ``fraction``."""
+    """What an attempt reports. ``fraction`` is from 0 to 1, and ``note`` belongs to it.
+    ``checkpoint`` is JSON text. None keeps what is stored."""
 
     job: ClaimedJob
     fraction: float | None = None
@@ -61,24 +61,25 @@ class ProgressReport:
 
 
 def report(reports: Sequence[ProgressReport]) -> set[tuple[int, int]]:
-    """Write the reports in one statement; returns (job, attempt) of those that were written.
+    """Write the reports in one statement; return ``(job, attempt)`` of those written.
 
-    An attempt that is not among them is no longer its worker's.
+    An attempt that is missing from the result no longer owns its job.
     """
     return set(fetch(REPORT, {"rows": json.dumps([_row(one) for one in reports])}))
 
 
 def take_over(job: ClaimedJob) -> tuple[bool, str | None]:
-    """Whether the attempts before have left anything, and their checkpoint as JSON text.
+    """Return whether earlier attempts reported anything, and their checkpoint as JSON text or None.
+    Their later reports are refused.
 
-    Waits for a transaction of theirs that holds one.
+    Waits for an open transaction of theirs that wrote one.
     """
     rows = fetch(TAKE_OVER, {"id": job.id, "attempt": job.attempt})
     return (True, rows[0][0]) if rows else (False, None)
 
 
 def _row(one: ProgressReport) -> dict[str, Any]:
-    """What stands in the statement's JSON. What is left out is null there."""
+    """One row of the statement's JSON. Keys that are left out are null there."""
     job = one.job
     row: dict[str, Any] = {"id": job.id, "attempt": job.attempt, "worker": job.worker}
     if one.fraction is not None:

@@ -1,4 +1,4 @@
-"""scheduled -> ready, when the due time has come. Safe in all workers at once."""
+"""scheduled -> ready, when the due time has come. All workers may run it at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from ..models.database import fetch
 
 BATCH = 2_000
 
-# statement_timestamp() and not clock_timestamp(): a volatile bound cannot be searched in an index.
+# statement_timestamp(), because an index cannot be searched with a volatile bound such as
+# clock_timestamp().
 PROMOTE = """
 WITH due AS MATERIALIZED (
     SELECT id FROM django_jobs_job
@@ -25,13 +26,13 @@ RETURNING job.queue
 
 
 def promote(limit: int = BATCH) -> tuple[int, set[str]]:
-    """Make up to ``limit`` due jobs ready; return how many, and in which queues."""
+    """Make up to ``limit`` due jobs ready; return their number and their queues."""
     queues = [queue for (queue,) in fetch(PROMOTE, {"limit": limit})]
     return len(queues), set(queues)
 
 
-# The names of all queues come back only where they are not those that were given: an idle worker
-# learns of a queue made later at no statement more.
+# Returns the names of all queues only if they differ from those given, so that an idle worker
+# learns of a new queue without a further statement.
 PEEK = """
 SELECT
     ARRAY(SELECT served.name FROM unnest(%(queues)s::text[]) AS served (name)
@@ -48,9 +49,13 @@ SELECT
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """``ready`` queues hold ready jobs, ``limited`` ones have a ``max_concurrency``;
-    ``next_due_in`` seconds the next scheduled job is due, in whatever queue. ``queues`` are all
-    that there are, where these were asked for and are not those that were given."""
+    """What a worker could do next.
+
+    ``ready`` are the queues with ready jobs, ``limited`` those with a ``max_concurrency``.
+    ``next_due_in`` is the seconds until the next scheduled job of any queue is due; None without
+    one. ``queues`` are the names of all queues, if they were asked for and differ from those given;
+    otherwise None.
+    """
 
     ready: frozenset[str]
     limited: frozenset[str]
@@ -59,7 +64,8 @@ class Peek:
 
 
 def peek(queues: Sequence[str], *, every: bool = False) -> Peek:
-    """What there is to do in ``queues``. ``every`` says that these should be all there are."""
+    """Look for work in ``queues``, in one statement. With ``every``, ``queues`` should be all
+    queues there are; if they are not, the answer names all."""
     rows = fetch(PEEK, {"queues": list(queues), "every": every})
     ((ready, limited, next_due_in, others),) = rows
     return Peek(frozenset(ready), frozenset(limited), next_due_in, others)

@@ -1,5 +1,8 @@
-"""finished -> gone: jobs past their retention, with all that hangs on them; workers long ended;
-old ticks."""
+"""finished -> gone.
+
+Deletes jobs after their retention with their runs, progress and receipts, rows of workers that
+ended long ago, and old ticks.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,22 @@ from dataclasses import dataclass
 from ..models.database import execute, fetch
 
 PAGE = 2_000
-"""Jobs looked at per statement."""
+"""Jobs that one statement looks at."""
 
 EVERY_OTHER_QUEUE = "*"
 LONGEST_KEPT = 100 * 366 * 86_400.0
-"""Seconds. Longer than that is for ever; an interval of a million years is an error."""
+"""Seconds. Anything longer means for ever, because PostgreSQL rejects an interval of a million
+years."""
 
 Rules = Mapping[str, Mapping[str, float | None]]
 """Seconds to keep a finished job, by queue and status. The queue ``*`` stands for all that are not
-named; a status that is missing or None is kept for ever."""
+named. A job whose status is missing or None is kept for ever."""
 
-# No index on finished_at: it would cost every settle. Ids follow created_at, so the jobs whose
-# time is over stand at the low end of the primary key, and a page that is younger than the
-# shortest retention ends the walk. What is deleted is asked of the locked row itself, so a job
-# that was replayed in the meantime stays. Rows are found through arrays of ids: that is an index
-# search whatever the planner believes about the size of the page.
+# There is no index on finished_at: it would slow every settle. Ids follow created_at, so expired
+# jobs are at the low end of the primary key, and a page that is younger than the shortest retention
+# ends the walk. Expiry is decided on the locked row, so a job that was replayed meanwhile stays.
+# Rows are found through arrays of ids, which makes an index search no matter how large the planner
+# believes the page to be.
 PRUNE = """
 WITH page AS MATERIALIZED (
     SELECT id, created_at FROM django_jobs_job
@@ -75,7 +79,7 @@ SELECT count(*) FILTER (
 FROM page
 """
 
-# Their runs keep the number of the worker; only its name is forgotten.
+# Their runs keep the worker's number; only its name is lost.
 PRUNE_WORKERS = """
 DELETE FROM django_jobs_worker WHERE id = ANY(ARRAY(
     SELECT id FROM django_jobs_worker
@@ -85,7 +89,7 @@ DELETE FROM django_jobs_worker WHERE id = ANY(ARRAY(
     FOR UPDATE SKIP LOCKED))
 """
 
-# Ids follow created_at here too: what is old stands at the low end of the primary key.
+# Ids follow created_at here too: old ticks are at the low end of the primary key.
 PRUNE_TICKS = """
 WITH page AS MATERIALIZED (
     SELECT id FROM django_jobs_tick ORDER BY id LIMIT %(page)s
@@ -101,16 +105,17 @@ DELETE FROM django_jobs_tick WHERE id = ANY(ARRAY(SELECT id FROM old))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A step of the walk: how many jobs it deleted, and the id to go on behind (None: the end)."""
+    """One step of the walk: how many jobs it deleted, and the id behind which the next step begins;
+    None at the end."""
 
     deleted: int
     next_after: int | None
 
 
 def prune(rules: Rules, *, after: int = 0, page: int = PAGE, dry_run: bool = False) -> Page:
-    """Delete those of the next ``page`` jobs behind id ``after`` that are past their retention.
+    """Delete the jobs past their retention among the next ``page`` jobs behind id ``after``.
 
-    ``dry_run`` counts them only. Jobs that somebody else has locked are left for the next walk.
+    ``dry_run`` only counts them. Jobs that another session has locked are left for the next walk.
     """
     kept = [keep for rule in rules.values() for keep in rule.values() if keep is not None]
     if not kept:
@@ -127,12 +132,14 @@ def prune(rules: Rules, *, after: int = 0, page: int = PAGE, dry_run: bool = Fal
 
 
 def prune_workers(older_than: float) -> int:
-    """Delete up to 1,000 rows of workers that ended more than ``older_than`` seconds ago."""
+    """Delete up to 1,000 rows of workers that ended more than ``older_than`` seconds ago; return
+    how many."""
     return execute(PRUNE_WORKERS, {"older": min(older_than, LONGEST_KEPT)})
 
 
 def prune_ticks(older_than: float, page: int = PAGE) -> int:
-    """Delete up to ``page`` of the oldest ticks, those of more than ``older_than`` seconds ago."""
+    """Delete the ticks made more than ``older_than`` seconds ago among the ``page`` oldest; return
+    how many."""
     return execute(PRUNE_TICKS, {"older": min(older_than, LONGEST_KEPT), "page": page})
 
 

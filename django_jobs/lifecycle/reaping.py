@@ -1,4 +1,4 @@
-"""Settle what workers held that are gone."""
+"""Settle the jobs of workers that are gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .workers import end
 
 BATCH = 500
 
-# A worker's lease is compared on the database's clock. Once marked, renewing refuses it.
+# Compares leases by the database's clock. A worker that is marked as lost cannot renew.
 DECLARE_LOST = """
 WITH expired AS MATERIALIZED (
     SELECT id FROM django_jobs_worker
@@ -31,8 +31,8 @@ FROM expired WHERE worker.id = expired.id
 RETURNING worker.id
 """
 
-# Also finds the jobs of a worker whose row somebody deleted, and a claim that committed in the
-# instant its worker was declared lost.
+# Also finds the jobs of a worker whose row was deleted, and a claim that committed at the moment
+# its worker was declared lost.
 ABANDONED = """
 SELECT job.worker_id, job.id FROM django_jobs_job AS job
 LEFT JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
@@ -44,9 +44,11 @@ FOR NO KEY UPDATE OF job SKIP LOCKED
 
 
 def reap() -> list[Settled]:
-    """Declare workers lost whose lease ran out and settle what they held, a batch at a time.
+    """Mark the workers whose lease ran out as lost, and settle up to 500 jobs that such workers, or
+    stopped or deleted ones, still hold. Return what was settled.
 
-    Everything that such a worker held is lost: nobody can know which of it had started.
+    Each of these jobs counts as lost, because it is unknown which had started. Skips locked jobs.
+    Notifies the queues.
     """
     fetch(DECLARE_LOST, {})
     with transaction.atomic(using=jobs_connection().alias):
@@ -65,11 +67,12 @@ def reap() -> list[Settled]:
 def recover_process(
     worker: int, outcomes: Mapping[Fence, Outcome], *, reason: str, status: str = "lost"
 ) -> list[Settled]:
-    """Settle what a process of this machine held when it died, and close its row.
+    """Settle the claimed jobs of a process of this machine that died, and end its worker's row with
+    ``status`` and ``reason``. Return what was settled.
 
-    ``outcomes`` says how each attempt ended that was in hand. What was merely prefetched
-    is given back as if nothing had been. A job that somebody has locked, or that cannot be given
-    back, is left for :func:`reap`.
+    ``outcomes`` has the outcome of each attempt that had started. The other jobs were only
+    prefetched and are given back. A job that another session has locked, or that cannot be given
+    back, is left to :func:`reap`.
     """
     with transaction.atomic(using=jobs_connection().alias):
         end(worker, status=status, reason=reason)

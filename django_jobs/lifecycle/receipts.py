@@ -1,4 +1,4 @@
-"""Outside effects that have been made: the answer is kept, and given instead of a second call."""
+"""Answers of outside calls that a job makes once; a stored answer replaces a second call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..models.database import execute, fetch
 from .claiming import ClaimedJob, lease_lost
 
-# The question is fenced, so that an attempt which lost its lease calls nobody any more.
+# Fenced, so that an attempt that lost its lease makes no further call.
 LOOK_UP = """
 WITH ours AS MATERIALIZED (
     SELECT id FROM django_jobs_job
@@ -20,8 +20,8 @@ WITH ours AS MATERIALIZED (
 SELECT EXISTS (SELECT 1 FROM ours), (SELECT answer FROM answered), (SELECT attempt FROM answered)
 """
 
-# Not fenced: the effect has happened, whoever owns the job by now, and that owner has to know. The
-# first receipt stays.
+# Not fenced: the call has been made, and the attempt that owns the job by now has to know its
+# answer. The first receipt stays.
 STORE = """
 INSERT INTO django_jobs_receipt (job_id, key, attempt, answer, made_at)
 VALUES (%(id)s, %(key)s, %(attempt)s, %(answer)s::jsonb, clock_timestamp())
@@ -34,15 +34,16 @@ SELECT answer FROM django_jobs_receipt WHERE job_id = %(id)s AND key = %(key)s
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call came to, as JSON text, and the attempt that made it."""
+    """The answer of a call as JSON text, and the number of the attempt that made the call."""
 
     text: str
     attempt: int
 
 
 def look_up(job: ClaimedJob, key: str) -> Answer | None:
-    """The answer that an earlier call under ``key`` got, counted as a duplicate prevented; None if
-    there was none. Raises :class:`LeaseLost` if the job is no longer its worker's."""
+    """Return the answer that an earlier call under ``key`` got, and count one more duplicate as
+    prevented; None if there is no answer. Raises :class:`LeaseLost` if the job is no longer its
+    worker's."""
     parameters = {"id": job.id, "attempt": job.attempt, "worker": job.worker, "key": key}
     ((ours, text, attempt),) = fetch(LOOK_UP, parameters)
     if not ours:
@@ -51,8 +52,8 @@ def look_up(job: ClaimedJob, key: str) -> Answer | None:
 
 
 def store(job: ClaimedJob, key: str, answer: str) -> str:
-    """Keep ``answer`` (JSON text) under ``key``; returns what is kept, which is another's answer
-    where another attempt called at the same time."""
+    """Store ``answer`` (JSON text) under ``key``. Return what is stored, which is another attempt's
+    answer if that was stored first."""
     parameters = {"id": job.id, "attempt": job.attempt, "key": key, "answer": answer}
     execute(STORE, parameters)
     kept = fetch(STORED, parameters)

@@ -1,5 +1,8 @@
-"""running -> what follows. Every ending passes the fence here and leaves a Run; a job that has not
-begun is given back without one. ``settling_rows`` ends dead what these statements cannot write."""
+"""running -> what follows.
+
+Each ending is fenced and leaves a run. A job that never started is given back without one.
+:mod:`.settling_rows` ends a job as dead if these statements cannot write its ending.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from ..domain.states import FINAL, JobState
 from ..models.database import fetch
 from .claiming import ClaimedJob, Fence
 
-# The rows are found by primary key only. With ``job.status = 'running'`` in it the planner may
-# take the small partial index on running jobs, which under churn is full of dead entries: that
-# alone took 37,000 jobs/s to 14,000. A cancel asked for since the decision was made stops the
-# write, so that it is decided again with that in mind; a success stands either way.
-# Plain successes come as arrays: with all of them as JSON one process reached 18,700 jobs/s instead
-# of 23,400. The arrays stand in subqueries because a planner that knows how long they are would
-# read a table of some ten thousand rows from end to end. By id, as everybody locks them.
+# Rows are found by primary key only. With ``job.status = 'running'`` the planner may take the small
+# partial index on running jobs, which under churn is full of dead entries: 14,000 instead of 37,000
+# jobs/s. A cancel requested after the decision blocks the write, so that the ending is decided
+# again with the cancel. A success is written either way. Plain successes are passed as arrays: with
+# all endings as JSON one process reached 18,700 instead of 23,400 jobs/s. The arrays stand in
+# subqueries, because a planner that knows their length would read a table of some ten thousand rows
+# from end to end. Rows are locked in the order of their ids, as everywhere.
 SETTLE = """
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -76,9 +79,9 @@ FROM updated AS u JOIN settled AS s ON s.id = u.id
 RETURNING job_id
 """
 
-# Why a settle was refused: already written by us (the answer to our commit was lost), a cancel
-# that came in between, or the job is no longer ours. The outcome tells our Run from one that was
-# written in our name: whoever found us dead wrote "lost" there.
+# Why a settle was refused: an earlier try wrote it and the answer to its commit was lost, a cancel
+# came in between, or the job is no longer ours. The outcome distinguishes a run that we wrote from
+# one that the reaper wrote for our attempt: that one is "lost".
 EXPLAIN_REFUSAL = """
 SELECT asked.id,
     (SELECT run.outcome FROM django_jobs_run AS run
@@ -91,8 +94,9 @@ FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(workers)s::bigint[])
     AS asked (id, attempt, worker)
 """
 
-# A job that was prefetched but never started: as if it had never been claimed. No Run. What
-# somebody else has locked is left: a claimer that waits for one row claims for nobody.
+# For jobs that were prefetched and never started: restores the row as it was before the claim, or
+# cancels it if that was requested meanwhile. Leaves no run. Skips rows that another session has
+# locked, because a claimer that waits for one row claims nothing.
 GIVE_BACK = """
 WITH held AS MATERIALIZED (
     SELECT job.id FROM django_jobs_job AS job
@@ -116,16 +120,17 @@ RETURNING job.id
 NO_RESULT = Succeeded()
 
 PLAIN_SUCCESS = decide(Facts(failures=0, crashes=0, max_attempts=1, max_crashes=1), NO_RESULT, 0.0)
-"""The fate of nearly every job: it succeeded, returned nothing, and never failed."""
+"""The decision about nearly every job: it succeeded, returned nothing and never failed."""
 
 CANCEL_NO_MATTER = frozenset({JobState.SUCCEEDED, JobState.CANCELLED})
-"""Fates that a cancel which came in between would not change."""
+"""Statuses that a cancel in between would not change."""
 
 
 @dataclass(slots=True)
 class Ending:
-    """One attempt that has ended. ``started`` and ``finished`` are of ``time.monotonic()``;
-    ``started`` is None where the attempt never started or nobody knows when."""
+    """An attempt that has ended and is to be settled. ``started`` and ``finished`` are values of
+    ``time.monotonic()``; ``started`` is None if the attempt never started or its start is
+    unknown."""
 
     job: ClaimedJob
     outcome: Outcome
@@ -136,8 +141,8 @@ class Ending:
 
 @dataclass(slots=True)
 class Settled:
-    """What a settle came to. ``decision`` is None where the lease was lost: nothing was written.
-    ``earlier`` says that an earlier try had written it, whose answer was lost."""
+    """The result of settling one ending. ``decision`` is None if the lease was lost and nothing was
+    written. ``earlier`` is true if an earlier try had written it and its answer was lost."""
 
     ending: Ending
     decision: Decision | None
@@ -145,10 +150,11 @@ class Settled:
 
 
 def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]:
-    """Decide the fate of each ended attempt and write it, with its Run, in one statement.
+    """Decide what follows each ended attempt, and write it with its run in one statement.
 
-    ``now`` is the database's time in epoch seconds, where the caller knows it; it matters to jobs
-    with a maximum age only. An attempt that is no longer its worker's comes back with no decision.
+    Endings that a cancel overtook take a second statement. ``now`` is the database's time in epoch
+    seconds, if the caller knows it; only jobs with a maximum age depend on it. An attempt that is
+    no longer its worker's is returned with a ``decision`` of None.
     """
     decided = [Settled(ending, _decide(ending, now)) for ending in endings]
     written = {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
@@ -158,7 +164,7 @@ def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]
     again: list[Settled] = []
     for one, (outcome, still_ours) in zip(refused, _explain(refused), strict=True):
         assert one.decision is not None
-        if outcome == one.decision.run:  # a run of ours that says else was written by the reaper
+        if outcome == one.decision.run:  # our run with another outcome is the reaper's
             one.earlier = True
             continue
         if still_ours and not one.ending.cancel_requested:
@@ -176,8 +182,9 @@ def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]
 
 
 def give_back(fences: Collection[Fence]) -> list[int]:
-    """Return prefetched jobs that never started: ready again with their attempt given back. Returns
-    the ids of those that were still their worker's, and that nobody had locked."""
+    """Make prefetched jobs that never started ready again and take their attempt back. A job whose
+    cancel was requested ends cancelled. Return the ids of the jobs given back: all but those that
+    are no longer their worker's or that another session has locked."""
     if not fences:
         return []
     ids, attempts, workers = map(list, zip(*fences, strict=True))
@@ -187,8 +194,8 @@ def give_back(fences: Collection[Fence]) -> list[int]:
 
 def _decide(ending: Ending, now: float | None) -> Decision:
     job = ending.job
-    # A due time of infinity, written by hand, must not pass into the ledger, where Python could not
-    # read it: JSON cannot carry it either, so it is refused and salvaged.
+    # An infinite due time, written by hand, must not reach the run, where Python could not read it.
+    # JSON cannot carry it either, so as a row of JSON it is refused and settled row by row.
     if ending.outcome == NO_RESULT and not job.failures and isfinite(job.available_at):
         return PLAIN_SUCCESS
     facts = job.facts(cancel_requested=ending.cancel_requested)
@@ -210,7 +217,8 @@ def _explain(refused: Sequence[Settled]) -> list[tuple[str | None, bool]]:
 
 
 def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
-    """What :data:`SETTLE` takes. Plain text: a driver would look at each number of an array."""
+    """The parameters of :data:`SETTLE`. Arrays are passed as text, because the driver would inspect
+    each number of a list."""
     now = time.monotonic()
     rows: list[dict[str, Any]] = []
     ids, attempts, workers, ran, ago = [], [], [], [], []
@@ -240,7 +248,7 @@ def _array(items: Iterable[str]) -> str:
 
 
 def _row(one: Settled, now: float) -> dict[str, Any]:
-    """What stands in the statement's JSON. What is left out is null there."""
+    """One row of the statement's JSON. Keys that are left out are null there."""
     ending, decision = one.ending, one.decision
     assert decision is not None
     job, status = ending.job, decision.status

@@ -1,7 +1,7 @@
-"""Settle one by one what cannot be settled together, so that one bad row holds up no other.
+"""Settle row by row if a batch is refused, so that one bad row does not hold up the others.
 
-Rows that were not written by this package may hold what no statement can carry: a due time of
-infinity, a counter at its end.
+Rows that this package did not write may hold values that no statement can carry, such as an
+infinite due time or a counter at its maximum.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from .claiming import Fence, claimed_by
 from .settling import Ending, Settled, give_back, settle
 
 REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)
-"""NotSupportedError: a database that is not UTF8 cannot read the escapes in JSON."""
+"""Errors of a value. ``NotSupportedError``: a database that is not UTF8 cannot read the escapes in
+JSON."""
 
-# Takes nothing from the row but what it needs, and repairs the times that Python cannot read.
+# Reads no more of the row than it needs, and repairs the times that Python cannot read.
 END_UNSETTLEABLE = """
 WITH ended AS (
     UPDATE django_jobs_job AS job
@@ -47,7 +48,7 @@ WITH ended AS (
 SELECT id FROM ended
 """
 
-# What it locks is free again at once. Asked only where a batch of settles was cut short.
+# Its own locks are released at once. It runs only when a batch of settles was cut short.
 LOCKED_BY_OTHERS = """
 WITH free AS MATERIALIZED (
     SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
@@ -60,10 +61,10 @@ logger = logging.getLogger("django_jobs")
 
 
 def settle_row_by_row(endings: Sequence[Ending]) -> list[Settled]:
-    """Settle a batch, and where a value in it is refused, each ending alone.
+    """Settle a batch; if PostgreSQL rejects a value, settle each ending alone.
 
-    A job that cannot be settled even so is ended dead with the reason, and one that not even that
-    can be done to is logged and left out of what is returned.
+    A job whose ending is rejected even so ends dead with the reason. If that is rejected as well,
+    the job is logged and left out of the result.
     """
     alias = jobs_connection().alias
     try:
@@ -84,8 +85,8 @@ def settle_row_by_row(endings: Sequence[Ending]) -> list[Settled]:
 
 
 def give_back_unlocked(fences: Collection[Fence]) -> set[Fence]:
-    """Give back jobs; returns those that are still their worker's, because another session holds a
-    lock on their rows. Waits for nobody."""
+    """Give back jobs without waiting for locks. Return the fences of those that are still their
+    worker's, because another session has locked their rows."""
     given = set(give_back(fences))
     left = {(id_, attempt, worker) for id_, attempt, worker in fences if id_ not in given}
     ids = [id_ for id_, _, _ in left]
@@ -94,13 +95,13 @@ def give_back_unlocked(fences: Collection[Fence]) -> set[Fence]:
 
 
 def locked_by_others(ids: Sequence[int]) -> set[int]:
-    """Those of these jobs whose rows somebody holds a lock on. Waits for nobody."""
+    """The ids of those of these jobs whose rows another session has locked. Waits for no lock."""
     return {id_ for (id_,) in fetch(LOCKED_BY_OTHERS, {"ids": list(ids)})}
 
 
 def give_back_row_by_row(fences: Collection[Fence]) -> None:
-    """Give back a batch, and where a value in it is refused, each job alone. One that
-    cannot be given back is logged and left as it is."""
+    """Give back a batch; if PostgreSQL rejects a value, give back each job alone. A job that is
+    rejected alone is logged and stays as it is."""
     try:
         with transaction.atomic(using=jobs_connection().alias):
             give_back(fences)
@@ -143,8 +144,8 @@ def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
 
 
 def settle_with_fallback(endings: Sequence[Ending]) -> list[Settled]:
-    """Settle a batch in one statement; where a value in it is refused, one by one, so that it is
-    told of the one job it belongs to."""
+    """Settle a batch in one statement. If PostgreSQL rejects a value, settle row by row so that
+    only the offending job is reported."""
     try:
         return settle(endings)
     except REFUSALS:

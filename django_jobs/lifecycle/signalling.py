@@ -1,4 +1,4 @@
-"""Tell the project how attempts ended. Called after the transaction that settled them."""
+"""Send Django signals about settled attempts, after the transaction that settled them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .settling import Settled
 def send_job_signals(settled: Iterable[Settled]) -> None:
     """Send ``job_finished``, ``attempt_failed`` and ``job_dead`` for what was written.
 
-    A lost lease is not announced: whoever took the job over speaks for it.
+    Sends nothing for an attempt that lost its lease: the process that settled it sends its signals.
     """
     for one in settled:
         decision, job_type = one.decision, one.ending.job.job_type

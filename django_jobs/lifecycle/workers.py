@@ -12,10 +12,10 @@ from typing import NamedTuple
 from ..models.database import execute, fetch
 
 FIRST_ID, LAST_ID = 10**15, 2**53 - 1
-"""A worker's id is random and not of the sequence: a sequence that starts again (``flush``,
-``TRUNCATE ... RESTART IDENTITY``, a restored backup) would give a new worker the id of one that
-still lives, and each would settle the other's jobs. Sixteen digits, which JSON and JavaScript keep
-exactly; what older releases took from the sequence lies below."""
+"""A worker's id is random. A sequence that starts again (``flush``, ``TRUNCATE ... RESTART
+IDENTITY``, a restored backup) would give a new worker the id of a live one, and each would settle
+the other's jobs. JSON and JavaScript keep sixteen digits exactly. Ids that older releases took from
+the sequence are below."""
 
 REGISTER = """
 INSERT INTO django_jobs_worker (id, name, host, pid, queues, threads, code_version, job_types,
@@ -28,11 +28,11 @@ ON CONFLICT (id) DO NOTHING
 RETURNING id
 """
 
-# A worker that was declared lost is not renewed: its jobs are on their way to others. Nor is a row
-# whose last heartbeat is older than the one that its process knows of: a backup was restored, or a
-# standby promoted, that lacks what the worker has done since. It may be newer: the answer to a
-# renewal may have been lost. A row with a lock on it is passed over, or the lock would keep the
-# others of the tree from being renewed.
+# Does not renew a worker that was declared lost: others are taking over its jobs. Does not renew a
+# row whose last heartbeat is older than the one its process knows: a backup was restored, or a
+# standby promoted, that lacks what the worker has done since. The heartbeat of the row may be
+# newer, because the answer to a renewal may have been lost. Skips a locked row, so that its lock
+# does not keep the other workers of the tree from being renewed.
 RENEW = """
 WITH known AS MATERIALIZED (
     SELECT worker.id
@@ -64,7 +64,8 @@ WHERE status = 'running' AND worker_id = ANY(%(workers)s::bigint[])
   AND cancel_requested_at IS NOT NULL
 """
 
-# Like a renewal, these wait for no lock. A row that was not closed is declared lost by its lease.
+# Like a renewal, these wait for no lock. A row that could not be closed is declared lost when its
+# lease runs out.
 SERVE = """
 UPDATE django_jobs_worker SET queues = %(queues)s::jsonb
 WHERE id IN (
@@ -93,8 +94,8 @@ WHERE id IN (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """What one boot of a worker process says of itself. ``job_types`` are those it has handlers
-    for, with the newest version of a payload that each reads; ``lease`` is in seconds."""
+    """The registration of one run of a worker process. ``job_types`` maps the names it has handlers
+    for to the newest payload version that each reads. ``lease`` is in seconds."""
 
     name: str
     host: str
@@ -110,15 +111,15 @@ NO_BEATS: Mapping[int, datetime] = {}
 
 
 class Renewal(NamedTuple):
-    """What a renewal found of a worker that is known as alive. ``heartbeat_at`` None: there is a
-    lock on its row, so it was not renewed."""
+    """A worker that is alive by its row. ``heartbeat_at`` is None if the row was locked and so was
+    not renewed."""
 
     drain_requested: bool
     heartbeat_at: datetime | None
 
 
 def register(info: WorkerInfo) -> int:
-    """Insert the row of a worker that has just booted; return its id, which no other worker ever
+    """Insert the row of a worker that has just booted. Return its id, which no other worker ever
     had."""
     while True:
         id_ = FIRST_ID + secrets.randbelow(LAST_ID - FIRST_ID + 1)
@@ -151,12 +152,12 @@ def renew(
     looked_ago: float | None = None,
     beats: Mapping[int, datetime] = NO_BEATS,
 ) -> dict[int, Renewal]:
-    """Extend the lease of each worker by ``lease`` seconds from now, and note how many seconds ago
-    their process looked at the schedules.
+    """Extend the lease of each worker by ``lease`` seconds from now. ``looked_ago`` is how many
+    seconds ago their process looked at the schedules, None to keep what is stored.
 
-    ``beats`` has the last heartbeat that is known to be written, of those that have one. Returns
-    the workers that are known as alive, also those that were passed over. One that is missing has
-    lost its lease, and all the jobs it held with it.
+    ``beats`` has the last heartbeat known to be written, for workers that have one. Returns the
+    workers that are alive, including those whose row was locked. A worker that is missing has lost
+    its lease and all its claimed jobs.
     """
     rows = fetch(
         RENEW,
@@ -171,20 +172,21 @@ def renew(
 
 
 def cancels_asked(workers: Sequence[int]) -> list[tuple[int, int]]:
-    """(worker, job) for each running job of ``workers`` that somebody asked to cancel."""
+    """``(worker, job)`` for each running job of ``workers`` whose cancel was requested."""
     return [(worker, job) for worker, job in fetch(CANCELS, {"workers": list(workers)})]
 
 
 def serve(worker: int, queues: Sequence[str]) -> bool:
-    """Show that the worker serves these queues from now on. False if there is a lock on its row."""
+    """Show that the worker serves these queues from now on. False if its row is locked or has
+    ended."""
     return execute(SERVE, {"worker": worker, "queues": json.dumps(list(queues))}) > 0
 
 
 def mark_draining(workers: Sequence[int]) -> None:
-    """Show the workers as draining. They go on holding and renewing what they run."""
+    """Mark running workers as draining. They keep and renew the jobs they run."""
     execute(MARK_DRAINING, {"workers": list(workers)})
 
 
 def end(worker: int, *, status: str = "stopped", reason: str = "") -> bool:
-    """Close a worker's row. False if it was closed already, or there is a lock on it."""
+    """End a worker's row. False if it has ended already or another session has locked it."""
     return execute(END, {"worker": worker, "status": status, "reason": reason[:300]}) > 0

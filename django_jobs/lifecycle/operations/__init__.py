@@ -1,4 +1,4 @@
-"""What a person asks for: the permission is checked where the statement is.
+"""What operators ask for. Each operation checks the actor's permission where its statement is.
 
 jobs         cancel, reprioritize, run now, replay; pause and resume queues; stop workers
 schedules    pause, resume, run now, backfill

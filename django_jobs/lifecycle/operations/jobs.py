@@ -1,8 +1,7 @@
-"""What a person asks of jobs, queues and workers. Each operation checks the actor's permission
-again.
+"""Operations on jobs, queues and workers. Each checks the actor's permission again.
 
-Each is one transaction, but for replay: there it is one for each job, so that none is refused for
-another's sake.
+Each is one transaction, except replay: that is one per job, so that a refused job does not hold
+back the others.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from ...models.database import fetch, jobs_connection
 from ..notifying import CANCELLED, notify_after_commit
 
 Actor = Any
-"""A user (``has_perm``), or None for the machine's own operator: code and the command line."""
+"""A user (with ``has_perm``), or None for code and the command line, which may do everything."""
 
-# Before any operation on several jobs: all lock them in the order of their ids, so that none waits
-# for another in a circle, and nothing changes between two statements of one operation.
+# Runs before any operation on several jobs. All lock jobs in the order of their ids, so that they
+# cannot deadlock, and nothing changes between two statements of one operation.
 LOCK_JOBS = """
 SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) ORDER BY id FOR NO KEY UPDATE
 """
@@ -58,8 +57,8 @@ FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'scheduled'
 RETURNING job.id, job.queue
 """
-# The old runs stay, and the fence goes on counting, so a late worker of an old attempt still
-# matches nothing.
+# The old runs stay and the attempt number keeps counting, so a late write about an old attempt
+# still matches nothing.
 REPLAY = """
 UPDATE django_jobs_job AS job SET status = 'ready', available_at = clock.now,
     rank = job.rank + extract(epoch FROM clock.now)::float8
@@ -85,7 +84,7 @@ WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
 RETURNING name
 """
 NEEDED = "queue", "job_type", "idempotency_key", "payload_version"
-"""What a replay has to know of a job besides its payload, which is read one by one."""
+"""The fields of a job that a replay needs, besides its payload, which is read one by one."""
 
 STOP_WORKER = """
 UPDATE django_jobs_worker SET drain_requested_at = clock_timestamp()
@@ -97,8 +96,8 @@ RETURNING id
 
 @dataclass(slots=True)
 class OperationResult:
-    """What an operation came to: the ids it changed, and why it left each of the others. ``asked``
-    are those of the changed that run on until they stop."""
+    """The result of an operation: the ids it changed, and a reason for each id it left alone.
+    ``asked`` are the changed jobs that keep running until they stop by themselves."""
 
     done: list[int] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
@@ -108,8 +107,8 @@ class OperationResult:
 def cancel(
     ids: Iterable[int], *, actor: Actor = None, reason: str = "", wait: bool = True
 ) -> OperationResult:
-    """Cancel jobs: at once where they are not running, asked for where they are. Without ``wait``
-    those that somebody else has locked are left as they are.
+    """Cancel jobs: at once if they are not running; otherwise the cancel is requested.
+    ``wait=False`` leaves the jobs alone that another session has locked.
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
@@ -129,7 +128,7 @@ def cancel(
 
 
 def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> OperationResult:
-    """Give jobs that have not started another priority, from -100 to 100.
+    """Set the priority, from -100 to 100, of jobs that have not started.
 
     Raises ``OperationRefused`` for a number outside, ``PermissionDenied`` if ``actor`` may not.
     """
@@ -157,9 +156,9 @@ def replay(
 ) -> OperationResult:
     """Send dead jobs back to their queue with their counters at zero and all their runs kept.
 
-    ``check`` is asked about each job and says why it cannot run today (an unknown handler, a
+    ``check`` is called with each job and returns why it cannot run today (an unknown handler, a
     payload its handler no longer takes), or None. A job is also refused while a live one holds its
-    idempotency key. Who, when and why is kept in the job's headers under ``replays``; without an
+    idempotency key. Who, when and why is stored in the job's headers under ``replays``; without an
     actor, ``by`` is who.
 
     Raises ``PermissionDenied`` if ``actor`` may not.
@@ -168,7 +167,7 @@ def replay(
     alias = jobs_connection().alias
     result = OperationResult()
     wanted = list(ids)
-    # ``check`` reads the payload, so that one that cannot be read is refused alone.
+    # ``check`` reads the payload, so that a job with an unreadable one is refused alone.
     found = Job.objects.using(alias).dead().filter(pk__in=wanted)
     dead = {job.pk: job for job in found.only(*NEEDED)}
     kind = Func("headers", function="jsonb_typeof", output_field=CharField())
@@ -186,14 +185,16 @@ def replay(
 
 
 def pause(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
-    """Stop workers from claiming from these queues; what runs goes on. Returns those it paused."""
+    """Stop workers from claiming from these queues. Jobs that run are not affected. Returns the
+    names of the queues it paused. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_queue")
     why = (reason or _by("paused", actor))[:300]
     return _queues(PAUSE, {"names": list(names), "reason": why})
 
 
 def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
-    """Let workers claim from these queues again. Returns those that were paused."""
+    """Let workers claim from these queues again. Returns the names of those that were paused.
+    Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_queue")
     resumed = _queues(RESUME, {"names": list(names)})
     for name in resumed:
@@ -202,7 +203,8 @@ def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
 
 
 def stop_workers(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
-    """Ask workers to drain and exit; they see it at their next heartbeat."""
+    """Ask workers to drain and exit; they see the request at their next heartbeat. Raises
+    ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.stop_worker")
     wanted = list(ids)
     rows = fetch(STOP_WORKER, {"ids": wanted})
@@ -273,7 +275,7 @@ def demand(actor: Actor, permission: str) -> None:
 
 
 def name_of(actor: Actor) -> str:
-    """The name of ``actor``; empty for the machine's own operator."""
+    """The name of ``actor``; empty for None."""
     if actor is None:
         return ""
     return actor.get_username() if isinstance(actor, AbstractBaseUser) else str(actor)

@@ -1,8 +1,8 @@
-"""ready -> blocked and back: what a quarantine blocks, and lifting it.
+"""ready -> blocked and back: quarantine job types, and lift quarantines.
 
-A claim takes no job of a quarantined type, so a quarantine is in force once it is committed. That
-its ready jobs become blocked keeps claims fast: they would pass over them again and again, 180,000
-of them in 40 to 75 ms.
+A claim takes no job of a quarantined type, so a quarantine is in force once it is committed. Its
+ready jobs become blocked to keep claims fast, which would otherwise pass over them again and again:
+180,000 of them take 40 to 75 ms.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from .jobs import Actor, demand, name_of
 PAGE = 5_000
 """Jobs that one statement looks at or moves."""
 MOVE_SECONDS = 1.0
-"""How long quarantining or lifting moves jobs itself. The maintenance task moves the rest."""
+"""Seconds for which quarantining or lifting moves jobs itself. The maintenance task moves the
+rest."""
 MOST_CRASHES = 10_000
-"""Crashed runs that are looked at, the newest first."""
+"""Crashed runs to look at, newest first."""
 
-# A quarantine that was lifted starts again. A worker's, whose crashes are all from before
-# it was lifted, does not: an operator lifted it while it counted.
+# A lifted quarantine starts again, except by a worker whose crashes are all from before the lift:
+# an operator lifted it while the worker counted.
 QUARANTINE = """
 INSERT INTO django_jobs_quarantine AS known (job_type, since, reason, by)
 SELECT input.name, clock_timestamp(), %(reason)s, %(by)s
@@ -37,7 +38,7 @@ ON CONFLICT (job_type) DO UPDATE
     WHERE known.released_at < coalesce(%(crashed_at)s::timestamptz, 'infinity')
 RETURNING job_type
 """
-# A job type that got a new name while it was quarantined is quarantined under that too.
+# A job type that gets a new name while quarantined is quarantined under that as well.
 SPREAD = """
 INSERT INTO django_jobs_quarantine (job_type, since, reason, by)
 SELECT input.name, known.since, known.reason, known.by
@@ -55,8 +56,8 @@ RETURNING job_type
 IN_FORCE = "SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL ORDER BY job_type"
 QUEUES = "SELECT name FROM django_jobs_queue ORDER BY name"
 
-# One page of a queue, in the order of the claims: its index knows no job types. What somebody else
-# has locked is found again at the next walk.
+# Looks at one page of a queue in the order of the claims, because that index has no job types. Jobs
+# that another session has locked are found at the next walk.
 BLOCK = """
 WITH page AS MATERIALIZED (
     SELECT rank, id, job_type FROM django_jobs_job
@@ -79,8 +80,9 @@ SELECT rank, id, (SELECT count(*) FROM page), (SELECT count(*) FROM blocked)
 FROM page ORDER BY rank DESC, id DESC LIMIT 1
 """
 
-# From one job type to the next in the index, so that a million jobs of one cost one step. It reads
-# the jobs and not the quarantines: a row that somebody deleted must not block jobs for ever.
+# Steps from one job type to the next in the index, so that a million jobs of one type cost one
+# step. Starts from the jobs and not from the quarantines, so that deleting a quarantine's row
+# cannot leave its jobs blocked for ever.
 TYPES_TO_UNBLOCK = """
 WITH RECURSIVE blocked AS (
     (SELECT job_type FROM django_jobs_job WHERE status = 'blocked' AND reason = 'quarantined'
@@ -111,8 +113,8 @@ WITH picked AS MATERIALIZED (
 SELECT queue, count(*) FROM freed GROUP BY queue
 """
 
-# Of each name that a row may bear, how many runs of it crashed since it was last lifted, and when
-# the first of these did.
+# By job type as stored on the jobs: how many runs crashed since its quarantine was last lifted, and
+# when the first of these did.
 CRASHES = """
 SELECT job.job_type, count(*), min(crashed.finished_at)
 FROM (
@@ -131,7 +133,7 @@ GROUP BY job.job_type
 
 @dataclass(frozen=True, slots=True)
 class Crashes:
-    """Runs of a job type that crashed, and when the first of them ended."""
+    """How many runs of a job type crashed, and when the first of them ended."""
 
     count: int
     first: datetime
@@ -139,7 +141,8 @@ class Crashes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A page of a queue: where it ended, whether there may be more, how many jobs were blocked."""
+    """One page of a queue: the position where it ended, whether there may be more, and how many
+    jobs were blocked."""
 
     last: QueuePosition
     is_full: bool
@@ -155,12 +158,14 @@ def quarantine(
     crashed_at: datetime | None = None,
     seconds: float = MOVE_SECONDS,
 ) -> list[str]:
-    """Have no job of this type start any more, under any of its names; what runs goes on. Returns
-    the names that were not quarantined before. Without an actor, ``by`` is who asked. What is ready
-    and not blocked within ``seconds`` is moved by the workers' maintenance task, which is notified.
+    """Quarantine a job type under all its names: no job of it starts, and jobs that run are not
+    affected. Returns the names that were not quarantined before. Without an actor, ``by`` is who
+    asked. Blocks ready jobs for up to ``seconds``; the workers' maintenance task, which is
+    notified, blocks the rest.
 
-    With ``crashed_at``, when the first crash was that is the reason, a name whose quarantine was
-    lifted since is left alone. Raises ``PermissionDenied`` if ``actor`` may not.
+    ``crashed_at`` is when the first of the crashes happened that are the reason. A name whose
+    quarantine was lifted after that is left alone. Raises ``PermissionDenied`` if ``actor`` may
+    not.
     """
     demand(actor, "django_jobs.quarantine_job_type")
     parameters = {
@@ -182,11 +187,11 @@ def quarantine(
 
 
 def lift(job_type: str, *, actor: Actor = None, seconds: float = MOVE_SECONDS) -> list[str]:
-    """Let the jobs of this type run again, under all of its names; returns those that were
+    """Lift the quarantine of a job type under all its names. Returns the names that were
     quarantined.
 
-    Blocked jobs take their old places in their queues. Those that are not moved in so many seconds
-    follow by the maintenance task. Raises ``PermissionDenied`` if ``actor`` may not.
+    Blocked jobs take their old places in their queues. They are moved for up to ``seconds``; the
+    maintenance task moves the rest. Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.quarantine_job_type")
     lifted = sorted(name for (name,) in fetch(LIFT, {"names": family(job_type)}))
@@ -198,8 +203,8 @@ def lift(job_type: str, *, actor: Actor = None, seconds: float = MOVE_SECONDS) -
 
 
 def spread(names: Sequence[str]) -> list[str]:
-    """Quarantine what is quarantined under ``names`` under those that it has got since; returns
-    these."""
+    """Extend the quarantines of ``names`` to the names that their job types have been given since.
+    Returns the names added."""
     new: list[str] = []
     for name in names:
         others = sorted(set(family(name)) - set(names))
@@ -209,17 +214,17 @@ def spread(names: Sequence[str]) -> list[str]:
 
 
 def in_force() -> list[str]:
-    """The names that are quarantined."""
+    """The quarantined names, sorted."""
     return [name for (name,) in fetch(IN_FORCE, {})]
 
 
 def queues() -> list[str]:
-    """The names of all queues."""
+    """The names of all queues, sorted."""
     return [name for (name,) in fetch(QUEUES, {})]
 
 
 def block(queue: str, after: QueuePosition = START, page: int = PAGE) -> Step:
-    """Block what is quarantined among the next ``page`` ready jobs of a queue."""
+    """Block the jobs of quarantined types among the next ``page`` ready jobs of a queue."""
     rows = fetch(BLOCK, {"queue": queue, "rank": after[0], "id": after[1], "page": page})
     if not rows:
         return Step(after, False, 0)
@@ -228,12 +233,13 @@ def block(queue: str, after: QueuePosition = START, page: int = PAGE) -> Step:
 
 
 def types_to_unblock() -> list[str]:
-    """The names of blocked jobs whose quarantine is over."""
+    """The job types of blocked jobs whose quarantine is over."""
     return [name for (name,) in fetch(TYPES_TO_UNBLOCK, {})]
 
 
 def unblock(name: str, page: int = PAGE) -> int:
-    """Make up to ``page`` blocked jobs of this name ready, and notify; returns how many."""
+    """Make up to ``page`` blocked jobs of this name ready and notify their queues; return how
+    many."""
     moved = fetch(UNBLOCK, {"job_type": name, "page": page})
     for queue, _ in moved:
         notify_after_commit(queue)
@@ -241,8 +247,8 @@ def unblock(name: str, page: int = PAGE) -> int:
 
 
 def crashes(seconds: float) -> dict[str, Crashes]:
-    """The crashed runs of the last so many seconds, by the first name of each job type. Those of
-    quarantined types, and those from before one was lifted, are left out."""
+    """The crashed runs of the last ``seconds``, by the present name of each job type. Leaves out
+    quarantined types, and crashes from before a quarantine was lifted."""
     found: dict[str, Crashes] = {}
     for name, count, first in fetch(CRASHES, {"seconds": seconds, "most": MOST_CRASHES}):
         present = family(name)[0]

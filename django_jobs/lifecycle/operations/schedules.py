@@ -1,4 +1,4 @@
-"""What a person asks of schedules. Each operation checks the actor's permission again."""
+"""Operations on schedules. Each checks the actor's permission again."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from ..schedules.firing import SCHEDULES, NewTick, lock, write_ticks
 from .jobs import Actor, OperationResult, cancel, demand, name_of
 
 MOST_BACKFILLED = 10_000
-"""Jobs of one backfill."""
+"""The most jobs of one backfill."""
 
 Request = Callable[[Schedule], tuple[NewJobs, str]]
-"""What the jobs of a schedule have in common, and their payload as JSON text."""
+"""Returns what the jobs of a schedule have in common, and their payload as JSON text. Raises what
+an enqueue raises."""
 
 LIVE_OF_BACKFILL = """
 SELECT job.id FROM django_jobs_job AS job
@@ -36,13 +37,13 @@ WHERE job.id = ANY(ARRAY(
 
 
 def changed() -> None:
-    """Tell the workers, after the transaction, that schedules were changed."""
+    """Notify the workers, after the transaction, that schedules were changed."""
     notify_after_commit(SCHEDULES)
 
 
 def pause(ids: Iterable[int], *, actor: Actor = None, reason: str = "") -> list[str]:
-    """Fire these schedules no more until they are resumed; jobs that exist go on. Returns the
-    names of those it paused. Raises ``PermissionDenied`` if ``actor`` may not."""
+    """Stop firing these schedules until they are resumed. Jobs that exist are not affected. Returns
+    the names of those it paused. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_schedule")
     by = name_of(actor)
     why = (reason or (f"paused by {by}" if by else "paused"))[:300]
@@ -51,8 +52,9 @@ def pause(ids: Iterable[int], *, actor: Actor = None, reason: str = "") -> list[
 
 
 def resume(ids: Iterable[int], *, actor: Actor = None) -> list[str]:
-    """Fire these schedules again, from now on: what came due during the pause, or while they were
-    in error, is not made up for. Returns the names of those it resumed."""
+    """Fire these schedules again, from now on. Due times during the pause, or while there was an
+    error, are not made up for. Clears any error. Returns the names of those it resumed. Raises
+    ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_schedule")
     rows = Schedule.objects.using(conf().database).filter(pk__in=list(ids))
     rows = rows.exclude(paused_at=None, error="")
@@ -62,9 +64,9 @@ def resume(ids: Iterable[int], *, actor: Actor = None) -> list[str]:
 def run_now(
     ids: Iterable[int], request: Request, *, actor: Actor = None, by: str = ""
 ) -> list[int]:
-    """Make a job of each schedule at once, whatever its rule and its overlap policy say; returns
-    the ids of the jobs. Without an actor, ``by`` is who asked. Raises what an enqueue raises; then
-    none is made."""
+    """Make a job of each schedule at once, regardless of its rule and overlap policy. Returns the
+    ids of the jobs. Without an actor, ``by`` is who asked. Raises ``PermissionDenied`` if ``actor``
+    may not, and what an enqueue raises; then no job is made."""
     demand(actor, "django_jobs.run_schedule")
     by = name_of(actor) or by or "the command line"
     with transaction.atomic(using=conf().database):
@@ -86,8 +88,8 @@ def run_now(
 def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[datetime]:
     """The due times from ``begin`` to ``end``, both included, that made no job.
 
-    Raises ``OperationRefused`` for a range that is empty or not over yet, and for more than 10,000;
-    ``ValueError`` for a broken rule.
+    Raises ``OperationRefused`` for times without a time zone, for a range that is empty or not over
+    yet, or begins too early, and for more than 10,000 due times; ``ValueError`` for a broken rule.
     """
     if begin.utcoffset() is None or end.utcoffset() is None:
         raise OperationRefused("the range needs times with a time zone")
@@ -121,11 +123,12 @@ def backfill(
     actor: Actor = None,
     by: str = "",
 ) -> Backfill:
-    """Make a job for each due time of the range that made none, all at once, in the order of their
-    due times. They run side by side, and the schedule's overlap policy does not see them. Without
-    an actor, ``by`` is who asked.
+    """Make a job for each due time of the range that made none, all at once and in the order of
+    their due times. The jobs may run side by side, and the overlap policy does not count them.
+    Without an actor, ``by`` is who asked.
 
-    Raises what :func:`backfill_times` and an enqueue raise; then none is made.
+    Raises ``PermissionDenied`` if ``actor`` may not, ``OperationRefused`` if the schedule was
+    deleted, and what :func:`backfill_times` and an enqueue raise; then no job is made.
     """
     demand(actor, "django_jobs.backfill_schedule")
     alias = conf().database
@@ -156,8 +159,9 @@ def backfill(
 
 
 def cancel_backfill(row: Backfill, *, actor: Actor = None, by: str = "") -> OperationResult:
-    """Cancel what is left of a backfill: at once what does not run, asked for what does. The due
-    times of the first can be backfilled again. Without an actor, ``by`` is who asked."""
+    """Cancel the live jobs of a backfill: at once if they are not running; otherwise the cancel is
+    requested. The due times of jobs that never ran can be backfilled again. Without an actor,
+    ``by`` is who asked. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.backfill_schedule")
     by = name_of(actor) or by
     reason = f"backfill {row.pk} cancelled" + (f" by {by}" if by else "")

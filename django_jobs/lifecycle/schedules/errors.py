@@ -1,4 +1,4 @@
-"""Schedules that cannot go on: marked with their error, or paused because their jobs die."""
+"""Stop schedules: mark them with an error, or pause them because their jobs die."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from ...models import Schedule
 
 
 def mark_error(schedule: int, error: str) -> str:
-    """Fire a schedule no more until somebody has mended it; returns its name."""
+    """Store ``error`` on a schedule and return its name. It is not fired until the error is
+    cleared."""
     return _stop(schedule, error=error[:2_000])
 
 
 def pause_of_itself(schedule: int, reason: str) -> str:
-    """Pause a schedule whose jobs keep dying; returns its name."""
+    """Pause a schedule whose jobs keep dying; return its name."""
     return _stop(schedule, paused_at=Now(), paused_reason=reason[:300])
 
 
 def retry_errors(job_types: Sequence[str]) -> int:
-    """Give the schedules of these job types that have an error another try: a process that has
-    just started may have the code that fits them. Returns how many."""
+    """Clear the errors of the schedules of these job types, because a process that has just started
+    may have code that can fire them. Skips locked rows. Return how many were cleared."""
     alias = conf().database
     with transaction.atomic(using=alias):
         rows = Schedule.objects.using(alias).exclude(error="").filter(job_type__in=job_types)

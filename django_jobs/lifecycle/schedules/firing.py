@@ -1,4 +1,4 @@
-"""Fire schedules: the tick, its job and the next due time are written in one transaction."""
+"""Fire schedules: write the tick, its job and the next due time in one transaction."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from ..enqueueing import NewJobs
 from ..notifying import notify_after_commit
 
 SCHEDULES = ":schedules"
-"""What a hint names in place of a queue: schedules were changed."""
+"""Sent by NOTIFY in place of a queue's name: schedules were changed."""
 
-# The head of each index, also among a million: what does not come due is in none of them. min()
-# and not EXISTS, for which the planner would rather read the table from its beginning. Of all job
-# types: to ask for known ones would pass over a million of another service's at each look.
+# Reads the head of each partial index, so a million schedules cost no more: those that will not
+# come due are in none of them. min() and not EXISTS, for which the planner would read the table
+# from its beginning. Not restricted to known job types: that would step over a million schedules of
+# another service at each look.
 HORIZON = """
 SELECT
     (SELECT date_part('epoch', min(next_due_at)) - date_part('epoch', clock_timestamp())
@@ -47,9 +48,9 @@ WHERE schedule_id = ANY(%(schedules)s::bigint[])
 ORDER BY id
 """
 
-# What the last so many jobs of each came to, newest first. What was before the operator's resume is
-# forgiven, and a backfill is no sign of how the schedule fares today. A job that its retention has
-# deleted ends the row of the dead: it may have succeeded.
+# The status of the last ``count`` ended jobs of each schedule, newest first. Leaves out jobs from
+# before the operator's resume, and backfills, which do not show how the schedule fares today. A job
+# that its retention has deleted may have succeeded, so it ends a series of dead ones.
 LAST_ENDS = """
 SELECT input.schedule, ended.status
 FROM json_to_recordset(%(rows)s::json) AS input (schedule bigint, since timestamptz, count bigint),
@@ -65,8 +66,9 @@ FROM json_to_recordset(%(rows)s::json) AS input (schedule bigint, since timestam
     ) AS ended
 """
 
-# The unique pair decides which of several writers made the tick. A backfill takes the place of a
-# due time that was skipped, and of none that was fired. Ids go on following created_at.
+# The unique pair (schedule, due time) decides which of several writers made the tick. A backfill
+# replaces the tick of a due time that was skipped, never of one that was fired. The tick keeps its
+# created_at, so that ids still follow it.
 INSERT_TICKS = """
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now,
@@ -87,7 +89,7 @@ ON CONFLICT (schedule_id, due_at) DO UPDATE
 RETURNING schedule_id, due_at, job_id
 """
 
-# A due time of long ago does not go before those who wait: its rank counts from now.
+# The rank of a late due time counts from now, so that its job overtakes none that waits.
 INSERT_JOBS = """
 WITH clock AS MATERIALIZED (
     SELECT statement_timestamp() AS now
@@ -124,7 +126,7 @@ WHERE schedule.id = input.schedule
 """
 
 DATABASE_TIME: dict[str, Any] = {"now": Now()}
-"""What ``Schedule.now`` is read from."""
+"""The annotation that sets ``Schedule.now``."""
 
 
 COMMON = [one.name for one in fields(NewJobs) if one.name not in ("run_at", "delay")]
@@ -132,9 +134,13 @@ COMMON = [one.name for one in fields(NewJobs) if one.name not in ("run_at", "del
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """What a look finds: seconds to the next due time, and to the first that is still to come (what
-    is due may be locked, or not for this process), None without one; whether rules have changed;
-    whether jobs wait for the one before them."""
+    """What schedules need next.
+
+    ``next_due_in`` is the seconds to the earliest due time, negative if that has passed.
+    ``behind_in`` is the seconds to the first one still to come: due schedules may be locked, or of
+    job types unknown to this process. Each is None without one. ``stale`` is true if rules have
+    changed, ``waiting`` if jobs wait for the one before them.
+    """
 
     next_due_in: float | None
     behind_in: float | None
@@ -144,10 +150,10 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTick:
-    """A due time and what becomes of it; ``new`` and ``payload`` (JSON text) where it fires.
+    """A due time and its outcome, with ``new`` and ``payload`` (JSON text) for the job if it fires.
 
-    ``delay`` is in seconds behind the due time; ``waits`` holds the job until the one before it
-    has ended. ``counts`` says whether later due times see the job as one of the schedule's.
+    ``delay`` is in seconds after the due time. ``waits`` holds the job until the one before it has
+    ended. ``counts`` is false for a job that later due times do not count as one of the schedule's.
     """
 
     schedule: int
@@ -163,16 +169,19 @@ class NewTick:
 
 
 def horizon() -> Horizon:
-    """What schedules need next, in one statement."""
+    """Look up what schedules need next, in one statement."""
     ((next_due_in, behind_in, stale, waiting),) = fetch(HORIZON, {})
     return Horizon(next_due_in=next_due_in, behind_in=behind_in, stale=stale, waiting=waiting)
 
 
 def take_due(job_types: Mapping[str, int], limit: int) -> list[int]:
-    """Lock up to ``limit`` due schedules of these job types until the transaction ends. The newest
-    due times first: what is on time does not stand behind what others missed in an outage. What
-    somebody else has locked is left to them, a changed rule to whoever computes its next due time,
-    and a payload of a newer version than the job type's to those who read it."""
+    """Lock up to ``limit`` due schedules until the transaction ends; return their ids, the newest
+    due time first, so that schedules that are on time do not wait behind those missed in an outage.
+    ``job_types`` maps the known names to the newest payload version that each reads.
+
+    Skips rows that are locked, rows whose rule has changed and is not yet re-armed, and payloads
+    newer than this process can read.
+    """
     readable = Q(payload_version=1)
     for name, version in job_types.items():
         if version > 1:
@@ -182,13 +191,15 @@ def take_due(job_types: Mapping[str, int], limit: int) -> list[int]:
 
 
 def take_stale(limit: int) -> list[int]:
-    """Lock up to ``limit`` schedules whose rule has changed."""
+    """Lock up to ``limit`` schedules whose rule has changed until the transaction ends; return
+    their ids. Skips rows that are locked."""
     return _locked(Schedule.objects.filter(stale=True).order_by("id"), limit)
 
 
 def read(ids: Collection[int]) -> list[Schedule]:
-    """These schedules, in the order of their ids. ``now`` on each is the database's. Raises for a
-    row that holds what cannot be read, such as a number of 5,000 digits or a start at infinity."""
+    """These schedules in the order of their ids, each with the database's time as ``now``. Raises
+    for a row with a value that Python cannot read, such as a number of 5,000 digits or a start at
+    infinity."""
     schedules = list(_rows(ids).annotate(**DATABASE_TIME))
     for schedule in schedules:
         for name in ("starts_at", "ends_at", "next_due_at"):
@@ -198,14 +209,16 @@ def read(ids: Collection[int]) -> list[Schedule]:
 
 
 def lock(ids: Iterable[int]) -> list[Schedule]:
-    """Lock these schedules; waits for whoever holds them."""
+    """Lock these schedules, waiting for other sessions' locks, and return them as :func:`read`
+    does."""
     wanted = list(ids)
     list(_rows(wanted).select_for_update(no_key=True).values_list("pk"))
     return read(wanted)
 
 
 def live_jobs(schedules: Collection[int]) -> dict[int, list[tuple[int, bool]]]:
-    """(id, whether it waits for the one before) of each job that has not ended, by schedule."""
+    """``(id, whether it waits for the one before)`` of each live job, by schedule, in order of
+    id."""
     found: dict[int, list[tuple[int, bool]]] = {}
     for schedule, job, waits in fetch(LIVE_JOBS, {"schedules": list(schedules)}):
         found.setdefault(schedule, []).append((job, waits))
@@ -213,8 +226,8 @@ def live_jobs(schedules: Collection[int]) -> dict[int, list[tuple[int, bool]]]:
 
 
 def last_ends(schedules: Iterable[Schedule]) -> dict[int, list[str]]:
-    """How the last ``pause_after_dead`` ended jobs of each schedule that has such a number ended
-    since it was last resumed."""
+    """The statuses of the last ended jobs since the schedule was last resumed, newest first, by
+    schedule. At most ``pause_after_dead`` of each; schedules without that number are left out."""
     rows = [
         {"schedule": one.pk, "since": _text(one.resumed_at), "count": one.pause_after_dead}
         for one in schedules
@@ -227,9 +240,10 @@ def last_ends(schedules: Iterable[Schedule]) -> dict[int, list[str]]:
 
 
 def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
-    """Write ticks and the jobs of those that fire; returns these, each with the id of its job.
+    """Write ticks, and jobs for those that fire; return these, each with the id of its job.
 
-    A due time that has a tick already makes no second job.
+    A due time that has a tick makes no second job; a backfill makes the job of one that was
+    skipped. Notifies the queues after commit.
     """
     by_due_time = {(tick.schedule, tick.due): tick for tick in ticks}
     if not by_due_time:
@@ -247,7 +261,8 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
 
 
 def advance(moves: Mapping[int, tuple[datetime | None, datetime | None]]) -> None:
-    """Write ``{schedule: (next due time, last due time)}``; a last one of None stays."""
+    """Write ``{schedule: (next due time, last due time)}`` and clear ``stale``. A last due time of
+    None keeps the stored one."""
     rows = [
         {"schedule": schedule, "next_due": _text(next_due), "last_due": _text(last_due)}
         for schedule, (next_due, last_due) in moves.items()

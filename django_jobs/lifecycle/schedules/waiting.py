@@ -1,12 +1,12 @@
-"""waiting -> ready, when the job before of the same schedule has ended."""
+"""waiting -> ready, when the job before it of the same schedule has ended."""
 
 from __future__ import annotations
 
 from ...models.database import fetch
 from ..notifying import notify_after_commit
 
-# Each schedule has one job under way. The row of one that has none is locked, as it is by whoever
-# fires it, and only then it is asked again.
+# A schedule runs one job at a time. Locks each schedule that has waiting jobs and none under way,
+# as firing does; the next statement checks again under the lock.
 LOCK_WAITING = """
 SELECT schedule.id FROM django_jobs_schedule AS schedule
 WHERE schedule.id = ANY(ARRAY(
@@ -19,8 +19,8 @@ WHERE schedule.id = ANY(ARRAY(
 ORDER BY schedule.id
 FOR NO KEY UPDATE SKIP LOCKED
 """
-# A job that an operator has in hand is left for the next look: whoever locks jobs in another order
-# may not wait for them. Its jitter it keeps.
+# Skips a job that an operation has locked until the next look: locks are taken in another order
+# here, so waiting could deadlock. The job keeps its jitter.
 START_NEXT_WAITING = """
 WITH next AS MATERIALIZED (
     SELECT id FROM django_jobs_job
@@ -43,7 +43,7 @@ FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = ANY(ARRAY(SELECT id FROM next))
 RETURNING job.queue
 """
-# Nobody would ever release what waits for a schedule that was deleted.
+# Nothing else would start the jobs of a schedule that was deleted.
 START_ORPHANS = """
 WITH orphans AS MATERIALIZED (
     SELECT id FROM django_jobs_job
@@ -59,9 +59,10 @@ RETURNING job.queue
 
 
 def start_next_waiting() -> int:
-    """Let the next job go of each schedule that has none under way; returns how many went.
+    """Start the next waiting job of each schedule that has none under way; return how many started.
 
-    In a transaction of the caller's: the schedules stay locked until it ends.
+    Call it in a transaction: the schedules stay locked until that ends. Notifies the queues after
+    commit.
     """
     schedules = [id_ for (id_,) in fetch(LOCK_WAITING, {})]
     queues = (
