@@ -13,15 +13,15 @@ from ..signals import worker_event
 from .task import MaintenanceTask
 
 BUDGET_SECONDS = 0.1
-"""Time for the walk along one queue in one run. The next run continues it."""
+"""Seconds for the walk along one queue in one run. The next run continues it."""
 
 MOVING_SECONDS = 1.0
-"""Time for a walk that finds jobs to block: until they are moved, they slow down every claim. The
-run is repeated at once then, after the schedules that are due meanwhile."""
+"""Seconds for a walk that finds jobs to block, because these slow down every claim until they are
+blocked. The run is then repeated at once, after the schedules that are due by then."""
 
 
 class Quarantining:
-    """One worker's walks along the queues, remembered from run to run."""
+    """One worker's walks along the queues. Their positions are kept from run to run."""
 
     def __init__(self, *, page: int = PAGE, budget: float = BUDGET_SECONDS) -> None:
         self.page = page
@@ -29,8 +29,8 @@ class Quarantining:
         self.positions: dict[str, QueuePosition] = {}
 
     def run_once(self) -> int:
-        """Quarantine what crashed too often; move a batch of what is to be blocked and of what is
-        to be unblocked. Returns how many rows it changed."""
+        """Quarantine the job types that crashed too often, block a batch of jobs and unblock
+        another. Returns how many rows changed."""
         changed = quarantine_what_crashes()
         names = quarantines.in_force()
         changed += len(quarantines.spread(names))
@@ -44,7 +44,8 @@ class Quarantining:
         return changed
 
     def _walk(self, queue: str) -> int:
-        """Always its head, where jobs come back to and claims begin; then a piece of the rest."""
+        """Look at the head of the queue, where jobs come back to and claims begin, then at a piece
+        of the rest. Return how many jobs were blocked."""
         started = time.monotonic()
         step = quarantines.block(queue, START, self.page)
         blocked = step.blocked
@@ -61,7 +62,7 @@ class Quarantining:
 
 
 def quarantining_task() -> MaintenanceTask:
-    """The maintenance task, with walks of its own, as often as ``SWEEP_SECONDS`` says."""
+    """The maintenance task, with positions for this worker, every ``SWEEP_SECONDS``."""
     return MaintenanceTask(
         name="quarantining",
         every=conf().sweep_seconds,
@@ -71,7 +72,8 @@ def quarantining_task() -> MaintenanceTask:
 
 
 def quarantine_what_crashes() -> int:
-    """Quarantine the job types that crashed as often as ``QUARANTINE`` says; returns how many."""
+    """Quarantine the job types that crashed as often as ``QUARANTINE`` states, or more often;
+    return how many."""
     rule = conf().quarantine
     most, seconds = rule["crashes"], rule["seconds"]
     if most is None or seconds is None:

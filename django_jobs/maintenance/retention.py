@@ -1,4 +1,4 @@
-"""Delete finished jobs whose retention is over."""
+"""Delete finished jobs after their retention."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .task import MaintenanceTask
 
 EVERY_SECONDS = 60.0
 BUDGET_SECONDS = 0.25
-"""Time for one run. A walk that is not through goes on where it stopped at the next run."""
+"""Seconds for one run. The next run continues an unfinished walk where it stopped."""
 
 WORKER_SECONDS = 7 * 86_400.0
-"""How long the row of an ended worker is kept."""
+"""Seconds for which the row of an ended worker is kept."""
 
 TICK_SECONDS = 90 * 86_400.0
-"""How long it is known what became of a due time. A backfill makes the job of one from before it
-again."""
+"""Seconds for which the outcome of a due time is kept. A backfill of an older due time makes its
+job a second time."""
 
 
 class Retention:
-    """One walk over the jobs by primary key, remembered from run to run."""
+    """A walk over the jobs by primary key. Its position is kept from run to run."""
 
     def __init__(self, *, page: int = PAGE, budget: float = BUDGET_SECONDS) -> None:
         self.page = page
@@ -33,10 +33,10 @@ class Retention:
         self.after = 0
 
     def run_once(self) -> int:
-        """Delete expired jobs for as long as the budget lasts; return how many.
+        """Delete expired jobs until the budget is spent; return how many rows were deleted.
 
-        At the end of a walk ended workers and old ticks are deleted too, and the next run starts
-        from the bottom.
+        At the end of a walk, ended workers and old ticks are deleted too, and the next run starts
+        from the lowest id.
         """
         rules = rules_in_force()
         deadline = time.monotonic() + self.budget
@@ -60,14 +60,14 @@ class Retention:
 
 
 def retention_task() -> MaintenanceTask:
-    """The maintenance task, with a walk of its own."""
+    """The maintenance task, once a minute, with a position for this worker."""
     return MaintenanceTask(
         name="retention", every=EVERY_SECONDS, batch=PAGE, run_once=Retention().run_once
     )
 
 
 def rules_in_force() -> Rules:
-    """``DJANGO_JOBS["RETENTION"]`` and what queues have of their own instead, in seconds."""
+    """``DJANGO_JOBS["RETENTION"]`` in seconds, with the queues' own settings in place of it."""
     default = {status: seconds_of(keep) for status, keep in conf().retention.items()}
     rules: dict[str, Mapping[str, float | None]] = {EVERY_OTHER_QUEUE: default}
     queues = Queue.objects.using(conf().database).filter(retention__isnull=False)
@@ -78,7 +78,8 @@ def rules_in_force() -> Rules:
 
 
 def _readable(own: Any) -> dict[str, float | None]:
-    """A queue's own retention. What cannot be read keeps its jobs: an error may not delete."""
+    """A queue's own retention. An unreadable value keeps its jobs, because an error must not
+    delete."""
     if not isinstance(own, Mapping):
         return dict.fromkeys(FINAL)
     found: dict[str, float | None] = {}

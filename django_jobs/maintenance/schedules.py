@@ -1,4 +1,4 @@
-"""Fire what is due, in any worker or in all at once."""
+"""Fire due schedules. Any worker may do it, and all at once."""
 
 from __future__ import annotations
 
@@ -29,28 +29,30 @@ BATCH = 500
 """Schedules that one transaction fires."""
 
 MOST_TICKS = 2_000
-"""Ticks at which a transaction takes no further schedule on: what was missed in an outage comes in
-steps, and each begins with what is on time."""
+"""Ticks after which a transaction takes no further schedule on, so that what was missed in an
+outage comes in steps, each of which begins with the schedules that are on time."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
-"""Seconds, where what is due is in somebody else's hands: another worker's, or an editor's."""
+"""Seconds between looks while due schedules are locked by another session: a worker's or an
+editor's."""
 
 
 Work = Callable[[Sequence[Schedule]], None]
 
 
 class Scheduling:
-    """One process's look at the schedules, again and again."""
+    """Looks at the schedules for one process, and remembers how long it paused last."""
 
     def __init__(self) -> None:
         self._pause = FIRST_PAUSE
         self._retried = False
 
     def look(self) -> float:
-        """Fire up to 500 of what is due; returns how many seconds it is to the next due time, at
-        most, and 0 where there may be more to do.
+        """Fire up to 500 due schedules. Return the seconds to the next due time, at most; 0 if
+        there may be more to do.
 
-        Raises what the database raises.
+        The first look also clears the errors of schedules whose job types this process has. Raises
+        what the database raises.
         """
         versions = registry.versions()
         if not self._retried:
@@ -75,7 +77,7 @@ class Scheduling:
 
 
 def _work_on(take: Callable[[], list[int]], work: Work) -> int:
-    """Take a batch and do it, in one transaction; returns how many it was."""
+    """Lock a batch and process it in one transaction; return its size."""
     with transaction.atomic(using=conf().database):
         taken = take()
         if taken:
@@ -84,8 +86,8 @@ def _work_on(take: Callable[[], list[int]], work: Work) -> int:
 
 
 def _do(ids: Sequence[int], work: Work) -> None:
-    """What cannot be read or written together is done in halves, and what cannot be alone is
-    marked, so that a bad row stops nobody."""
+    """Process a batch. If it cannot be read or written as a whole, process its halves; a schedule
+    that fails alone is marked with an error, so that it does not stop the others."""
     try:
         with transaction.atomic(using=conf().database):
             work(firing.read(ids))
@@ -101,8 +103,8 @@ def _do(ids: Sequence[int], work: Work) -> None:
 
 
 def _arm(schedules: Sequence[Schedule]) -> None:
-    """Compute the next due time from now on. What has come due before the rule was changed is not
-    the new rule's."""
+    """Compute the next due time from now on. Due times that passed before the rule was changed do
+    not belong to the new rule."""
     batch = _Batch()
     for schedule in schedules:
         try:
@@ -120,7 +122,7 @@ def _fire(schedules: Sequence[Schedule]) -> None:
     ends = firing.last_ends(schedules)
     for schedule in sorted(schedules, key=_due, reverse=True):
         if len(batch.ticks) >= MOST_TICKS:
-            break  # the others stay due
+            break  # the rest stay due
         try:
             if not _dies(schedule, ends.get(schedule.pk, []), batch):
                 _decide(schedule, live.get(schedule.pk, []), batch)
@@ -142,7 +144,7 @@ def _asks_for_live_jobs(schedule: Schedule) -> bool:
 
 @dataclass(slots=True)
 class _Batch:
-    """What is written of several schedules together."""
+    """What one transaction writes about several schedules."""
 
     ticks: list[NewTick] = field(default_factory=list)
     moves: dict[int, tuple[datetime | None, datetime | None]] = field(default_factory=dict)
@@ -152,11 +154,12 @@ class _Batch:
     requests: Requests = field(default_factory=Requests)
 
     def write(self) -> None:
-        """Write it all. A job is cancelled only where another was made in its place."""
+        """Write everything. Jobs are cancelled only where another was made in their place."""
         made = {tick.schedule for tick, _ in firing.write_ticks(self.ticks)}
         replaced = [job for one, jobs in self.replaced.items() if one in made for job in jobs]
         if replaced:
-            # A job in somebody's hands is left to the next due time: no schedule waits for it.
+            # A job that another session has locked is left to the next due time, so that no
+            # schedule waits for it.
             reason = "replaced by the next job of its schedule"
             job_operations.cancel(replaced, reason=reason, wait=False)
         firing.advance(self.moves)
@@ -168,7 +171,7 @@ class _Batch:
 
 
 def _dies(schedule: Schedule, ends: Sequence[str], batch: _Batch) -> bool:
-    """Whether so many of its last jobs are dead that it is paused."""
+    """Whether its last ``pause_after_dead`` jobs are all dead, so that it is paused."""
     limit = schedule.pause_after_dead
     if not limit or list(ends) != ["dead"] * limit:
         return False
@@ -207,7 +210,7 @@ def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch)
 def _admitted(
     schedule: Schedule, moments: Sequence[datetime], live: Sequence[tuple[int, bool]], batch: _Batch
 ) -> list[NewTick]:
-    """A tick for each due time that is to make a job, as the jobs that are live allow."""
+    """A tick for each due time that should make a job, as its live jobs permit."""
     ticks: list[NewTick] = []
     count, waiting = len(live), sum(waits for _, waits in live)
     for moment in moments:
@@ -243,7 +246,7 @@ def _not_fired(schedule: Schedule, due: datetime, outcome: TickState, reason: st
 
 
 def _jitter(schedule: Schedule, due: datetime) -> float:
-    """Seconds behind the due time: the same whoever fires it, and spread over the schedules."""
+    """Seconds after the due time: the same in every process, and spread over the schedules."""
     if not schedule.jitter_seconds:
         return 0.0
     share = zlib.crc32(f"{schedule.pk}/{due.isoformat()}".encode()) / 2**32
@@ -256,7 +259,7 @@ def _mark_error(schedule: int, reason: str) -> None:
 
 
 def _emit(event: str, level: int, name: str, reason: str) -> None:
-    """Once what is told has been committed."""
+    """Send the event after commit."""
 
     def send() -> None:
         fields = {"schedule": name, "reason": reason}

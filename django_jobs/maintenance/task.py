@@ -1,4 +1,4 @@
-"""What has to be done again and again, in any worker or in all at once."""
+"""The definition of a maintenance task."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceTask:
-    """A recurring piece of work that needs no leader: it takes its rows with SKIP LOCKED.
+    """Recurring work that any worker may do, or all at once: it locks its rows with SKIP LOCKED.
 
-    ``run_once`` is short, and returns how many rows it changed. ``batch`` or more of them means
-    that there is probably more to do, so that it may be called again at once; otherwise it is
-    called ``every`` so many seconds. It raises what the database raises.
+    ``run_once`` is short, returns how many rows it changed, and raises what the database raises. If
+    it changed ``batch`` rows or more, there is probably more to do and it may be called again at
+    once; otherwise it is called every ``every`` seconds.
     """
 
     name: str
@@ -21,5 +21,5 @@ class MaintenanceTask:
     run_once: Callable[[], int]
 
     def has_more(self, changed: int) -> bool:
-        """Whether a run that changed so many rows probably left some."""
+        """Whether a run that changed ``changed`` rows has probably left some."""
         return changed >= self.batch

@@ -9,5 +9,5 @@ from .task import MaintenanceTask
 
 
 def maintenance_tasks() -> list[MaintenanceTask]:
-    """All maintenance tasks, made anew: each remembers for itself where it stopped."""
+    """New instances of all maintenance tasks. Each instance remembers where it stopped."""
     return [reaping_task(), retention_task(), quarantining_task()]
