@@ -1,1 +1,1 @@
-"""For tests and drills: faults at exact places."""
+"""Faults at exact places of the worker, for tests and drills."""

@@ -1,12 +1,12 @@
 """Faults at exact places of the worker, for tests and drills: ``DJANGO_JOBS_FAULT``.
 
-``DJANGO_JOBS_FAULT=before_settle:kill`` has the first process of the tree that is about to write
-endings kill itself. ``before_settle:kill:3`` means the third passage, counted over the whole tree;
-several faults are separated by commas. Each is made once in a tree, so what is started in place of
-the dead lives.
+With ``DJANGO_JOBS_FAULT=before_settle:kill``, the first process of the tree that is about to write
+endings kills itself. ``before_settle:kill:3`` means the third passage, counted over the whole tree.
+Commas separate several faults. Each happens once per tree, so the process that replaces a dead one
+lives.
 
-Nothing of this stands in the way of a worker without the variable: :func:`install` replaces the
-functions that pass a point, where they are looked up, before anything is forked.
+A worker without the variable runs its functions unchanged. With it, :func:`install` replaces those
+that pass a point, where they are looked up, before anything is forked.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ..worker.process import settler, worker_process
 
 VARIABLE = "DJANGO_JOBS_FAULT"
 MOST_PASSAGES = 4_000
-"""As many as fit into the smallest pipe that Linux may give."""
+"""As many bytes as fit into the smallest pipe that Linux may give."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """Where a fault can be put: the functions that pass it, each as its owner and its name there.
-    One that lies after a function is passed where that came to something: a claim to a job."""
+    With ``after``, a fault comes after a function that returned something: a claim, a job."""
 
     places: tuple[tuple[Any, str], ...]
     after: bool = False
@@ -46,7 +46,7 @@ class Point:
 POINTS = {
     "after_claim": Point(((claiming, "claim"),), after=True),
     "before_handler": Point(((handler_call, "_call"),)),
-    # The handler has returned. In a delivery of exactly_once its transaction is still open.
+    # The handler has returned. With ``exactly_once`` its transaction is still open.
     "after_handler": Point(((handler_call, "_success"),)),
     "before_settle": Point(
         (
@@ -55,7 +55,7 @@ POINTS = {
             (handler_call, "settle"),
         )
     ),
-    # Written and committed; the process does not know it yet.
+    # Committed, and the process does not know it yet.
     "after_settle": Point(
         (
             (settler, "settle_with_fallback"),
@@ -78,7 +78,8 @@ def _raise() -> None:
 
 ACTIONS: dict[str, Callable[[], None]] = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    # To the thread: sent to the process, it might stop it a moment after this thread went on.
+    # Sent to the thread: sent to the process, it might take effect a moment after this thread
+    # continued.
     "stop": lambda: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP),
     "exit": lambda: os._exit(0),
     "raise": _raise,
@@ -86,10 +87,11 @@ ACTIONS: dict[str, Callable[[], None]] = {
 
 
 class Fault:
-    """One fault that was asked for. What counts its passages is made before the fork.
+    """One requested fault. It must be made before the fork, because it counts the passages of all
+    processes.
 
-    It is a pipe with a byte for each passage up to the one that makes the fault. Reading a byte is
-    one step among all processes and threads, and a process killed there leaves no lock behind.
+    The count is a pipe with a byte for each passage up to the one that fails. Reading a byte is one
+    step among all processes and threads, and a process killed there leaves no lock behind.
     """
 
     def __init__(self, point: str, action: str, passage: int) -> None:
@@ -103,13 +105,13 @@ class Fault:
         return f"{self.point}:{self.action}:{self.passage}"
 
     def pass_by(self) -> None:
-        """Go through the point; the passage that was asked for does not come out as it went in."""
+        """Count a passage of the point, and act if it is the requested one."""
         if os.read(self._passages, 1) == b"!":
             emit("fault_made", logging.WARNING, fault=str(self), pid=os.getpid())
             ACTIONS[self.action]()
 
     def put_in_place(self) -> None:
-        """Replace the functions that pass the point."""
+        """Replace the functions that pass the point by ones that call :meth:`pass_by`."""
         point = POINTS[self.point]
         for owner, name in point.places:
             setattr(owner, name, self._around(getattr(owner, name), point.after))
@@ -128,10 +130,11 @@ class Fault:
 
 
 def install(environ: Mapping[str, str]) -> None:
-    """Put the faults in place that ``DJANGO_JOBS_FAULT`` asks for, and say so; without it, do
-    nothing. To be called once, before anything is forked.
+    """Install the faults that ``DJANGO_JOBS_FAULT`` names, and log them; without the variable do
+    nothing. Call it once, before anything is forked.
 
-    Raises :class:`CommandError` for what it does not know, with what it knows.
+    Raises :class:`CommandError` for an unknown point or action or a wrong passage, and lists what
+    is known.
     """
     text = environ.get(VARIABLE, "")
     if not text:
@@ -143,7 +146,7 @@ def install(environ: Mapping[str, str]) -> None:
 
 
 def _asked(text: str) -> tuple[str, str, int]:
-    """``point:action`` or ``point:action:passage``."""
+    """Parses ``point:action`` or ``point:action:passage``."""
     point, _, rest = text.partition(":")
     action, _, passage = rest.partition(":")
     if point not in POINTS:
