@@ -1,1 +1,1 @@
-"""What the system does right now, for people and for monitoring."""
+"""The present state of queues, workers and schedules, for people and monitoring."""

@@ -1,4 +1,5 @@
-"""One look at queues, workers and schedules. Each statement is bounded, also on millions."""
+"""One look at queues, workers and schedules. Each statement is bounded, also on millions of
+rows."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from ..models.database import fetch
 from .unclaimable import UnknownTypeBacklog, UnreadVersion, take_unclaimable
 
 MOST_COUNTED = 100_000
-"""Jobs counted per number; a number that says so many means "at least"."""
+"""Most jobs counted per number. A count that reaches it means "at least"."""
 
-# Each count reads a partial index up to the bound: the order is asked for to that end, because for
-# a mere limit the planner may read the table and, in a queue without jobs, all of it. The head of
-# a queue is where its oldest job stands, or within the first thousand where priorities differ.
+# Each count reads a partial index up to the bound. The ORDER BY makes it so: for a mere LIMIT the
+# planner may read the table and, for a queue without jobs, all of it. The oldest ready job is at
+# the head of its queue or, where priorities differ, expected among the first thousand.
 QUEUES = """
 SELECT queue.name, queue.paused_at IS NOT NULL, queue.paused_reason, queue.max_concurrency,
     (SELECT count(*) FROM (
@@ -61,9 +62,9 @@ WHERE worker.status IN ('running', 'draining')
 ORDER BY worker.name, worker.started_at, worker.id
 """
 
-# The one due longest is the head of its index among any number, and behind it come those without a
-# next due time. Workers write a look with their heartbeat: one that has just started may have
-# looked and not written it.
+# The schedule that has been due longest is the head of its index, however many there are; those
+# without a next due time come behind it. Workers write a look with their heartbeat, so a worker
+# that has just started may have looked and not written it.
 SCHEDULES = """
 SELECT
     (SELECT head.name FROM django_jobs_schedule AS head
@@ -83,7 +84,7 @@ SELECT
 """
 
 
-# Blocked jobs are counted by their index, up to the bound; each by its own subquery.
+# Counts blocked jobs by their index, up to the bound, each in a subquery.
 QUARANTINES = """
 SELECT quarantine.job_type,
     extract(epoch FROM clock_timestamp() - quarantine.since)::float8,
@@ -102,7 +103,8 @@ LIMIT 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
-    """One queue. Counts stop at 100,000. ``oldest_ready_seconds`` is None where none is ready."""
+    """One queue. Counts stop at 100,000. ``oldest_ready_seconds`` is how long its oldest ready job
+    has been due; None without one."""
 
     name: str
     paused: bool = False
@@ -117,8 +119,9 @@ class QueueSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSnapshot:
-    """One worker that has not ended. ``lease_seconds`` is negative once its lease ran out;
-    ``claimed`` counts the jobs it runs or has fetched to run."""
+    """One worker that has not ended. ``heartbeat_seconds`` is the age of its last heartbeat.
+    ``lease_seconds`` is what is left of its lease, negative once that ran out. ``claimed`` counts
+    the jobs that it runs or has prefetched."""
 
     id: int
     name: str
@@ -135,8 +138,8 @@ class WorkerSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineSnapshot:
-    """A job type that is quarantined, since so many seconds. ``blocked`` counts its jobs, and
-    stops at 100,000; ``by`` is empty where a worker did it."""
+    """A job type that has been quarantined for ``since_seconds``. ``blocked`` counts its jobs and
+    stops at 100,000. ``by`` is empty if a worker quarantined it."""
 
     job_type: str
     since_seconds: float
@@ -150,12 +153,12 @@ class SchedulesSnapshot:
     """All schedules. The first fields count those in each
     :class:`~django_jobs.models.schedule_state.ScheduleState`, among the first 100,000.
 
-    ``overdue_seconds`` is of the one that has been due longest, ``most_overdue`` its name; 0 while
-    none is due, None where none has a next due time. It is ``overdue`` after 60 s.
-    ``seen_seconds`` is how long ago a worker looked at the schedules, by its last heartbeat; None
-    where no living worker has.
-    ``unseen_seconds`` is for how long none looked that could have: since that look, or since the
-    longest-living worker started, whichever is later; None while no worker lives.
+    ``most_overdue`` is the name of the schedule that has been due longest, and ``overdue_seconds``
+    for how long: 0 while none is due, None if none has a next due time. A schedule counts as
+    ``overdue`` after 60 s. ``seen_seconds`` is how long ago a worker looked at the schedules, by
+    its last heartbeat; None if no living worker has. ``unseen_seconds`` is for how long no worker
+    looked although one could: since that look, or since the longest-living worker started,
+    whichever is later; None while no worker lives.
     """
 
     on: int = 0
@@ -172,7 +175,7 @@ class SchedulesSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All queues, all living workers, all schedules, the first 1,000 quarantines.
+    """All queues, all living workers, all schedules and the first 1,000 quarantines.
     ``unknown_job_types`` and ``unread_versions`` are empty while no worker lives."""
 
     queues: tuple[QueueSnapshot, ...] = field(default=())
@@ -184,7 +187,7 @@ class Snapshot:
 
 
 def take_snapshot() -> Snapshot:
-    """Read the queues, workers, schedules and quarantines as they are now, in seven statements.
+    """Read queues, workers, schedules and quarantines as they are now, in seven statements.
 
     A queue that has jobs but no row, because the row was deleted, is listed too.
     """
@@ -216,7 +219,7 @@ def take_snapshot() -> Snapshot:
 
 
 def take_quarantines() -> tuple[QuarantineSnapshot, ...]:
-    """The job types that are quarantined now, by name."""
+    """The first 1,000 quarantined job types, by name."""
     return tuple(
         QuarantineSnapshot(
             job_type=name, since_seconds=since, reason=reason, by=by, blocked=blocked
@@ -255,17 +258,17 @@ def _worker(row: tuple[Any, ...]) -> WorkerSnapshot:
 
 
 MAX_LAG = ON_TIME_SECONDS
-"""Seconds that schedules may go unseen, or be overdue."""
+"""Seconds for which schedules may be unseen or overdue before that is a problem."""
 
 
 MOST_NAMED = 3
-"""Kinds of stuck jobs that are named in the one line of a check."""
+"""Kinds of stuck jobs that the one line of :func:`problem` names."""
 
 
 def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = True) -> str | None:
     """What is wrong, in one line; None if nothing is.
 
-    ``schedules`` says whether any are to be fired here at all. ``max_lag`` is in seconds.
+    ``schedules`` is false if no schedules are fired here. ``max_lag`` is in seconds.
     """
     if not any(worker.lease_seconds >= 0 for worker in snapshot.workers):
         return "no worker is alive"
@@ -281,8 +284,8 @@ def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = T
 
 
 def stuck_jobs(snapshot: Snapshot) -> list[str]:
-    """A line for each kind of ready jobs that no live worker can run. None while no worker lives:
-    then all are stuck, for one reason."""
+    """A line for each kind of ready jobs that no live worker can run. Empty while no worker lives:
+    then all jobs are stuck for one reason."""
     if not snapshot.workers:
         return []
     served = {name for worker in snapshot.workers for name in worker.queues}

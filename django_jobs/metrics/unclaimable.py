@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ..models.database import fetch
 
-# Claims pass over what their worker cannot run, so such jobs come to stand at the head. What is in
-# a queue that no living worker serves waits for another reason: there ``reads`` is null.
+# Claims skip what their worker cannot run, so such jobs collect at the head of a queue. Jobs of a
+# queue that no living worker serves wait for another reason: for them ``reads`` is null.
 UNCLAIMABLE = """
 SELECT seen.job_type, CASE WHEN alive.known THEN seen.version END, sum(seen.ready)::bigint
 FROM (
@@ -31,13 +31,13 @@ ORDER BY (CASE WHEN alive.known THEN seen.version END) IS NULL, 3 DESC, 1, 2
 LIMIT 200
 """
 MOST_LOOKED_AT = 5_000
-"""Jobs per queue that are looked at for their type and version."""
+"""Jobs of each queue whose type and version are looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownTypeBacklog:
-    """Ready jobs of a type that no living worker of their queue knows. ``ready`` counts them among
-    the first 5,000 of each queue."""
+    """Ready jobs of a type that no living worker of their queue has a handler for. ``ready`` counts
+    them among the first 5,000 of each queue."""
 
     job_type: str
     ready: int
@@ -45,8 +45,8 @@ class UnknownTypeBacklog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadVersion:
-    """Ready jobs of a known type, whose payload is of a newer version than any living worker of
-    their queue reads. ``ready`` counts them among the first 5,000 of each queue."""
+    """Ready jobs of a known type whose payload is newer than any living worker of their queue
+    reads. ``ready`` counts them among the first 5,000 of each queue."""
 
     job_type: str
     version: int
@@ -54,8 +54,8 @@ class UnreadVersion:
 
 
 def take_unclaimable() -> tuple[tuple[UnknownTypeBacklog, ...], tuple[UnreadVersion, ...]]:
-    """The types and the versions that no living worker can run, most jobs first, and at most 200 of
-    both, versions first; none while no worker lives."""
+    """The job types and the payload versions that no living worker of their queue can run, most
+    jobs first. At most 200 of both together, versions before types; none while no worker lives."""
     rows = fetch(UNCLAIMABLE, {"most": MOST_LOOKED_AT})
     return (
         tuple(
