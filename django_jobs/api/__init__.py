@@ -1,11 +1,11 @@
-"""Declare job types and schedules, and ask for jobs.
+"""Declares job types and schedules, and enqueues jobs.
 
 shortcuts          job, enqueue, enqueue_many, cancel
-job_type           the declared job type: binds arguments, inserts jobs
-validation         which options a job type may have
-payload_versions   upgrades of older payloads
-schedules          schedule(), and the declared schedules written after migrate
-schedule_requests  the jobs that a schedule asks for
+job_type           JobType: binds arguments, inserts jobs
+validation         validates the options of @job and using()
+payload_versions   upgrades stored payloads to the current version
+schedules          schedule(), and writing the declared schedules after migrate
+schedule_requests  the jobs that schedules enqueue
 """
 
 from __future__ import annotations

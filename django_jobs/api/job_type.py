@@ -1,4 +1,4 @@
-"""A handler, how its jobs are run, and the ways to ask for one."""
+"""A job type: a handler, the options of its jobs, and the methods that enqueue them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ DEFAULT_MAX_CRASHES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JobType(Generic[P, R]):
-    """A handler and how its jobs are run. Made by :func:`job`; calling it calls the handler.
+    """A handler and the options of its jobs. Made by :func:`job`; calling it calls the handler.
 
-    Times are seconds, ``max_rss`` is in megabytes. None means: what the queue says, else the
-    default.
+    Times are in seconds, ``max_rss`` in megabytes. Of ``max_attempts``, ``backoff`` and
+    ``timeout`` None means the queue's value, or else the default.
     """
 
     name: str
@@ -62,7 +62,7 @@ class JobType(Generic[P, R]):
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict, hash=False)
     aliases: tuple[str, ...] = ()
     run_at: datetime | None = None
-    delay_seconds: float = 0.0  # what using() calls a delay: of that name Celery has a method
+    delay_seconds: float = 0.0  # the name delay would hide the hint for Celery's .delay()
     idempotency_key: str | None = None
     headers: Mapping[str, Any] | None = None
     is_async: bool = field(init=False)
@@ -87,14 +87,14 @@ class JobType(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.handler(*args, **kwargs)
 
-    if not TYPE_CHECKING:  # to a type checker it would be every name there is
+    if not TYPE_CHECKING:  # a type checker would accept every name
 
         def __getattr__(self, name: str) -> Any:
             raise no_attribute(self, name)
 
     @property
     def handler_path(self) -> str:
-        """Module and name of the handler."""
+        """Module and qualified name of the handler."""
         return f"{self.handler.__module__}.{self.handler.__qualname__}"
 
     def using(
@@ -109,10 +109,11 @@ class JobType(Generic[P, R]):
         headers: Mapping[str, Any] | None = None,
         **unknown: Never,
     ) -> JobType[P, R]:
-        """This job type with other options, for one request. None keeps what is declared.
+        """A copy of this job type with other options, for one request. None keeps the declared one.
 
-        ``run_at`` (aware) or ``delay`` (seconds or a timedelta) put the job off; one of the two.
-        Raises :class:`EnqueueError` for options that cannot be, ``TypeError`` for unknown ones.
+        ``run_at`` (an aware datetime) or ``delay`` (seconds or a timedelta) postpones the job; give
+        one of them. Raises :class:`EnqueueError` for an invalid option, ``TypeError`` for an
+        unknown one.
         """
         check_known(unknown, self.name)
         if run_at is not None and delay is not None:
@@ -131,13 +132,13 @@ class JobType(Generic[P, R]):
         return chosen
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """Make a job that will call the handler with these arguments.
+        """Make a job that calls the handler with these arguments.
 
-        The row is written in the caller's transaction and commits or rolls back with it. With an
-        idempotency key that a live job holds, that job is returned with ``deduplicated`` True.
+        The row is written in the caller's transaction and commits or rolls back with it. If a live
+        job holds the idempotency key, that job is returned with ``deduplicated`` True.
 
         Raises :class:`PayloadError` if the arguments do not fit the handler or are not JSON,
-        :class:`UnknownQueue` and :class:`QueueFull`; nothing is written then.
+        :class:`UnknownQueue` and :class:`QueueFull`; then nothing is written.
         """
         return self.insert(self.bind(*args, **kwargs))
 
@@ -153,18 +154,18 @@ class JobType(Generic[P, R]):
     ) -> list[int]:
         """Make a job for each payload (arguments by name), thousands in one round trip.
 
-        Returns the ids in the order of the payloads. ``idempotency_keys`` gives each its key; for
-        one that a live job holds, the id of that job is returned. Payloads are read as they are
-        needed, so an iterator of millions takes little memory; one that is refused raises
-        :class:`PayloadError` with its index, after earlier batches of 5,000 were written: call it
-        inside ``transaction.atomic()`` to have all or none.
+        Returns the ids in the order of the payloads. ``idempotency_keys`` has a key or None for
+        each payload; if a live job holds the key, that job's id is returned. Payloads are read in
+        batches of 5,000, so an iterator of millions takes little memory. An invalid payload raises
+        :class:`PayloadError` with its index, after earlier batches were written: call it inside
+        ``transaction.atomic()`` to write all or none.
         """
         with needing_tables:
             new, _ = self.request()
             return enqueueing.enqueue_many(new, self._texts(payloads, idempotency_keys))
 
     def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The payload for a call with these arguments: all by name.
+        """The payload of a call with these arguments, each by name.
 
         Raises :class:`PayloadError` if the handler does not take them.
         """
@@ -172,8 +173,7 @@ class JobType(Generic[P, R]):
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise PayloadError(
-                f"{self.name}{self.signature} cannot be called so: {error}; "
-                f"it was given {given_arguments(args, kwargs)}"
+                f"{self.name}{self.signature}: {error}; got {given_arguments(args, kwargs)}"
             ) from None
         payload = dict(bound.arguments)
         for parameter in self.signature.parameters.values():
@@ -183,20 +183,20 @@ class JobType(Generic[P, R]):
 
     def check_payload(self, payload: Mapping[str, Any]) -> None:
         """Raise :class:`PayloadError` if the handler does not take these arguments."""
-        # Ten times as fast as binding, and the worker asks it of every job.
+        # Ten times as fast as binding, and the worker does it for every job.
         if not (self._needs <= payload.keys() and payload.keys() <= self._takes):
             self.bind(**payload)
 
     def upgraded(self, payload: Any, version: int) -> dict[str, Any]:
-        """A stored payload as today's handler takes it, step by step from the version it has.
+        """A stored payload of ``version`` in the version that the handler takes.
 
-        ``payload`` stays as it is. Raises :class:`PayloadError` for one that is no dict, is newer
-        than the handler, or whose upgrade is missing, raises or gives no dict.
+        Never changes ``payload`` itself. Raises :class:`PayloadError` if it is not a dict or is
+        newer than the handler, or if an upgrade is missing, raises, or returns anything but a dict.
         """
         return payload_versions.upgraded(payload, version, self.version, self.upgrades)
 
     def insert(self, payload: dict[str, Any]) -> Job:
-        """Write one job with a payload that :meth:`bind` gave."""
+        """Write one job with a payload from :meth:`bind`. Raises what :meth:`enqueue` raises."""
         text = self.encoded(payload, "payload")
         with needing_tables:
             new, headers = self.request()
@@ -213,7 +213,8 @@ class JobType(Generic[P, R]):
     def request(self) -> tuple[enqueueing.NewJobs, dict[str, Any]]:
         """What all jobs of this request have in common, and their headers as a dict.
 
-        Raises :class:`UnknownQueue` and :class:`QueueFull`.
+        Raises :class:`UnknownQueue`, :class:`QueueFull`, :class:`PayloadError` for headers that
+        are not JSON, and :class:`EnqueueError` for a handler declared in ``__main__``.
         """
         if self.handler.__module__ == "__main__":
             raise EnqueueError(
@@ -277,7 +278,7 @@ class JobType(Generic[P, R]):
         return self.encoded(dict(payload), name)
 
     def encoded(self, value: dict[str, Any], name: str) -> str:
-        """``value`` as JSON text. Raises :class:`PayloadError` for what cannot be stored."""
+        """``value`` as JSON text. Raises :class:`PayloadError` if it cannot be stored."""
         try:
             return encode(value, max_bytes=conf().max_payload_bytes, name=name)
         except NotStorable as error:

@@ -1,4 +1,4 @@
-"""Stored payloads, from the version they were written in to the one that is read today."""
+"""Upgrades stored payloads to the version that the handler reads."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from ..domain.payload import a_kind
 from ..exceptions import PayloadError
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes a payload of one version, gives it in the next."""
+"""Takes a payload of one version and returns it in the next version."""
 
 
 def upgraded(
     payload: Any, version: int, wanted: int, upgrades: Mapping[int, Upgrade]
 ) -> dict[str, Any]:
-    """``payload`` in the version that is wanted, step by step; it stays as it is itself.
+    """``payload`` in the version ``wanted``, upgraded one version at a time.
 
-    Raises :class:`PayloadError` for one that is no dict or is newer, and where an upgrade is
-    missing, raises or gives no dict.
+    Never changes ``payload`` itself; without an upgrade it is returned as it is. Raises
+    :class:`PayloadError` if it is not a dict or is newer than ``wanted``, or if an upgrade is
+    missing, raises, or returns anything but a dict.
     """
     if not isinstance(payload, dict):
         raise PayloadError("it is not a dict of arguments")

@@ -1,4 +1,4 @@
-"""The jobs that a schedule asks for, checked as any other request."""
+"""Validates what a schedule enqueues, with the same rules as any other request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ..models import Schedule
 
 
 class Requests:
-    """What the jobs of schedules are to be. A queue is asked once whether it is full."""
+    """The requests of several schedules. Each combination of job type, queue and priority is
+    validated once, and so is the room in its queue."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], NewJobs | QueueFull] = {}
@@ -19,8 +20,8 @@ class Requests:
     def of(self, schedule: Schedule) -> tuple[NewJobs, str]:
         """What the jobs of ``schedule`` have in common, and their payload as JSON text.
 
-        Raises ``JobsError`` where its job type, its queue or its payload are not as they should
-        be.
+        Raises ``JobsError`` if its job type or queue is unknown, its queue is full, or its payload
+        does not fit the handler.
         """
         job_type = registry.get(schedule.job_type)
         if not isinstance(schedule.payload, dict):
@@ -31,7 +32,7 @@ class Requests:
             raise PayloadError(f"{schedule.job_type}: the payload: {error}") from None
         try:
             job_type.check_payload(arguments)
-        except TypeError as error:  # an upgrade gave a name that is no text
+        except TypeError as error:  # an upgrade returned a key that is not text
             raise PayloadError(f"{schedule.job_type}: the payload: {error}") from None
         payload = job_type.encoded(arguments, "payload")
         options = schedule.job_type, schedule.queue, schedule.priority

@@ -1,4 +1,4 @@
-"""Declare recurring work in code, with :func:`schedule`, and take it over into the table."""
+"""Declares schedules in code with :func:`schedule`, and writes them to the table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIELDS = (
     *("ends_at", "enabled", "jitter_seconds", "dst", "overlap", "overlap_limit", "catch_up"),
     *("catch_up_limit", "pause_after_dead"),
 )
-"""What the code owns of a declared schedule. A pause is the operator's."""
+"""The fields that code sets on a declared schedule. The pause is left to operators."""
 
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "payload": ((Mapping,), "a dict of arguments"),
@@ -72,14 +72,14 @@ def schedule(
 ) -> None:
     """Declare a schedule in ``jobs.py``; the next ``migrate`` writes it to the table.
 
-    ``cron`` (five fields, in ``timezone``) or ``every`` (seconds or a timedelta, counted from
-    ``starts_at``, without one from 1970) say when it is due. ``dst``: ``"once"``, ``"skip"`` or
-    ``"twice"``. ``overlap``, while its last job is still live: ``"skip"``, ``"queue_one"``,
-    ``"queue_all"``, ``"allow"`` or ``"cancel"``. ``catch_up``, for what was missed: ``"latest"``,
-    ``"skip"``, ``"at_most"`` (``catch_up_limit`` jobs) or ``"window"`` (so many seconds).
+    It is due by ``cron`` (five fields, in ``timezone``) or ``every`` (seconds or a timedelta,
+    counted from ``starts_at`` or else from 1970). ``dst``: ``"once"``, ``"skip"`` or ``"twice"``.
+    ``overlap``, while its last job is still live: ``"skip"``, ``"queue_one"``, ``"queue_all"``,
+    ``"allow"`` or ``"cancel"``. ``catch_up``, for missed due times: ``"latest"``, ``"skip"``,
+    ``"at_most"`` (``catch_up_limit`` jobs) or ``"window"`` (the last ``catch_up_limit`` seconds).
     ``queue`` and ``priority``: None is what the job type declares.
 
-    Raises ``TypeError`` or ``ValueError`` at import for what can never be fired.
+    Raises ``TypeError`` or ``ValueError`` at import for a schedule that can never be fired.
     """
     where = f"schedule {name!r}"
     given: dict[str, Any] = {
@@ -106,7 +106,7 @@ def schedule(
     try:
         for option in ("name", "job_type"):
             encode(given[option], max_bytes=1_000, name=option)
-        # As it will be read back, so that it is found to be alike: tuples become lists.
+        # Tuples become lists, as in the row read back; otherwise the two would always differ.
         text = encode(dict(given["payload"]), max_bytes=conf().max_payload_bytes)
         given["payload"] = json.loads(text)
         if isinstance(job_type, JobType):
@@ -128,17 +128,17 @@ def schedule(
 def synchronise(alias: str) -> None:
     """Write the declared schedules to the table.
 
-    One that has not changed is not touched, so that what came due during a deployment is still
-    fired, unless it has an error: the deployment may have mended it. One that is declared no more
-    is disabled and keeps its history, if its job type is of an app of this project. Several may do
-    it at once.
+    A schedule that has not changed is not written, so that due times that passed during a
+    deployment are still fired; one with an error is written, because the deployment may have
+    corrected it. A schedule that is no longer declared is disabled and keeps its history, if its
+    job type belongs to an app of this project. Several processes may call it at once.
     """
     if not has_todays_columns(Schedule, alias):
-        return  # migrated back to before there were any, or to before a column was added
+        return  # migrated back to before the table or one of its columns
     declared = registry.schedules()
     with transaction.atomic(using=alias):
         for name, fields in declared.items():
-            # Of today, whatever the row says: who declares a schedule declares its handler.
+            # The current version: the code that declares a schedule declares its handler too.
             job_type = registry.find(fields["job_type"])
             version = 1 if job_type is None else job_type.version
             declared[name] = {**fields, "payload_version": version}
@@ -168,7 +168,7 @@ def _take_over(row: Schedule, fields: Mapping[str, Any] | None, alias: str) -> N
 
 
 def _is_ours(job_type: str) -> bool:
-    """Whether this project would declare it. Another may share the database of the jobs."""
+    """Whether an app of this project has this job type. Projects may share the jobs' database."""
     return registry.find(job_type) is not None or job_type.partition(".")[0] in apps.app_configs
 
 

@@ -1,4 +1,4 @@
-"""Declare a job type with :func:`job`; ask for a job by name; cancel one."""
+"""Declares job types with :func:`job`; enqueues by name; cancels a job."""
 
 from __future__ import annotations
 
@@ -84,21 +84,22 @@ def job(
     """Declare a function as the handler of a job type.
 
     ``name`` defaults to ``<app_label>.<function>``. ``retry_on``: if given, only these exceptions
-    are retried, besides races and connections that were lost in the database. ``discard_on``:
-    these go straight to the dead letters. ``max_age`` (seconds or a timedelta): an attempt that
-    would begin later than that after the enqueue is not made.
-    ``error_budgets``: how many failures a job may have by one with that class of error.
+    are retried, and lost races and lost connections in the database. ``discard_on``: these
+    exceptions make the job dead at once. ``max_age`` (seconds or a timedelta): an attempt does not
+    begin later than this after the enqueue.
+    ``error_budgets``: an error of this class makes the job dead once it has this many failures.
     ``timeout``: seconds an attempt may take; then :class:`TimeLimitExceeded` is raised in it where
-    that can be done, and its process is killed a second later. ``silence_timeout``: seconds that it
-    may go on without a report of progress. ``isolated``: each attempt runs alone in a child
-    process. ``max_rss``: megabytes that this child may hold; implies ``isolated``.
-    ``delivery="at_most_once"``: an attempt that failed or was lost is never made again.
+    possible, and its process is killed a second later. ``silence_timeout``: seconds it may run
+    without a report of progress. ``isolated``: each attempt runs alone in a child process.
+    ``max_rss``: megabytes that this child may hold; implies ``isolated``.
+    ``delivery="at_most_once"``: a failed or lost attempt is never repeated.
     ``delivery="exactly_once"``: the handler's writes to the jobs' database and the job's success
-    commit in one transaction. ``schedulable``: schedules that are made in the admin may name it.
-    ``version``: of the payload; ``upgrades`` takes one of an older version to the next, by the
-    older's number. ``aliases``: names that it had before; their jobs are run by it.
+    commit in one transaction. ``schedulable``: schedules made in the admin may name it.
+    ``version``: of the payload; ``upgrades`` maps an older version to the function that upgrades
+    it to the next. ``aliases``: former names; jobs stored under them are run too.
 
-    Raises ``TypeError`` or ``ValueError`` at import for a handler or option that cannot work.
+    Raises ``TypeError`` or ``ValueError`` at import for a handler or an option that cannot work,
+    :class:`EnqueueError` (a ``ValueError``) for an option that ``using()`` takes too.
     """
 
     def declare(handler: Callable[..., Any]) -> JobType[..., Any]:
@@ -131,8 +132,11 @@ def enqueue(
     payload: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Job:
-    """Enqueue by name, for code that cannot import the handler. ``options`` as for
-    :meth:`JobType.using`. Raises :class:`UnknownJobType` besides what ``enqueue`` raises."""
+    """Enqueue by name, for code that cannot import the handler.
+
+    ``options`` are those of :meth:`JobType.using`. Raises :class:`UnknownJobType`, and what
+    :meth:`JobType.enqueue` raises.
+    """
     chosen = _chosen(job_type, options, "enqueue({}, {})")
     return chosen.insert(chosen.bind(**_arguments(payload, chosen.name)))
 
@@ -150,10 +154,10 @@ def enqueue_many(
 
 
 def cancel(job_id: int) -> bool:
-    """Cancel a job. True if it never begins or, where it has begun, is asked to stop; False if it
-    had ended.
+    """Cancel a job that has not begun, or ask a running one to stop.
 
-    Raises ``TypeError`` for what is no id.
+    Returns False if the job has ended or does not exist. Raises ``TypeError`` unless ``job_id`` is
+    a whole number.
     """
     if not isinstance(job_id, int) or isinstance(job_id, bool):
         hint = "; pass its pk" if isinstance(job_id, Job) else ""
@@ -165,16 +169,16 @@ def cancel(job_id: int) -> bool:
 
 
 def replay_problem(job: Job) -> str | None:
-    """Why ``job`` could not run with today's code, or None: what a replay is checked with."""
+    """Why the current code cannot run ``job``, or None. A replay is refused for this reason."""
     try:
         payload = job.payload
-    except (ValueError, RecursionError) as error:  # a row that was not written by enqueue
+    except (ValueError, RecursionError) as error:  # enqueue did not write this row
         return f"its payload cannot be read ({type(error).__name__})"
     return payload_problem(job.job_type, job.payload_version, payload)
 
 
 def payload_problem(job_type: str, version: int, payload: Any) -> str | None:
-    """Why today's code could not run a job with this stored payload, or None."""
+    """Why the current code cannot run a job with this stored payload, or None."""
     known = registry.find(job_type)
     if known is None:
         return f"no handler is registered for {job_type!r}"
@@ -186,7 +190,7 @@ def payload_problem(job_type: str, version: int, payload: Any) -> str | None:
         return f"its payload cannot be read: {error}"
     try:
         known.bind(**upgraded)
-    except (PayloadError, TypeError) as error:  # TypeError: an upgrade may give keys of any kind
+    except (PayloadError, TypeError) as error:  # TypeError: an upgrade may return any key
         return str(error)
     return None
 
@@ -194,8 +198,11 @@ def payload_problem(job_type: str, version: int, payload: Any) -> str | None:
 def _chosen(
     job_type: str | JobType[..., Any], options: Mapping[str, Any], call: str
 ) -> JobType[..., Any]:
-    """The job type with these options. Raises ``TypeError`` where the handler's arguments stand
-    among them, and shows the ``call`` that was meant, without values, which may be secrets."""
+    """The job type with these options.
+
+    Raises ``TypeError`` if they include arguments of the handler. The message shows the ``call``
+    that was meant, without values, which may be secret.
+    """
     known = registry.get(job_type) if isinstance(job_type, str) else job_type
     arguments = [name for name in options if name not in USING_OPTIONS]
     if arguments and known.signature.parameters.keys() >= set(arguments):

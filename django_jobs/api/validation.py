@@ -1,4 +1,4 @@
-"""What a declaration and the options of a request must be, checked before anything is written."""
+"""Validates the options of ``@job`` and of ``using()`` before anything is written."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from .job_type import JobType
 
 LONGEST_NAME = 200
-"""Characters of the name of a job type."""
+"""Characters of a job type's name."""
 LONGEST_DELAY = LONGEST_AGE
 """Seconds."""
 SMALLEST_RSS = 40
 """Megabytes. A process with Python and Django alone holds 45 to 60."""
 HANDLED_BEFORE = (Fate, LeaseLost, TimeLimitExceeded)
-"""Exceptions that end an attempt in their own way, whatever a job type declares."""
-"""A lost race and a lost connection are tried again whatever ``retry_on`` says."""
+"""Exceptions with a fixed effect on the attempt. The options of a job type cannot change it."""
 JOB_OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
     *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
@@ -46,13 +45,13 @@ FOREIGN_OPTIONS = {
     **{"countdown": "delay", "eta": "run_at", "expires": "max_age", "acks_late": "delivery"},
     **{"autoretry_for": "retry_on", "task_id": "idempotency_key"},
 }
-"""What other queues call an option, and what it is called here."""
+"""Option names of other job queues, each with the name used here."""
 INSTEAD_OF_OPTIONS = {
-    "bind": "in the handler current_run() gives the run that it is in",
-    "rate_limit": "max_concurrency of a queue bounds how many of its jobs run at once",
+    "bind": "call current_run() in the handler",
+    "rate_limit": "max_concurrency of a queue limits how many of its jobs run at once",
     "ignore_result": "what the handler returns is the result; return None to keep none",
 }
-"""Options of other queues that are something else here."""
+"""Options of other job queues without an equivalent here, each with what to do instead."""
 INSTEAD_OF_ATTRIBUTES = {
     **dict.fromkeys(
         ("delay", "apply_async"),
@@ -64,13 +63,17 @@ INSTEAD_OF_ATTRIBUTES = {
     ),
     "retry": "raise Retry(after=5) in the handler",
     "update_state": "write current_run().progress(0.5) in the handler",
-    "AsyncResult": "write Job.objects.get(pk=...), and read its status and its result",
+    "AsyncResult": "write Job.objects.get(pk=...) and read its status and its result",
 }
-"""What a task of Celery has, and what is written here."""
+"""Attributes of a Celery task, each with what to write here instead."""
 
 
 def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a handler. Raises ``TypeError`` for what cannot be one."""
+    """The signature of a handler.
+
+    Raises ``TypeError`` unless it is a named function, no generator, without positional-only
+    parameters and ``*args``.
+    """
     if not inspect.isfunction(handler) or handler.__name__ == "<lambda>":
         raise TypeError(f"@job takes a function with a name, not {handler!r}")
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
@@ -86,20 +89,26 @@ def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
 
 
 def declared_name(name: str | None, default: str) -> str:
-    """The name of a job type. Raises ``TypeError`` or ``ValueError`` for what cannot be one."""
+    """The name of a job type: ``name``, or ``default`` if it is None.
+
+    Raises ``TypeError`` if it is not text, ``ValueError`` if it is empty or too long.
+    """
     if name is None:
         return default
     if not isinstance(name, str):
         raise TypeError(f"@job {default}: name is text, not {name!r}")
     if not 1 <= len(name) <= LONGEST_NAME:
-        raise ValueError(f"@job {default}: name is text of 1 to {LONGEST_NAME} characters")
+        raise ValueError(
+            f"@job {default}: name is text of 1 to {LONGEST_NAME} characters, "
+            f"not one of {len(name)}"
+        )
     return name
 
 
 def check_known(given: Collection[str], where: str, known: Collection[str] = USING_OPTIONS) -> None:
-    """Raise ``TypeError`` for an option that does not exist, with the one that was meant.
+    """Raise ``TypeError`` for an unknown option, and suggest the option that was probably meant.
 
-    ``known`` are the options of ``@job`` or those of ``using``.
+    ``known`` is the options of ``@job`` or those of ``using()``.
     """
     for option in given:
         if option in known:
@@ -119,7 +128,10 @@ def check_known(given: Collection[str], where: str, known: Collection[str] = USI
 
 
 def no_attribute(job_type: JobType[..., Any], name: str) -> AttributeError:
-    """The error for what a job type does not have, with what to write where Celery has it."""
+    """The error for a missing attribute.
+
+    For an attribute that a Celery task has, its message includes what to write instead.
+    """
     problem = f"{type(job_type).__name__!r} object has no attribute {name!r}"
     if name in INSTEAD_OF_ATTRIBUTES:
         problem += f"; {INSTEAD_OF_ATTRIBUTES[name].format(call=job_type.handler.__name__)}"
@@ -127,15 +139,17 @@ def no_attribute(job_type: JobType[..., Any], name: str) -> AttributeError:
 
 
 def mapping(given: Any, what: str, where: str) -> dict[Any, Any]:
-    """A copy of an option that is a dict; None is an empty one. Raises ``TypeError``, with
-    ``what`` it is, for anything else."""
+    """A copy of an option that is a dict; an empty dict for None.
+
+    Raises ``TypeError`` for any other type; its message contains ``what``.
+    """
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"{where}: {what}, not {given!r}")
     return dict(given or {})
 
 
 def exception_classes(given: Any, option: str, where: str) -> tuple[type[BaseException], ...]:
-    """What ``retry_on`` and ``discard_on`` take: exception classes, or one by itself.
+    """The exception classes of ``retry_on`` or ``discard_on``, which take one class or several.
 
     Raises ``TypeError`` for anything else.
     """
@@ -148,8 +162,11 @@ def exception_classes(given: Any, option: str, where: str) -> tuple[type[BaseExc
 
 
 def check_declaration(declared: JobType[..., Any]) -> None:
-    """Raise ``TypeError``, ``ValueError`` or :class:`EnqueueError` for options of ``@job`` that
-    cannot work."""
+    """Validate the options of ``@job``.
+
+    Raises ``TypeError`` for a wrong type, ``ValueError`` for a wrong value or two options that
+    contradict each other, :class:`EnqueueError` for an option that ``using()`` takes too.
+    """
     where = f"@job {declared.name}"
     if declared.delivery not in ("at_least_once", "at_most_once", "exactly_once"):
         raise ValueError(
@@ -158,7 +175,8 @@ def check_declaration(declared: JobType[..., Any]) -> None:
         )
     if declared.delivery == "exactly_once" and declared.is_async:
         raise ValueError(
-            f"{where}: exactly_once needs a plain function; transactions are not async"
+            f"{where}: exactly_once needs a plain function, not async def: "
+            "Django's transactions are not async"
         )
     if declared.backoff is not None and not isinstance(declared.backoff, Backoff):
         raise TypeError(
@@ -193,44 +211,54 @@ def check_declaration(declared: JobType[..., Any]) -> None:
 
 
 def _contradictions(declared: JobType[..., Any]) -> Iterator[str]:
-    """Options of which one can never act, because of the other."""
+    """Options that never act because of another option."""
     timeout, silence, backoff = declared.timeout, declared.silence_timeout, declared.backoff
     if timeout is not None and silence is not None and silence >= timeout:
-        yield f"silence_timeout={silence!r} is never over before timeout={timeout!r}"
+        yield (
+            f"silence_timeout={silence!r} never acts, because timeout={timeout!r} ends the attempt "
+            "first: give a shorter silence_timeout"
+        )
     if declared.max_rss is not None and declared.max_rss < SMALLEST_RSS:
         yield (
-            f"max_rss={declared.max_rss} megabytes are less than a process with Django holds, "
-            f"which is {SMALLEST_RSS} or more"
+            f"max_rss={declared.max_rss} megabytes is less than Django alone needs: "
+            f"give {SMALLEST_RSS} or more"
         )
     if declared.max_age is not None and backoff is not None:
         soonest = backoff.delay(1, spread=lambda: 1.0)
         if soonest >= declared.max_age:
             yield (
-                f"max_age={declared.max_age:g} is over before the backoff of {soonest:g} s has "
-                "passed, so there is no second attempt: give max_attempts=1 instead"
+                f"max_age={declared.max_age:g} ends before the backoff of {soonest:g} s, so there "
+                "is no second attempt: give a longer max_age, or max_attempts=1 instead"
             )
     if declared.delivery == "at_most_once":
         yield from _never_retried(declared)
     for option in ("retry_on", "discard_on", "error_budgets"):
         for kind in getattr(declared, option):
             if issubclass(kind, HANDLED_BEFORE):
-                yield f"{kind.__name__} has its own meaning and never comes to {option}"
+                yield f"{kind.__name__} has a fixed meaning that {option} cannot change"
     for option in ("retry_on", "error_budgets"):
         for kind in getattr(declared, option):
             if issubclass(kind, declared.discard_on):
-                yield f"{kind.__name__} in {option} is discarded by discard_on before"
+                yield f"{kind.__name__} in {option} never acts, because discard_on includes it"
     for kind in declared.error_budgets if declared.retry_on else ():
+        # A lost race and a lost connection are retried even if ``retry_on`` lacks them.
         tried_again = *declared.retry_on, *DATABASE_ERRORS
         if not any(issubclass(kind, one) or issubclass(one, kind) for one in tried_again):
-            yield f"{kind.__name__} in error_budgets is not in retry_on, so it is never retried"
+            yield (
+                f"{kind.__name__} in error_budgets is never retried, because it is not in "
+                "retry_on: add it there"
+            )
 
 
 def _never_retried(declared: JobType[..., Any]) -> Iterator[str]:
     for option in ("backoff", "retry_on", "discard_on", "error_budgets"):
         if getattr(declared, option):
-            yield f"delivery='at_most_once' retries nothing, so {option} never acts"
+            yield f"delivery='at_most_once' never retries, so {option} never acts: leave it out"
     if (declared.max_attempts or 1) > 1:
-        yield "delivery='at_most_once' retries nothing, so max_attempts is 1"
+        yield (
+            "delivery='at_most_once' never retries, so max_attempts is 1, "
+            f"not {declared.max_attempts}"
+        )
 
 
 def _check_budgets(declared: JobType[..., Any], where: str) -> None:
@@ -238,21 +266,26 @@ def _check_budgets(declared: JobType[..., Any], where: str) -> None:
         exception_classes(kind, "error_budgets", where)
         if not (_is_whole(budget) and budget >= 1):
             raise ValueError(
-                f"{where}: the budget of {kind.__name__} is a whole number of failures and at "
-                f"least 1, not {budget!r}"
+                f"{where}: error_budgets has a whole number of failures of at least 1 for "
+                f"{kind.__name__}, not {budget!r}"
             )
 
 
 def _check_aliases(declared: JobType[..., Any], where: str) -> None:
     for alias in declared.aliases:
         if not isinstance(alias, str):
-            raise TypeError(f"{where}: an alias is the text of a name, not {alias!r}")
+            raise TypeError(
+                f"{where}: an alias is text, the former name of the job type, not {alias!r}"
+            )
         if not 1 <= len(alias) <= LONGEST_NAME:
             raise ValueError(
-                f"{where}: an alias is a name, and a name is text of 1 to {LONGEST_NAME} characters"
+                f"{where}: an alias is text of 1 to {LONGEST_NAME} characters, "
+                f"not one of {len(alias)}"
             )
         if alias == declared.name:
-            raise ValueError(f"{where}: an alias is a name that it had before, not {alias!r}")
+            raise ValueError(
+                f"{where}: the alias {alias!r} is the present name; an alias is a former one"
+            )
 
 
 def _check_versions(declared: JobType[..., Any], where: str) -> None:
@@ -262,46 +295,58 @@ def _check_versions(declared: JobType[..., Any], where: str) -> None:
     for old, upgrade in upgrades.items():
         if not (_is_whole(old) and old >= 1):
             wrong = ValueError if _is_whole(old) else TypeError
-            raise wrong(f"{where}: upgrades goes by version, a whole number from 1, not {old!r}")
+            raise wrong(
+                f"{where}: a key of upgrades is an old version, a whole number from 1, not {old!r}"
+            )
         if old >= version:
             raise ValueError(
-                f"{where}: upgrades has one from version {old}, but version={version} is not newer"
+                f"{where}: upgrades[{old}] makes version {old + 1}, but version={version}: "
+                f"give version={old + 1} or remove it"
             )
         if not callable(upgrade):
             raise TypeError(f"{where}: upgrades[{old}] is a function, not {upgrade!r}")
     for old in range(min(upgrades, default=version), version):
         if old not in upgrades:
-            raise ValueError(f"{where}: upgrades lacks one from version {old} to {old + 1}")
+            raise ValueError(
+                f"{where}: upgrades[{old}] is missing, the upgrade from version {old} to {old + 1}"
+            )
 
 
 def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
-    """Raise :class:`EnqueueError` for options of a request that cannot be."""
+    """Validate the options that ``using()`` takes. Raises :class:`EnqueueError`.
+
+    ``where`` begins the message; the default is the name of the job type.
+    """
     where = where or chosen.name
     priority, attempts = chosen.priority, chosen.max_attempts
     if not is_queue_name(chosen.queue):
         raise EnqueueError(f"{where}: queue is {A_QUEUE_NAME}, not {chosen.queue!r}")
     if not _is_whole(priority) or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
         raise EnqueueError(
-            f"{where}: a priority is a whole number from -100 to 100, not {priority!r}"
+            f"{where}: priority is a whole number from -100 to 100, not {priority!r}"
         )
     if attempts is not None and not (_is_whole(attempts) and 1 <= attempts < 2**31):
         raise EnqueueError(
-            f"{where}: max_attempts is a whole number and at least 1, not {attempts!r}"
+            f"{where}: max_attempts is a whole number from 1 to {2**31 - 1:,}, not {attempts!r}"
         )
     if not (_is_whole(chosen.max_crashes) and 1 <= chosen.max_crashes < 2**15):
         raise EnqueueError(
-            f"{where}: max_crashes is a whole number and at least 1, not {chosen.max_crashes!r}"
+            f"{where}: max_crashes is a whole number from 1 to {2**15 - 1:,}, "
+            f"not {chosen.max_crashes!r}"
         )
     if not 0 <= _number(chosen.delay_seconds) <= LONGEST_DELAY:
         raise EnqueueError(
-            f"{where}: a delay is 0 or more seconds, at most {LONGEST_DELAY:,.0f} "
+            f"{where}: delay is 0 or more seconds, at most {LONGEST_DELAY:,.0f} "
             f"({LONGEST_DELAY / 86_400:,.0f} days), or a timedelta, not {chosen.delay_seconds!r}"
         )
     if chosen.run_at is not None:
         if not isinstance(chosen.run_at, datetime):
             raise EnqueueError(f"{where}: run_at is a datetime, not {chosen.run_at!r}")
         if timezone.is_naive(chosen.run_at):
-            raise EnqueueError(f"{where}: run_at needs a time zone, and {chosen.run_at!r} has none")
+            raise EnqueueError(
+                f"{where}: run_at needs a time zone, and {chosen.run_at!r} has none: "
+                "use timezone.make_aware(...)"
+            )
         if abs((chosen.run_at - timezone.now()).total_seconds()) > LONGEST_DELAY:
             raise EnqueueError(
                 f"{where}: run_at is within {LONGEST_DELAY / 86_400:,.0f} days of now, "
@@ -314,15 +359,15 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
 
 
 def check_key(key: str, where: str) -> None:
-    """Raise :class:`EnqueueError` for what cannot be an idempotency key."""
+    """Raise :class:`EnqueueError` unless ``key`` can be an idempotency key."""
     if problem := key_problem(key, "an idempotency key", "idempotency_key"):
         raise EnqueueError(f"{where}: {problem}")
 
 
 def given_arguments(args: Sequence[Any], names: Collection[str]) -> str:
-    """The arguments of a call, without their values, which may be secrets."""
-    positional = [f"{len(args)} by position"] if args else []
-    return ", ".join([*positional, *names]) or "nothing"
+    """Which arguments a call got. Never their values, which may be secret."""
+    positional = [f"{len(args)} positional argument{'s' * (len(args) > 1)}"] if args else []
+    return ", ".join([*positional, *names]) or "no arguments"
 
 
 def _is_whole(value: Any) -> bool:
@@ -330,6 +375,6 @@ def _is_whole(value: Any) -> bool:
 
 
 def _number(value: Any) -> float:
-    """``value`` as a float; NaN, which is in no range, for what is no number."""
+    """``value`` as a float; NaN, which is outside every range, if it is not a number."""
     seconds = as_seconds(value) if isinstance(value, int | float | Decimal) else None
     return nan if seconds is None else seconds

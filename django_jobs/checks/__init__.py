@@ -1,1 +1,1 @@
-"""Django's system checks of this project: settings, schedules, delivery."""
+"""System checks of settings, schedules and delivery."""

@@ -1,6 +1,6 @@
-"""System checks of what a handler promises.
+"""System checks of job types with ``delivery="exactly_once"``.
 
-E011 exactly_once where the handler's app writes to another database than the jobs'
+E011 a model of the handler's app is written to another database than the jobs
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from .settings import TAG, check_settings
 
 @register(TAG)
 def check_delivery(**kwargs: Any) -> list[CheckMessage]:
-    """One transaction is of one database: the effect and the job's success must share it."""
+    """Check that the handler's app writes to the jobs' database.
+
+    One transaction cannot span two databases.
+    """
     if any(message.is_serious() for message in check_settings()):
         return []
     found: list[CheckMessage] = []
@@ -33,7 +36,7 @@ def check_delivery(**kwargs: Any) -> list[CheckMessage]:
 
 
 def _written_elsewhere(job_type: JobType[..., Any]) -> Iterator[tuple[str, str]]:
-    """(model, alias) of the models of the handler's app that the jobs' database does not hold."""
+    """(model, alias) of each model of the handler's app that is written to another database."""
     app = apps.get_containing_app_config(job_type.handler.__module__)
     for model in app.get_models() if app is not None else ():
         alias = router.db_for_write(model)
@@ -45,10 +48,10 @@ def _error(job_type: JobType[..., Any], elsewhere: list[tuple[str, str]]) -> Che
     model, alias = elsewhere[0]
     others = f" and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
     return Error(
-        f"The job type {job_type.name!r} is delivered exactly once, but {model}{others} of its app "
-        f"is written to the database {alias!r}, and its jobs are in {conf().database!r}.",
+        f"The job type {job_type.name!r} has delivery='exactly_once', but its app writes {model}"
+        f"{others} to the database {alias!r}, and its jobs are in {conf().database!r}.",
         hint="Use delivery='at_least_once' and make the handler idempotent, or keep the jobs in "
         "the same database. If the handler writes only to the jobs' database, move it to an app "
-        f"whose models are there, or put '{TAG}.E011' into SILENCED_SYSTEM_CHECKS.",
+        f"whose models are there, or add '{TAG}.E011' to SILENCED_SYSTEM_CHECKS.",
         id=f"{TAG}.E011",
     )

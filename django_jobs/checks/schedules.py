@@ -1,6 +1,6 @@
-"""System checks of the schedules that are declared in code.
+"""System checks of declared schedules.
 
-E010 schedule that cannot be fired, or declared twice
+E010 a schedule cannot be fired, or is declared twice
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .settings import TAG
 
 @register(TAG)
 def check_schedules(**kwargs: Any) -> list[CheckMessage]:
-    """A declared schedule names a job type that exists and arguments that it takes."""
+    """Check that each declared schedule names a known job type and arguments that it takes."""
     found: list[CheckMessage] = [
         Error(
-            f"The schedule {name!r} is declared twice, and not alike.",
-            hint="Give one of them another name.",
+            f"The schedule {name!r} is declared twice with different options.",
+            hint="Rename one of them, or remove it.",
             id=f"{TAG}.E010",
         )
         for name in registry.schedule_clashes()
@@ -37,6 +37,6 @@ def _problems(name: str, fields: Mapping[str, Any]) -> Iterator[CheckMessage]:
     except JobsError as error:
         yield Error(
             f"The schedule {name!r} cannot be fired: {error}.",
-            hint="Correct its job type or its payload in jobs.py.",
+            hint="Correct its job type or its payload in the call of schedule() in jobs.py.",
             id=f"{TAG}.E010",
         )

@@ -1,4 +1,4 @@
-"""What each value of ``DJANGO_JOBS`` must be, and an example of one that is."""
+"""A rule and an example for each value of ``DJANGO_JOBS``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..domain.states import FINAL
 from ..models.queue import A_QUEUE_NAME, is_queue_name
 
 Problem = str | None
-"""What is wrong with a value, as the end of "is …"; None if nothing is."""
+"""The end of the message "… is not a dict"; None if the value is valid."""
 Rule = Callable[[Any], Problem]
 
 
@@ -33,7 +33,6 @@ def _count_below(limit: int) -> Rule:
 
 
 def queue_name(value: Any) -> Problem:
-    """A queue's name."""
     return None if is_queue_name(value) else f"not {A_QUEUE_NAME}"
 
 
@@ -42,11 +41,12 @@ def _retention(value: Any) -> Problem:
         return "not a dict"
     for status, keep in value.items():
         if status not in FINAL:
-            return f"for {status!r}, which is none of {', '.join(sorted(FINAL))}"
+            known = ", ".join(sorted(FINAL))
+            return f"wrong (its keys may be {known}, not {status!r})"
         try:
             seconds_of(keep)
         except ValueError as error:
-            return f"unreadable ({error})"
+            return f"wrong ({error})"
     return None
 
 
@@ -74,11 +74,13 @@ def _backoff(value: Any) -> Problem:
     try:
         Backoff(**value)
     except (TypeError, ValueError) as error:
-        return f"no backoff ({error})"
+        return f"not a valid backoff ({error})"
     return None
 
 
-_seconds = _rule(lambda value: _is_number(value) and 0 < value < 1e9, "not a positive number")
+_seconds = _rule(
+    lambda value: _is_number(value) and 0 < value < 1e9, "not a positive number below 1,000,000,000"
+)
 _text = _rule(lambda value: isinstance(value, str), "not text")
 _mapping = _rule(lambda value: isinstance(value, Mapping), "not a dict")
 
@@ -95,7 +97,8 @@ RULES: dict[str, Rule] = {
     ),
     "RETENTION": _retention,
     "CANCEL_GRACE_SECONDS": _rule(
-        lambda value: _is_number(value) and 0 <= value < 1e9, "not a number of seconds"
+        lambda value: _is_number(value) and 0 <= value < 1e9,
+        "not a number of seconds from 0 to 1,000,000,000",
     ),
     "QUARANTINE": _quarantine,
     "SCHEDULES": _rule(lambda value: isinstance(value, bool), "not True or False"),
@@ -104,7 +107,7 @@ RULES: dict[str, Rule] = {
             isinstance(value, list | tuple | set | frozenset)
             and all(isinstance(item, str) for item in value)
         ),
-        "not a list of names",
+        "not a list of text",
     ),
 }
 QUEUE_RULES: dict[str, Rule] = {
@@ -119,12 +122,14 @@ QUEUE_RULES: dict[str, Rule] = {
     "backoff": _backoff,
     "timeout": _rule(
         lambda value: _is_number(value) and 0 < value <= LONGEST_TIMEOUT,
-        f"not a positive number of at most {LONGEST_TIMEOUT:,.0f}",
+        f"not a positive number of seconds, at most {LONGEST_TIMEOUT:,.0f}",
     ),
     "retention": _retention,
 }
 
-RETENTION_EXAMPLE = '{"succeeded": "7d", "cancelled": "12h", "dead": None}, with None for ever'
+RETENTION_EXAMPLE = (
+    '{"succeeded": "7d", "cancelled": "12h", "dead": None}, where None keeps jobs forever'
+)
 EXAMPLES = {
     "DATABASE": '"default"',
     "QUEUES": '{"default": {}, "emails": {"max_concurrency": 20}}',
@@ -137,8 +142,8 @@ EXAMPLES = {
     "CODE_VERSION": '"2026.11"',
     "RETENTION": RETENTION_EXAMPLE,
     "CANCEL_GRACE_SECONDS": "5, a number of seconds",
-    "QUARANTINE": '{"crashes": 10, "seconds": 600}, or {"crashes": None} for never',
-    "SCHEDULES": "False on workers that are to fire none",
+    "QUARANTINE": '{"crashes": 10, "seconds": 600}, or {"crashes": None} to quarantine none',
+    "SCHEDULES": "True, or False on workers that fire no schedules",
     "REDACT_KEYS": '["password", "token"]',
 }
 QUEUE_EXAMPLES = {

@@ -1,4 +1,4 @@
-"""System checks: every way to misconfigure, with an id that stays and a hint.
+"""System checks of the settings, the job types and the database. Their ids never change.
 
 E001 not PostgreSQL      E005 job type named twice   E012 AUTOCOMMIT off
 E002 unknown key         E007 unusable value         E013 encoding not UTF8 (database check)
@@ -33,7 +33,7 @@ BEATS_PER_LEASE = 3
 
 @register(TAG)
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
-    """What ``DJANGO_JOBS`` says, without opening a connection."""
+    """Check ``DJANGO_JOBS`` without opening a connection."""
     try:
         given = raw()
     except ImproperlyConfigured as error:
@@ -46,19 +46,19 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 @register(TAG)
 def check_time_zone(**kwargs: Any) -> list[CheckMessage]:
-    """Without time zones a due time means something else on every machine."""
-    off = _error("E004", "django_jobs needs USE_TZ = True.", "Set USE_TZ = True.")
+    """Check ``USE_TZ``: without it a due time depends on the machine's time zone."""
+    off = _error("E004", "django_jobs needs USE_TZ = True.", "Set USE_TZ = True in the settings.")
     return [] if settings.USE_TZ else [off]
 
 
 @register(TAG)
 def check_job_types(**kwargs: Any) -> list[CheckMessage]:
-    """Two handlers under one name, also as an alias: a row could mean either."""
+    """Check that no two handlers share a name or an alias: a row could mean either."""
     return [
         _error(
             "E005",
             f"The job type {name!r} is declared twice: by {first} and by {second}.",
-            "Give one of them another name, @job(name=...), or drop the alias.",
+            "Rename one of them with @job(name=...), or drop the alias.",
         )
         for name, first, second in registry.clashes()
     ]
@@ -66,7 +66,7 @@ def check_job_types(**kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.database)
 def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """The server's version and encoding; only where Django was asked to check databases."""
+    """Check the server's version and encoding, if Django was asked to check its database."""
     if not databases or any(message.is_serious() for message in check_settings()):
         return []
     alias = conf().database
@@ -78,21 +78,21 @@ def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
     found: list[CheckMessage] = []
     major = int(number) // 10_000
     if major < OLDEST_POSTGRESQL:
-        hint = f"django_jobs needs PostgreSQL {OLDEST_POSTGRESQL} or later."
+        hint = f"Upgrade the server: django_jobs needs PostgreSQL {OLDEST_POSTGRESQL} or later."
         found.append(_error("E009", f"The database {alias!r} is PostgreSQL {major}.", hint))
     if encoding != "UTF8":
         text = f"The database {alias!r} has the encoding {encoding}; django_jobs needs UTF8."
-        hint = (
-            "Make one with CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0 and move there."
-        )
+        hint = "Create a database with ENCODING 'UTF8' TEMPLATE template0, and move the jobs to it."
         found.append(_error("E013", text, hint))
     return found
 
 
 @contextmanager
 def _cursor(alias: str) -> Iterator[CursorWrapper]:
-    """A cursor that leaves neither a connection nor a pool open which was not open before: the test
-    runner forks after the checks, and its processes would share the sockets."""
+    """A cursor whose connection and pool are closed afterwards, unless they were open before.
+
+    The test runner forks after the checks, and its processes would share an open socket.
+    """
     connection: Any = connections[alias]
     pool = getattr(connection, "pool", None)
     idle = pool is not None and pool.closed
@@ -126,7 +126,7 @@ def _bad_lease() -> Iterator[CheckMessage]:
             "E003",
             f"The lease of {conf().lease_seconds:g} s is shorter than {BEATS_PER_LEASE} heartbeats "
             f"of {conf().beat_seconds:g} s: one late heartbeat would cost a worker its jobs.",
-            "Raise LEASE_SECONDS, or lower HEARTBEAT_SECONDS or leave it out.",
+            "Raise LEASE_SECONDS, lower HEARTBEAT_SECONDS, or leave HEARTBEAT_SECONDS out.",
         )
 
 
@@ -138,16 +138,17 @@ def _bad_database() -> list[CheckMessage]:
         return [_error("E008", text, f"Known are: {known}.")]
     vendor = connections[alias].vendor
     if vendor != "postgresql":
-        text = f"The database of the jobs, {alias!r}, is {vendor}; django_jobs needs PostgreSQL."
+        text = f"The jobs' database, {alias!r}, is {vendor}; django_jobs needs PostgreSQL."
         hint = (
             f'Set the ENGINE of DATABASES["{alias}"] to "django.db.backends.postgresql", or name '
             f"another alias in {_lookup('DATABASE')}."
         )
         return [_error("E001", text, hint)]
     if not connections.settings[alias]["AUTOCOMMIT"]:
-        text = f"AUTOCOMMIT of the database of the jobs, {alias!r}, is off: jobs are not committed."
+        text = f"AUTOCOMMIT of the jobs' database, {alias!r}, is off: jobs would not be committed."
         hint = (
-            "Leave it out of DATABASES. Use transaction.atomic() where statements belong together."
+            f'Remove AUTOCOMMIT from DATABASES["{alias}"]. Use transaction.atomic() where '
+            "statements belong together."
         )
         return [_error("E012", text, hint)]
     return []
@@ -162,8 +163,8 @@ def _unconfigured_queues() -> Iterator[CheckMessage]:
             yield Warning(
                 f"The queue {queue!r} is not in {_lookup('QUEUES')}. It is used by "
                 f"{'the job type' if len(names) == 1 else 'the job types'} {', '.join(names)}.",
-                hint=f"Add {json.dumps(queue)}: {{}} there and run migrate. If the queue was made "
-                f"in the admin, put {_id('W001')!r} into SILENCED_SYSTEM_CHECKS.",
+                hint=f"Add {json.dumps(queue)}: {{}} there and run migrate. If the queue was "
+                f"created in the admin, add {_id('W001')!r} to SILENCED_SYSTEM_CHECKS.",
                 id=_id("W001"),
             )
 
@@ -190,7 +191,7 @@ def _bad_values(given: Mapping[str, Any]) -> Iterator[CheckMessage]:
 
 
 def _lookup(*keys: Any) -> str:
-    """Where in the setting, as one would write it: ``DJANGO_JOBS["QUEUES"]["emails"]``."""
+    """The place in the setting as code: ``DJANGO_JOBS["QUEUES"]["emails"]``."""
     shown = (json.dumps(key) if isinstance(key, str) else repr(key) for key in keys)
     return "DJANGO_JOBS" + "".join(f"[{key}]" for key in shown)
 

@@ -61,12 +61,12 @@ def test_an_upgrade_that_is_missing_or_gives_no_dict_is_told() -> None:
     [
         ({"version": 0}, "version is a whole number"),
         ({"version": 2.0}, "version is a whole number"),
-        ({"version": 3, "upgrades": {1: explode}}, "upgrades lacks one from version 2 to 3"),
-        ({"version": 1, "upgrades": {1: explode}}, "upgrades has one from version 1, but"),
+        ({"version": 3, "upgrades": {1: explode}}, "the upgrade from version 2 to 3"),
+        ({"version": 1, "upgrades": {1: explode}}, r"upgrades\[1\] makes version 2, but version=1"),
         ({"version": 2, "upgrades": {1: "explode"}}, r"upgrades\[1\] is a function"),
-        ({"aliases": [7]}, "an alias is the text of a name"),
-        ({"aliases": [""]}, "a name is text of 1 to 200 characters"),
-        ({"aliases": ["app.odd"]}, "an alias is a name that it had before"),
+        ({"aliases": [7]}, "an alias is text, the former name"),
+        ({"aliases": [""]}, "an alias is text of 1 to 200 characters"),
+        ({"aliases": ["app.odd"]}, "the alias 'app.odd' is the present name"),
     ],
 )
 def test_a_declaration_that_cannot_work_is_refused(options: dict[str, Any], problem: str) -> None:
@@ -85,7 +85,7 @@ def test_a_declaration_that_cannot_work_is_refused(options: dict[str, Any], prob
         ("app.gone", 1, {}, "no handler is registered for 'app.gone'"),
         ("app.greet", 9, {}, "its payload cannot be read: version 9 is newer"),
         ("app.greet", 1, {"who": "Ada"}, "its payload cannot be read: the upgrade from version 1"),
-        ("app.greet", 3, {"name": "Ada"}, "cannot be called so"),
+        ("app.greet", 3, {"name": "Ada"}, "missing a required argument"),
         ("app.greet", 3, ["Ada"], "its payload is not a dict of arguments"),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_name_that_is_declared_twice_is_told_unless_both_are_alike() -> None:
     schedule("a", "app.noop", every=60.0)
     assert problems() == []
     schedule("a", "app.noop", every=90)
-    assert problems() == ["The schedule 'a' is declared twice, and not alike."]
+    assert problems() == ["The schedule 'a' is declared twice with different options."]
     assert registry.schedules()["a"]["every"] == 60.0
     registry.forget_schedule("a")
     assert problems() == []

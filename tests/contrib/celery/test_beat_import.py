@@ -171,7 +171,7 @@ def test_a_queue_that_is_full_just_now_is_no_obstacle() -> None:
         ({"interval_id": None}, "it has neither a crontab nor an interval"),
         ({"expires": "infinity"}, "expires is infinity, which is no date of the calendar"),
         ({"kwargs": "[1]"}, "arguments are not a list"),
-        ({"kwargs": '{"x": NaN}'}, "it was given x"),
+        ({"kwargs": '{"x": NaN}'}, "got x"),
         ({"name": "n" * 300}, "at most 200 characters"),
     ],
 )
