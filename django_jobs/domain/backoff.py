@@ -15,13 +15,13 @@ Curve = Literal["exponential", "linear", "fixed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """A rule for the delay after the n-th failure. All times are seconds.
+    """The rule for the wait after the n-th failure. All times are in seconds.
 
-    ``jitter`` is a share of the delay: 0.5 spreads the delay evenly over 50 % to 100 % of itself,
-    so that a thousand jobs that failed together do not come back together.
+    ``jitter`` is a share of the wait: 0.5 spreads it evenly over 50 % to 100 %, so that a thousand
+    jobs that failed together are not retried together.
 
-    Build one with :meth:`exponential`, :meth:`linear` or :meth:`fixed`; each raises ``ValueError``
-    for a negative or unusable number.
+    Make one with :meth:`exponential`, :meth:`linear` or :meth:`fixed`. Each raises ``ValueError``
+    for a value that is not a number or is out of range.
     """
 
     curve: Curve
@@ -48,17 +48,17 @@ class Backoff:
     def exponential(
         cls, base: float = 2, factor: float = 2, cap: float = 3600, jitter: float = 0.5
     ) -> Backoff:
-        """``base``, then ``factor`` times as long after each further failure, up to ``cap``."""
+        """Wait ``base``, then ``factor`` times longer after each further failure, up to ``cap``."""
         return cls(curve="exponential", base=base, factor=factor, cap=cap, jitter=jitter)
 
     @classmethod
     def linear(cls, step: float, cap: float = 3600, jitter: float = 0.5) -> Backoff:
-        """``step``, then one ``step`` longer after each further failure, up to ``cap``."""
+        """Wait ``step``, then one ``step`` longer after each further failure, up to ``cap``."""
         return cls(curve="linear", base=step, cap=cap, jitter=jitter)
 
     @classmethod
     def fixed(cls, seconds: float, jitter: float = 0.0) -> Backoff:
-        """The same wait after every failure."""
+        """Wait ``seconds`` after every failure."""
         return cls(curve="fixed", base=seconds, jitter=jitter)
 
     def longest(self, failures: int) -> float:
@@ -68,7 +68,7 @@ class Backoff:
             case "exponential":
                 try:
                     delay = self.base * float(self.factor) ** (count - 1)
-                except OverflowError:  # long past the cap by then, unless nothing is multiplied
+                except OverflowError:  # far above the cap, unless the base is 0
                     delay = self.cap if self.base else 0.0
             case "linear":
                 delay = self.base * count
@@ -81,7 +81,7 @@ class Backoff:
         return self.longest(failures) * (1 - self.jitter * spread())
 
     def as_json(self) -> dict[str, Any]:
-        """The form that is stored with the job, so that any process can apply it."""
+        """The rule as stored with the job, so that any process can apply it."""
         return {
             "curve": self.curve,
             "base": self.base,
@@ -92,7 +92,7 @@ class Backoff:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any] | None) -> Backoff:
-        """The rule stored with a job; the default where there is none or it cannot be read."""
+        """The rule stored with a job; the default if there is none or it is invalid."""
         if not stored:
             return DEFAULT_BACKOFF
         try:

@@ -1,4 +1,4 @@
-"""Cron rules: which are accepted, and at which instants they are due, whatever the clock does."""
+"""Validates cron rules and computes their due times, across changes of the local clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_CRON = 100
 LONGEST_TIMEZONE = 64
 """Characters."""
 HORIZON = 50
-"""Years without a due time after which a rule has no more. February 29 on a given weekday may be
+"""Years. A rule without a due time for this long has no more. February 29 on a given weekday may be
 40 years away."""
 DST_POLICIES = ("once", "skip", "twice")
 
@@ -28,7 +28,7 @@ ZONE_NAME = re.compile(r"[A-Z][\w+-]*(?:/[\w+-]+)*", re.ASCII)
 
 
 class BrokenCron(ValueError):
-    """The cron expression is not accepted; the message says why."""
+    """The cron expression is invalid; the message says why."""
 
 
 class UnknownTimezone(ValueError):
@@ -44,7 +44,7 @@ def next_times(
     *,
     hash_id: str | None = None,
 ) -> list[datetime]:
-    """The next ``count`` instants of :func:`times`; fewer where the rule has no more."""
+    """The next ``count`` instants of :func:`times`, or fewer if the rule has no more."""
     return list(islice(times(cron, timezone, after, dst, hash_id), max(count, 0)))
 
 
@@ -53,27 +53,27 @@ def times(
 ) -> Iterator[datetime]:
     """The instants after ``after`` at which ``cron`` is due in ``timezone``: UTC, ascending.
 
-    Each depends on the rule alone, not on ``after``: asking again after a result gives its
-    successor. Two due times never share an instant. It ends where 50 years bring no due time, or
-    with the calendar.
+    Each depends on the rule alone, not on ``after``: a call with a result as ``after`` starts at
+    its successor. Two due times never share an instant. The iterator ends if the next 50 years have
+    no due time, or at the year 9999.
 
-    A rule with **fixed hours** names local times. ``dst`` says what a change of the clock does:
+    A rule with **fixed hours** names local times. ``dst`` is the policy for changes of the clock:
 
-    - ``"once"``: a local time that the clock jumps over is due at the first instant after the
-      jump, several of them once there; a local time that comes twice is due the first time only.
-      A lost day (Samoa, 30 December 2011) is a jump like any other: its 12:00 is due at the 00:00
-      that follows, and the next day's 12:00 at 12:00.
-    - ``"skip"``: like "once", but a local time that is jumped over is left out.
-    - ``"twice"``: like "once", but a local time that comes twice is due both times.
+    - ``"once"``: a local time that the clock skips is due at the first instant after the jump, and
+      several of them are due there once; a local time that occurs twice is due the first time only.
+      A skipped day (Samoa, 30 December 2011) is a jump too: its 12:00 is due at the following
+      00:00, and the next day's 12:00 at 12:00.
+    - ``"skip"``: like "once", but a skipped local time is never due.
+    - ``"twice"``: like "once", but a local time that occurs twice is due both times.
 
-    A rule **for every hour** (hour field ``*``, or one that lists all 24) keeps its interval, and
-    ``dst`` means nothing to it: it is due at every instant at which the local clock fits, both
-    times in an overlap, and a time that is jumped over is no due time. ``*/15 * * * *`` is due
-    every 15 minutes, ``0 * * * *`` every hour. (Where the clock moves by half an hour, one pause
-    of the latter lasts an hour and a half.) ``0 */2 * * *`` has fixed hours.
+    A rule **for every hour** (hour field ``*``, or one that lists all 24) keeps its interval and
+    ignores ``dst``: it is due at every instant at which the local clock matches, both times in an
+    overlap, and a skipped time is never due. ``*/15 * * * *`` is due every 15 minutes,
+    ``0 * * * *`` every hour. (Where the clock moves by half an hour, one interval of the latter
+    lasts an hour and a half.) ``0 */2 * * *`` has fixed hours.
 
-    Where both day fields are given, ``*/2`` included, a day that fits either is due. ``hash_id``
-    is what ``H`` is computed from: the schedule's name.
+    If both day fields are given, ``*/2`` included, a day that matches either is due. ``hash_id``,
+    the schedule's name, determines the value of ``H``.
 
     Raises :class:`BrokenCron`, :class:`UnknownTimezone`, and ``ValueError`` for a naive ``after``
     or an unknown ``dst``.
@@ -96,7 +96,7 @@ def _times(
     with suppress(OverflowError):  # past the year 9999
         local = after.astimezone(zone).replace(tzinfo=None)
         first, second = _readings(local, zone)
-        # In the first pass of an overlap, local times that were passed already come again.
+        # In the first half of an overlap, local times before ``local`` still occur again.
         start = local.replace(second=0, microsecond=0) - (second - first)
         every_hour, walls = _wall_times(expression, start, hash_id)
         gaps, both = dst != "skip" and not every_hour, dst == "twice" or every_hour
@@ -110,8 +110,10 @@ def _times(
 def _wall_times(
     expression: str, start: datetime, hash_id: str | None
 ) -> tuple[bool, Iterator[datetime]]:
-    """Whether the rule is for every hour, and the local times that it names, on a clock that
-    never changes. croniter is not shown the zone: it fires twice in every overlap."""
+    """Whether the rule is for every hour, and its local times on a clock that never changes.
+
+    croniter gets no zone, because with one it fires twice in every overlap.
+    """
     rule = croniter(expression, start, datetime, max_years_between_matches=HORIZON, hash_id=hash_id)
 
     def walk() -> Iterator[datetime]:
@@ -127,11 +129,11 @@ def _due_times(
 ) -> Iterator[datetime]:
     """The instants at which a clock in ``zone`` shows ``walls``: ascending, some of them twice."""
     seconds: deque[datetime] = deque()
-    """Second readings of the overlap that is being passed."""
+    """Second instants of the current overlap."""
     resumes = datetime.min
     for wall in walls:
         if wall < resumes:
-            continue  # in the gap that was dealt with
+            continue  # in a gap that is already handled
         first, second = _readings(wall, zone)
         if first > second:
             first = _end_of_gap(wall, second, first, zone)
@@ -147,14 +149,16 @@ def _due_times(
 
 
 def _readings(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """The instants of a local time before and after a change: equal on ordinary days, ascending
-    in an overlap, descending in a gap (PEP 495)."""
+    """The instants of a local time, read with the clock before and after a change (PEP 495).
+
+    They are equal on ordinary days, ascending in an overlap, descending in a gap.
+    """
     local = wall.replace(tzinfo=zone, fold=0)
     return local.astimezone(UTC), local.replace(fold=1).astimezone(UTC)
 
 
 def _end_of_gap(wall: datetime, before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """The first instant whose local time is past ``wall``; ``before`` is earlier, ``after`` not."""
+    """The first instant past ``wall`` in local time: later than ``before``, at most ``after``."""
     while after - before > timedelta(seconds=1):
         middle = before + (after - before) // timedelta(seconds=2) * timedelta(seconds=1)
         if middle.astimezone(zone).replace(tzinfo=None) > wall:
@@ -166,14 +170,17 @@ def _end_of_gap(wall: datetime, before: datetime, after: datetime, zone: ZoneInf
 
 def clock_change(moment: datetime, timezone: str) -> str | None:
     """What the clock does on the local day of ``moment``: ``"clock goes forward"``, ``"clock goes
-    back"``, or None on an ordinary day. A day that begins by a jump counts."""
+    back"``, or None on an ordinary day. A day that begins with a jump counts.
+
+    Raises :class:`UnknownTimezone`.
+    """
     zone = check_timezone(timezone)
     try:
         local = moment.astimezone(zone)
         midnight = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
         ends = midnight.astimezone(UTC), (midnight + timedelta(days=1)).astimezone(UTC)
         before, after = ((end - timedelta(seconds=1)).astimezone(zone) for end in ends)
-    except OverflowError:  # at the ends of the calendar
+    except OverflowError:  # before the year 1 or past 9999
         return None
     change = after.replace(tzinfo=None) - before.replace(tzinfo=None) - (ends[1] - ends[0])
     if not change:
@@ -182,13 +189,13 @@ def clock_change(moment: datetime, timezone: str) -> str | None:
 
 
 def check_timezone(name: object) -> ZoneInfo:
-    """The zone of that name; raises :class:`UnknownTimezone`."""
+    """The zone with this name. Raises :class:`UnknownTimezone`."""
     if not isinstance(name, str):
         raise UnknownTimezone(f"a time zone is named by text, not by {type(name).__name__}")
     shown = name if len(name) <= LONGEST_TIMEZONE else f"{name[:LONGEST_TIMEZONE]}…"
     problem = f"no time zone is called {shown!r}; names look like Europe/Paris or UTC"
-    # localtime and posixrules are the machine's own, and start with a small letter like right/…,
-    # whose clocks count leap seconds. Factory is a placeholder.
+    # Lower-case names are refused: localtime and posixrules depend on the machine, and right/…
+    # counts leap seconds. Factory is a placeholder.
     if len(name) > LONGEST_TIMEZONE or not ZONE_NAME.fullmatch(name) or name == "Factory":
         raise UnknownTimezone(problem)
     try:
@@ -198,11 +205,11 @@ def check_timezone(name: object) -> ZoneInfo:
 
 
 def check_cron(cron: object, hash_id: str | None = None) -> None:
-    """Raises :class:`BrokenCron` for anything but five fields that fire some day.
+    """Raise :class:`BrokenCron` for anything but five fields that are due some day.
 
-    Refused beside nonsense is what is easily misread: ``R`` (another time at each look), ``5-5``
-    (croniter takes it for the whole field), ``59/15`` and ``*/90`` (one value only), ranges that
-    go round with a step, a weekday such as ``1#1`` beside a day of the month.
+    Also refuses what is easily misread: ``R`` (a new random time at each call), ``5-5`` (croniter
+    reads it as the whole field), ``59/15`` and ``*/90`` (one value only), ranges that wrap around
+    with a step, and a weekday such as ``1#1`` together with a day of the month.
     """
     if not isinstance(cron, str):
         raise BrokenCron(f"a cron expression is text, not {type(cron).__name__}")
@@ -226,8 +233,8 @@ def _check(cron: str, hash_id: str) -> None:
 
 
 def _expression(fields: list[str]) -> str:
-    """The fields for croniter, which sees no restriction in ``0-6`` where the other day field
-    holds a star: ``*/2`` is spelt out."""
+    """The fields for croniter, with ``*/2`` of a day field spelt out: croniter sees no restriction
+    in ``0-6`` if the other day field contains a star."""
     minute, hour, day, month, weekday = fields
     day, weekday = day.replace("*/", "1-31/"), weekday.replace("*/", "0-6/")
     return f"{minute} {hour} {day} {month} {weekday}"

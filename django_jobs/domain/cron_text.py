@@ -1,6 +1,6 @@
-"""The words of a cron expression: which there are, and what they say in English.
+"""Parses and validates the fields of a cron expression, and describes them in English.
 
-Ranges are never expanded here: ``0-999999999`` is three tokens, whoever wrote it.
+Ranges are never expanded here, so that ``0-999999999`` costs nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ALIASES = {
     "@annually": "0 0 1 1 *",
 }
 MOST_TIMES = 6
-"""Times of day that a description lists; of more it tells minutes and hours apart."""
+"""Times of day that a description lists. For more it describes minutes and hours separately."""
 
 
 class Field(NamedTuple):
-    """``names`` are in the order of the values, the first for ``low``. 7 is a Sunday too."""
+    """A field and its values. ``names`` begin at ``low``. Weekday 7 is Sunday too."""
 
     name: str
     low: int
@@ -36,7 +36,7 @@ class Field(NamedTuple):
     names: tuple[str, ...] = ()
 
     def number(self, word: str) -> int:
-        """The value that a word stands for; raises ``ValueError`` for none."""
+        """The value of a word. Raises ``ValueError`` if it has none."""
         short = [name[:3].lower() for name in self.names]
         if word in short:
             return self.low + short.index(word)
@@ -69,9 +69,9 @@ NTH_WEEKDAY = re.compile(r"(\w+)#([1-5])|l(\d)", re.ASCII)
 
 
 def split(cron: str) -> list[str]:
-    """The five fields in lower case, aliases replaced, ``?`` and ``*/1`` as ``*``.
+    """The five fields in lower case, with aliases replaced and ``?`` and ``*/1`` as ``*``.
 
-    Raises ``ValueError`` where there are not five.
+    Raises ``ValueError`` unless there are five.
     """
     text = cron.strip().lower()
     if text.startswith("@") and text not in ALIASES:
@@ -88,7 +88,7 @@ def split(cron: str) -> list[str]:
 
 
 def check(fields: list[str]) -> None:
-    """Raises ``ValueError`` for what is nonsense, or easily read as something that it is not."""
+    """Raise ``ValueError`` for fields that are invalid or easily misread."""
     for field, text in zip(FIELDS, fields, strict=True):
         try:
             if not _check_whole(field, text):
@@ -105,7 +105,7 @@ def check(fields: list[str]) -> None:
 
 
 def _check_whole(field: Field, text: str) -> bool:
-    """Whether it is one of the forms that stand alone in a field."""
+    """Whether ``text`` is a form that must be alone in its field."""
     if text == "*":
         return True
     if hashed := HASHED.fullmatch(text):
@@ -155,7 +155,7 @@ def _step(digits: str) -> int:
 
 
 def describe(cron: str) -> str:
-    """What a cron expression says, such as ``at 02:30 on weekdays``. Never raises."""
+    """A cron expression in English, such as ``at 02:30 on weekdays``. Never raises."""
     try:
         minute, hour, day, month, weekday = split(cron[:200])
     except ValueError:
@@ -246,7 +246,7 @@ def _words(field: Field, text: str) -> str:
 
 
 def _item(field: Field, item: str) -> tuple[bool, str]:
-    """The words of one item, and whether the field's noun goes before them."""
+    """Whether the field's noun precedes the item, and the item in words."""
     if item == "l":
         return False, "the last day"
     if nearest := NEAREST_WEEKDAY.fullmatch(item):
@@ -265,7 +265,7 @@ def _item(field: Field, item: str) -> tuple[bool, str]:
 
 
 def _plain_numbers(text: str) -> list[int]:
-    """The values of a list of plain numbers; none of anything else."""
+    """The values of a list of plain numbers; empty for any other text."""
     return [int(word) for word in text.split(",")] if re.fullmatch(r"\d\d?(,\d\d?)*", text) else []
 
 

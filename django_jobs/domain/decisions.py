@@ -1,4 +1,4 @@
-"""The fate of a job after an attempt, as a pure function of facts that stand on the job's row."""
+"""Decides what becomes of a job after an attempt: a pure function of facts on the job's row."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, Succe
 from .states import JobState, RunState
 
 LONGEST_RETRY_AFTER = 24 * 3600.0
-"""Seconds. A remote's Retry-After or a handler's delay beyond a day is cut to it, so that a
-broken header cannot park a job for years. Snooze takes up to a year."""
+"""Seconds. A longer Retry-After of a server or delay of a handler is cut to a day, so that a wrong
+header cannot postpone a job for years. A snooze may take a year."""
 LONGEST_SNOOZE = 366 * 24 * 3600.0
 
 AT_MOST_ONCE = "it is delivered at most once"
 CRASHED = "Crashed"
-"""The error class of a run that killed a process of its own: a conviction and no suspicion."""
+"""The error class of a run that crashed a process in which it ran alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of the running job when its attempt ends.
+    """The facts about a running job when its attempt ends.
 
     ``expires_at`` is in epoch seconds of the database's clock, like ``now`` in :func:`decide`.
     """
@@ -41,10 +41,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is written about the job and its run.
+    """The new state of a job and its run, to be written by the lifecycle.
 
-    ``delay`` is in seconds from now and None where the job's due time stays as it is.
-    ``reason`` says why the job ended, for the operator; empty where there is nothing to say.
+    ``delay`` is in seconds from now; None keeps the job's due time. ``reason`` explains to the
+    operator why the job ended; it may be empty.
     """
 
     status: JobState
@@ -63,11 +63,11 @@ def decide(
     now: float,
     spread: Callable[[], float] = random.random,
 ) -> Decision:
-    """What becomes of a running job with these ``facts`` after ``outcome``.
+    """Decide what becomes of a running job with these ``facts`` after ``outcome``.
 
-    Total: every outcome has a fate. A run that did not lose its process clears the job of the
-    suspicion of crashing it, so ``crashes`` counts consecutive ones. ``spread`` draws the jitter,
-    a number from 0 to 1.
+    Every outcome has a decision. ``crashes`` counts consecutive crashes: a run that succeeded,
+    failed, timed out or snoozed sets it to 0. ``now`` is in epoch seconds of the database's clock.
+    ``spread`` draws the jitter, a number from 0 to 1.
     """
     match outcome:
         case Succeeded(result=result):
@@ -81,7 +81,7 @@ def decide(
         case Failed():
             return _after_failure(facts, RunState.FAILED, outcome, now, spread)
         case TimedOut(seconds=seconds, silent=silent, traceback=traceback):
-            # The supervisor knows the time-out as a difference of two clocks: 2.99995 s.
+            # The supervisor computes the time-out from two clock readings, such as 2.99995 s.
             declared = f"{round(seconds, 2 if seconds >= 1 else 4):.10g} s"
             what = "reported nothing for" if silent else "ran longer than its"
             failed = Failed(error=ErrorReport.plain("TimedOut", f"{what} {declared}", traceback))

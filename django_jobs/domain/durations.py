@@ -1,4 +1,4 @@
-"""Lengths of time as people give them, in seconds."""
+"""Durations in seconds, from the types that callers pass."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 LONGEST_TIMEOUT = 366 * 86_400.0
 LONGEST_AGE = 100 * 366 * 86_400.0
-"""Seconds. Above these, sums with a date leave the calendar."""
+"""Seconds. Longer ones added to a date may pass the year 9999."""
 
 NEVER = float("inf")
-"""Seconds until what does not come."""
+"""Seconds until an event that never comes."""
 
 Duration = float | Decimal | timedelta
 
 
 def as_seconds(given: Any) -> float | None:
-    """Seconds of a number, a ``Decimal`` or a timedelta; None for NaN and for anything else.
+    """Seconds of a number, a ``Decimal`` or a timedelta; None for NaN and any other value.
 
-    Never raises: ``given`` comes from code that is not ours.
+    Never raises, because ``given`` comes from the project's code.
     """
     if isinstance(given, bool):
         return None
@@ -35,7 +35,7 @@ UNITS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"))
 
 
 def exactly(seconds: float) -> str:
-    """An interval with all of its parts: ``1 d 2 h 5 min 0.5 s``."""
+    """An interval in full: ``1 d 2 h 5 min 0.5 s``."""
     rest, parts = round(seconds * 1_000_000), []
     for size, unit in UNITS:
         count, rest = divmod(rest, size)

@@ -1,4 +1,4 @@
-"""What is kept of an exception: readable, bounded and storable, whatever the exception is."""
+"""Reports of exceptions: readable, bounded in size, and storable in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 MAX_TYPE = 200
 MAX_MESSAGE = 8_192
 MAX_TRACEBACK = 65_536
-"""Characters kept of each; of a longer text the head and the tail."""
+"""Characters. Of a longer text the head and the tail are kept."""
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 DETAIL = re.compile(r"^DETAIL: .*?(?=\n\n|\n[A-Z]{4,}: |\Z)", re.MULTILINE | re.DOTALL)
-"""Up to the next field or the end: the values of a row may hold line breaks."""
+"""Matches to the next field or the end, because values of a row may contain line breaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorReport:
     """One error as it is stored with a run.
 
-    ``fingerprint`` is equal for errors of one class raised at one place in the project's code,
-    whatever their message says; it is what dead letters are grouped by.
+    ``fingerprint`` is equal for errors of one class raised at one place in the project's code. It
+    does not depend on the message. Dead letters are grouped by it.
     """
 
     type: str
@@ -40,7 +40,7 @@ class ErrorReport:
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorReport:
-        """Describe ``error``. Never raises, also where its ``__str__`` does."""
+        """Describe ``error``. Never raises, even if its ``__str__`` does."""
         name = _name_of(type(error))
         return cls(
             type=cut(clean(name), MAX_TYPE),
@@ -51,8 +51,10 @@ class ErrorReport:
 
     @classmethod
     def plain(cls, type: str, message: str, traceback: str = "") -> ErrorReport:
-        """An error that has no exception of its own behind it, such as a worker that died.
-        ``traceback`` is one of :meth:`of`."""
+        """An error without an exception, such as a crashed worker process.
+
+        ``traceback`` is one that :meth:`of` made.
+        """
         return cls(
             type=type,
             message=cut(clean(message), MAX_MESSAGE),
@@ -62,12 +64,12 @@ class ErrorReport:
 
 
 def clean(text: str) -> str:
-    """``text`` with NUL and lone surrogates escaped: PostgreSQL stores neither."""
+    """``text`` with NUL and lone surrogates escaped, which PostgreSQL cannot store."""
     return UNSTORABLE.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 
 def cut(text: str, limit: int) -> str:
-    """At most ``limit`` characters of ``text``: its head and its tail, and how much is missing."""
+    """At most ``limit`` characters of ``text``: its head, how many are left out, and its tail."""
     if len(text) <= limit:
         return text
     if limit < 100:
@@ -84,7 +86,7 @@ def without_detail(text: str) -> str:
 
 
 def text_of(value: Any) -> str:
-    """``str(value)``, or a note where that raises."""
+    """``str(value)``, or a note if that raises. Never raises."""
     try:
         return str(value)
     except BaseException as second:
@@ -97,7 +99,7 @@ def _name_of(kind: type[BaseException]) -> str:
         if kind.__module__ == "builtins":
             return kind.__qualname__
         return f"{kind.__module__}.{kind.__qualname__}"
-    except BaseException:  # of a metaclass
+    except BaseException:  # a metaclass may raise
         return "(a class without a name)"
 
 
@@ -109,7 +111,7 @@ def _traceback_of(error: BaseException) -> str:
 
 
 def _fingerprint(name: str, error: BaseException) -> str:
-    """Class and the innermost frame outside installed packages; line numbers move too often."""
+    """From the class and the innermost frame of the project. Line numbers change too often."""
     return _digest(f"{name}@{_place_of(error)}")
 
 
@@ -121,7 +123,7 @@ def _place_of(error: BaseException) -> str:
             installed = "site-packages" in code.co_filename or "/lib/python" in code.co_filename
             if not place or not installed:
                 place = f"{frame.f_globals.get('__name__', '')}.{code.co_qualname}"
-    except BaseException:  # of an exception that allows no look at itself
+    except BaseException:  # the exception may raise when it is inspected
         return place
     return place
 

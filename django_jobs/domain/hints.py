@@ -1,4 +1,4 @@
-"""What a misspelt name was probably meant to be."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> str:
-    """``did you mean 'report' or 'reports'?``, whatever the case; empty where nothing is near."""
+    """``did you mean 'report' or 'reports'?``, or empty if no name is close. Ignores case."""
     folded = {one.lower(): one for one in known}
     near = get_close_matches(name.lower(), folded, n=most, cutoff=cutoff)
     return f"did you mean {' or '.join(repr(folded[one]) for one in near)}?" if near else ""

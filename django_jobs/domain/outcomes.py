@@ -1,4 +1,4 @@
-"""What may become of one attempt, as values. Whoever ends the attempt makes one of these."""
+"""The outcomes of an attempt, as values. The code that ends an attempt makes one of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The handler raised. ``retry_after`` (seconds) overrides the backoff; ``final`` forbids a
-    further attempt; ``budget`` is how many failures a job may have by one with this error."""
+    """The handler raised.
+
+    ``retry_after`` (seconds) overrides the backoff. ``final`` forbids another attempt. ``budget``
+    is the number of failures at which this error makes the job dead.
+    """
 
     error: ErrorReport
     retry_after: float | None = None
@@ -27,8 +30,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut:
-    """The attempt ran longer than its time-out (seconds) and was stopped; or was ``silent``: it
-    reported no progress for so long. ``traceback`` tells where, if its handler was not killed."""
+    """The attempt ran for longer than ``seconds``, its time-out, and was stopped.
+
+    ``silent``: it reported no progress for that time. ``traceback`` shows where the handler was;
+    it is empty if the handler was killed.
+    """
 
     seconds: float
     silent: bool = False
@@ -37,8 +43,10 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The process that ran the attempt died, or its lease ran out. ``alone`` says that nothing
-    else ran in that process, so that nobody else can have killed it."""
+    """The process that ran the attempt died, or its lease ran out.
+
+    ``alone``: no other job ran in that process, so only this one can have crashed it.
+    """
 
     reason: str
     alone: bool = False
@@ -46,7 +54,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snoozed:
-    """The handler asked to be called again in so many seconds. Not a failure."""
+    """The attempt is made again in ``seconds``. Counts as no failure."""
 
     seconds: float
     reason: str = ""
@@ -54,15 +62,17 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """The handler ended its job, or an operator's cancel reached it."""
+    """The handler cancelled its job, or an operator did."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """The worker was told to stop and gives the job back. Nobody's fault, so nothing is counted.
-    ``began`` is False where the handler was never called."""
+    """The worker has to stop and releases the job. Counts as no failure and no crash.
+
+    ``began`` is False if the handler was never called.
+    """
 
     reason: str = ""
     began: bool = True

@@ -1,4 +1,4 @@
-"""Strict, bounded JSON: what may be stored as a payload or a result, and why not."""
+"""Strict, bounded JSON for payloads and results."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 
 MAX_DEPTH = 64
 LONGEST_PATH = 120
+"""Characters of a path in a message. Of a longer one the head and the tail are shown."""
 LONGEST_KEY = 200
-"""Characters of a path that a message shows; of a longer one the head and the tail."""
+"""Characters of an idempotency key or a receipt's key."""
 MAX_INT_BITS = 14_000
-"""Just under the 4,300 digits that Python and the ORM refuse to read back."""
+"""Just under the 4,300 digits above which Python and the ORM cannot read it back."""
 
 
 ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 class NotStorable(ValueError):
-    """The value cannot be stored as it is. ``path`` says where, such as ``payload.items[3]``."""
+    """The value cannot be stored. ``path`` is the place, such as ``payload.items[3]``."""
 
     def __init__(self, path: str, problem: str) -> None:
         half = LONGEST_PATH // 2
@@ -28,25 +29,25 @@ class NotStorable(ValueError):
 
 
 def encode(value: Any, *, max_bytes: int, name: str = "payload") -> str:
-    """``value`` as JSON text that PostgreSQL's jsonb takes and gives back unchanged.
+    """``value`` as JSON text that PostgreSQL's jsonb stores and returns unchanged.
 
-    Tuples become lists, and a float of 1e16 or more comes back as a whole number. Raises
-    :class:`NotStorable` for anything else that JSON does not know (dates, sets, model instances),
+    Exceptions: tuples become lists, and a float of 1e16 or more comes back as a whole number.
+    Raises :class:`NotStorable` for types that JSON does not have (dates, sets, model instances),
     NaN and infinities, keys that are not strings, NUL and lone surrogates, nesting deeper than 64,
     integers above 4,200 digits, and more than ``max_bytes`` bytes. A value that is far too large
     is refused before all of it is read.
     """
     remaining = _measure(value, name, 0, max_bytes, name, max_bytes)
     text = ENCODER.encode(value)
-    # The estimate counts a control character as one byte of the six that its escape takes, so the
-    # real size is asked too where it could matter.
+    # The estimate counts a control character as one byte, but its escape takes six. If the total
+    # could be too large, the encoded size is checked.
     if remaining < max_bytes * 5 // 6 and len(text.encode()) > max_bytes:
         raise NotStorable(name, _too_large(max_bytes))
     return text
 
 
 def _measure(value: Any, path: str, depth: int, remaining: int, name: str, max_bytes: int) -> int:
-    """Check ``value``; return how many of the allowed bytes are left after it."""
+    """Check ``value``, and return how many of the allowed bytes are left after it."""
     kind = type(value)
     if kind is str or isinstance(value, str):
         remaining -= len(value) + 2
@@ -101,7 +102,7 @@ def a_kind(value: Any) -> str:
 
 
 def key_problem(key: Any, what: str, name: str) -> str | None:
-    """Why ``key`` cannot be ``what`` ("an idempotency key"); ``name`` is its argument."""
+    """Why ``key`` cannot be ``what`` ("an idempotency key"), or None. ``name`` is its argument."""
     if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
         given = f"one of {len(key)}" if isinstance(key, str) else repr(key)
         return f"{what} is text of 1 to {LONGEST_KEY} characters, not {given}"

@@ -1,4 +1,4 @@
-"""The one number that orders ready jobs: the smaller, the sooner."""
+"""The rank that orders ready jobs: the lowest starts first."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ LOWEST_PRIORITY = -100
 HIGHEST_PRIORITY = 100
 
 AGEING_WEIGHT = 60.0
-"""Seconds of waiting that one point of priority is worth, unless the queue says otherwise."""
+"""Seconds of waiting that equal one point of priority, by default. A queue may change it."""
 
 STRICT_WEIGHT = 1e8
-"""Three years a point: no wait makes up for a point of priority. A float keeps microseconds at
-100 such points above today's epoch seconds to within 2e-6."""
+"""Seconds: three years a point, so that no wait outweighs a point of priority. At 100 points a
+float still resolves today's epoch seconds to within 2e-6."""
 
 
 def rank(available_at: float, priority: int, weight: float) -> float:
     """``available_at`` (epoch seconds) less ``priority`` points of ``weight`` seconds each.
 
-    Waiting is priority: with the default weight a job of priority 0 that has waited ten minutes
-    goes before a fresh one of priority 9.
+    Waiting raises priority: by the default weight a job of priority 0 that has waited for ten
+    minutes starts before a new one of priority 9.
     """
     return available_at - priority * weight

@@ -1,4 +1,4 @@
-"""The rule of a schedule: when it is due, and what becomes of due times that passed unseen."""
+"""The rule of a schedule: its due times, and what happens to missed ones."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from django_jobs.domain.durations import as_seconds
 from .cron import BrokenCron, check_cron, check_timezone, times
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""The anchor of an interval without a start: one of an hour is due on the hour."""
+"""The start of intervals without one, so that every hour means on the hour."""
 
 ON_TIME_SECONDS = 60.0
-"""A due time that is seen within it has not been missed."""
+"""A due time that a worker sees within this time is not missed."""
 
 MOST_AT_ONCE = 100
-"""Jobs that one look makes of one schedule, whatever its policy says."""
+"""Jobs that a schedule makes at one time, at most, by any policy."""
 
 MOST_MISSED_TICKS = 25
-"""Missed due times of one look that get a tick of their own. The others share one."""
+"""Missed due times that get separate ticks when a schedule is planned. The others share one."""
 
 INSTANT = timedelta(microseconds=1)
 
@@ -40,7 +40,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """Which of the due times that were missed still make a job."""
+    """Which of the missed due times still make a job."""
 
     LATEST = "latest"
     SKIP = "skip"
@@ -58,7 +58,7 @@ class TickState(StrEnum):
 
 
 class Admission(StrEnum):
-    """How a due time passes the jobs that are still live."""
+    """What a due time does while jobs of its schedule are live."""
 
     START = "start"
     WAIT = "wait"
@@ -68,9 +68,9 @@ class Admission(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """When a schedule is due: ``cron`` in ``timezone``, or ``every`` so many seconds from
-    ``starts_at`` (without one, from 1970). Both bounds are included. ``name`` is what ``H`` in a
-    cron expression is computed from."""
+    """When a schedule is due: by ``cron`` in ``timezone``, or ``every`` n seconds from
+    ``starts_at`` or else from 1970. Both bounds are included. ``H`` in a cron expression is
+    computed from ``name``."""
 
     name: str = ""
     cron: str = ""
@@ -81,7 +81,7 @@ class Rule:
     ends_at: datetime | None = None
 
     def check(self) -> None:
-        """Raise ``ValueError`` for a rule that cannot be, or never comes due."""
+        """Raise ``ValueError`` for a rule that is invalid or never due."""
         if bool(self.cron) == (self.every is not None):
             raise ValueError("give a cron expression or an interval, one of the two")
         check_timezone(self.timezone)
@@ -98,13 +98,13 @@ class Rule:
                 raise ValueError("it never comes due between its start and its end")
 
     def due_times(self, after: datetime) -> Iterator[datetime]:
-        """The due times behind ``after``, in UTC. Raises ``ValueError`` for a broken rule."""
+        """The due times after ``after``, in UTC. Raises ``ValueError`` for an invalid rule."""
         if self.starts_at is not None:
             after = max(after, self.starts_at - INSTANT)
         if self.every is not None:
             found = interval_times(self.starts_at or EPOCH, self.every, after)
         elif self.cron:
-            # The name matters to H alone, and rules that are alike are computed once.
+            # Only H depends on the name. Without it, equal rules share a cache entry.
             name = self.name if "h" in self.cron.lower() else ""
             found = _cron_times(self.cron, self.timezone, self.dst, name, after)
         else:
@@ -113,7 +113,7 @@ class Rule:
         return found if ends_at is None else takewhile(lambda due: due <= ends_at, found)
 
     def next(self, after: datetime) -> datetime | None:
-        """The first due time behind ``after``; None where there is none."""
+        """The first due time after ``after``, or None."""
         return next(self.due_times(after), None)
 
 
@@ -127,8 +127,8 @@ def _first_two(
 def _cron_times(
     cron: str, timezone: str, dst: str, name: str, after: datetime
 ) -> Iterator[datetime]:
-    """As ``times``. One that is due and the next are all that most looks ask for, and thousands of
-    schedules may share a rule and a due time: these two are remembered."""
+    """:func:`times` with the first two results cached: firing mostly needs these two, and thousands
+    of schedules may share a rule and a due time."""
     found = _first_two(cron, timezone, dst, name, after)
     yield from found
     if len(found) == 2:
@@ -137,9 +137,11 @@ def _cron_times(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a look at a schedule found. ``fire`` and ``late`` are due times, ascending;
-    ``more_missed`` says that others were missed which are in neither. ``next_due`` may be in the
-    past: then the next look goes on there."""
+    """What to do about the due times of a schedule.
+
+    ``fire`` make jobs and ``late`` were missed, each ascending. ``more_missed``: others were missed
+    that are in neither. ``next_due`` may be in the past; the next plan begins there.
+    """
 
     fire: list[datetime] = field(default_factory=list)
     late: list[datetime] = field(default_factory=list)
@@ -150,10 +152,10 @@ class Plan:
 def plan(
     rule: Rule, first: datetime, now: datetime, catch_up: str, limit: float | None = None
 ) -> Plan:
-    """What to do at ``now`` about a rule whose next due time was ``first``.
+    """Plan the due times of ``rule`` from ``first`` to ``now``.
 
-    ``limit`` is a number of jobs for ``at_most`` and seconds for ``window``. Work is bounded: a
-    rule of every second is planned as fast after a year as after a minute.
+    ``limit`` is a number of jobs for ``at_most`` and seconds for ``window``. The work is bounded: a
+    rule that is due every second is planned as fast after a year as after a minute.
     """
     if catch_up == CatchUp.WINDOW:
         return _in_window(rule, first, now, limit or 0.0)
@@ -182,10 +184,10 @@ def _newest(
     rule: Rule, first: datetime, until: datetime, count: int
 ) -> tuple[list[datetime], bool, datetime | None]:
     """The newest ``count`` due times from ``first`` to ``until``, whether there are more, and the
-    next one behind ``until``.
+    next one after ``until``.
 
-    Where they are very many, the place to begin is guessed from how close the first ones are, and
-    then searched by halves, so that they are not passed one by one.
+    If there are many, it guesses where to begin from the distance of the first ones and then
+    bisects, so that it does not visit each.
     """
     begin = many = first
     few = until
@@ -207,7 +209,7 @@ def _newest(
 def _walk(
     rule: Rule, begin: datetime, until: datetime, most: int
 ) -> tuple[list[datetime], datetime | None]:
-    """Up to ``most`` due times from ``begin`` to ``until``, and the one that follows them."""
+    """Up to ``most`` due times from ``begin`` to ``until``, and the next one after them."""
     found: list[datetime] = []
     for due in rule.due_times(begin - INSTANT):
         if due > until or len(found) == most:
@@ -217,9 +219,12 @@ def _walk(
 
 
 def admit(policy: str, limit: int | None, live: int, waiting: int) -> Admission:
-    """Whether a due time makes a job while ``live`` jobs of its schedule have not ended, of which
-    ``waiting`` wait for their turn. ``limit`` is how many may be live with ``allow``, and wait
-    with ``queue_all``; None for any number."""
+    """What a due time does while ``live`` jobs of its schedule have not ended; ``waiting`` of them
+    have the status ``waiting``.
+
+    ``limit`` is how many may be live with ``allow``, or waiting with ``queue_all``; None is any
+    number.
+    """
     if live == 0:
         return Admission.START
     match policy:
@@ -256,7 +261,8 @@ def check_every(value: object) -> float:
 def next_interval(anchor: datetime, every: float, after: datetime) -> datetime:
     """The first of ``anchor``, ``anchor + every``, ``anchor + 2 * every`` … past ``after``: UTC.
 
-    Exact: ``every`` counts in whole microseconds, and real time, whatever local clocks do. Raises
+    Exact: ``every`` is counted in whole microseconds of elapsed time, so that changes of local
+    clocks do not matter. Raises ``ValueError`` for a naive time or an invalid interval, and
     ``OverflowError`` past the year 9999.
     """
     if anchor.utcoffset() is None or after.utcoffset() is None:
@@ -267,7 +273,7 @@ def next_interval(anchor: datetime, every: float, after: datetime) -> datetime:
 
 
 def interval_times(anchor: datetime, every: float, after: datetime) -> Iterator[datetime]:
-    """All due times after ``after``; they end with the calendar."""
+    """All due times after ``after``, up to the year 9999."""
     while True:
         try:
             after = next_interval(anchor, every, after)

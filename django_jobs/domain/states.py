@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """Where a job stands. See docs/lifecycle.md for the diagram."""
+    """The status of a job. docs/lifecycle.md has the diagram."""
 
     WAITING = "waiting"
     SCHEDULED = "scheduled"
@@ -32,12 +32,12 @@ class RunState(StrEnum):
 
 FINAL = frozenset({JobState.SUCCEEDED, JobState.DEAD, JobState.CANCELLED})
 LIVE = frozenset(JobState) - FINAL
-"""A live job holds its idempotency key; a final one has let go of it."""
+"""A live job holds its idempotency key; a final one does not."""
 
 PENDING = LIVE - {JobState.RUNNING}
-"""States that an operator's cancel ends at once."""
+"""Jobs in these states are cancelled at once; a running one is asked to stop."""
 
-# Where a settle may take a running job; decisions.decide is tested against this.
+# The states to which settling may move a running job. decide() is tested against it.
 AFTER_RUNNING: dict[RunState, frozenset[JobState]] = {
     RunState.SUCCEEDED: frozenset({JobState.SUCCEEDED}),
     RunState.FAILED: frozenset({JobState.SCHEDULED, JobState.DEAD, JobState.CANCELLED}),
