@@ -1,1 +1,1 @@
-"""For projects that come from Celery: the import of django-celery-beat's tables."""
+"""Imports the schedules of django-celery-beat."""

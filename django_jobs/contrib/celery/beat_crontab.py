@@ -1,4 +1,4 @@
-"""The crontab of Celery as a cron expression that is due at the same times of day, or why not."""
+"""Converts a crontab of Celery to a cron expression with the same due times."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ WEEK = 7
 def cron_of(crontab: Mapping[str, Any]) -> str:
     """The five fields of a row of ``django_celery_beat_crontabschedule``.
 
-    Each is expanded as Celery does, and written anew: its names, its ranges that go round the end
-    and its steps mean other things in cron. Raises ``ValueError`` for what cannot be said.
+    Each field is expanded by Celery's rules and then rewritten, because Celery's names, steps and
+    ranges that wrap around mean something else in cron. Raises ``ValueError`` if the field is
+    invalid or cron has no equivalent.
     """
     minute, hour, day, month, weekday = (
         _values(field, str(crontab[column])) for column, field in COLUMNS
@@ -45,7 +46,7 @@ def cron_of(crontab: Mapping[str, Any]) -> str:
 
 
 def _values(field: Field, text: str) -> list[int]:
-    """What Celery takes a field for, and 7 for a Sunday, which only django-celery-beat does."""
+    """The values of a field by Celery's rules. 7 is a Sunday, as in django-celery-beat."""
     found: set[int] = set()
     try:
         for item in text.replace(" ", "").lower().split(","):
@@ -66,19 +67,22 @@ def _item(field: Field, item: str) -> list[int]:
         high = _number(field, parts[3]) if parts[3] else low
         if low <= high:
             every = list(range(low, high + 1))
-        else:  # round the end
+        else:  # wraps around
             every = every[low - field.low :] + every[: high - field.low + 1]
     return every[::step]
 
 
 def _number(field: Field, word: str) -> int:
-    """Celery reads the first three letters of a name."""
+    """The value of a word. As in Celery, only the first three letters of a name count."""
     return field.number(word if word.isdigit() else word[:3])
 
 
 def _nth_weekdays(day: list[int], weekday: list[int]) -> str:
-    """Celery wants both day fields to fit, cron one of them: only whole weeks of a month, such as
-    the first Monday, can be said of both."""
+    """The weekdays of one week of the month, such as the first Monday.
+
+    In Celery both day fields must match, in cron one of them. Only a whole week of the month can
+    be expressed in both. Raises ``ValueError`` for any other days.
+    """
     number, rest = divmod(day[0], WEEK)
     if rest != 1 or number > 3 or day != list(range(day[0], day[0] + WEEK)):
         raise ValueError(
@@ -88,7 +92,7 @@ def _nth_weekdays(day: list[int], weekday: list[int]) -> str:
 
 
 def _text(field: Field, values: list[int]) -> str:
-    """What reads best: ``*``, a step, or a list of ranges."""
+    """The shortest form of a field: ``*``, a step, or a list of ranges."""
     every = list(range(field.low, field.high + 1))
     if values == every:
         return "*"

@@ -1,7 +1,7 @@
-"""Take over the periodic tasks of django-celery-beat.
+"""Imports the periodic tasks of django-celery-beat as schedules.
 
-Its tables are read as they are: neither it nor Celery need be installed. Nothing that stands in
-them is imported as code; a task becomes a job type that is registered here.
+Reads its tables with SQL, so that neither it nor Celery need be installed. Never imports code that
+the tables name: a task is mapped to a registered job type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BROKERS = ("amqp", "redis")
 
 TABLE = "django_celery_beat_periodictask"
 
-# As JSON, so that a column that an older version lacks is missing in the object only.
+# As JSON, because older versions lack some columns: they are then missing in the object.
 TASKS = """
 SELECT to_jsonb(task_row), to_jsonb(crontab_row), to_jsonb(interval_row)
 FROM django_celery_beat_periodictask AS task_row
@@ -40,7 +40,7 @@ ORDER BY task_row.name
 
 @dataclass(slots=True)
 class ImportResult:
-    """What became of the tasks. ``lines`` say it of each."""
+    """The counts of an import, and the line to print for each task."""
 
     imported: int = 0
     known: int = 0
@@ -50,9 +50,10 @@ class ImportResult:
 
 
 def import_beat(options: dict[str, Any]) -> Iterator[str]:
-    """Make a schedule of each periodic task that can be one, and say what became of each.
+    """Make a schedule for each periodic task that has an equivalent, and yield a line for each.
 
-    All are written in one transaction. Raises ``CommandError`` at the end if any was refused.
+    All schedules are written in one transaction. Raises ``CommandError`` at the end if any task was
+    refused.
     """
     job_types = _pairs("--map", options["map"])
     for name in job_types.values():

@@ -1,4 +1,4 @@
-"""A periodic task of django-celery-beat as a schedule, or why it cannot be one."""
+"""Converts a periodic task of django-celery-beat to a schedule."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MOMENT = timedelta(microseconds=1)
 
 
 class NotImportable(Exception):
-    """Why a task cannot be a schedule."""
+    """The task has no equivalent schedule; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """What the operator says of names here and there, and whether 0 is the highest priority."""
+    """The operator's mapping of task and queue names. ``redis``: 0 is the highest priority."""
 
     job_types: Mapping[str, str]
     queues: Mapping[str, str]
@@ -41,14 +41,14 @@ class Translation:
 
 
 def read_json(text: Any) -> Any:
-    """Of a column that the database gave as JSON."""
+    """The value of a column that the database returned as JSON."""
     return None if text is None else json.loads(text)
 
 
 def translate(
     task: Row, crontab: Row | None, period: Row | None, translation: Translation
 ) -> tuple[Schedule, list[str]]:
-    """An unsaved schedule, and what of the task it does not keep.
+    """An unsaved schedule, and notes about what it does not keep of the task.
 
     Runs may overlap, as in Celery. Raises :class:`NotImportable`.
     """
@@ -68,7 +68,7 @@ def translate(
         schedule.full_clean(validate_unique=False, validate_constraints=False)
         request_of(schedule)
     except QueueFull:
-        pass  # it may have room when the time comes
+        pass  # there may be room when the schedule is due
     except ValidationError as error:
         raise NotImportable("; ".join(error.messages)) from None
     except JobsError as error:
@@ -110,7 +110,7 @@ def _loaded(task: Row, column: str, empty: Any) -> Any:
 
 
 def _plain(value: Row) -> Row:
-    """Celery's own way to write what JSON has not, such as a date."""
+    """Refuse Celery's encoding of types that JSON lacks, such as a date."""
     if {"__type__", "__value__"} <= value.keys():
         raise NotImportable(f"its arguments hold a {value['__type__']}, which JSON has not")
     return value
@@ -122,7 +122,7 @@ def _rule(task: Row, crontab: Row | None, period: Row | None) -> Row:
     if task.get("clocked_id") is not None or task.get("one_off"):
         raise NotImportable("it runs once only; enqueue a job with run_at in its place")
     starts_at, expires = _moment(task, "start_time"), _moment(task, "expires")
-    # Celery runs nothing at that very time any more.
+    # Celery does not run a task at its expiry time itself.
     rule: Row = {"starts_at": starts_at, "ends_at": expires and expires - MOMENT}
     if crontab is not None:
         try:
@@ -131,7 +131,7 @@ def _rule(task: Row, crontab: Row | None, period: Row | None) -> Row:
             raise NotImportable(str(error)) from None
     elif period is not None and period["period"] in SECONDS:
         rule["every"] = period["every"] * SECONDS[period["period"]]
-        # Counted on from its last run, so that a task of every day keeps its time of day.
+        # Counted from the last run, so that a daily task keeps its time of day.
         last = _moment(task, "last_run_at")
         if last is not None:
             last = last.replace(microsecond=0)
@@ -152,8 +152,10 @@ def _moment(task: Row, column: str) -> datetime | None:
 
 
 def _priority(given: int | None, redis: bool) -> int | None:
-    """RabbitMQ takes the highest number first, Redis the lowest of 0 to 9; a message without one
-    counts as 0 with both, as a job does here."""
+    """The priority of a job. RabbitMQ delivers the highest number first, Redis the lowest one.
+
+    A message without a priority counts as 0 with both, and so does a job.
+    """
     if given is None:
         return None
     return -min(given, LOWEST_OF_REDIS) if redis else min(given, HIGHEST_PRIORITY)
