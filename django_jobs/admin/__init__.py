@@ -1,4 +1,4 @@
-"""The operator's console: Django's admin for queues, jobs, runs, schedules and workers."""
+"""The admin pages of queues, jobs, runs, schedules and workers."""
 
 from . import quarantines, queues, runs, workers
 from .jobs import dead_letters, job_admin

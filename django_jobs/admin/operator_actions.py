@@ -1,4 +1,4 @@
-"""The verbs on jobs, queues and workers, one of ``lifecycle.operations.jobs`` behind each."""
+"""The actions on jobs, queues and workers. Each calls ``lifecycle.operations``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ Given = Mapping[str, Any]
 
 
 class ReasonForm(forms.Form):
-    """Why, for those who come later."""
-
     reason = forms.CharField(
         label=_("Reason"),
         max_length=300,
@@ -33,8 +31,6 @@ class ReasonForm(forms.Form):
 
 
 class PriorityForm(forms.Form):
-    """The new priority."""
-
     priority = forms.IntegerField(
         label=_("Priority"),
         min_value=LOWEST_PRIORITY,

@@ -57,10 +57,8 @@ LIFT = OperatorAction(
 )
 
 
-# The stubs make ModelForm generic; Django's class takes no parameter at run time.
+# ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
 class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Which job type, and why."""
-
     job_type = forms.ChoiceField(
         label=_("Job type"),
         choices=lambda: [("", "---------"), *((name, name) for name in registry.names())],
@@ -84,7 +82,7 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
         return name
 
     def validate_unique(self) -> None:
-        """The row of one that was lifted before is used again."""
+        """Skip the check: a lifted quarantine of the job type has a row, which is used again."""
 
 
 @admin.register(Quarantine)
@@ -105,7 +103,7 @@ class QuarantineAdmin(ConsoleAdmin):
         return rows
 
     def get_ordering(self, request: HttpRequest) -> Any:
-        """What is in force, then what was lifted last."""
+        """Quarantines in force first, then by the time they were lifted, latest first."""
         return (F("released_at").desc(nulls_first=True), "-since", "-id")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:

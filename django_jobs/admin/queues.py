@@ -31,9 +31,9 @@ BACKOFF = '{"curve": "fixed", "base": 5}'
 AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})
 
 
-# The stubs make ModelForm generic; Django's class takes no parameter at run time.
+# ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
 class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Refuses settings that would only show their fault in the worker."""
+    """Refuses settings that would otherwise fail in a worker."""
 
     class Meta:
         model = Queue
@@ -90,7 +90,7 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(Queue)
 class QueueAdmin(ConsoleAdmin):
-    """The lines that jobs stand in. Pausing is an action; the rest is a form."""
+    """Queues. Pausing is an action; the other settings are a form."""
 
     form = QueueForm
     ordering = ("name",)
@@ -118,7 +118,7 @@ class QueueAdmin(ConsoleAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         jobs = Job.objects.using(conf().database).filter(queue=OuterRef("name"))
         ready = jobs.filter(status=JobStatus.READY)
-        # The head of the line, not the oldest of all: that is one step in the index.
+        # The job that starts next, not the oldest one: reading it takes one step in the index.
         head = ready.order_by("rank", "id")
         rows: QuerySet[Any] = super().get_queryset(request)
         rows = rows.annotate(
@@ -130,7 +130,7 @@ class QueueAdmin(ConsoleAdmin):
         return rows
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        # Django takes 0 for the least that a positive number may be.
+        # For a PositiveIntegerField Django would allow 0.
         if db_field.name in AT_LEAST_ONE:
             kwargs["min_value"] = 1
         return super().formfield_for_dbfield(db_field, request, **kwargs)
@@ -141,7 +141,7 @@ class QueueAdmin(ConsoleAdmin):
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("django_jobs.change_queue")
 
-    # No deletion: a job names its queue by text, and one whose queue is gone is never claimed.
+    # No deletion: jobs of a deleted queue would never be claimed.
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
@@ -152,7 +152,7 @@ class QueueAdmin(ConsoleAdmin):
         return ("state", "why") if obj is None else ("name", "state", "why")
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        # A pause that came while the form was open must not be undone by saving the form.
+        # Saving the form must not undo a pause that began while it was open.
         columns = form.changed_data if change else None
         obj.save(using=conf().database, update_fields=columns)
 

@@ -27,7 +27,7 @@ from .base.model_admin import ConsoleAdmin
 
 @admin.register(Run)
 class RunAdmin(ConsoleAdmin):
-    """The ledger: what each attempt came to. Never changed."""
+    """The record of each attempt that has ended. Read-only."""
 
     list_display = ("id", "job_number", "job_name", "number", "result", "ended", "ran", "error")
     list_filter = (OutcomeFilter, FinishedSinceFilter)

@@ -1,4 +1,4 @@
-"""Worker processes: who is alive, what for, and since when."""
+"""Workers: their state, queues and job types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .operator_actions import STOP
 
 @admin.register(Worker)
 class WorkerAdmin(ConsoleAdmin):
-    """One row for each boot of a worker process."""
+    """One row for each run of a worker process."""
 
     list_display = (
         "name",
@@ -126,7 +126,7 @@ class WorkerAdmin(ConsoleAdmin):
 
 
 def _listed(names: Any, versions: Mapping[str, int] | None = None) -> str:
-    """The names, and behind one its version where it has one."""
+    """The names, each followed by its version if it has one."""
     if not isinstance(names, list):
         return NOTHING
     known = versions or {}

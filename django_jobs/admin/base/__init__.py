@@ -1,1 +1,1 @@
-"""What all pages share: the base class, actions, filters, columns, counts."""
+"""Shared by all pages: the base class, actions, filters, formatting, pagination."""

@@ -31,7 +31,7 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 ADMIN_BULK_LIMIT = 10_000
-"""Rows that one "all matching" takes at most."""
+"""Rows that one action on "all matching" may change."""
 CHUNK = 1_000
 LOGGED_ONE_BY_ONE = 100
 NAMED = 5
@@ -40,7 +40,7 @@ PREVIEWED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorAction:
-    """One thing that an operator may do to rows: how it is asked, done and reported."""
+    """An action of an operator on rows: its confirmation, its operation and its messages."""
 
     action: str
     label: _StrOrPromise
@@ -53,12 +53,12 @@ class OperatorAction:
     form: type[forms.Form] = forms.Form
     named_by: str = "job_type"
     asked: Callable[[int], str] | None = None
-    """Words for the rows that were only asked to; ``done`` is about the others then."""
+    """The message about rows that were only asked to change; ``done`` is then about the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The rows an action is about. ``max_id`` keeps out what arrived after the question."""
+    """The rows of an action. ``max_id`` excludes rows added after the confirmation page."""
 
     ids: Sequence[int]
     gone: Sequence[int] = ()
@@ -77,7 +77,7 @@ class _Tally:
 def run_action(
     page: ModelAdmin, request: HttpRequest, matching: QuerySet[Any], action: OperatorAction
 ) -> HttpResponse | None:
-    """The confirmation page, or, once confirmed, the deed and the way back."""
+    """Show the confirmation page; once confirmed, execute the action and redirect to the list."""
     ceiling = _ceiling(request)
     confirmed = "confirmed" in request.POST
     choice = _choice(page, request, matching, ceiling)
@@ -88,7 +88,7 @@ def run_action(
         return _question(page, request, choice, action, form)
     _act(page, request, choice, action, form.cleaned_data)
     if "from_page" in request.POST and len(choice.ids) + len(choice.gone) == 1:
-        # Of a dead letter only the job stays when it is replayed.
+        # A replayed job is no longer a dead letter, so its page there is gone.
         pk = [*choice.ids, *choice.gone][0]
         return HttpResponseRedirect(change_url(page.admin_site, _concrete(page), pk))
     return None
@@ -114,7 +114,7 @@ def _choice(
             more=len(ids) > ADMIN_BULK_LIMIT,
             max_id=ceiling,
         )
-    # Rows chosen by hand are meant whatever the list's filter says of them by now.
+    # Rows chosen by hand stay chosen, even if the list's filter no longer matches them.
     chosen = sorted({int(id_) for id_ in request.POST.getlist(ACTION_CHECKBOX_NAME)})
     found = page.get_queryset(request).filter(pk__in=chosen).order_by("-pk")
     ids = list(found.values_list("pk", flat=True))
@@ -169,7 +169,7 @@ def _act(
     except OperationRefused as error:
         page.message_user(request, str(error), messages.ERROR)
     finally:
-        # What was done stays done if a later chunk fails, so it is written down in any case.
+        # If a later chunk fails, the earlier ones stay done, so they are logged in any case.
         if tally.done:
             _log(page, request, action, tally.done, given)
     _show_result(page, request, action, tally)
@@ -208,8 +208,10 @@ def change_by_name(
     change: Callable[[dict[int, str]], list[str]],
     refusal: str,
 ) -> OperationResult:
-    """What ``change`` did to the rows of these ids, given as names by id: it returns the names of
-    those that it changed. The others are refused."""
+    """Call ``change`` with the names of these rows by id, and return the result.
+
+    ``change`` returns the names that it changed. The others are refused with ``refusal``.
+    """
     names = dict(
         model._default_manager.using(conf().database).filter(pk__in=ids).values_list("pk", "name")
     )

@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
 
 PREFIX = "argument_"
 MORE = "more_arguments"
-"""The field for what a handler takes as ``**keywords``."""
+"""The field for the ``**keywords`` of a handler."""
 BLANK = ("", None)
 MOMENTS: dict[Any, tuple[Any, _StrOrPromise]] = {
     date: (date, _("A date, as 2026-03-29.")),
@@ -35,7 +35,7 @@ MOMENTS: dict[Any, tuple[Any, _StrOrPromise]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One parameter: its form field, and the way from what is typed to the payload and back."""
+    """One parameter: its form field, and the conversion between typed text and payload."""
 
     name: str
     field: forms.Field
@@ -50,7 +50,7 @@ class Argument:
 
 
 class JsonText(forms.CharField):
-    """JSON, kept as the text that was typed."""
+    """JSON, kept as typed."""
 
     widget = forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField jobs-json"})
 
@@ -102,7 +102,7 @@ def more_field() -> forms.Field:
 def payload_of(
     arguments: list[Argument], cleaned: Mapping[str, Any], stored: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The payload that a clean form says. What is left empty is the handler's default, and for a
+    """The payload of a valid form. An empty field means the handler's default, or for a
     hidden value the one in ``stored``."""
     payload: dict[str, Any] = {}
     for argument in arguments:
@@ -117,7 +117,7 @@ def payload_of(
 
 
 def more_payload(text: str, arguments: list[Argument], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of any name that a clean form says. Raises ``ValidationError`` for one that
+    """The additional arguments of a valid form, by name. Raises ``ValidationError`` for one that
     has a field of its own."""
     named = {argument.name for argument in arguments}
     hidden = {
@@ -132,12 +132,12 @@ def more_payload(text: str, arguments: list[Argument], stored: Mapping[str, Any]
 
 
 def is_hidden(name: str, value: Any) -> bool:
-    """Whether the value of an argument is a secret, or holds one."""
+    """Whether an argument's value is or contains a secret."""
     return bool(masked({name: value}) != {name: value})
 
 
 def _stays(name: str, value: Any) -> bool:
-    """Whether a field that is empty says nothing of the value, because it was shown empty."""
+    """Whether an empty field keeps the stored value, because it was shown empty."""
     return value in BLANK or is_hidden(name, value)
 
 
@@ -149,7 +149,7 @@ def written(value: Any) -> str:
 def _hints(job_type: JobType[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(job_type.handler)
-    except Exception:  # an annotation may be any expression, of names that exist for checkers only
+    except Exception:  # an annotation may be any expression, of names only checkers know
         return {}
 
 
@@ -177,7 +177,7 @@ def _argument(parameter: inspect.Parameter, annotation: Any) -> Argument:
 
 
 def _plain(annotation: Any) -> tuple[Any, bool]:
-    """A type without ``Optional``, ``Annotated`` and ``NewType``, and whether None fits it."""
+    """A type without ``Optional``, ``Annotated`` and ``NewType``, and whether it allows None."""
     while True:
         origin = typing.get_origin(annotation)
         if origin is typing.Annotated:
@@ -195,7 +195,7 @@ def _plain(annotation: Any) -> tuple[Any, bool]:
 
 
 def _choices(kind: Any) -> list[Any]:
-    """The values among which one is chosen; none where there is no such list."""
+    """The values of a ``Literal`` or an ``Enum``; empty for any other type."""
     found: list[Any] = []
     if kind is bool:
         found = [True, False]
@@ -227,7 +227,7 @@ def _chosen(kind: Any) -> Built:
 
 def _text(kind: Any) -> Built:
     field = forms.CharField(strip=False, widget=forms.TextInput(attrs={"class": "vTextField"}))
-    # A browser sends the lines of a longer text with carriage returns.
+    # Browsers send the line breaks of a longer text with carriage returns.
     return field, lambda text: text.replace("\r\n", "\n"), _same
 
 

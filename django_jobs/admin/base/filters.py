@@ -1,4 +1,4 @@
-"""Filters of the lists. Their choices come from small tables and code, never from the rows."""
+"""Filters of the lists. Choices come from small tables and code, never from the listed rows."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ class EqualFilter(admin.SimpleListFilter):
 
 
 class StatusFilter(EqualFilter):
-    """By the state of a job."""
-
     title = _("status")
     parameter_name = column = "status"
 
@@ -42,8 +40,6 @@ class StatusFilter(EqualFilter):
 
 
 class WorkerStatusFilter(EqualFilter):
-    """By the state of a worker."""
-
     title = _("status")
     parameter_name = column = "status"
 
@@ -52,8 +48,6 @@ class WorkerStatusFilter(EqualFilter):
 
 
 class OutcomeFilter(EqualFilter):
-    """By how an attempt ended."""
-
     title = _("outcome")
     parameter_name = column = "outcome"
 
@@ -62,8 +56,6 @@ class OutcomeFilter(EqualFilter):
 
 
 class QueueFilter(EqualFilter):
-    """By queue."""
-
     title = _("queue")
     parameter_name = column = "queue"
 
@@ -73,7 +65,7 @@ class QueueFilter(EqualFilter):
 
 
 class JobTypeFilter(EqualFilter):
-    """By job type, of those this process knows."""
+    """By job type. Lists the types that this process knows."""
 
     title = _("job type")
     parameter_name = column = "job_type"
@@ -92,7 +84,7 @@ SPANS = {
 
 
 class _SinceFilter(admin.SimpleListFilter):
-    """Rows whose ``column`` is within a span before the database's now."""
+    """Rows whose ``column`` is at most a given age, by the database's clock."""
 
     column = ""
 
@@ -109,16 +101,12 @@ class _SinceFilter(admin.SimpleListFilter):
 
 
 class CreatedSinceFilter(_SinceFilter):
-    """By age."""
-
     title = _("time created")
     parameter_name = "created"
     column = "created_at"
 
 
 class FinishedSinceFilter(_SinceFilter):
-    """By when it ended."""
-
     title = _("time finished")
     parameter_name = "finished"
     column = "finished_at"

@@ -1,4 +1,4 @@
-"""How values look: badges, moments, durations, links."""
+"""Formats values for the pages: badges, times, durations, links."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ICONS = {
 
 
 def badge(state: str, label: _StrOrPromise) -> SafeString:
-    """A state as icon and text: never told by colour alone."""
+    """A state as icon and text, so that it never depends on colour alone."""
     return format_html(
         '<span class="jobs-badge jobs-{}"><span class="jobs-icon" aria-hidden="true">{}</span>'
         "{}</span>",
@@ -88,12 +88,12 @@ def duration(length: timedelta | None) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    """A point in time, to the second."""
+    """A time to the second."""
     return NOTHING if at is None else _time(at, lambda local: date_format(local, "M j, H:i:s"))
 
 
 def ago(at: datetime | None, now: datetime) -> str:
-    """A point in time as its distance from ``now``, which is the database's time."""
+    """How long ago ``at`` was. ``now`` is the database's time."""
     if at is None:
         return NOTHING
     distance = at - now
@@ -124,7 +124,7 @@ def _time(at: datetime, text_of: Callable[[datetime], str]) -> str:
 
 
 def shortened(text: str, length: int = 80) -> str:
-    """The first line of ``text``, cut."""
+    """The first line of ``text``, cut to ``length`` characters."""
     line = text.strip().split("\n", 1)[0]
     return Truncator(line).chars(length) or NOTHING
 
@@ -152,7 +152,7 @@ def link(site: AdminSite, model: type[Model], pk: Any, text: str) -> str:
 
 
 def worker_link(site: AdminSite, pk: int | None, workers: dict[int, Worker]) -> str:
-    """The worker by name, or by number where its row has been removed since."""
+    """A link to the worker by name, or its number if its row has been deleted."""
     if pk is None:
         return NOTHING
     worker = workers.get(pk)

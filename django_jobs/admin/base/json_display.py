@@ -1,4 +1,4 @@
-"""JSON columns for the eye: whatever is in them, bounded, with secrets masked."""
+"""Displays JSON columns: any content, bounded in size, with secrets masked."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from django.utils.translation import gettext as _
 from ...conf import conf
 
 LARGEST = 4_000_000
-"""Characters of JSON that are read to be shown. A part of it could not be masked."""
+"""Characters. Longer JSON is not read, because a part of it could not be masked."""
 LONGEST = 100_000
-"""Characters that are shown."""
+"""Characters to show."""
 MASK = "••••••"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One JSON column as it is shown: ``text``, or a ``note`` why there is none."""
+    """A JSON column ready for display: ``text``, or a ``note`` why there is none."""
 
     label: str
     text: str = ""
@@ -81,7 +81,7 @@ def document(label: str, text: str | None, length: int | None) -> Document:
 
 
 def masked(value: Any) -> Any:
-    """``value`` with what stands under a secret's name replaced, at any depth."""
+    """``value`` with the values under secret names replaced, at any depth."""
     words = tuple(word.lower() for word in conf().redact_keys)
     return _masked(value, words)
 
@@ -98,7 +98,7 @@ def _masked(value: Any, words: tuple[str, ...]) -> Any:
 
 
 def object_of(text: str | None) -> dict[str, Any]:
-    """The JSON object in ``text``, or an empty one where there is none that can be read."""
+    """The JSON object in ``text``, or an empty one if it is missing or invalid."""
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What all pages of the console share."""
+"""The base class of all admin pages."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class ConsoleAdmin(ModelAdmin):
 
     paginator = CappedPaginator
     show_full_result_count = False
-    # The counts beside the filters ran for more than ten minutes on a million rows.
+    # Counting for the filters took more than ten minutes on a million rows.
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
     sortable_by = ()
 
     unread: ClassVar[tuple[str, ...]] = ()
-    """Columns that a page loads on its own terms or not at all."""
+    """Columns that are deferred: a page reads them separately or not at all."""
     operator_actions: ClassVar[tuple[OperatorAction, ...]] = ()
-    """What the buttons on a row's page do; each has its action in ``actions``."""
+    """The buttons on a row's page. Each is also in ``actions``."""
     lookups_allowed: ClassVar[frozenset[str]] = frozenset({"id", "id__exact", "pk"})
 
     class Media:
@@ -43,8 +43,8 @@ class ConsoleAdmin(ModelAdmin):
         rows = rows.defer(*self.unread).annotate(read_at=Now())
         return rows
 
-    # Django allows any lookup on a model's own columns in the address of a list. In a JSON column
-    # that guesses secrets letter by letter, and on any it may read the whole table.
+    # Django allows any lookup on a model's own columns in the address of a list. On a JSON column
+    # it could guess secrets letter by letter, and on any column it may read the whole table.
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         filters: Any = self.list_filter
         return lookup in self.lookups_allowed | {one.parameter_name for one in filters}
@@ -62,7 +62,7 @@ class ConsoleAdmin(ModelAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         if any("\0" in part for item in request.GET.lists() for part in (item[0], *item[1])):
-            # PostgreSQL has no text with it. Django answers other wrong parameters so.
+            # PostgreSQL cannot store NUL in text. Django answers other wrong parameters like this.
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
         if not all(id_.isascii() and id_.isdigit() and len(id_) < 19 for id_ in chosen):

@@ -1,4 +1,4 @@
-"""Pages over a table of any size."""
+"""Pagination of tables of any size."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class CappedPaginator(BasePaginator):
 
     @cached_property
     def count(self) -> int:
-        """The rows that can be paged through: all of them, or ``cap``."""
+        """The number of rows, at most ``cap``."""
         return min(self._found, self.cap)
 
     @property
     def capped(self) -> bool:
-        """Whether there are more rows than can be paged through."""
+        """Whether there are more rows than ``cap``."""
         return self._found > self.cap
 
 

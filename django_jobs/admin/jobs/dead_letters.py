@@ -1,4 +1,4 @@
-"""Jobs that ended without success and wait for somebody to look."""
+"""The list of dead letters and the page of one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .detail import JobPage
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(JobPage):
-    """Dead jobs: why they died, and back into their queue."""
+    """Dead jobs: the reason of each, and the actions that replay them."""
 
     list_display = (
         "id",
@@ -53,7 +53,7 @@ class DeadLetterAdmin(JobPage):
     def replay_jobs(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         return run_action(self, request, queryset, REPLAY)
 
-    # What was done is written down with the job, which stays when it is no dead letter any more.
+    # Actions are logged for the job, whose row stays when it is no longer a dead letter.
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:

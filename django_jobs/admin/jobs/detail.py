@@ -24,7 +24,7 @@ HEAD = (("state", "queue_link", "job_type", "priority"), "reason_text", "error_t
 
 
 class JobPage(ConsoleAdmin):
-    """Reads a job in full; its JSON columns are read apart, because they may be large or broken."""
+    """Shows a whole job. Reads JSON columns separately, because they may be large or invalid."""
 
     change_form_template = "admin/django_jobs/job/change_form.html"
     unread = COLUMNS
@@ -67,7 +67,7 @@ class JobPage(ConsoleAdmin):
             return self.fieldsets
         head: list[Any] = list(HEAD)
         if obj.status == JobStatus.SUCCEEDED:
-            # What an earlier attempt failed of stays on the row; it is not what became of the job.
+            # The error of an earlier attempt stays on the row, but the job succeeded.
             head[head.index("error_text")] = "earlier_error_text"
         if obj.scheduled_for is not None:
             head.insert(1, "schedule_text")
@@ -127,7 +127,7 @@ class JobPage(ConsoleAdmin):
 
     @admin.display(description=_("queue"))
     def queue_link(self, job: Any) -> str:
-        # One small lookup on a page of one job; the lists show the bare name.
+        # One extra query. The lists show the name without a link.
         queue = Queue.objects.using(conf().database).filter(name=job.queue).first()
         return job.queue if queue is None else link(self.admin_site, Queue, queue.pk, job.queue)
 

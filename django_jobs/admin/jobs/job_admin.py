@@ -1,4 +1,4 @@
-"""All jobs, newest first."""
+"""The list of all jobs, newest first, and the page of one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from .search import search_jobs
 
 @admin.register(Job)
 class JobAdmin(JobPage):
-    """Every job, whatever its state."""
-
     list_display = (
         "id",
         "job_name",
@@ -33,7 +31,7 @@ class JobAdmin(JobPage):
         "error_line",
     )
     list_filter = (StatusFilter, QueueFilter, JobTypeFilter, CreatedSinceFilter)
-    search_fields = ("id",)  # only to have the box; the search is get_search_results below
+    search_fields = ("id",)  # shows the box; get_search_results does the search
     search_help_text = _(
         "Numbers of jobs, type:name or key:idempotency-key. By type and by the key of an ended job "
         "the newest 100,000 jobs are searched."

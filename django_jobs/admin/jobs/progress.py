@@ -1,4 +1,4 @@
-"""What a long job has reported, and the outside calls that it need not make again."""
+"""The reported progress of a job, and its receipts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..base.json_display import Document, as_text, document, texts
 
 MOST_RECEIPTS = 50
 LONGEST_ANSWER = 10_000
-"""Characters of JSON that are shown of an answer."""
+"""Characters of an answer's JSON to show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One receipt, ready to be shown."""
+    """A receipt, ready for display."""
 
     key: str
     attempt: int
@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """The last report of a job. ``fraction`` is None where it told none."""
+    """The last progress report of a job. ``fraction`` is None if it reported none."""
 
     fraction: float | None
     percent: str
@@ -70,8 +70,7 @@ def progress_of(job: Any, seen: bool) -> Progressed | None:
 
 
 def _reported(job: Any, row: Progress, seen: bool) -> Reported:
-    # What a success had not yet written is not written any more: its note and its checkpoint are of
-    # a moment before.
+    # A success drops unwritten reports, so the note and the checkpoint may be out of date.
     done = job.status == JobStatus.SUCCEEDED
     fraction = 1.0 if done else row.fraction
     label = str(_("Last checkpoint") if done else _("Checkpoint"))
@@ -104,6 +103,6 @@ def _calls(receipts: QuerySet[Receipt], seen: bool, now: datetime) -> list[Call]
 
 
 def hidden(label: str) -> Document:
-    """In place of data that the user may not see."""
+    """A placeholder for data that the user may not see."""
     note = _("Hidden: it takes the permission to see payloads and results in full.")
     return Document(label=label, note=note)

@@ -1,4 +1,4 @@
-"""Where a job comes from: its schedule, its due time, its backfill."""
+"""The origin of a job: its schedule, its due time, its backfill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..base.formatting import link, moment
 from ..schedules.display import on_clock, zone_of
 
 KEY = re.compile(r"schedule/(\d{1,18})/")
-"""The head of the idempotency key of a job that a schedule made."""
+"""The prefix of a scheduled job's idempotency key."""
 
 
 def origin(job: Job, site: AdminSite) -> str:
@@ -36,7 +36,7 @@ def origin(job: Job, site: AdminSite) -> str:
 
 
 def _tick(job: Job) -> Any:
-    """Found by the pair that is unique; by its job no index finds it."""
+    """The tick of the job, by its unique pair: there is no index on a tick's job."""
     pk = job.schedule_id
     if pk is None and (key := KEY.match(job.idempotency_key or "")):
         pk = int(key[1])

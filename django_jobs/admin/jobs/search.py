@@ -10,7 +10,7 @@ from ...conf import conf
 from ...models import Job, Queue
 
 NEWEST = 100_000
-"""Jobs that are read for what no index answers."""
+"""Jobs that a search without an index reads."""
 MOST_FOUND = 1_000
 LARGEST_ID = 2**63 - 1
 
@@ -41,7 +41,7 @@ def _newest(**condition: str) -> list[int]:
 
 
 def _live_with_key(key: str) -> list[int]:
-    """Naming the queues lets the unique index on live keys answer."""
+    """Ids of live jobs with this key. Names the queues, so that the unique index is used."""
     alias = conf().database
     queues = list(Queue.objects.using(alias).values_list("name", flat=True))
     found = Job.objects.using(alias).live().filter(queue__in=queues, idempotency_key=key)

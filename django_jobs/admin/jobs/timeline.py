@@ -1,4 +1,4 @@
-"""The runs of one job in order, and what it is waiting for now."""
+"""The runs of a job in order, and its present state."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from ..base.json_display import object_of
 
 MOST_RUNS = 100
 MOST_TRACEBACKS = 10
-"""A traceback may be 64 KB; older ones are read on the run's own page."""
+"""Older runs are shown without one: a traceback may be 64 KB. The run's own page shows it."""
 FIRST_LINE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One run, ready to be shown; ``replay`` tells of a replay that came before it."""
+    """A run, ready for display. ``replay`` describes a replay that preceded it."""
 
     run: Run
     replay: str
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The latest runs, oldest first, and the present."""
+    """The latest runs, oldest first, and the present state."""
 
     steps: list[Step]
     replay: str
@@ -135,7 +135,7 @@ def _present(job: Any, worker: str, site: AdminSite, request: HttpRequest) -> An
         case JobStatus.READY:
             return _sentence(_("Waits for a worker; was due"), ago(job.available_at, now))
         case JobStatus.RUNNING:
-            # When its handler began is written with its end; it is claimed at most a moment before.
+            # The handler's begin is written when it ends. The claim is shortly before it.
             attempt = _("Attempt %(attempt)s on") % {"attempt": job.attempt}
             return _sentence(attempt, worker, _("claimed"), ago(job.claimed_at, now))
         case JobStatus.SUCCEEDED | JobStatus.DEAD | JobStatus.CANCELLED:
@@ -143,7 +143,7 @@ def _present(job: Any, worker: str, site: AdminSite, request: HttpRequest) -> An
 
 
 def _blocked(job: Any, site: AdminSite, request: HttpRequest) -> Any:
-    """Who blocks a job, since when and why. A link is for those who may follow it."""
+    """Who quarantined the job's type, when and why, with a link if the user may follow it."""
     row = Quarantine.objects.using(job._state.db).filter(job_type=job.job_type).first()
     if row is None or not row.in_force:
         return _("Blocked; its quarantine was lifted, and a worker makes it ready within seconds.")
@@ -165,11 +165,11 @@ def _sentence(*parts: str) -> Any:
 
 
 def _hints(job: Job, alias: str) -> list[str]:
-    """What an operator would ask next: why does it not run?"""
+    """Reasons why the job does not run."""
     hints = []
     if job.cancel_requested_at and not job.is_final:
         hints.append(_("It was asked to cancel."))
-    if job.reason and job.reason != QUARANTINED:  # of that the present tells more
+    if job.reason and job.reason != QUARANTINED:  # the present state shows more of it
         hints.append(job.reason)
     if job.status != JobStatus.READY:
         return hints
@@ -186,7 +186,7 @@ def _hints(job: Job, alias: str) -> list[str]:
 
 
 def _nobody(job: Job, alive: QuerySet[Worker]) -> str:
-    """Why no live worker takes a ready job; empty if one does."""
+    """Why no live worker claims a ready job; empty if one does."""
     if not alive.exists():
         return _("No worker is alive.")
     serving = alive.filter(queues__contains=[job.queue])

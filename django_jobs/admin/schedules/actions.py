@@ -34,7 +34,7 @@ def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
 
 
 def _run(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    """One by one: a schedule that cannot run keeps no other from it."""
+    """Run each schedule separately, so that one that cannot run does not stop the others."""
     result = OperationResult()
     for pk in ids:
         try:

@@ -1,4 +1,4 @@
-"""Backfills: how far they are, and an end to them."""
+"""Backfills: their progress, and the actions that stop them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ LABELS = dict(JobStatus.choices)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How many of a backfill's jobs stand where."""
+    """The number of a backfill's jobs by status."""
 
     jobs: int
     ended: int
     parts: tuple[str, ...]
-    """A badge and a number for each state that there is."""
+    """A badge and a number for each status that occurs."""
 
     @property
     def live(self) -> int:
@@ -55,7 +55,7 @@ class Progress:
 
 
 def progress_of(backfills: Iterable[int]) -> dict[int, Progress]:
-    """The progress of each of these. A job that retention has removed has ended."""
+    """The progress of each backfill by id. Jobs that retention deleted count as ended."""
     ticks = Tick.objects.using(conf().database).filter(backfill__in=list(backfills))
     found: dict[int, dict[str | None, int]] = {}
     for backfill, status, count in ticks.values_list("backfill", "job__status").annotate(
@@ -79,7 +79,7 @@ def _progress(counts: dict[str | None, int]) -> Progress:
 
 
 def last_backfills(schedule: Schedule) -> list[tuple[Backfill, Progress | None]]:
-    """The latest backfills of a schedule and how far they are."""
+    """The latest backfills of a schedule, each with its progress."""
     rows = Backfill.objects.using(schedule._state.db).filter(schedule=schedule).order_by("-id")
     found = list(rows[:SHOWN])
     progress = progress_of([row.pk for row in found])
@@ -88,7 +88,7 @@ def last_backfills(schedule: Schedule) -> list[tuple[Backfill, Progress | None]]
 
 @admin.register(Backfill)
 class BackfillAdmin(ConsoleAdmin):
-    """Ranges of due times that somebody had made up for."""
+    """Past ranges of due times for which jobs were made."""
 
     list_display = ("number", "schedule_name", "begins", "ends", "jobs", "state", "who", "made")
     list_select_related = ("schedule",)
@@ -182,11 +182,11 @@ class BackfillAdmin(ConsoleAdmin):
 
 
 NAMED = 5
-"""Due times that are listed at either end."""
+"""Due times to list at each end of the range."""
 
 
 class RangeForm(forms.Form):
-    """From when to when; on the clock that is current."""
+    """The range to backfill, in the current time zone."""
 
     begin = forms.SplitDateTimeField(label=_("From"), widget=AdminSplitDateTime)
     end = forms.SplitDateTimeField(
@@ -195,7 +195,7 @@ class RangeForm(forms.Form):
 
 
 def backfill_view(page: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
-    """The form; the number of jobs of a range; and, once confirmed, the jobs."""
+    """Show the form, then the number of jobs of the range; once confirmed, make them."""
     schedule = page.get_queryset(request).filter(pk=pk).first()
     if schedule is None:
         raise Http404

@@ -1,4 +1,4 @@
-"""What the list and the page of schedules show of a row."""
+"""The columns and read-only fields of schedules."""
 
 from __future__ import annotations
 
@@ -30,12 +30,10 @@ from .display import (
 
 OUTCOMES = dict(TickOutcome.choices)
 PLACE = re.compile(r"^(?:\w+\.)+\w+: ")
-"""The class of an error, which the list leaves out."""
+"""The class of an error. The list omits it."""
 
 
 class ScheduleColumns(ModelAdmin):
-    """Columns and read-only fields."""
-
     @admin.display(description=_("runs"))
     def runs(self, schedule: Any) -> str:
         return str(schedule.job_type)
@@ -124,7 +122,7 @@ def _with_quiet(text: str, quiet: str) -> str:
 
 
 def readonly_reason(schedule: Schedule) -> str:
-    """Why the fields of a schedule cannot be changed here; empty where they can."""
+    """Why a schedule's fields cannot be changed here; empty if they can."""
     if is_in_code(schedule):
         return _now(
             "It is declared in code, and changed there. Here it can be paused, resumed, run now "

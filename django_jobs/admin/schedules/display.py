@@ -1,4 +1,4 @@
-"""How a schedule looks: when it is due in words, its state, its next times."""
+"""Formats schedules: the rule in words, the state, the next due times."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ CHANGES: dict[str | None, _StrOrPromise] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTime:
-    """One of the next times, on the clocks of the zone and of UTC."""
+    """A due time in the schedule's zone and in UTC."""
 
     local: str
     utc: str
     change: str
-    """What the clock does on that day; empty on an ordinary one."""
+    """The change of the clock on that day; empty on an ordinary day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a rule comes to: words and times, or the error in it."""
+    """A rule in words with its next due times, or its error."""
 
     words: str = ""
     zone: str = ""
@@ -53,7 +53,7 @@ class Preview:
 
 
 def preview(rule: Rule, now: datetime) -> Preview:
-    """The next times of ``rule`` behind ``now``."""
+    """The next due times of ``rule`` after ``now``."""
     try:
         rule.check()
         found = rule.due_times(now)
@@ -80,7 +80,7 @@ def in_words(cron: str, every: float | None) -> str:
 
 
 def zone_of(schedule: Schedule) -> tzinfo:
-    """The zone of a schedule; UTC where there is none of that name any more."""
+    """The zone of a schedule; UTC if no zone has that name any more."""
     try:
         return check_timezone(schedule.timezone)
     except UnknownTimezone:
@@ -88,7 +88,7 @@ def zone_of(schedule: Schedule) -> tzinfo:
 
 
 def on_clock(at: datetime | None, zone: tzinfo, form: str = "D j M Y, H:i:s") -> str:
-    """A point in time as a clock in ``zone`` shows it."""
+    """A time in ``zone``."""
     if at is None:
         return NOTHING
     if isinstance(at, DistantTime):
@@ -99,7 +99,7 @@ def on_clock(at: datetime | None, zone: tzinfo, form: str = "D j M Y, H:i:s") ->
 
 
 def is_in_code(schedule: Schedule) -> bool:
-    """Whether the code declares it, so that the next migrate would write it again."""
+    """Whether code declares it, so that the next migrate writes it again."""
     return schedule.declared and schedule.name in registry.schedules()
 
 
@@ -110,14 +110,14 @@ def state_badge(schedule: Schedule, now: datetime) -> str:
 
 
 def why_not(schedule: Schedule) -> str:
-    """Why it does not fire, where somebody said so."""
+    """Why it does not fire: the error, or the reason given for the pause."""
     if schedule.error:
         return schedule.error
     return schedule.paused_reason if schedule.paused_at is not None else ""
 
 
 def next_due(schedule: Schedule, now: datetime) -> str:
-    """Its next due time on its own clock, and how far off that is."""
+    """Its next due time in its own zone, and the time until then."""
     if not schedule.is_armed:
         return NOTHING
     if schedule.stale:

@@ -17,7 +17,7 @@ from ..base.filters import Choices, EqualFilter, QueueFilter
 
 
 class ScheduleStateFilter(admin.SimpleListFilter):
-    """By what the badge says."""
+    """By the state that the badge shows."""
 
     title = _("state")
     parameter_name = "state"
@@ -32,7 +32,7 @@ class ScheduleStateFilter(admin.SimpleListFilter):
 
 
 class ScheduleQueueFilter(QueueFilter):
-    """By the queue of its jobs, also where the job type declares it."""
+    """By the queue of its jobs, including a queue that only the job type declares."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
@@ -43,7 +43,7 @@ class ScheduleQueueFilter(QueueFilter):
 
 
 class DeclaredFilter(admin.SimpleListFilter):
-    """By who owns it."""
+    """By owner: code or the admin."""
 
     title = _("owner")
     parameter_name = "declared"
@@ -57,8 +57,6 @@ class DeclaredFilter(admin.SimpleListFilter):
 
 
 class TickOutcomeFilter(EqualFilter):
-    """By what became of a due time."""
-
     title = _("outcome")
     parameter_name = column = "outcome"
 

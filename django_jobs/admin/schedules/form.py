@@ -66,10 +66,10 @@ def _site_zone() -> str:
 
 
 site_zone = lazy(_site_zone, str)
-"""The zone in which the admin takes times."""
+"""The time zone of times entered in the admin."""
 
 
-# The stubs make ModelForm generic; Django's class takes no parameter at run time.
+# ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
 class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     """A schedule of one job type. ``form_for`` makes one with the fields of its arguments."""
 
@@ -170,7 +170,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         try:
             request_of(self.instance)
         except QueueFull:
-            pass  # now; it says nothing of when the schedule comes due
+            pass  # only now; there may be room when the schedule is due
         except JobsError as error:
             self.add_error(None, str(error))
 
@@ -195,7 +195,7 @@ def form_for(job_type: JobType[..., Any], *, with_arguments: bool) -> type[Sched
 
 
 class RuleForm(forms.Form):
-    """The fields of the form that say when it is due, as they are while somebody edits them."""
+    """The fields of the rule, as they are while the form is edited."""
 
     name = forms.CharField(max_length=200, required=False)
     cron = forms.CharField(max_length=200, required=False)
@@ -206,7 +206,7 @@ class RuleForm(forms.Form):
     ends_at = forms.SplitDateTimeField(required=False, widget=AdminSplitDateTime)
 
     def rule(self) -> Rule:
-        """The rule. Raises ``ValueError`` for what is no value at all."""
+        """The rule. Raises ``ValueError`` for a field without a valid value."""
         if not self.is_valid():
             name, problems = next(iter(self.errors.items()))
             raise ValueError(f"{name}: {problems[0]}")

@@ -1,4 +1,4 @@
-"""Recurring work: the list of schedules and the page of one."""
+"""The list of schedules and the page of one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POLICIES = (("overlap", "overlap_limit"), ("catch_up", "catch_up_limit"), "pause
 
 @admin.register(Schedule)
 class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
-    """Rules that enqueue. What the code declares is read-only; a pause is always the operator's."""
+    """Schedules. A declared one is read-only here, except for its pause."""
 
     change_form_template = "admin/django_jobs/schedule/change_form.html"
     change_list_template = "admin/django_jobs/schedule/change_list.html"
@@ -97,7 +97,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def has_backfill_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("django_jobs.backfill_schedule")
 
-    # The pages beside Django's own
+    # The pages besides Django's own
 
     def get_urls(self) -> list[Any]:
         wrap = self.admin_site.admin_view
@@ -127,7 +127,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             raise PermissionDenied
         if self._chosen(request) is None:
             return choose_job_type(self, request)
-        # The address names the job type, which the form must not lose.
+        # Keep the job type that the address names.
         return super().add_view(request, request.get_full_path(), extra_context)
 
     def render_change_form(
@@ -189,7 +189,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         return names or ("no_arguments",)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Those of the schedule that is duplicated."""
+        """The values of the schedule to duplicate."""
         pk = request.GET.get("copy", "")
         if not (pk.isascii() and pk.isdigit() and len(pk) < 19):
             return {}
@@ -206,7 +206,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         return initial
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
-        # Django takes 0 for the least that a positive number may be.
+        # For a PositiveIntegerField Django would allow 0.
         if db_field.name in ("overlap_limit", "pause_after_dead"):
             options["min_value"] = 1
         return super().formfield_for_dbfield(db_field, request, **options)
@@ -214,8 +214,8 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         columns = None
         if change:
-            # What workers and operators wrote while the form was open must not be undone by it;
-            # an error is taken as mended.
+            # Saving must not undo what workers and operators wrote while the form was open. It
+            # clears the error.
             own = {field.name for field in Schedule._meta.concrete_fields}
             columns = {"error", *(name for name in form.changed_data if name in own)}
             columns |= {"payload", "payload_version"} if form.with_arguments else set()
@@ -224,11 +224,11 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         schedule_operations.changed()
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Counted up to a limit: there may be millions of ticks."""
+        """Count the rows to delete up to a limit: there may be millions of ticks."""
         return deletion_summary(objs)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        # One statement, before the collector asks whether they are to be loaded.
+        # One statement, before the collector would load the rows.
         Tick.objects.using(conf().database).filter(schedule=obj).delete()
         obj.delete(using=conf().database)
         schedule_operations.changed()
@@ -262,6 +262,6 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         return HttpResponseRedirect(self.duplicate_url(found[0]))
 
     def duplicate_url(self, schedule: Schedule) -> str:
-        """The address of the add form, filled in like ``schedule``."""
+        """The address of the add form with the values of ``schedule``."""
         add = reverse("admin:django_jobs_schedule_add", current_app=self.admin_site.name)
         return f"{add}?{urlencode({'job_type': schedule.job_type, 'copy': str(schedule.pk)})}"

@@ -1,4 +1,4 @@
-"""The ledger of schedules: what became of each due time."""
+"""Ticks: the record of each due time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_BACKFILL = frozenset({"backfill", "backfill__exact", "backfill__id__exact"})
 
 @admin.register(Tick)
 class TickAdmin(ConsoleAdmin):
-    """Due times and what became of them. Never changed."""
+    """Due times and their outcomes. Read-only."""
 
     list_display = ("due", "schedule_name", "result", "reason_line", "late", "job_number", "part")
     list_filter = (TickOutcomeFilter, CreatedSinceFilter)
@@ -92,6 +92,6 @@ class TickAdmin(ConsoleAdmin):
 
 
 def last_ticks(schedule: Schedule) -> list[Tick]:
-    """The latest due times of a schedule, the latest first."""
+    """The latest due times of a schedule, newest first."""
     rows = Tick.objects.using(schedule._state.db).filter(schedule=schedule).order_by("-due_at")
     return list(rows[:SHOWN])

@@ -1,4 +1,4 @@
-"""Parts of the pages of schedules that Django's admin does not have."""
+"""Views of schedules besides those of Django's admin."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from .form import RuleForm
 from .ticks import last_ticks
 
 UNSEEN = timedelta(seconds=60)
-"""Without a worker's look at the schedules the list says so."""
+"""If no worker has looked at the schedules for this long, the list warns."""
 
 
 def preview_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
-    """What the rule in the form comes to, as JSON. Changes nothing."""
+    """The rule of the form in words and its next due times, as JSON. Read-only."""
     if not (page.has_view_permission(request) or page.has_add_permission(request)):
         raise PermissionDenied
     try:
@@ -55,7 +55,7 @@ def preview_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def choose_job_type(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
-    """The job types that a schedule may name, each with a link to its form."""
+    """A page of the schedulable job types, each with a link to its form."""
     known = [registry.get(name) for name in registry.names()]
     asked = request.GET.get("job_type", "")
     context = {
@@ -81,7 +81,7 @@ def choose_job_type(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def list_notes() -> list[str]:
-    """What keeps schedules from being fired, whatever they say themselves."""
+    """Warnings if no live worker looks at the schedules, so that none is fired."""
     alias = conf().database
     if not Schedule.objects.using(alias).armed().exists():
         return []
@@ -96,7 +96,7 @@ def list_notes() -> list[str]:
 
 
 def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, Any]:
-    """What the page of a schedule needs beside its form."""
+    """The context of a schedule's page, besides its form."""
     site = page.admin_site
     context: dict[str, Any] = {
         "preview_url": reverse("admin:django_jobs_schedule_preview", current_app=site.name)
@@ -144,7 +144,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
 
 
 def deletion_summary(schedules: Any) -> tuple[list[str], dict[str, Any], set[str], list[str]]:
-    """What is deleted with these, as Django's page of deletion wants it."""
+    """The objects deleted with these schedules, as Django's deletion page expects them."""
     alias = conf().database
     ticks = Tick.objects.using(alias).filter(schedule__in=schedules)
     backfills = Backfill.objects.using(alias).filter(schedule__in=schedules)
