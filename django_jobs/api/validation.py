@@ -164,8 +164,8 @@ def exception_classes(given: Any, option: str, where: str) -> tuple[type[BaseExc
 def check_declaration(declared: JobType[..., Any]) -> None:
     """Validate the options of ``@job``.
 
-    Raises ``TypeError`` for a wrong type, ``ValueError`` for a wrong value or two options that
-    contradict each other, :class:`EnqueueError` for an option that ``using()`` takes too.
+    Raises ``TypeError`` or ``ValueError`` for a wrong type or value, ``ValueError`` for two options
+    that contradict each other, :class:`EnqueueError` for an option that ``using()`` takes too.
     """
     where = f"@job {declared.name}"
     if declared.delivery not in ("at_least_once", "at_most_once", "exactly_once"):

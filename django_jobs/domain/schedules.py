@@ -49,7 +49,7 @@ class CatchUp(StrEnum):
 
 
 class TickState(StrEnum):
-    """What became of one due time."""
+    """The outcome of a due time."""
 
     FIRED = "fired"
     SKIPPED_OVERLAP = "skipped_overlap"

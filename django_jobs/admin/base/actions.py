@@ -77,7 +77,7 @@ class _Tally:
 def run_action(
     page: ModelAdmin, request: HttpRequest, matching: QuerySet[Any], action: OperatorAction
 ) -> HttpResponse | None:
-    """Show the confirmation page; once confirmed, execute the action and redirect to the list."""
+    """Show the confirmation page; once confirmed, execute the action and return to its page."""
     ceiling = _ceiling(request)
     confirmed = "confirmed" in request.POST
     choice = _choice(page, request, matching, ceiling)

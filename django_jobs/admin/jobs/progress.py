@@ -43,8 +43,8 @@ class Reported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed:
-    """What a job has reported, if anything, and its latest ``calls`` of ``receipts``; ``prevented``
-    are the duplicates of all."""
+    """The last report of a job, and the latest ``calls`` of its ``receipts``. ``prevented`` counts
+    the duplicate calls that all receipts prevented."""
 
     reported: Reported | None
     calls: list[Call]
@@ -53,8 +53,8 @@ class Progressed:
 
 
 def progress_of(job: Any, seen: bool) -> Progressed | None:
-    """What is known of ``job``; None where it has neither reported nor called anybody. ``seen``
-    says whether the user may see data."""
+    """The progress and the receipts of ``job``; None if it has neither. ``seen``: the user may see
+    data."""
     alias = job._state.db
     row = Progress.objects.using(alias).defer("checkpoint").filter(pk=job.pk).first()
     receipts = Receipt.objects.using(alias).filter(job_id=job.pk)

@@ -16,8 +16,7 @@ LARGEST_ID = 2**63 - 1
 
 
 def search_jobs(jobs: QuerySet[Any], text: str) -> QuerySet[Any]:
-    """The jobs among ``jobs`` that answer to every part of ``text``; none for a part that says
-    nothing."""
+    """The jobs among ``jobs`` that match every term of ``text``. None match an invalid term."""
     numbers = []
     for term in text.split():
         kind, colon, value = term.partition(":")

@@ -67,8 +67,8 @@ class Timeline:
 
 
 def timeline(job: Any, site: AdminSite, headers: str | None, request: HttpRequest) -> Timeline:
-    """The timeline of ``job``; ``headers`` is its JSON text, which names its replays. ``request``
-    says who looks."""
+    """The timeline of ``job`` for the user of ``request``. ``headers`` is JSON text and lists the
+    replays."""
     alias = job._state.db
     latest = Run.objects.using(alias).filter(job_id=job.pk).order_by("-attempt").defer("traceback")
     runs = list(latest[: MOST_RUNS + 1])
@@ -202,8 +202,8 @@ def _nobody(job: Job, alive: QuerySet[Worker]) -> str:
 
 
 def _reads(worker: Worker, job: Job) -> bool:
-    """Whether a worker that knows the job's type takes a payload of its version. One of an
-    older release takes any."""
+    """Whether a worker with the job's type reads payloads of its version. Workers of an older
+    release read any."""
     return worker.versions is None or job.payload_version <= worker.versions.get(job.job_type, 1)
 
 

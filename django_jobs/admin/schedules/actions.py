@@ -1,5 +1,4 @@
-"""What an operator does to schedules and backfills; behind each is one of
-``lifecycle.operations.schedules``."""
+"""The actions on schedules and backfills. Each calls ``lifecycle.operations.schedules``."""
 
 from __future__ import annotations
 

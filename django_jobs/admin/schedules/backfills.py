@@ -1,4 +1,4 @@
-"""Backfills: their progress, and the actions that stop them."""
+"""Backfills: their progress, and the action that cancels them."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         self._keep_choosable("queue", self.instance.queue)
 
     def _keep_choosable(self, name: str, current: str) -> None:
-        """Show what the row says, also where it is no choice any more: a browser would take the
-        first choice in its place."""
+        """Add the stored value to the choices of a field if it is missing there: a browser would
+        submit the first choice instead."""
         field: Any = self.fields[name]
         if not field.valid_value(current):
             field.choices = [*field.choices, (current, _("%(name)s (unknown)") % {"name": current})]

@@ -79,7 +79,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             return False
         return obj is None or not readonly_reason(obj)
 
-    # None is asked for the action on many, which would not tell the declared ones apart.
+    # ``obj`` is None for the bulk action, which could not exclude the declared schedules.
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if obj is None or (obj.declared and obj.name in registry.schedules()):
             return False
