@@ -205,11 +205,13 @@ def test_every_permission_is_documented_and_nothing_else() -> None:
     assert set(code_in_first_cells(text)) == own
 
 
-def test_every_signal_has_a_docstring_to_be_shown() -> None:
+def test_every_signal_is_on_its_page_and_has_a_docstring_to_be_shown() -> None:
     source = (PACKAGE / "signals.py").read_text()
+    text = page("reference/signals.md")
     for name, value in vars(signals).items():
         if isinstance(value, signals.Signal):
             assert re.search(rf'^{name} = Signal\(\)\n"""', source, re.MULTILINE), name
+            assert f"autodata:: django_jobs.signals.{name}\n" in text
 
 
 def test_every_public_name_is_on_the_python_page() -> None:
