@@ -76,6 +76,7 @@ def _stop(ids: list[int], actor: Any, given: Given) -> OperationResult:
 
 CANCEL = OperatorAction(
     action="cancel_jobs",
+    permission="cancel",
     label=_("Cancel"),
     question=_("Cancel jobs?"),
     explanation=_(
@@ -101,6 +102,7 @@ CANCEL = OperatorAction(
 )
 REPRIORITIZE = OperatorAction(
     action="reprioritize_jobs",
+    permission="reprioritize",
     label=_("Change priority"),
     question=_("Change the priority of jobs?"),
     explanation=_("Only jobs that have not started can be given another priority."),
@@ -119,6 +121,7 @@ REPRIORITIZE = OperatorAction(
 )
 RUN_NOW = OperatorAction(
     action="run_jobs_now",
+    permission="run",
     label=_("Run now"),
     question=_("Run jobs now?"),
     explanation=_("Scheduled jobs become ready at once, without waiting for their time."),
@@ -132,6 +135,7 @@ RUN_NOW = OperatorAction(
 )
 REPLAY = OperatorAction(
     action="replay_jobs",
+    permission="replay",
     label=_("Replay"),
     question=_("Replay dead jobs?"),
     explanation=_(
@@ -154,6 +158,7 @@ REPLAY = OperatorAction(
 )
 PAUSE = OperatorAction(
     action="pause_queues",
+    permission="pause",
     label=_("Pause"),
     question=_("Pause queues?"),
     explanation=_(
@@ -172,6 +177,7 @@ PAUSE = OperatorAction(
 )
 RESUME = OperatorAction(
     action="resume_queues",
+    permission="pause",
     label=_("Resume"),
     question=_("Resume queues?"),
     explanation=_("Workers take jobs from these queues again."),
@@ -186,6 +192,7 @@ RESUME = OperatorAction(
 )
 STOP = OperatorAction(
     action="stop_workers",
+    permission="stop",
     label=_("Ask to drain and stop"),
     question=_("Ask workers to drain and stop?"),
     explanation=_(

@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import F, OuterRef, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _now
@@ -21,7 +21,7 @@ from ..lifecycle.operations import quarantines
 from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
-from .base.actions import OperatorAction, run_action
+from .base.actions import OperatorAction, admin_actions
 from .base.formatting import NOTHING, ago, badge, list_url, moment_and_age
 from .base.model_admin import ConsoleAdmin
 from .base.paginator import CappedCount, counted
@@ -41,6 +41,7 @@ def _lift(ids: list[int], actor: Any, given: Given) -> OperationResult:
 
 LIFT = OperatorAction(
     action="lift_quarantines",
+    permission="quarantine",
     label=_("Lift"),
     question=_("Lift the quarantine?"),
     explanation=_(
@@ -91,7 +92,7 @@ class QuarantineAdmin(ConsoleAdmin):
 
     form = QuarantineForm
     list_display = ("job_type", "state", "blocked", "since_text", "made_by", "why")
-    actions = ("lift_quarantines",)
+    actions = admin_actions(LIFT)
     operator_actions = (LIFT,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -160,9 +161,3 @@ class QuarantineAdmin(ConsoleAdmin):
     @admin.display(description=_("reason"))
     def why(self, quarantine: Any) -> str:
         return quarantine.reason or NOTHING
-
-    @admin.action(permissions=["quarantine"], description=_("Lift"))
-    def lift_quarantines(
-        self, request: HttpRequest, queryset: QuerySet[Any]
-    ) -> HttpResponse | None:
-        return run_action(self, request, queryset, LIFT)

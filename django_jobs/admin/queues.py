@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import OuterRef, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.text import format_lazy
@@ -21,7 +21,7 @@ from ..domain.ranking import STRICT_WEIGHT
 from ..domain.states import FINAL
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
-from .base.actions import run_action
+from .base.actions import admin_actions
 from .base.formatting import NOTHING, ago, badge, duration, list_url
 from .base.model_admin import ConsoleAdmin
 from .base.paginator import CappedCount, counted
@@ -104,7 +104,7 @@ class QueueAdmin(ConsoleAdmin):
         "scheduled",
         "running",
     )
-    actions = ("pause_queues", "resume_queues")
+    actions = admin_actions(PAUSE, RESUME)
     operator_actions = (PAUSE, RESUME)
     fieldsets = (
         (None, {"fields": ("name", "state", "why")}),
@@ -193,11 +193,3 @@ class QueueAdmin(ConsoleAdmin):
         which = urlencode({"queue": queue.name, "status": status})
         address = f"{list_url(self.admin_site, Job)}?{which}"
         return format_html('<a href="{}">{}</a>', address, counted(number))
-
-    @admin.action(permissions=["pause"], description=_("Pause"))
-    def pause_queues(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return run_action(self, request, queryset, PAUSE)
-
-    @admin.action(permissions=["pause"], description=_("Resume"))
-    def resume_queues(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return run_action(self, request, queryset, RESUME)

@@ -7,14 +7,14 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import OuterRef, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..models import Job, Worker
-from .base.actions import run_action
+from .base.actions import admin_actions
 from .base.filters import WorkerStatusFilter
 from .base.formatting import NOTHING, ago, badge, moment_and_age
 from .base.model_admin import ConsoleAdmin
@@ -37,7 +37,7 @@ class WorkerAdmin(ConsoleAdmin):
     )
     ordering = ("-started_at", "-id")
     list_filter = (WorkerStatusFilter,)
-    actions = ("stop_workers",)
+    actions = admin_actions(STOP)
     operator_actions = (STOP,)
     fieldsets = (
         (
@@ -119,10 +119,6 @@ class WorkerAdmin(ConsoleAdmin):
     @admin.display(description=_("stopped"))
     def stopped(self, worker: Any) -> str:
         return moment_and_age(worker.stopped_at, worker.read_at)
-
-    @admin.action(permissions=["stop"], description=_("Ask to drain and stop"))
-    def stop_workers(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return run_action(self, request, queryset, STOP)
 
 
 def _listed(names: Any, versions: Mapping[str, int] | None = None) -> str:

@@ -43,6 +43,8 @@ class OperatorAction:
     """An action of an operator on rows: its confirmation, its operation and its messages."""
 
     action: str
+    permission: str
+    """The page has a method ``has_<permission>_permission``."""
     label: _StrOrPromise
     question: _StrOrPromise
     explanation: _StrOrPromise
@@ -72,6 +74,19 @@ class _Tally:
     done: list[int] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
+
+
+def admin_actions(*actions: OperatorAction) -> tuple[Callable[..., HttpResponse | None], ...]:
+    """What a page lists in ``actions``: for each a function as Django's admin takes it."""
+    return tuple(map(_admin_action, actions))
+
+
+def _admin_action(action: OperatorAction) -> Callable[..., HttpResponse | None]:
+    def run(page: ModelAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return run_action(page, request, queryset, action)
+
+    run.__name__ = action.action
+    return admin.action(run, permissions=[action.permission], description=action.label)
 
 
 def run_action(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ...models import DeadLetter
-from ..base.actions import run_action
+from ..base.actions import admin_actions
 from ..base.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
 from ..base.formatting import ago, shortened
 from ..operator_actions import REPLAY
@@ -32,7 +31,7 @@ class DeadLetterAdmin(JobPage):
         "died",
     )
     list_filter = (FinishedSinceFilter, QueueFilter, JobTypeFilter)
-    actions = ("replay_jobs",)
+    actions = admin_actions(REPLAY)
     operator_actions = (REPLAY,)
 
     @admin.display(description=_("reason and last error"))
@@ -48,10 +47,6 @@ class DeadLetterAdmin(JobPage):
     @admin.display(description=_("finished"))
     def died(self, job: Any) -> str:
         return ago(job.finished_at, job.read_at)
-
-    @admin.action(permissions=["replay"], description=_("Replay"))
-    def replay_jobs(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return run_action(self, request, queryset, REPLAY)
 
     # Actions are logged for the job, whose row stays when it is no longer a dead letter.
     def history_view(

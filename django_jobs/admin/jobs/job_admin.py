@@ -6,11 +6,11 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...models import Job
-from ..base.actions import run_action
+from ..base.actions import admin_actions
 from ..base.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
 from ..base.formatting import ago
 from ..operator_actions import CANCEL, REPLAY, REPRIORITIZE, RUN_NOW
@@ -36,7 +36,7 @@ class JobAdmin(JobPage):
         "Numbers of jobs, type:name or key:idempotency-key. By type and by the key of an ended job "
         "the newest 100,000 jobs are searched."
     )
-    actions = ("cancel_jobs", "reprioritize_jobs", "run_jobs_now", "replay_jobs")
+    actions = admin_actions(CANCEL, REPRIORITIZE, RUN_NOW, REPLAY)
     operator_actions = (REPLAY, RUN_NOW, REPRIORITIZE, CANCEL)
 
     def get_search_results(
@@ -51,21 +51,3 @@ class JobAdmin(JobPage):
     @admin.display(description=_("due"))
     def due_in(self, job: Any) -> str:
         return ago(job.available_at, job.read_at)
-
-    @admin.action(permissions=["cancel"], description=_("Cancel"))
-    def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return run_action(self, request, queryset, CANCEL)
-
-    @admin.action(permissions=["reprioritize"], description=_("Change priority"))
-    def reprioritize_jobs(
-        self, request: HttpRequest, queryset: QuerySet[Any]
-    ) -> HttpResponse | None:
-        return run_action(self, request, queryset, REPRIORITIZE)
-
-    @admin.action(permissions=["run"], description=_("Run now"))
-    def run_jobs_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return run_action(self, request, queryset, RUN_NOW)
-
-    @admin.action(permissions=["replay"], description=_("Replay"))
-    def replay_jobs(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return run_action(self, request, queryset, REPLAY)

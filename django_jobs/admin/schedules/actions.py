@@ -61,6 +61,7 @@ def _cancel_backfills(ids: list[int], actor: Any, given: Given) -> OperationResu
 
 PAUSE = OperatorAction(
     action="pause_schedules",
+    permission="pause",
     label=_("Pause"),
     question=_("Pause schedules?"),
     explanation=_(
@@ -79,6 +80,7 @@ PAUSE = OperatorAction(
 )
 RESUME = OperatorAction(
     action="resume_schedules",
+    permission="pause",
     label=_("Resume"),
     question=_("Resume schedules?"),
     explanation=_(
@@ -96,6 +98,7 @@ RESUME = OperatorAction(
 )
 RUN_NOW = OperatorAction(
     action="run_schedules_now",
+    permission="run",
     label=_("Run now"),
     question=_("Run schedules now?"),
     explanation=_(
@@ -117,6 +120,7 @@ RUN_NOW = OperatorAction(
 )
 CANCEL_BACKFILL = OperatorAction(
     action="cancel_backfills",
+    permission="backfill",
     label=_("Cancel"),
     question=_("Cancel backfills?"),
     explanation=_(

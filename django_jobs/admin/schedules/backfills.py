@@ -29,7 +29,7 @@ from ...domain.states import LIVE
 from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
-from ..base.actions import ModelAdmin, run_action
+from ..base.actions import ModelAdmin, admin_actions
 from ..base.formatting import NOTHING, badge, change_url, link, list_url, moment_and_age
 from ..base.model_admin import ConsoleAdmin
 from .actions import CANCEL_BACKFILL
@@ -96,7 +96,7 @@ class BackfillAdmin(ConsoleAdmin):
     lookups_allowed = ConsoleAdmin.lookups_allowed | {
         *("schedule", "schedule__exact", "schedule__id__exact")
     }
-    actions = ("cancel_backfills",)
+    actions = admin_actions(CANCEL_BACKFILL)
     operator_actions = (CANCEL_BACKFILL,)
     fieldsets = (
         (
@@ -173,12 +173,6 @@ class BackfillAdmin(ConsoleAdmin):
     def ticks(self, backfill: Any) -> str:
         url = f"{list_url(self.admin_site, Tick)}?{urlencode({'backfill__id__exact': backfill.pk})}"
         return format_html('<a href="{}">{}</a>', url, _now("Each due time and its job"))
-
-    @admin.action(permissions=["backfill"], description=_("Cancel"))
-    def cancel_backfills(
-        self, request: HttpRequest, queryset: QuerySet[Any]
-    ) -> HttpResponse | None:
-        return run_action(self, request, queryset, CANCEL_BACKFILL)
 
 
 NAMED = 5

@@ -21,7 +21,7 @@ from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Schedule, Tick
 from ...models.schedule import LONGEST_NAME
 from ...models.timestamps import TimestampSubquery
-from ..base.actions import run_action
+from ..base.actions import admin_actions
 from ..base.arguments import MORE, arguments_of, takes_more
 from ..base.filters import JobTypeFilter
 from ..base.model_admin import ConsoleAdmin
@@ -51,7 +51,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     list_filter = (ScheduleStateFilter, JobTypeFilter, ScheduleQueueFilter, DeclaredFilter)
     search_fields = ("name", "job_type")
     search_help_text = _("Parts of names and of job types.")
-    actions = ("pause_schedules", "resume_schedules", "run_schedules_now", "duplicate_schedule")
+    actions = (*admin_actions(PAUSE, RESUME, RUN_NOW), "duplicate_schedule")
     operator_actions = (RUN_NOW, PAUSE, RESUME)
     readonly_fields = (
         *("runs", "state_text", "why_text", "paused_text", "coming", "last_due_text", "owner"),
@@ -234,22 +234,6 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         schedule_operations.changed()
 
     # The actions
-
-    @admin.action(permissions=["pause"], description=_("Pause"))
-    def pause_schedules(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        return run_action(self, request, queryset, PAUSE)
-
-    @admin.action(permissions=["pause"], description=_("Resume"))
-    def resume_schedules(
-        self, request: HttpRequest, queryset: QuerySet[Any]
-    ) -> HttpResponse | None:
-        return run_action(self, request, queryset, RESUME)
-
-    @admin.action(permissions=["run"], description=_("Run now"))
-    def run_schedules_now(
-        self, request: HttpRequest, queryset: QuerySet[Any]
-    ) -> HttpResponse | None:
-        return run_action(self, request, queryset, RUN_NOW)
 
     @admin.action(permissions=["add"], description=_("Duplicate"))
     def duplicate_schedule(
