@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext_lazy
 
 from ..api import replay_problem
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -84,17 +84,11 @@ CANCEL = OperatorAction(
         "handler decides how soon it does. A cancelled job is not run again."
     ),
     execute=_cancel,
-    done=lambda count: (
-        ngettext("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", count)
-        % {"count": f"{count:,}"}
-    ),
-    asked=lambda count: (
-        ngettext(
-            "%(count)s running job was asked to stop.",
-            "%(count)s running jobs were asked to stop.",
-            count,
-        )
-        % {"count": f"{count:,}"}
+    done=ngettext_lazy("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", "number"),
+    asked=ngettext_lazy(
+        "%(count)s running job was asked to stop.",
+        "%(count)s running jobs were asked to stop.",
+        "number",
     ),
     logged="cancelled",
     applies=lambda job: job.status in LIVE and job.cancel_requested_at is None,
@@ -107,13 +101,10 @@ REPRIORITIZE = OperatorAction(
     question=_("Change the priority of jobs?"),
     explanation=_("Only jobs that have not started can be given another priority."),
     execute=_reprioritize,
-    done=lambda count: (
-        ngettext(
-            "The priority of %(count)s job was changed.",
-            "The priority of %(count)s jobs was changed.",
-            count,
-        )
-        % {"count": f"{count:,}"}
+    done=ngettext_lazy(
+        "The priority of %(count)s job was changed.",
+        "The priority of %(count)s jobs was changed.",
+        "number",
     ),
     logged="priority changed",
     applies=lambda job: job.status in PENDING,
@@ -126,9 +117,8 @@ RUN_NOW = OperatorAction(
     question=_("Run jobs now?"),
     explanation=_("Scheduled jobs become ready at once, without waiting for their time."),
     execute=_run_now,
-    done=lambda count: (
-        ngettext("%(count)s job is ready to run.", "%(count)s jobs are ready to run.", count)
-        % {"count": f"{count:,}"}
+    done=ngettext_lazy(
+        "%(count)s job is ready to run.", "%(count)s jobs are ready to run.", "number"
     ),
     logged="made ready at once",
     applies=lambda job: job.status == JobState.SCHEDULED,
@@ -144,13 +134,10 @@ REPLAY = OperatorAction(
         "so does one whose idempotency key another job holds."
     ),
     execute=_replay,
-    done=lambda count: (
-        ngettext(
-            "%(count)s job was sent back to its queue.",
-            "%(count)s jobs were sent back to their queues.",
-            count,
-        )
-        % {"count": f"{count:,}"}
+    done=ngettext_lazy(
+        "%(count)s job was sent back to its queue.",
+        "%(count)s jobs were sent back to their queues.",
+        "number",
     ),
     logged="replayed",
     applies=lambda job: job.status == JobState.DEAD,
@@ -166,10 +153,7 @@ PAUSE = OperatorAction(
         "still be enqueued."
     ),
     execute=_pause,
-    done=lambda count: (
-        ngettext("%(count)s queue was paused.", "%(count)s queues were paused.", count)
-        % {"count": f"{count:,}"}
-    ),
+    done=ngettext_lazy("%(count)s queue was paused.", "%(count)s queues were paused.", "number"),
     logged="paused",
     named_by="name",
     applies=lambda queue: not queue.paused,
@@ -182,10 +166,7 @@ RESUME = OperatorAction(
     question=_("Resume queues?"),
     explanation=_("Workers take jobs from these queues again."),
     execute=_resume,
-    done=lambda count: (
-        ngettext("%(count)s queue was resumed.", "%(count)s queues were resumed.", count)
-        % {"count": f"{count:,}"}
-    ),
+    done=ngettext_lazy("%(count)s queue was resumed.", "%(count)s queues were resumed.", "number"),
     logged="resumed",
     named_by="name",
     applies=lambda queue: queue.paused,
@@ -201,13 +182,10 @@ STOP = OperatorAction(
         "then the command ends."
     ),
     execute=_stop,
-    done=lambda count: (
-        ngettext(
-            "%(count)s worker was asked to drain and stop.",
-            "%(count)s workers were asked to drain and stop.",
-            count,
-        )
-        % {"count": f"{count:,}"}
+    done=ngettext_lazy(
+        "%(count)s worker was asked to drain and stop.",
+        "%(count)s workers were asked to drain and stop.",
+        "number",
     ),
     logged="asked to drain and stop",
     named_by="name",

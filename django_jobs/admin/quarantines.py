@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext_lazy
 
 from .. import registry
 from ..conf import conf
@@ -49,9 +49,8 @@ LIFT = OperatorAction(
         "count towards another quarantine. A job type is lifted under all of its names."
     ),
     execute=_lift,
-    done=lambda count: (
-        ngettext("%(count)s quarantine was lifted.", "%(count)s quarantines were lifted.", count)
-        % {"count": f"{count:,}"}
+    done=ngettext_lazy(
+        "%(count)s quarantine was lifted.", "%(count)s quarantines were lifted.", "number"
     ),
     logged="lifted",
     applies=lambda quarantine: quarantine.in_force,

@@ -49,12 +49,13 @@ class OperatorAction:
     question: _StrOrPromise
     explanation: _StrOrPromise
     execute: Callable[[list[int], Any, Mapping[str, Any]], OperationResult]
-    done: Callable[[int], str]
+    done: _StrOrPromise
+    """How many rows changed: ``ngettext_lazy(..., "number")`` with ``%(count)s`` for the reader."""
     logged: str
     applies: Callable[[Any], bool]
     form: type[forms.Form] = forms.Form
     named_by: str = "job_type"
-    asked: Callable[[int], str] | None = None
+    asked: _StrOrPromise | None = None
     """The message about rows that were only asked to change; ``done`` is then about the others."""
 
 
@@ -195,9 +196,9 @@ def _show_result(
 ) -> None:
     asked = len(tally.asked) if action.asked else 0
     if len(tally.done) > asked:
-        page.message_user(request, action.done(len(tally.done) - asked), messages.SUCCESS)
+        page.message_user(request, _counted(action.done, len(tally.done) - asked), messages.SUCCESS)
     if action.asked and asked:
-        page.message_user(request, action.asked(asked), messages.SUCCESS)
+        page.message_user(request, _counted(action.asked, asked), messages.SUCCESS)
     if not tally.refused:
         if not tally.done:
             page.message_user(request, _("There was nothing to do."), messages.WARNING)
@@ -215,6 +216,10 @@ def _show_result(
             "rest": f"{rest:,}"
         }
     page.message_user(request, text, messages.WARNING)
+
+
+def _counted(text: _StrOrPromise, number: int) -> str:
+    return text % {"number": number, "count": f"{number:,}"}
 
 
 def change_by_name(

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext_lazy
 
 from ...api.schedule_requests import request_of
 from ...conf import conf
@@ -69,9 +69,8 @@ PAUSE = OperatorAction(
         "the pause is not made up for."
     ),
     execute=_pause,
-    done=lambda count: (
-        ngettext("%(count)s schedule was paused.", "%(count)s schedules were paused.", count)
-        % {"count": f"{count:,}"}
+    done=ngettext_lazy(
+        "%(count)s schedule was paused.", "%(count)s schedules were paused.", "number"
     ),
     logged="paused",
     named_by="name",
@@ -88,9 +87,8 @@ RESUME = OperatorAction(
         "What came due meanwhile is not made up for; a backfill does that."
     ),
     execute=_resume,
-    done=lambda count: (
-        ngettext("%(count)s schedule was resumed.", "%(count)s schedules were resumed.", count)
-        % {"count": f"{count:,}"}
+    done=ngettext_lazy(
+        "%(count)s schedule was resumed.", "%(count)s schedules were resumed.", "number"
     ),
     logged="resumed",
     named_by="name",
@@ -106,13 +104,8 @@ RUN_NOW = OperatorAction(
         "whether or not its last job is done. The next due time stays what it is."
     ),
     execute=_run,
-    done=lambda count: (
-        ngettext(
-            "%(count)s schedule made a job.",
-            "%(count)s schedules made a job each.",
-            count,
-        )
-        % {"count": f"{count:,}"}
+    done=ngettext_lazy(
+        "%(count)s schedule made a job.", "%(count)s schedules made a job each.", "number"
     ),
     logged="run now",
     named_by="name",
@@ -128,9 +121,8 @@ CANCEL_BACKFILL = OperatorAction(
         "asked to stop. What is done stays done."
     ),
     execute=_cancel_backfills,
-    done=lambda count: (
-        ngettext("%(count)s backfill was cancelled.", "%(count)s backfills were cancelled.", count)
-        % {"count": f"{count:,}"}
+    done=ngettext_lazy(
+        "%(count)s backfill was cancelled.", "%(count)s backfills were cancelled.", "number"
     ),
     logged="cancelled",
     named_by="schedule",
