@@ -40,22 +40,6 @@ class PriorityForm(forms.Form):
     )
 
 
-def _cancel(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    return job_operations.cancel(ids, actor=actor, reason=given["reason"])
-
-
-def _reprioritize(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    return job_operations.reprioritize(ids, given["priority"], actor=actor)
-
-
-def _run_now(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    return job_operations.run_now(ids, actor=actor)
-
-
-def _replay(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    return job_operations.replay(ids, check=replay_problem, actor=actor, reason=given["reason"])
-
-
 def _pause(ids: list[int], actor: Any, given: Given) -> OperationResult:
     def pause(queues: dict[int, str]) -> list[str]:
         return job_operations.pause(queues.values(), actor=actor, reason=given["reason"])
@@ -70,10 +54,6 @@ def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
     return change_by_name(Queue, ids, resume, "it is not paused")
 
 
-def _stop(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    return job_operations.stop_workers(ids, actor=actor)
-
-
 CANCEL = OperatorAction(
     action="cancel_jobs",
     permission="cancel",
@@ -83,7 +63,9 @@ CANCEL = OperatorAction(
         "Jobs that have not started are cancelled at once. A running job is asked to stop; its "
         "handler decides how soon it does. A cancelled job is not run again."
     ),
-    execute=_cancel,
+    execute=lambda ids, actor, given: job_operations.cancel(
+        ids, actor=actor, reason=given["reason"]
+    ),
     done=ngettext_lazy("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", "number"),
     asked=ngettext_lazy(
         "%(count)s running job was asked to stop.",
@@ -100,7 +82,9 @@ REPRIORITIZE = OperatorAction(
     label=_("Change priority"),
     question=_("Change the priority of jobs?"),
     explanation=_("Only jobs that have not started can be given another priority."),
-    execute=_reprioritize,
+    execute=lambda ids, actor, given: job_operations.reprioritize(
+        ids, given["priority"], actor=actor
+    ),
     done=ngettext_lazy(
         "The priority of %(count)s job was changed.",
         "The priority of %(count)s jobs was changed.",
@@ -116,7 +100,7 @@ RUN_NOW = OperatorAction(
     label=_("Run now"),
     question=_("Run jobs now?"),
     explanation=_("Scheduled jobs become ready at once, without waiting for their time."),
-    execute=_run_now,
+    execute=lambda ids, actor, given: job_operations.run_now(ids, actor=actor),
     done=ngettext_lazy(
         "%(count)s job is ready to run.", "%(count)s jobs are ready to run.", "number"
     ),
@@ -133,7 +117,9 @@ REPLAY = OperatorAction(
         "are kept. A job whose handler is gone or no longer takes its arguments stays dead, and "
         "so does one whose idempotency key another job holds."
     ),
-    execute=_replay,
+    execute=lambda ids, actor, given: job_operations.replay(
+        ids, check=replay_problem, actor=actor, reason=given["reason"]
+    ),
     done=ngettext_lazy(
         "%(count)s job was sent back to its queue.",
         "%(count)s jobs were sent back to their queues.",
@@ -181,7 +167,7 @@ STOP = OperatorAction(
         "command starts a new one in its place, unless all workers of that command were asked: "
         "then the command ends."
     ),
-    execute=_stop,
+    execute=lambda ids, actor, given: job_operations.stop_workers(ids, actor=actor),
     done=ngettext_lazy(
         "%(count)s worker was asked to drain and stop.",
         "%(count)s workers were asked to drain and stop.",
