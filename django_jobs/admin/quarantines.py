@@ -22,7 +22,7 @@ from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .base.actions import OperatorAction, admin_actions
-from .base.formatting import NOTHING, ago, badge, list_url, moment_and_age
+from .base.formatting import NOTHING, ago, badge, list_url, moment_column
 from .base.model_admin import ConsoleAdmin
 from .base.paginator import CappedCount, counted
 from .operator_actions import Given
@@ -145,13 +145,8 @@ class QuarantineAdmin(ConsoleAdmin):
         address = f"{list_url(self.admin_site, Job)}?{which}"
         return format_html('<a href="{}">{}</a>', address, counted(quarantine.blocked_count))
 
-    @admin.display(description=_("since"))
-    def since_text(self, quarantine: Any) -> str:
-        return moment_and_age(quarantine.since, quarantine.read_at)
-
-    @admin.display(description=_("lifted"))
-    def lifted_text(self, quarantine: Any) -> str:
-        return moment_and_age(quarantine.released_at, quarantine.read_at)
+    since_text = moment_column("since", _("since"))
+    lifted_text = moment_column("released_at", _("lifted"))
 
     @admin.display(description=_("by"))
     def made_by(self, quarantine: Any) -> str:

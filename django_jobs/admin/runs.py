@@ -18,7 +18,7 @@ from .base.formatting import (
     badge,
     duration,
     link,
-    moment_and_age,
+    moment_column,
     preformatted,
     worker_link,
 )
@@ -74,9 +74,7 @@ class RunAdmin(ConsoleAdmin):
         workers = Worker.objects.using(conf().database).in_bulk([run.worker_id])
         return worker_link(self.admin_site, run.worker_id, workers)
 
-    @admin.display(description=_("finished"))
-    def ended(self, run: Any) -> str:
-        return ago(run.finished_at, run.read_at)
+    ended = moment_column("finished_at", _("finished"), ago)
 
     @admin.display(description=_("waited"))
     def waited(self, run: Any) -> str:
@@ -90,21 +88,10 @@ class RunAdmin(ConsoleAdmin):
     def error(self, run: Any) -> str:
         return run.error_type or NOTHING
 
-    @admin.display(description=_("due"))
-    def due(self, run: Any) -> str:
-        return moment_and_age(run.available_at, run.read_at)
-
-    @admin.display(description=_("claimed"))
-    def claimed(self, run: Any) -> str:
-        return moment_and_age(run.claimed_at, run.read_at)
-
-    @admin.display(description=_("started"))
-    def started(self, run: Any) -> str:
-        return moment_and_age(run.started_at, run.read_at)
-
-    @admin.display(description=_("finished"))
-    def finished(self, run: Any) -> str:
-        return moment_and_age(run.finished_at, run.read_at)
+    due = moment_column("available_at", _("due"))
+    claimed = moment_column("claimed_at", _("claimed"))
+    started = moment_column("started_at", _("started"))
+    finished = moment_column("finished_at", _("finished"))
 
     @admin.display(description=_("message"))
     def message_text(self, run: Any) -> str:

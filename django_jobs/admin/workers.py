@@ -16,7 +16,7 @@ from ..conf import conf
 from ..models import Job, Worker
 from .base.actions import admin_actions
 from .base.filters import WorkerStatusFilter
-from .base.formatting import NOTHING, ago, badge, moment_and_age
+from .base.formatting import NOTHING, ago, badge, moment_column
 from .base.model_admin import ConsoleAdmin
 from .base.paginator import CappedCount, counted
 from .operator_actions import STOP
@@ -80,9 +80,7 @@ class WorkerAdmin(ConsoleAdmin):
             return format_html("{} {}", shown, badge("draining", _now("asked to drain")))
         return shown
 
-    @admin.display(description=_("last heartbeat"))
-    def heartbeat(self, worker: Any) -> str:
-        return ago(worker.heartbeat_at, worker.read_at)
+    heartbeat = moment_column("heartbeat_at", _("last heartbeat"), ago)
 
     @admin.display(description=_("lease ends"))
     def lease(self, worker: Any) -> str:
@@ -104,21 +102,10 @@ class WorkerAdmin(ConsoleAdmin):
     def place(self, worker: Any) -> str:
         return f"{worker.host}:{worker.pid}"
 
-    @admin.display(description=_("started"))
-    def started(self, worker: Any) -> str:
-        return moment_and_age(worker.started_at, worker.read_at)
-
-    @admin.display(description=_("last look at the schedules"))
-    def schedules_seen(self, worker: Any) -> str:
-        return moment_and_age(worker.schedules_seen_at, worker.read_at)
-
-    @admin.display(description=_("drain requested"))
-    def drain_requested(self, worker: Any) -> str:
-        return moment_and_age(worker.drain_requested_at, worker.read_at)
-
-    @admin.display(description=_("stopped"))
-    def stopped(self, worker: Any) -> str:
-        return moment_and_age(worker.stopped_at, worker.read_at)
+    started = moment_column("started_at", _("started"))
+    schedules_seen = moment_column("schedules_seen_at", _("last look at the schedules"))
+    drain_requested = moment_column("drain_requested_at", _("drain requested"))
+    stopped = moment_column("stopped_at", _("stopped"))
 
 
 def _listed(names: Any, versions: Mapping[str, int] | None = None) -> str:

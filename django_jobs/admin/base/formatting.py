@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.contrib import admin
 from django.contrib.admin.sites import AdminSite
 from django.db.models import Model
 from django.urls import reverse
@@ -109,6 +110,20 @@ def moment_and_age(at: datetime | None, now: datetime) -> str:
     if at is None or isinstance(at, DistantTime):
         return moment(at)
     return format_html("{} ({})", moment(at), ago(at, now))
+
+
+def moment_column(
+    field: str,
+    label: _StrOrPromise,
+    show: Callable[[datetime | None, datetime], str] = moment_and_age,
+) -> Callable[[Any, Any], str]:
+    """A page's column that shows the moment in ``field``."""
+
+    @admin.display(description=label)
+    def column(page: Any, row: Any) -> str:
+        return show(getattr(row, field), row.read_at)
+
+    return column
 
 
 def _time(at: datetime, text_of: Callable[[datetime], str]) -> str:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from ...models import DeadLetter
 from ..base.actions import admin_actions
 from ..base.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
-from ..base.formatting import ago, shortened
+from ..base.formatting import ago, moment_column, shortened
 from ..operator_actions import REPLAY
 from .detail import JobPage
 
@@ -44,9 +44,7 @@ class DeadLetterAdmin(JobPage):
             shortened(job.last_error),
         )
 
-    @admin.display(description=_("finished"))
-    def died(self, job: Any) -> str:
-        return ago(job.finished_at, job.read_at)
+    died = moment_column("finished_at", _("finished"), ago)
 
     # Actions are logged for the job, whose row stays when it is no longer a dead letter.
     def history_view(

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...domain.backoff import Backoff
 from ...models import JobStatus, Queue
-from ..base.formatting import NOTHING, badge, link, moment_and_age, preformatted, shortened
+from ..base.formatting import NOTHING, badge, link, moment_column, preformatted, shortened
 from ..base.json_display import Document, document, object_of, texts
 from ..base.model_admin import ConsoleAdmin
 from .progress import hidden, progress_of
@@ -178,30 +178,10 @@ class JobPage(ConsoleAdmin):
     def rank_text(self, job: Any) -> str:
         return f"{job.rank:.3f}"
 
-    @admin.display(description=_("created"))
-    def created(self, job: Any) -> str:
-        return moment_and_age(job.created_at, job.read_at)
-
-    @admin.display(description=_("due"))
-    def due(self, job: Any) -> str:
-        return moment_and_age(job.available_at, job.read_at)
-
-    @admin.display(description=_("claimed"))
-    def claimed(self, job: Any) -> str:
-        return moment_and_age(job.claimed_at, job.read_at)
-
-    @admin.display(description=_("started"))
-    def started(self, job: Any) -> str:
-        return moment_and_age(job.started_at, job.read_at)
-
-    @admin.display(description=_("finished"))
-    def finished(self, job: Any) -> str:
-        return moment_and_age(job.finished_at, job.read_at)
-
-    @admin.display(description=_("cancel requested"))
-    def cancel_requested(self, job: Any) -> str:
-        return moment_and_age(job.cancel_requested_at, job.read_at)
-
-    @admin.display(description=_("expires"))
-    def expires(self, job: Any) -> str:
-        return moment_and_age(job.expires_at, job.read_at)
+    created = moment_column("created_at", _("created"))
+    due = moment_column("available_at", _("due"))
+    claimed = moment_column("claimed_at", _("claimed"))
+    started = moment_column("started_at", _("started"))
+    finished = moment_column("finished_at", _("finished"))
+    cancel_requested = moment_column("cancel_requested_at", _("cancel requested"))
+    expires = moment_column("expires_at", _("expires"))

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from ...models import Job
 from ..base.actions import admin_actions
 from ..base.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
-from ..base.formatting import ago
+from ..base.formatting import ago, moment_column
 from ..operator_actions import CANCEL, REPLAY, REPRIORITIZE, RUN_NOW
 from .detail import JobPage
 from .search import search_jobs
@@ -48,6 +48,4 @@ class JobAdmin(JobPage):
     def urgency(self, job: Any) -> int:
         return int(job.priority)
 
-    @admin.display(description=_("due"))
-    def due_in(self, job: Any) -> str:
-        return ago(job.available_at, job.read_at)
+    due_in = moment_column("available_at", _("due"), ago)

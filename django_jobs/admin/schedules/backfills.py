@@ -30,7 +30,7 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ..base.actions import ModelAdmin, admin_actions
-from ..base.formatting import NOTHING, badge, change_url, link, list_url, moment_and_age
+from ..base.formatting import NOTHING, badge, change_url, link, list_url, moment_column
 from ..base.model_admin import ConsoleAdmin
 from .actions import CANCEL_BACKFILL
 from .display import on_clock, sees_schedules, zone_of
@@ -154,13 +154,8 @@ class BackfillAdmin(ConsoleAdmin):
     def who(self, backfill: Any) -> str:
         return backfill.asked_by or NOTHING
 
-    @admin.display(description=_("made"))
-    def made(self, backfill: Any) -> str:
-        return moment_and_age(backfill.created_at, backfill.read_at)
-
-    @admin.display(description=_("cancelled"))
-    def cancelled(self, backfill: Any) -> str:
-        return moment_and_age(backfill.cancelled_at, backfill.read_at)
+    made = moment_column("created_at", _("made"))
+    cancelled = moment_column("cancelled_at", _("cancelled"))
 
     @admin.display(description=_("progress"))
     def progress(self, backfill: Any) -> str:

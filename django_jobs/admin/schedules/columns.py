@@ -15,7 +15,7 @@ from ... import registry
 from ...models import Schedule, TickOutcome
 from ...models.database import database_time
 from ..base.actions import ModelAdmin
-from ..base.formatting import NOTHING, ago, badge, moment_and_age, preformatted, shortened
+from ..base.formatting import NOTHING, ago, badge, moment_column, preformatted, shortened
 from ..base.json_display import document, texts
 from .display import (
     in_words,
@@ -81,9 +81,7 @@ class ScheduleColumns(ModelAdmin):
     def why_text(self, schedule: Any) -> str:
         return preformatted(why_not(schedule))
 
-    @admin.display(description=_("paused"))
-    def paused_text(self, schedule: Any) -> str:
-        return moment_and_age(schedule.paused_at, schedule.read_at)
+    paused_text = moment_column("paused_at", _("paused"))
 
     @admin.display(description=_("last due"))
     def last_due_text(self, schedule: Any) -> str:
@@ -92,9 +90,7 @@ class ScheduleColumns(ModelAdmin):
         local = on_clock(schedule.last_due_at, zone_of(schedule))
         return format_html("{} ({})", local, ago(schedule.last_due_at, schedule.read_at))
 
-    @admin.display(description=_("created"))
-    def created_text(self, schedule: Any) -> str:
-        return moment_and_age(schedule.created_at, schedule.read_at)
+    created_text = moment_column("created_at", _("created"))
 
     @admin.display(description=_("arguments"))
     def arguments_text(self, schedule: Any) -> str:
