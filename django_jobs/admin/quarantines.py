@@ -21,7 +21,7 @@ from ..lifecycle.operations import quarantines
 from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
-from .base.actions import OperatorAction, admin_actions
+from .base.actions import OperatorAction, admin_actions, change_by_name
 from .base.formatting import NOTHING, ago, badge, list_url, moment_column
 from .base.model_admin import ConsoleAdmin
 from .base.paginator import CappedCount, counted
@@ -29,14 +29,10 @@ from .operator_actions import Given
 
 
 def _lift(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    rows = Quarantine.objects.using(conf().database).filter(pk__in=ids)
-    names = dict(rows.values_list("pk", "job_type"))
-    lifted: set[str] = set()
-    for name in names.values():
-        lifted.update(quarantines.lift(name, actor=actor))
-    done = [pk for pk, name in names.items() if name in lifted]
-    refusal = _now("it is not quarantined")
-    return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
+    def lift(names: dict[int, str]) -> list[str]:
+        return [one for name in names.values() for one in quarantines.lift(name, actor=actor)]
+
+    return change_by_name(Quarantine, ids, lift, _now("it is not quarantined"), "job_type")
 
 
 LIFT = OperatorAction(

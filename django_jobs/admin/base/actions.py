@@ -20,7 +20,7 @@ from django.utils.translation import ngettext
 from ...conf import conf
 from ...exceptions import OperationRefused
 from ...lifecycle.operations.jobs import OperationResult
-from ...models import Queue, Schedule
+from ...models import Quarantine, Queue, Schedule
 from .formatting import change_url
 
 if TYPE_CHECKING:
@@ -223,18 +223,18 @@ def _counted(text: _StrOrPromise, number: int) -> str:
 
 
 def change_by_name(
-    model: type[Queue | Schedule],
+    model: type[Queue | Schedule | Quarantine],
     ids: Sequence[int],
     change: Callable[[dict[int, str]], list[str]],
     refusal: str,
+    column: str = "name",
 ) -> OperationResult:
     """Call ``change`` with the names of these rows by id, and return the result.
 
     ``change`` returns the names that it changed. The others are refused with ``refusal``.
     """
-    names = dict(
-        model._default_manager.using(conf().database).filter(pk__in=ids).values_list("pk", "name")
-    )
+    rows = model._default_manager.using(conf().database).filter(pk__in=ids)
+    names = dict(rows.values_list("pk", column))
     changed = set(change(names))
     done = [pk for pk, name in names.items() if name in changed]
     return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
