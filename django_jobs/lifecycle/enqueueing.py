@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -131,6 +131,12 @@ class NewJobs:
     headers: str = "{}"
 
 
+COMMON = [one.name for one in fields(NewJobs)]
+"""The parameters that every statement takes."""
+COMMON_COLUMNS = [name for name in COMMON if name in NEW]
+"""Of those, the columns of a job."""
+
+
 def enqueue_one(new: NewJobs, payload: str, key: str | None, values: dict[str, Any]) -> Job:
     """Insert one job, or return the live job that holds ``key``, marked as ``deduplicated``.
 
@@ -220,22 +226,7 @@ def _insert(
 
 
 def _common(new: NewJobs) -> dict[str, Any]:
-    return {
-        "queue": new.queue,
-        "job_type": new.job_type,
-        "payload_version": new.payload_version,
-        "priority": new.priority,
-        "weight": new.weight,
-        "run_at": new.run_at,
-        "delay": new.delay,
-        "max_attempts": new.max_attempts,
-        "max_crashes": new.max_crashes,
-        "backoff": new.backoff,
-        "timeout": new.timeout,
-        "at_most_once": new.at_most_once,
-        "max_age": new.max_age,
-        "headers": new.headers,
-    }
+    return {name: getattr(new, name) for name in COMMON}
 
 
 def _batches(
@@ -255,18 +246,11 @@ def _as_job(new: NewJobs, key: str | None, row: tuple[Any, ...], values: dict[st
     id_, status, rank, available_at, expires_at, created_at = row
     known = {
         **NEW,
+        **{name: getattr(new, name) for name in COMMON_COLUMNS},
         "id": id_,
-        "queue": new.queue,
-        "job_type": new.job_type,
-        "payload_version": new.payload_version,
         "status": status,
-        "priority": new.priority,
         "rank": rank,
         "available_at": available_at,
-        "max_attempts": new.max_attempts,
-        "max_crashes": new.max_crashes,
-        "timeout": new.timeout,
-        "at_most_once": new.at_most_once,
         "expires_at": expires_at,
         "idempotency_key": key,
         "created_at": created_at,
