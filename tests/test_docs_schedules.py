@@ -49,7 +49,7 @@ def test_cron_expressions_are_accepted_and_refused_as_the_page_says() -> None:
 
 
 def test_every_argument_of_a_schedule_is_documented_and_nothing_else() -> None:
-    table = section(page("reference/api.md"), "## Ask again and again")
+    table = section(page("reference/api.md"), "## Schedules")
     parameters = inspect.signature(django_jobs.schedule).parameters
     assert set(code_in_first_cells(table)) == set(parameters)
 
