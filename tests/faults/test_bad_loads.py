@@ -43,14 +43,14 @@ def test_a_flood_is_cancelled_while_jobs_of_others_are_claimed(start_worker: Sta
 def test_failures_in_a_storm_are_spread_and_jobs_of_other_queues_do_not_wait(
     start_worker: Start,
 ) -> None:
-    storm = database_jobs.depend.using(queue="bulk").enqueue_many({} for _ in range(1_000))
+    storm = database_jobs.depend.using(queue="bulk").enqueue_many({} for _ in range(3_000))
     start_worker("--poll-seconds", "0.2")
     until(lambda: Run.objects.filter(outcome="failed").count() > 20)
     other = [jobs.noop.enqueue() for _ in range(10)]
     for job in other:
         until_status(job, "succeeded")
     scheduled = Job.objects.filter(pk__in=storm, status="scheduled", failures=1)
-    until(lambda: scheduled.count() == 1_000, 60, "each has failed once")
+    until(lambda: scheduled.count() == 3_000, 60, "each has failed once")
     delays = [
         run.job.available_at - run.finished_at
         for run in Run.objects.filter(job__in=storm).select_related("job")
