@@ -15,7 +15,8 @@ FRESH_SECONDS = 0.1
 longer: where jobs take a millisecond, none does."""
 
 LOOK_SECONDS = FRESH_SECONDS / 2
-"""How often the settler looks while jobs wait here, so that few threads have to ask it."""
+"""How often the settler looks while jobs wait here and others end, so that few threads have to ask
+it. Where none ends it looks once a second."""
 
 
 class Cancels:

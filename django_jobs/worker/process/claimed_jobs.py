@@ -34,6 +34,7 @@ class ClaimedJobs:
         self._waiting: SimpleQueue[ClaimedJob] = SimpleQueue()
         self._waiting_since = self._taken_at = 0.0
         self._queues: dict[Fence, str] = {}
+        self._returning: set[Fence] = set()
         self._large: dict[Fence, int] = {}
         self._counting = threading.Lock()
 
@@ -56,6 +57,15 @@ class ClaimedJobs:
         if self._waiting.empty():
             self._waiting_since = time.monotonic()
         self.put_back(jobs)
+
+    def begin_return(self, jobs: Iterable[ClaimedJob]) -> None:
+        """These are about to be given back. They are held until :meth:`remove_all`."""
+        self._returning.update(job.fence for job in jobs)
+
+    def is_held(self, job: ClaimedJob) -> bool:
+        """Whether this attempt is held, and not just being given back: what is given back may be
+        claimed again, as the same attempt, before the thread that gave it back knows."""
+        return job.fence not in self._returning and job.fence in self._queues
 
     def next(self) -> ClaimedJob:
         """The job whose turn it is. Waits for one."""
@@ -109,6 +119,8 @@ class ClaimedJobs:
             self._queues.pop(job.fence, None)
             if self._large:
                 self._large.pop(job.fence, None)
+            if self._returning:  # after the rest: see is_held
+                self._returning.discard(job.fence)
         self.room_made()  # which is counted from what is held
 
     @property

@@ -124,7 +124,6 @@ class Claimer:
                 self._guarded_round,
                 what="claim",
                 give_up=lambda: self.draining or not self._slot.may_claim,
-                deadline=self.deadline,
             )
             return pause or 0.0
         except StatementTimedOut:
@@ -136,39 +135,46 @@ class Claimer:
     def _guarded_round(self) -> float:
         if time.monotonic() >= self._count_at:
             if not self._count():
-                return 0.0
+                return SETBACK_SECONDS
             self._count_at = time.monotonic() + self._options.lease
         try:
-            return self._round()
-        except DATABASE_ERRORS:
+            with self.deadline:
+                return self._round()
+        except DATABASE_ERRORS as error:
             self._count_at = 0.0  # a claim may have been made whose answer never came
+            if self.deadline.cut_short(error):
+                drop_connection()
+                raise StatementTimedOut("claim") from error
             raise
 
     def _count(self) -> bool:
         """Have what is unknown here given back, by the settler: it has a connection where this
-        thread may find none. Nothing is claimed meanwhile. False if asked to drain."""
+        thread may find none. Nothing is claimed meanwhile. Returns whether it was done."""
         counted = self._settler.submit(self._give_back_unknown)
         counted.add_done_callback(lambda _: self._wake_event.set())
         while not (counted.done() or self.draining):
+            if self._slot.is_short:
+                drop_connection()
             self._wake_event.wait(SETBACK_SECONDS)
-        return not self.draining and counted.result() is None
+        return counted.done() and bool(counted.result())
 
-    def _give_back_unknown(self) -> None:
+    def _give_back_unknown(self) -> bool | None:
         """Return jobs that are this worker's in the table and nowhere in this process: the answer
         to their claim was lost, and its lease would be renewed for ever."""
         worker = self._slot.worker
 
-        def give_back() -> None:
+        def give_back() -> bool:
             known = self._claimed
             unknown = [job.fence for job in claiming.claimed_by(worker) if job not in known]
             if unknown:
                 given = settling.give_back(unknown)
                 emit("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
+            return True
 
-        retry_while_disconnected(
+        return retry_while_disconnected(
             give_back,
             what="count",
-            give_up=lambda: self._slot.lease_lost,
+            give_up=lambda: self.draining or not self._lease_is_safe(),
             deadline=self._settler.deadline,
         )
 
@@ -259,8 +265,13 @@ class Claimer:
         if not jobs:
             return
         if self._claimed.has_any(jobs):
-            self._disown(jobs)
-            return
+            if any(self._claimed.is_held(job) for job in jobs):
+                self._disown(jobs)
+                return
+            # Just given back by the settler, which may not know yet that it did. The next count
+            # returns them, after the settler is done with them.
+            jobs = [job for job in jobs if job not in self._claimed]
+            self._count_at = 0.0
         self._claimed.add(jobs)
 
     def _disown(self, jobs: list[ClaimedJob]) -> None:

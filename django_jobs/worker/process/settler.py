@@ -139,7 +139,7 @@ class Settler:
                     retry_while_disconnected(
                         ping,
                         what="connect to settle",
-                        give_up=lambda: self._finishing,
+                        give_up=self._is_in_vain,
                         deadline=self.deadline,
                     )
             self._something.wait(LOCKED_SECONDS)
@@ -193,6 +193,7 @@ class Settler:
 
     def _give_back(self, unstarted: list[ClaimedJob]) -> None:
         fences = {job.fence for job in unstarted}
+        self._claimed.begin_return(unstarted)
         try:
             left = retry_while_disconnected(
                 lambda: give_back_unlocked(fences),
@@ -202,7 +203,8 @@ class Settler:
             )
         except StatementTimedOut:
             left = fences
-        locked = left or set()
+        # Those of an earlier worker of this process are left to the reaper.
+        locked = {fence for fence in left or () if fence[2] == self._slot.worker}
         self._claimed.remove_all(job for job in unstarted if job.fence not in locked)
         if locked:
             self._unstarted_locked += [job for job in unstarted if job.fence in locked]
@@ -262,6 +264,11 @@ class Settler:
             self._slot.free(index)
         self._claimed.end([ending.job for ending in endings])
         emit_settled(settled or ())
+
+    def _is_in_vain(self) -> bool:
+        """Whether to wait for the database no longer, because others wait for this thread: what it
+        holds can be let go."""
+        return self._finishing or (bool(self._claimed) and self._lease_is_over())
 
     def _lease_is_lost(self) -> bool:
         """Whether an ending may be dropped: the fence would refuse it."""

@@ -2,20 +2,111 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pipe
 
 import pytest
+from django.db import OperationalError, connection
 
 from django_jobs import enqueue_many
+from django_jobs.lifecycle.claiming import Fence
+from django_jobs.lifecycle.settling_rows import give_back_unlocked
+from django_jobs.models import Job
+from django_jobs.worker.connections import ping
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
+from django_jobs.worker.process import settler
 from django_jobs.worker.process.claimer import CLAIMED_BYTES
 from django_jobs.worker.process.worker_process import WorkerProcess
-from tests.factories import register_worker
+from tests.app.jobs import noop
+from tests.factories import claim_ready, register_worker
+from tests.worker.processes import until
 
 OPTIONS = Options(queues=(QueueShare(name="default"),))
+
+
+@pytest.fixture
+def process(transactional_db: None) -> Iterator[WorkerProcess]:
+    """A worker process of whose threads none was started."""
+    pipe, other = (MessagePipe(end) for end in Pipe())
+    made = WorkerProcess(pipe, Scoreboard(1, 16).slots[0], OPTIONS)
+    made._slot.register(register_worker(), time.monotonic() + 600)
+    yield made
+    for end in (pipe, other):
+        end.close()
+
+
+def end_settler(process: WorkerProcess) -> None:
+    process._settler.finish()
+    process._settler.thread.join(60)
+    assert not process._settler.thread.is_alive()
+
+
+def test_what_is_claimed_again_before_its_return_is_known_goes_back_and_costs_no_lease(
+    process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same worker claims it as the same attempt. Here the answer to its return was lost."""
+    noop.enqueue()
+    claimer, claimed_jobs, worker = process._claimer, process._claimed, process._slot.worker
+    claimed_jobs.add(claim_ready(worker))
+    given, go_on = threading.Event(), threading.Event()
+
+    def give_back(fences: Collection[Fence]) -> set[Fence]:
+        left = give_back_unlocked(fences)
+        if not given.is_set():
+            given.set()
+            assert go_on.wait(60)
+            raise OperationalError("the answer was lost")
+        return left
+
+    monkeypatch.setattr(settler, "give_back_unlocked", give_back)
+    process._settler.thread.start()
+    process._settler.give_back(claimed_jobs.take_unstarted())
+    assert given.wait(60)
+    again = claim_ready(worker)
+    claimer._hand_over(again)
+    assert (claimed_jobs.waiting, claimer._count_at) == (0, 0.0)
+    go_on.set()
+    assert claimer._count()
+    assert not claimed_jobs
+    assert not process._slot.lease_lost
+    job = Job.objects.get(pk=again[0].id)
+    assert (job.status, job.attempt) == ("ready", 0)
+    end_settler(process)
+
+
+def test_what_is_claimed_though_it_is_held_costs_the_lease(process: WorkerProcess) -> None:
+    noop.enqueue()
+    held = claim_ready(process._slot.worker)
+    process._claimed.add(held)
+    process._claimer._hand_over(held)
+    assert process._slot.lease_lost
+
+
+def test_a_claimer_that_waits_for_the_settler_leaves_it_the_last_connection(
+    process: WorkerProcess,
+) -> None:
+    def count() -> bool:
+        ping()
+        counted = process._claimer._count()
+        connected.append(connection.connection is not None)
+        connection.close()
+        return counted
+
+    connected: list[bool] = []
+    process._slot.ask_for_room()
+    assert process._slot.is_short
+    with ThreadPoolExecutor(1) as thread:
+        counting = thread.submit(count)
+        until(lambda: not process._settler._submitted.empty())
+        process._settler.thread.start()
+        assert counting.result(60)
+    assert connected == [False]
+    end_settler(process)
 
 
 @pytest.mark.django_db(transaction=True)
