@@ -62,7 +62,7 @@ class ClaimedJobs:
         """These are about to be given back. They are held until :meth:`remove_all`."""
         self._returning.update(job.fence for job in jobs)
 
-    def is_held(self, job: ClaimedJob) -> bool:
+    def is_claimed(self, job: ClaimedJob) -> bool:
         """Whether this attempt is held, and not just being given back: what is given back may be
         claimed again, as the same attempt, before the thread that gave it back knows."""
         return job.fence not in self._returning and job.fence in self._queues
@@ -119,7 +119,7 @@ class ClaimedJobs:
             self._queues.pop(job.fence, None)
             if self._large:
                 self._large.pop(job.fence, None)
-            if self._returning:  # after the rest: see is_held
+            if self._returning:  # after the rest: see is_claimed
                 self._returning.discard(job.fence)
         self.room_made()  # which is counted from what is held
 

@@ -265,7 +265,7 @@ class Claimer:
         if not jobs:
             return
         if self._claimed.has_any(jobs):
-            if any(self._claimed.is_held(job) for job in jobs):
+            if any(self._claimed.is_claimed(job) for job in jobs):
                 self._disown(jobs)
                 return
             # Just given back by the settler, which may not know yet that it did. The next count
