@@ -77,7 +77,7 @@ class Settler:
         self._dropped: frozenset[int] = frozenset()
         self._something = threading.Event()
         self._enough = threading.Event()
-        self._look_at = 0.0
+        self._retry_locked_at = 0.0
         self._finishing = False
 
     def add(self, ending: Ending, index: int) -> None:
@@ -150,9 +150,9 @@ class Settler:
                     self._enough.clear()
                     self._enough.wait(GATHER_SECONDS)
                 self._settle_batch()
-                self._look_at_locked()
+                self._retry_locked()
                 self._serve_others()
-            self._look_at_locked()
+            self._retry_locked()
             if self._finishing and not (self._pending or self._locked or self._unstarted_locked):
                 self._at_end()
                 drop_connection()
@@ -208,7 +208,7 @@ class Settler:
         self._claimed.remove_all(job for job in unstarted if job.fence not in locked)
         if locked:
             self._unstarted_locked += [job for job in unstarted if job.fence in locked]
-            self._look_at = time.monotonic() + LOCKED_SECONDS
+            self._retry_locked_at = time.monotonic() + LOCKED_SECONDS
 
     def _settle_batch(self) -> None:
         count = min(len(self._pending), BATCH)
@@ -219,8 +219,8 @@ class Settler:
             # One of the rows is locked. The others do not wait for it.
             self._write_unlocked(batch)
 
-    def _look_at_locked(self) -> None:
-        if not (self._locked or self._unstarted_locked) or time.monotonic() < self._look_at:
+    def _retry_locked(self) -> None:
+        if not (self._locked or self._unstarted_locked) or time.monotonic() < self._retry_locked_at:
             return
         if self._unstarted_locked:
             unstarted, self._unstarted_locked = self._unstarted_locked, []
@@ -250,7 +250,7 @@ class Settler:
             job = left[0][0].job
             emit_throttled("settle_blocked", logging.WARNING, job_id=job.id, jobs=len(left))
             self._locked += left
-            self._look_at = time.monotonic() + LOCKED_SECONDS
+            self._retry_locked_at = time.monotonic() + LOCKED_SECONDS
 
     def _write(self, batch: Sequence[tuple[Ending, int]]) -> None:
         endings = [ending for ending, _ in batch]

@@ -162,3 +162,23 @@ def test_what_fails_on_its_connection_is_raised_where_it_was_asked_for(settler: 
     with pytest.raises(ValueError, match="of the one who asked"):
         settler.submit(fail).result(60)
     assert settler.submit(lambda: "still there").result(60) == "still there"
+
+
+def test_what_has_not_begun_is_let_go_in_an_outage_that_outlasts_the_lease(
+    held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain waits for it, and the settler waits for the database."""
+
+    def refuse(*_: object) -> set[Fence]:
+        pings.append(1)
+        raise OperationalError("the server is away")
+
+    pings: list[int] = []
+    for name in ("ping", "give_back_unlocked"):
+        monkeypatch.setattr(module, name, refuse)
+    monkeypatch.setattr(module, "has_news", lambda connection: True)
+    settler._claimed.add(held)
+    until(lambda: pings, what="it waits for the database")
+    settler.give_back(settler._claimed.take_unstarted())
+    settler._slot.renewed(held[0].worker, time.monotonic())
+    until(lambda: not settler._claimed, 20)
