@@ -69,9 +69,12 @@ def pytest_runtest_makereport(
 
 def pytest_configure() -> None:
     """The schedules of the demo are not written to the tests' tables. Workers that are started here
-    hear SIGINT, also where a shell put this process into the background."""
+    hear SIGINT and SIGHUP, also where a shell put this process into the background, or nohup
+    protects it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for name, fields in registry.schedules().items():
         if fields["job_type"].startswith("demo."):
             registry.forget_schedule(name)
