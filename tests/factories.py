@@ -19,7 +19,8 @@ from django_jobs.api import JobType, job
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Outcome
 from django_jobs.lifecycle import notifying, workers
-from django_jobs.lifecycle.claiming import ClaimedJob, claim
+from django_jobs.lifecycle.claiming import claim
+from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, Settled, settle
 from django_jobs.maintenance.schedules import Scheduling

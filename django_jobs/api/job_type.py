@@ -16,6 +16,7 @@ from ..domain.backoff import Backoff
 from ..domain.payload import NotStorable, a_kind, encode
 from ..exceptions import EnqueueError, PayloadError, QueueFull, UnknownQueue
 from ..lifecycle import enqueueing
+from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
 from ..models.database import needing_tables
 from ..signals import job_enqueued
@@ -161,8 +162,8 @@ class JobType(Generic[P, R]):
         ``transaction.atomic()`` to write all or none.
         """
         with needing_tables:
-            new, _ = self.request()
-            return enqueueing.enqueue_many(new, self._texts(payloads, idempotency_keys))
+            texts = self._texts(payloads, idempotency_keys)
+            return enqueueing.enqueue_many(self.request(), texts)
 
     def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The payload of a call with these arguments, each by name.
@@ -199,19 +200,14 @@ class JobType(Generic[P, R]):
         """Write one job with a payload from :meth:`bind`. Raises what :meth:`enqueue` raises."""
         text = self.encoded(payload, "payload")
         with needing_tables:
-            new, headers = self.request()
-            values = {
-                "payload": payload,
-                "headers": headers,
-                "backoff": None if new.backoff is None else json.loads(new.backoff),
-            }
-            enqueued = enqueueing.enqueue_one(new, text, self.idempotency_key, values)
+            new = self.request()
+            enqueued = enqueueing.enqueue_one(new, payload, text, self.idempotency_key)
         if not enqueued.deduplicated and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)
         return enqueued
 
-    def request(self) -> tuple[enqueueing.NewJobs, dict[str, Any]]:
-        """What all jobs of this request have in common, and their headers as a dict.
+    def request(self) -> NewJobs:
+        """What all jobs of this request have in common.
 
         Raises :class:`UnknownQueue`, :class:`QueueFull`, :class:`PayloadError` for headers that
         are not JSON, and :class:`EnqueueError` for a handler declared in ``__main__``.
@@ -221,11 +217,10 @@ class JobType(Generic[P, R]):
                 f"{self.name}: its handler is declared in the program that was started, "
                 "__main__, which no worker imports; move it to the jobs.py of an installed app"
             )
-        headers = dict(self.headers or {})
-        headers_text = self.encoded(headers, "headers") if headers else "{}"
+        headers = self.encoded(dict(self.headers), "headers") if self.headers else "{}"
         queue = _queue(self.queue, self.name)
         backoff = self.backoff.as_json() if self.backoff else queue.backoff
-        new = enqueueing.NewJobs(
+        return NewJobs(
             queue=self.queue,
             job_type=self.name,
             weight=queue.priority_weight,
@@ -239,9 +234,8 @@ class JobType(Generic[P, R]):
             at_most_once=self.delivery == "at_most_once",
             payload_version=self.version,
             max_age=self.max_age,
-            headers=headers_text,
+            headers=headers,
         )
-        return new, headers
 
     def _texts(
         self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None] | None

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import registry
 from ..exceptions import PayloadError, QueueFull
-from ..lifecycle.enqueueing import NewJobs
+from ..lifecycle.job_columns import NewJobs
 from ..models import Schedule
 
 
@@ -39,7 +39,7 @@ class Requests:
         if options not in self._known:
             chosen = job_type.using(queue=schedule.queue or None, priority=schedule.priority)
             try:
-                self._known[options] = chosen.request()[0]
+                self._known[options] = chosen.request()
             except QueueFull as full:
                 self._known[options] = full
         found = self._known[options]

@@ -1,5 +1,6 @@
 """Every statement that changes a job; nothing else changes one.
 
+job_columns    the columns of a job that inserts write and claims read, for all of these
 enqueueing     inserts new jobs
 bulk_insert    inserts many jobs by COPY, for enqueueing
 notifying      wakes idle workers by NOTIFY

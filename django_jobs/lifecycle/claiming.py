@@ -6,30 +6,19 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import transaction
 from psycopg.adapt import PyFormat, Transformer
 
 from ..conf import conf
-from ..domain.decisions import Facts
 from ..exceptions import LeaseLost
 from ..models.database import fetch, jobs_connection
-
-QueuePosition = tuple[float, int]
-"""The place of a job in its queue: ``(rank, id)``."""
+from .job_columns import CLAIMED, ClaimedJob, QueuePosition
 
 UNBOUNDED = 2**62
 
 START: QueuePosition = (float("-inf"), 0)
-
-COLUMNS = """job.rank, job.id, job.attempt, job.queue, job.job_type, job.payload,
-    job.payload_version, job.priority, date_part('epoch', job.available_at),
-    job.failures, job.crashes, job.max_attempts, job.max_crashes, job.backoff, job.timeout,
-    date_part('epoch', job.expires_at), job.idempotency_key, job.headers,
-    job.cancel_requested_at IS NOT NULL, date_part('epoch', clock_timestamp()),
-    date_part('epoch', job.scheduled_for), job.at_most_once"""
-"""The columns of :class:`ClaimedJob`, in its order."""
 
 # ``job_type = ANY(...)`` skips jobs this worker has no handler for; the next condition skips
 # payloads newer than the handler can read. Quarantined types are read once, by NOT IN: for
@@ -69,7 +58,7 @@ WITH picked AS MATERIALIZED (
 )
 {SET_RUNNING}
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
-RETURNING {COLUMNS}
+RETURNING {CLAIMED}
 """
 
 # Claims the picked rows in order until their payloads fill the byte limit, and the first row in any
@@ -87,11 +76,11 @@ WITH picked AS MATERIALIZED (
 {SET_RUNNING}
 WHERE job.id = ANY(ARRAY(
     SELECT id FROM summed WHERE up_to <= %(bytes)s::bigint OR up_to = bytes))
-RETURNING {COLUMNS}
+RETURNING {CLAIMED}
 """
 
 CLAIMED_BY = f"""
-SELECT {COLUMNS}, job.worker_id
+SELECT {CLAIMED}, job.worker_id
 FROM django_jobs_job AS job
 WHERE job.worker_id = %(worker)s AND job.status = 'running'
   AND (%(ids)s::bigint[] IS NULL OR job.id = ANY(%(ids)s::bigint[]))
@@ -110,78 +99,6 @@ SELECT max_concurrency FROM django_jobs_queue WHERE name = %(queue)s FOR NO KEY 
 COUNT_RUNNING = """
 SELECT count(*) FROM django_jobs_job WHERE status = 'running' AND queue = %(queue)s
 """
-
-
-Fence = tuple[int, int, int]
-"""``(job, attempt, worker)``. No two attempts, of one job or of several, have the same."""
-
-
-class ClaimedJob(NamedTuple):
-    """A running job, with what its worker needs to make the attempt.
-
-    ``payload``, ``backoff`` and ``headers`` are JSON text as PostgreSQL returned it, so that an
-    unreadable row fails alone, when its attempt begins. Times are epoch seconds of the database's
-    clock, except ``taken_at``: the moment of ``claimed_at`` by ``time.monotonic()``. ``timeout`` is
-    in seconds.
-    """
-
-    rank: float
-    id: int
-    attempt: int
-    queue: str
-    job_type: str
-    payload: str
-    payload_version: int
-    priority: int
-    available_at: float
-    failures: int
-    crashes: int
-    max_attempts: int
-    max_crashes: int
-    backoff: str | None
-    timeout: float | None
-    expires_at: float | None
-    idempotency_key: str | None
-    headers: str
-    cancel_requested: bool
-    claimed_at: float
-    scheduled_for: float | None
-    at_most_once: bool
-    worker: int
-    taken_at: float = 0.0
-
-    @property
-    def position(self) -> QueuePosition:
-        return self.rank, self.id
-
-    @property
-    def fence(self) -> Fence:
-        return self.id, self.attempt, self.worker
-
-    def is_expired(self, now: float) -> bool:
-        """Whether ``expires_at`` has come at ``now``, a value of ``time.monotonic()``."""
-        if self.expires_at is None:
-            return False
-        return self.claimed_at + now - self.taken_at >= self.expires_at
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether its process died in the last attempt. A suspect runs alone."""
-        return self.crashes > 0
-
-    def facts(self, *, cancel_requested: bool = False) -> Facts:
-        """The facts from which :func:`~django_jobs.domain.decisions.decide` chooses what follows.
-        ``cancel_requested`` adds a cancel that was requested after the claim."""
-        return Facts(
-            failures=self.failures,
-            crashes=self.crashes,
-            max_attempts=self.max_attempts,
-            max_crashes=self.max_crashes,
-            backoff=_object_of(self.backoff),
-            expires_at=self.expires_at,
-            cancel_requested=cancel_requested or self.cancel_requested,
-            at_most_once=self.at_most_once,
-        )
 
 
 def claim(
@@ -257,16 +174,6 @@ def _claimed_jobs(rows: list[tuple[Any, ...]], worker: int) -> list[ClaimedJob]:
     rows.sort()  # by (rank, id): an UPDATE returns rows in no order
     now = time.monotonic()
     return [ClaimedJob._make((*row, worker, now)) for row in rows]
-
-
-def _object_of(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def lease_lost(job: ClaimedJob) -> LeaseLost:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..domain.errors import clean
 from ..models.database import fetch
-from .claiming import ClaimedJob
+from .job_columns import ClaimedJob
 
 LONGEST_NOTE = 200
 

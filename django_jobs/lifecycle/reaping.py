@@ -8,7 +8,8 @@ from django.db import transaction
 
 from ..domain.outcomes import Lost, Outcome
 from ..models.database import fetch, jobs_connection
-from .claiming import Fence, claimed_by
+from .claiming import claimed_by
+from .job_columns import Fence
 from .notifying import notify
 from .settling import Ending, Settled
 from .settling_rows import give_back_row_by_row, settle_row_by_row

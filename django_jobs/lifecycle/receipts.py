@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..models.database import execute, fetch
-from .claiming import ClaimedJob, lease_lost
+from .claiming import lease_lost
+from .job_columns import ClaimedJob
 
 # Fenced, so that an attempt that lost its lease makes no further call.
 LOOK_UP = """

@@ -18,7 +18,7 @@ from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Outcome, Succeeded
 from ..domain.states import FINAL, JobState
 from ..models.database import fetch
-from .claiming import ClaimedJob, Fence
+from .job_columns import ClaimedJob, Fence
 
 # Rows are found by primary key only. With ``job.status = 'running'`` the planner may take the small
 # partial index on running jobs, which under churn is full of dead entries: 14,000 instead of 37,000

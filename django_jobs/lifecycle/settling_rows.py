@@ -16,7 +16,8 @@ from ..domain.errors import ErrorReport
 from ..domain.outcomes import Lost
 from ..domain.states import JobState, RunState
 from ..models.database import fetch, jobs_connection
-from .claiming import Fence, claimed_by
+from .claiming import claimed_by
+from .job_columns import Fence
 from .settling import Ending, Settled, give_back, settle
 
 REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)

@@ -6,7 +6,8 @@ import logging
 import time
 
 from ..conf import conf
-from ..lifecycle.claiming import START, QueuePosition
+from ..lifecycle.claiming import START
+from ..lifecycle.job_columns import QueuePosition
 from ..lifecycle.operations import quarantines
 from ..lifecycle.operations.quarantines import PAGE
 from ..signals import worker_event

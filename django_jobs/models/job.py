@@ -60,14 +60,13 @@ class Job(models.Model):
         _("rank"), help_text=_("Due time in epoch seconds less the weight of its priority.")
     )
     available_at = TimestampField(_("due at"))
-    attempt = models.PositiveIntegerField(_("attempt"), default=0)
-    failures = models.PositiveIntegerField(_("failures"), default=0)
-    crashes = models.PositiveSmallIntegerField(_("crashes in a row"), default=0)
+    attempt = models.PositiveIntegerField(_("attempt"), default=0, db_default=0)
+    failures = models.PositiveIntegerField(_("failures"), default=0, db_default=0)
+    crashes = models.PositiveSmallIntegerField(_("crashes in a row"), default=0, db_default=0)
     max_attempts = models.PositiveIntegerField(_("maximum attempts"), default=5)
     max_crashes = models.PositiveSmallIntegerField(_("maximum crashes"), default=3)
     backoff = models.JSONField(_("backoff"), null=True, blank=True)
     timeout = models.FloatField(_("time-out"), null=True, blank=True)
-    # The database has the default too: code of the release before writes rows without it.
     at_most_once = models.BooleanField(
         _("at most once"),
         default=False,
@@ -89,9 +88,13 @@ class Job(models.Model):
     started_at = TimestampField(_("started at"), null=True, blank=True)
     finished_at = TimestampField(_("finished at"), null=True, blank=True)
     result = models.JSONField(_("result"), null=True, blank=True)
-    last_error = models.TextField(_("last error"), blank=True, default="")
+    last_error = models.TextField(_("last error"), blank=True, default="", db_default="")
     reason = models.TextField(
-        _("reason"), blank=True, default="", help_text=_("Why the job is dead or cancelled.")
+        _("reason"),
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("Why the job is dead or cancelled."),
     )
     idempotency_key = models.CharField(  # noqa: DJ001 — null is no key; a partial index skips it
         _("idempotency key"), max_length=200, null=True, blank=True
@@ -110,7 +113,7 @@ class Job(models.Model):
     scheduled_for = TimestampField(
         _("scheduled for"), null=True, blank=True, help_text=_("The due time of its schedule.")
     )
-    replays = models.PositiveIntegerField(_("replays"), default=0)
+    replays = models.PositiveIntegerField(_("replays"), default=0, db_default=0)
     headers = models.JSONField(_("headers"), default=dict, blank=True)
     created_at = TimestampField(_("created at"))
 

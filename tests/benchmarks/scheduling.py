@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -115,7 +114,7 @@ def _raw(count: int) -> float:
             with connection.transaction():
                 made = connection.execute(INSERT_TICKS, {"ticks": json.dumps(ticks)}).fetchall()
                 for job, (_, _, id_) in zip(jobs, made, strict=True):
-                    job["id"] = id_
+                    job["job"]["id"] = id_
                 connection.execute(INSERT_JOBS, {"jobs": json.dumps(jobs)})
                 connection.execute(ADVANCE, {"rows": moves})
         return time.perf_counter() - begun
@@ -125,13 +124,16 @@ def _parameters(
     ids: Iterable[int], due: datetime
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
     at = due.isoformat()
-    asked = {**asdict(noop.request()[0]), "payload": "{}", "delay": 0.0, "waits": False, "due": at}
+    new = noop.request()
+    columns = {**new.values(), "payload": {}, "scheduled_for": at}
+    others = {"weight": new.weight, "max_age": None, "delay": 0.0, "waits": False}
     ticks, jobs, moves = [], [], []
     for id_ in ids:
         ticks.append(
             {"schedule": id_, "due": at, "outcome": "fired", "reason": "", "backfill": None}
         )
-        jobs.append({**asked, "key": f"schedule/{id_}/{at}", "schedule": id_})
+        key = f"schedule/{id_}/{at}"
+        jobs.append({"job": {**columns, "idempotency_key": key, "schedule_id": id_}, **others})
         moves.append({"schedule": id_, "next_due": at, "last_due": at})
     return ticks, jobs, json.dumps(moves)
 

@@ -10,7 +10,8 @@ import pytest
 from django.db import connection, transaction
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle.claiming import START, QueuePosition
+from django_jobs.lifecycle.claiming import START
+from django_jobs.lifecycle.job_columns import QueuePosition
 from django_jobs.lifecycle.settling import Ending, settle
 from tests.app import jobs
 from tests.factories import another_connection, claim_ready, register_worker, run_sql

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_jobs import enqueue_many
-from django_jobs.lifecycle.claiming import ClaimedJob
+from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.progress import REPORT, TAKE_OVER, ProgressReport, report, take_over
 from django_jobs.models import Progress
 from tests.factories import (

@@ -8,7 +8,7 @@ from django.db import transaction
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Lost, Outcome, Released, Succeeded
 from django_jobs.lifecycle import reaping
-from django_jobs.lifecycle.claiming import Fence
+from django_jobs.lifecycle.job_columns import Fence
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Run, Worker

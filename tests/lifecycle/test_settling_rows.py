@@ -10,7 +10,8 @@ from django.db import transaction
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Lost, Outcome, Succeeded
 from django_jobs.lifecycle import reaping, settling_rows
-from django_jobs.lifecycle.claiming import ClaimedJob, Fence, claimed_by
+from django_jobs.lifecycle.claiming import claimed_by
+from django_jobs.lifecycle.job_columns import ClaimedJob, Fence
 from django_jobs.lifecycle.settling import Ending
 from django_jobs.lifecycle.settling_rows import (
     give_back_row_by_row,

@@ -72,7 +72,7 @@ def test_a_list_tells_when_each_is_due_and_what_became_of_the_last_time() -> Non
 def scheduling_request() -> Any:
     from django_jobs import registry
 
-    return registry.get("app.noop").request()[0]
+    return registry.get("app.noop").request()
 
 
 @pytest.mark.django_db

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django_jobs.domain.outcomes import Outcome
-from django_jobs.lifecycle.claiming import ClaimedJob
+from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.worker.context.attempt import Attempt
 from django_jobs.worker.context.progress import Reporter

@@ -14,7 +14,8 @@ from datetime import datetime
 
 from ...models.database import fetch
 from ...registry import family
-from ..claiming import START, QueuePosition
+from ..claiming import START
+from ..job_columns import QueuePosition
 from ..notifying import QUARANTINED, notify_after_commit
 from .jobs import Actor, demand, name_of
 

@@ -16,7 +16,7 @@ from ...exceptions import OperationRefused
 from ...models import Backfill, Schedule, Tick
 from ...models.database import database_time, fetch
 from ...models.schedule import ScheduleQuerySet
-from ..enqueueing import NewJobs
+from ..job_columns import NewJobs
 from ..notifying import notify_after_commit
 from ..schedules.firing import SCHEDULES, NewTick, lock, write_ticks
 from .jobs import Actor, OperationResult, cancel, demand, name_of

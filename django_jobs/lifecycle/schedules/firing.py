@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...models import Schedule
 from ...models.database import execute, fetch
 from ...models.schedule import ScheduleQuerySet
 from ...models.timestamps import DistantTime
-from ..enqueueing import NewJobs
+from ..job_columns import COMMON_COLUMNS, NewJobs, listed
 from ..notifying import notify_after_commit
 
 SCHEDULES = ":schedules"
@@ -89,31 +89,36 @@ ON CONFLICT (schedule_id, due_at) DO UPDATE
 RETURNING schedule_id, due_at, job_id
 """
 
-# The rank of a late due time counts from now, so that its job overtakes none that waits.
-INSERT_JOBS = """
+# The rank of a late due time counts from now, so that its job overtakes none that waits. The types
+# of the columns are those of the table.
+SCHEDULED = {
+    **{name: f"job.{name}" for name in COMMON_COLUMNS},
+    "id": "job.id",
+    "payload": "job.payload",
+    "status": "CASE WHEN input.waits THEN 'waiting' WHEN start.at > clock.now THEN 'scheduled' "
+    "ELSE 'ready' END",
+    "rank": "date_part('epoch', start.at) - job.priority * input.weight",
+    "available_at": "start.at",
+    "expires_at": "start.at + make_interval(secs => input.max_age)",
+    "created_at": "clock.now",
+    "idempotency_key": "job.idempotency_key",
+    "schedule_id": "job.schedule_id",
+    "scheduled_for": "job.scheduled_for",
+}
+INSERT_JOBS = f"""
 WITH clock AS MATERIALIZED (
     SELECT statement_timestamp() AS now
 )
 INSERT INTO django_jobs_job (
-    id, queue, job_type, payload, payload_version, status, priority, rank, available_at,
-    attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout, at_most_once,
-    expires_at, last_error, reason, idempotency_key, replays, headers, created_at,
-    schedule_id, scheduled_for)
-SELECT input.id, input.queue, input.job_type, input.payload::jsonb, input.payload_version,
-    CASE WHEN input.waits THEN 'waiting' WHEN start.at > clock.now THEN 'scheduled'
-         ELSE 'ready' END,
-    input.priority, date_part('epoch', start.at) - input.priority * input.weight, start.at,
-    0, 0, 0, input.max_attempts, input.max_crashes, input.backoff::jsonb, input.timeout,
-    input.at_most_once, start.at + make_interval(secs => input.max_age),
-    '', '', input.key, 0, input.headers::jsonb, clock.now, input.schedule, input.due
+    {listed(SCHEDULED)})
+SELECT
+    {listed(SCHEDULED.values())}
 FROM clock, json_to_recordset(%(jobs)s::json) AS input (
-    id bigint, queue text, job_type text, payload text, payload_version integer, waits boolean,
-    priority integer, weight float8, delay float8, max_attempts integer, max_crashes integer,
-    backoff text, timeout float8, at_most_once boolean, max_age float8, key text, headers text,
-    schedule bigint, due timestamptz),
-    LATERAL (SELECT greatest(input.due + make_interval(secs => input.delay), clock.now) AS at)
-        AS start
-ORDER BY input.id
+    job json, waits boolean, weight float8, delay float8, max_age float8),
+    LATERAL json_populate_record(NULL::django_jobs_job, input.job) AS job,
+    LATERAL (SELECT greatest(job.scheduled_for + make_interval(secs => input.delay), clock.now)
+             AS at) AS start
+ORDER BY job.id
 """
 
 ADVANCE = """
@@ -127,9 +132,6 @@ WHERE schedule.id = input.schedule
 
 DATABASE_TIME: dict[str, Any] = {"now": Now()}
 """The annotation that sets ``Schedule.now``."""
-
-
-COMMON = [one.name for one in fields(NewJobs) if one.name not in ("run_at", "delay")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,15 +297,20 @@ def _jobs(made: Iterable[tuple[NewTick, int]]) -> Iterator[dict[str, Any]]:
     for tick, job in made:
         assert tick.new is not None
         due = _text(tick.due)
-        yield {
-            **{name: getattr(tick.new, name) for name in COMMON},
+        columns = {
+            **tick.new.values(),
             "id": job,
-            "payload": tick.payload,
+            "payload": json.loads(tick.payload),
+            "idempotency_key": f"schedule/{tick.schedule}/{due}",
+            "schedule_id": tick.schedule if tick.counts else None,
+            "scheduled_for": due,
+        }
+        yield {
+            "job": columns,
+            "weight": tick.new.weight,
+            "max_age": tick.new.max_age,
             "delay": tick.delay,
             "waits": tick.waits,
-            "key": f"schedule/{tick.schedule}/{due}",
-            "schedule": tick.schedule if tick.counts else None,
-            "due": due,
         }
 
 

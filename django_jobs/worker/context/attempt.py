@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ... import registry
-from ...lifecycle.claiming import ClaimedJob
+from ...lifecycle.job_columns import ClaimedJob
 from ..ipc.scoreboard import WorkerSlot
 
 if TYPE_CHECKING:

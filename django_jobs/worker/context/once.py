@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from django.db import OperationalError
 
 from ...domain.payload import key_problem
-from ...lifecycle.claiming import ClaimedJob
+from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.receipts import Answer, look_up, store
 from ..connections import retry_while_disconnected
 from ..events import emit

@@ -13,7 +13,8 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...domain.outcomes import Outcome, Succeeded
-from ...lifecycle.claiming import ClaimedJob, lease_lost
+from ...lifecycle.claiming import lease_lost
+from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.progress import ProgressReport, report, take_over
 from ...lifecycle.settling import Settled
 from ...models.database import jobs_connection

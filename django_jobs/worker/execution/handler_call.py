@@ -17,7 +17,8 @@ from ...domain.durations import NEVER
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Failed, Outcome, Succeeded
 from ...exceptions import LeaseLost
-from ...lifecycle.claiming import ClaimedJob, lease_lost
+from ...lifecycle.claiming import lease_lost
+from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ...signals import job_started
 from ..context.attempt import Attempt, object_in

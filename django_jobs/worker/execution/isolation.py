@@ -6,7 +6,8 @@ import os
 import threading
 
 from ...exceptions import LeaseLost
-from ...lifecycle.claiming import ClaimedJob, claimed_by
+from ...lifecycle.claiming import claimed_by
+from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import settle_with_fallback
 from ...models.database import DATABASE_ERRORS

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from ...lifecycle.claiming import Fence
+from ...lifecycle.job_columns import Fence
 
 # worker id, lease valid until, lease lost, watched; process id; whether it can settle
 HEADER = struct.Struct("=qdii16x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ...lifecycle import workers
-from ...lifecycle.claiming import ClaimedJob
+from ...lifecycle.job_columns import ClaimedJob
 from ..connections import retry_while_disconnected
 from ..ipc.scoreboard import WorkerSlot
 from ..statement_timeout import StatementTimeout

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable
 from queue import Empty, SimpleQueue
 
-from ...lifecycle.claiming import ClaimedJob, Fence
+from ...lifecycle.job_columns import ClaimedJob, Fence
 from ..wakeup import WakeEvent
 
 SMALL = 2_000

@@ -8,7 +8,8 @@ import threading
 import time
 
 from ...lifecycle import claiming, settling, workers
-from ...lifecycle.claiming import START, ClaimedJob, QueuePosition
+from ...lifecycle.claiming import START
+from ...lifecycle.job_columns import ClaimedJob, QueuePosition
 from ...lifecycle.notifying import CANCELLED
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected

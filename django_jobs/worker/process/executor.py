@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
-from ...lifecycle.claiming import ClaimedJob
+from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
 from ..context.attempt import Attempt
 from ..context.progress import Reporter

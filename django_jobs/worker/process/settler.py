@@ -16,7 +16,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from ...lifecycle.claiming import ClaimedJob
+from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import (
     give_back_unlocked,

@@ -12,7 +12,7 @@ from typing import Any
 from ... import registry
 from ...domain.outcomes import Outcome
 from ...lifecycle import workers
-from ...lifecycle.claiming import ClaimedJob
+from ...lifecycle.job_columns import ClaimedJob
 from ..connections import (
     IDLE_SECONDS,
     close_idle,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from ...lifecycle.claiming import Fence
+from ...lifecycle.job_columns import Fence
 from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import Message, MessagePipe, describe_exit
 from ..ipc.scoreboard import StartedJob, WorkerSlot

@@ -7,7 +7,7 @@ import logging
 import time
 
 from ...conf import conf
-from ...lifecycle.claiming import Fence
+from ...lifecycle.job_columns import Fence
 from ..events import emit
 from ..ipc.messages import AttemptEnd
 from ..ipc.pipes import kill

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle.claiming import ClaimedJob
+from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.progress import ProgressReport, report
 from django_jobs.lifecycle.receipts import look_up, store
 from django_jobs.models import DeadLetter, Job

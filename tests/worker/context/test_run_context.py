@@ -14,7 +14,7 @@ from django.db import OperationalError, connection, transaction
 from django_jobs import LeaseLost, PayloadError, RunContext, current_run
 from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.lifecycle import progress
-from django_jobs.lifecycle.claiming import ClaimedJob
+from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Progress
 from django_jobs.worker.context import progress as context_progress

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from django_jobs import JobType, LeaseLost, current_run
 from django_jobs.domain.outcomes import Failed, Outcome, Released, Succeeded
-from django_jobs.lifecycle.claiming import ClaimedJob
+from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job
 from django_jobs.signals import job_started

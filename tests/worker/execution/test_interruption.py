@@ -12,7 +12,7 @@ import pytest
 
 from django_jobs.api.job_type import JobType
 from django_jobs.domain.outcomes import Cancelled, TimedOut
-from django_jobs.lifecycle.claiming import ClaimedJob
+from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.worker.context.attempt import Attempt, ignore_progress
 from django_jobs.worker.context.progress import Reporter
 from django_jobs.worker.execution.event_loop import HandlerLoop

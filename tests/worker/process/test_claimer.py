@@ -12,7 +12,7 @@ import pytest
 from django.db import OperationalError, connection
 
 from django_jobs import enqueue_many
-from django_jobs.lifecycle.claiming import Fence
+from django_jobs.lifecycle.job_columns import Fence
 from django_jobs.lifecycle.settling_rows import give_back_unlocked
 from django_jobs.models import Job
 from django_jobs.worker.connections import ping

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, connections, transaction
 
 from django_jobs import cancel, enqueue_many
-from django_jobs.lifecycle.claiming import ClaimedJob
+from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.models import Job
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard

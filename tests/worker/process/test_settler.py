@@ -10,7 +10,7 @@ from django.db import OperationalError
 
 from django_jobs import cancel
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle.claiming import ClaimedJob, Fence
+from django_jobs.lifecycle.job_columns import ClaimedJob, Fence
 from django_jobs.lifecycle.settling import Ending, Settled
 from django_jobs.lifecycle.settling_rows import give_back_unlocked, settle_with_fallback
 from django_jobs.models import Job

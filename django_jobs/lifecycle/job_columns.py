@@ -1,0 +1,198 @@
+"""The columns of a job that statements write for a new one and read of a claimed one.
+
+Every insert and every claim takes its list of columns from here. A column that an insert does not
+name begins with its default in the database.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db import models
+
+from ..domain.decisions import Facts
+from ..models import Job
+
+QueuePosition = tuple[float, int]
+"""The place of a job in its queue: ``(rank, id)``."""
+
+Fence = tuple[int, int, int]
+"""``(job, attempt, worker)``. No two attempts, of one job or of several, have the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJobs:
+    """What the jobs of one request have in common: columns, and what the others are computed from.
+
+    ``delay``, ``timeout`` and ``max_age`` are in seconds; ``backoff`` and ``headers`` are JSON text
+    that was checked.
+    """
+
+    queue: str
+    job_type: str
+    weight: float
+    payload_version: int = 1
+    priority: int = 0
+    run_at: datetime | None = None
+    delay: float = 0.0
+    max_attempts: int = 5
+    max_crashes: int = 3
+    backoff: str | None = None
+    timeout: float | None = None
+    at_most_once: bool = False
+    max_age: float | None = None
+    headers: str = "{}"
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that every insert takes."""
+        return {name: getattr(self, name) for name in PARAMETERS}
+
+    def columns(self) -> dict[str, Any]:
+        """The values of :data:`COMMON_COLUMNS`; those of JSON as text."""
+        return {name: getattr(self, name) for name in COMMON_COLUMNS}
+
+    def values(self) -> dict[str, Any]:
+        """The values of :data:`COMMON_COLUMNS`, as a model instance has them."""
+        columns = self.columns()
+        for name in JSON_COLUMNS:
+            if columns[name] is not None:
+                columns[name] = json.loads(columns[name])
+        return columns
+
+
+NEW = {
+    field.attname: None if field.null else field.get_default()
+    for field in Job._meta.concrete_fields
+}
+"""The initial value of each column of a job, in the model's order."""
+
+PARAMETERS = [one.name for one in fields(NewJobs)]
+COMMON_COLUMNS = [name for name in PARAMETERS if name in NEW]
+"""The columns that have one value in all jobs of a request."""
+JSON_COLUMNS = [
+    name for name in COMMON_COLUMNS if isinstance(Job._meta.get_field(name), models.JSONField)
+]
+
+COMMON = {name: f"%({name})s" for name in COMMON_COLUMNS}
+"""Those columns, each with its expression in a statement that takes the parameters."""
+
+
+def timing(now: str, due: str) -> dict[str, str]:
+    """The columns that follow from the due time of a job, each with its expression. ``now`` and
+    ``due`` are expressions."""
+    return {
+        "status": f"CASE WHEN {due} > {now} THEN 'scheduled' ELSE 'ready' END",
+        "rank": f"date_part('epoch', {due}) - %(priority)s * %(weight)s::float8",
+        "available_at": due,
+        "expires_at": f"{now} + make_interval(secs => %(max_age)s::float8)",
+        "created_at": now,
+    }
+
+
+# statement_timestamp() has one value in the whole statement, the time when the statement began: a
+# job enqueued late in a long transaction is not backdated to the transaction's begin.
+NOW = "statement_timestamp()"
+DUE = f"coalesce(%(run_at)s::timestamptz, {NOW} + make_interval(secs => %(delay)s::float8))"
+
+
+def listed(expressions: Iterable[str]) -> str:
+    """Names or expressions as a list of a statement, a line each."""
+    return ",\n    ".join(expressions)
+
+
+class ClaimedJob(NamedTuple):
+    """A running job, with what its worker needs to make the attempt.
+
+    ``payload``, ``backoff`` and ``headers`` are JSON text as PostgreSQL returned it, so that an
+    unreadable row fails alone, when its attempt begins. Times are epoch seconds of the database's
+    clock, except ``taken_at``: the moment of ``claimed_at`` by ``time.monotonic()``. ``timeout`` is
+    in seconds.
+    """
+
+    rank: float
+    id: int
+    attempt: int
+    queue: str
+    job_type: str
+    payload: str
+    payload_version: int
+    priority: int
+    available_at: float
+    failures: int
+    crashes: int
+    max_attempts: int
+    max_crashes: int
+    backoff: str | None
+    timeout: float | None
+    expires_at: float | None
+    idempotency_key: str | None
+    headers: str
+    cancel_requested: bool
+    claimed_at: float
+    scheduled_for: float | None
+    at_most_once: bool
+    worker: int
+    taken_at: float = 0.0
+
+    @property
+    def position(self) -> QueuePosition:
+        return self.rank, self.id
+
+    @property
+    def fence(self) -> Fence:
+        return self.id, self.attempt, self.worker
+
+    def is_expired(self, now: float) -> bool:
+        """Whether ``expires_at`` has come at ``now``, a value of ``time.monotonic()``."""
+        if self.expires_at is None:
+            return False
+        return self.claimed_at + now - self.taken_at >= self.expires_at
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether its process died in the last attempt. A suspect runs alone."""
+        return self.crashes > 0
+
+    def facts(self, *, cancel_requested: bool = False) -> Facts:
+        """The facts from which :func:`~django_jobs.domain.decisions.decide` chooses what follows.
+        ``cancel_requested`` adds a cancel that was requested after the claim."""
+        return Facts(
+            failures=self.failures,
+            crashes=self.crashes,
+            max_attempts=self.max_attempts,
+            max_crashes=self.max_crashes,
+            backoff=_object_of(self.backoff),
+            expires_at=self.expires_at,
+            cancel_requested=cancel_requested or self.cancel_requested,
+            at_most_once=self.at_most_once,
+        )
+
+
+COMPUTED = {
+    "available_at": "date_part('epoch', job.available_at)",
+    "expires_at": "date_part('epoch', job.expires_at)",
+    "cancel_requested": "job.cancel_requested_at IS NOT NULL",
+    "claimed_at": "date_part('epoch', clock_timestamp())",
+    "scheduled_for": "date_part('epoch', job.scheduled_for)",
+}
+ADDED = ("worker", "taken_at")
+"""The fields of :class:`ClaimedJob` that no statement returns."""
+
+CLAIMED = listed(
+    COMPUTED.get(name, f"job.{name}") for name in ClaimedJob._fields if name not in ADDED
+)
+"""What a claim returns: the columns of :class:`ClaimedJob`, in its order."""
+
+
+def _object_of(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
