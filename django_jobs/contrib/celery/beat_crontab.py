@@ -47,20 +47,20 @@ def cron_of(crontab: Mapping[str, Any]) -> str:
 
 def _values(field: Field, text: str) -> list[int]:
     """The values of a field by Celery's rules. 7 is a Sunday, as in django-celery-beat."""
-    found: set[int] = set()
+    values: set[int] = set()
     try:
         for item in text.replace(" ", "").lower().split(","):
-            found.update(_item(field, item))
+            values.update(_item(field, item))
     except ValueError as error:
         raise ValueError(f"{field.name} {text!r}: {error}") from None
-    return sorted({value % WEEK for value in found} if field is WEEKDAY else found)
+    return sorted({value % WEEK for value in values} if field is WEEKDAY else values)
 
 
 def _item(field: Field, item: str) -> list[int]:
     parts = ITEM.fullmatch(item)
     step = int(parts[4] or 1) if parts else 0
     if parts is None or step == 0 or (parts[4] and not parts[1] and not parts[3]):
-        raise ValueError(f"Celery does not understand {item!r}")
+        raise ValueError(f"{item!r} is not valid in a crontab of Celery")
     every = list(range(field.low, field.high + 1))
     if not parts[1]:
         low = _number(field, parts[2])
@@ -86,9 +86,10 @@ def _nth_weekdays(day: list[int], weekday: list[int]) -> str:
     number, rest = divmod(day[0], WEEK)
     if rest != 1 or number > 3 or day != list(range(day[0], day[0] + WEEK)):
         raise ValueError(
-            "it names days of the month and of the week; in Celery both have to fit, in cron one"
+            "it restricts both the day of the month and the day of the week; Celery requires both "
+            "to match, cron only one"
         )
-    return ",".join(f"{one}#{number + 1}" for one in weekday)
+    return ",".join(f"{value}#{number + 1}" for value in weekday)
 
 
 def _text(field: Field, values: list[int]) -> str:

@@ -43,7 +43,7 @@ class ImportResult:
     """The counts of an import, and the line to print for each task."""
 
     imported: int = 0
-    known: int = 0
+    existing: int = 0
     refused: int = 0
     lines: list[str] = field(default_factory=list)
     not_schedulable: set[str] = field(default_factory=set)
@@ -74,12 +74,12 @@ def import_beat(options: dict[str, Any]) -> Iterator[str]:
             schedule_operations.changed()
     yield from report.lines
     unused = sorted(set(job_types) - {str(task["task"]) for task, *_ in tasks})
-    yield from (f"--map {task} names no task of these." for task in unused)
+    yield from (f"--map {task}: no periodic task has this name." for task in unused)
     for name in sorted(report.not_schedulable):
-        yield f"{name} is not declared with schedulable=True; the admin saves no such schedule."
+        yield f"{name} is not declared with schedulable=True; the admin cannot save its schedules."
     verb = "Would import" if dry_run else "Imported"
     yield (
-        f"{verb} {counted(report.imported, 'schedule')}; {report.known} existed already and "
+        f"{verb} {counted(report.imported, 'schedule')}; {report.existing} existed already and "
         f"{report.refused} cannot be imported."
     )
     if report.refused:
@@ -91,12 +91,12 @@ def _import(
 ) -> None:
     rows = Schedule.objects.using(conf().database)
     names = [task["name"] for task, *_ in tasks]
-    known = set(rows.filter(name__in=names).values_list("name", flat=True))
+    existing = set(rows.filter(name__in=names).values_list("name", flat=True))
     for task, crontab, period in tasks:
         name = task["name"]
-        if name in known:
-            report.known += 1
-            report.lines.append(f"exists    {name}: left alone")
+        if name in existing:
+            report.existing += 1
+            report.lines.append(f"exists    {name}: not changed")
             continue
         try:
             schedule, notes = translate(task, crontab, period, translation)
@@ -127,9 +127,9 @@ def _read(alias: str) -> list[tuple[Any, ...]]:
         return [tuple(map(read_json, row)) for row in cursor.fetchall()]
 
 
-def _pairs(option: str, given: Sequence[str]) -> Mapping[str, str]:
+def _pairs(option: str, texts: Sequence[str]) -> Mapping[str, str]:
     pairs = {}
-    for text in given:
+    for text in texts:
         old, equals, new = (part.strip() for part in text.partition("="))
         if not (old and equals and new):
             raise CommandError(f"{option} takes two names such as old=new, not {text!r}")

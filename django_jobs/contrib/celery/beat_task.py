@@ -76,18 +76,20 @@ def translate(
     return schedule, _notes(task, schedule, job_type)
 
 
-def _job_type(task: str, chosen: Mapping[str, str]) -> JobType[..., Any]:
-    if task in chosen:
-        return registry.get(chosen[task])
+def _job_type(task: str, mapping: Mapping[str, str]) -> JobType[..., Any]:
+    if task in mapping:
+        return registry.get(mapping[task])
     if task == CLEANUP:
-        raise NotImportable("it is Celery's own; workers delete finished jobs by themselves")
+        raise NotImportable(
+            "it is Celery's clean-up task; workers delete finished jobs by their retention"
+        )
     last = task.rpartition(".")[2]
-    found = [name for name in registry.names() if name.rpartition(".")[2] == last]
-    if task in found:
-        found = [task]
-    if len(found) == 1:
-        return registry.get(found[0])
-    which = f"{' and '.join(found)} are" if found else "no job type is"
+    matches = [name for name in registry.names() if name.rpartition(".")[2] == last]
+    if task in matches:
+        matches = [task]
+    if len(matches) == 1:
+        return registry.get(matches[0])
+    which = f"{' and '.join(matches)} are" if matches else "no job type is"
     raise NotImportable(f"{which} called {last!r}; choose one with --map {task}=JOB_TYPE")
 
 
@@ -95,7 +97,7 @@ def _payload(task: Row, job_type: JobType[..., Any]) -> dict[str, Any]:
     arguments = _loaded(task, "args", [])
     keywords = _loaded(task, "kwargs", {})
     if not isinstance(arguments, list) or not isinstance(keywords, dict):
-        raise NotImportable("its arguments are not a list and its keyword arguments a dict")
+        raise NotImportable("args must be a JSON list and kwargs a JSON object")
     try:
         return job_type.bind(*arguments, **keywords)
     except JobsError as error:
@@ -106,21 +108,23 @@ def _loaded(task: Row, column: str, empty: Any) -> Any:
     try:
         return json.loads(task.get(column) or "null", object_hook=_plain) or empty
     except (ValueError, RecursionError) as error:
-        raise NotImportable(f"{column} is no JSON: {error}") from None
+        raise NotImportable(f"{column} is not JSON: {error}") from None
 
 
 def _plain(value: Row) -> Row:
     """Refuse Celery's encoding of types that JSON lacks, such as a date."""
     if {"__type__", "__value__"} <= value.keys():
-        raise NotImportable(f"its arguments hold a {value['__type__']}, which JSON has not")
+        raise NotImportable(
+            f"its arguments contain a {value['__type__']}, which JSON cannot represent"
+        )
     return value
 
 
 def _rule(task: Row, crontab: Row | None, period: Row | None) -> Row:
     if task.get("solar_id") is not None:
-        raise NotImportable("it follows the sun (solar), which no cron expression does")
+        raise NotImportable("it is a solar schedule, which has no cron expression")
     if task.get("clocked_id") is not None or task.get("one_off"):
-        raise NotImportable("it runs once only; enqueue a job with run_at in its place")
+        raise NotImportable("it runs once; enqueue a job with run_at instead")
     starts_at, expires = _moment(task, "start_time"), _moment(task, "expires")
     # Celery does not run a task at its expiry time itself.
     rule: Row = {"starts_at": starts_at, "ends_at": expires and expires - MOMENT}
@@ -148,7 +152,7 @@ def _moment(task: Row, column: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise NotImportable(f"{column} is {text}, which is no date of the calendar") from None
+        raise NotImportable(f"{column} is {text}, which is not a valid date") from None
 
 
 def _priority(given: int | None, redis: bool) -> int | None:
@@ -162,15 +166,20 @@ def _priority(given: int | None, redis: bool) -> int | None:
 
 
 def _notes(task: Row, schedule: Schedule, job_type: JobType[..., Any]) -> list[str]:
-    left = [
+    omitted = [
         name.replace("_", " ")
         for name in ("exchange", "routing_key", "headers", "description")
         if task.get(name) not in (None, "", "{}")
     ]
-    notes = [f"its {', '.join(left)} {'is' if len(left) == 1 else 'are'} left out"] if left else []
+    notes = []
+    if omitted:
+        are = "is" if len(omitted) == 1 else "are"
+        notes.append(f"its {', '.join(omitted)} {are} not imported")
     expire = task.get("expire_seconds")
     if expire is not None and job_type.max_age != expire:
-        notes.append(f"its jobs do not expire after {expire} s: {job_type.name} needs max_age")
+        notes.append(
+            f"its jobs do not expire after {expire} s: declare {job_type.name} with max_age"
+        )
     if schedule.priority is not None and abs(schedule.priority) != task["priority"]:
         notes.append(f"priority {task['priority']} becomes {schedule.priority}")
     return notes

@@ -93,14 +93,14 @@ def test_a_crontab_is_written_as_cron_reads_it(celery: tuple[str, ...], cron: st
     "celery, problem",
     [
         (("60", "*", "*", "*", "*"), "minute '60': 60 is not between 0 and 59"),
-        (("*/0", "*", "*", "*", "*"), "Celery does not understand '\\*/0'"),
-        (("5/10", "*", "*", "*", "*"), "Celery does not understand '5/10'"),
-        (("[1, 2]", "*", "*", "*", "*"), "Celery does not understand"),
-        (("", "*", "*", "*", "*"), "Celery does not understand ''"),
+        (("*/0", "*", "*", "*", "*"), "'\\*/0' is not valid in a crontab of Celery"),
+        (("5/10", "*", "*", "*", "*"), "'5/10' is not valid in a crontab of Celery"),
+        (("[1, 2]", "*", "*", "*", "*"), "is not valid in a crontab of Celery"),
+        (("", "*", "*", "*", "*"), "'' is not valid in a crontab of Celery"),
         (("*", "noon", "*", "*", "*"), "hour 'noon': 'noo' is not a value"),
-        (("0", "0", "13", "*", "5"), "both have to fit"),
-        (("0", "0", "2-8", "*", "1"), "both have to fit"),
-        (("0", "0", "29-31", "*", "1"), "both have to fit"),
+        (("0", "0", "13", "*", "5"), "Celery requires both to match"),
+        (("0", "0", "2-8", "*", "1"), "Celery requires both to match"),
+        (("0", "0", "29-31", "*", "1"), "Celery requires both to match"),
         (("0", "0", "31", "2", "*"), "can never occur"),
         (
             (THIRDS, "0,2,3,5,7,11,13,17,19,23", "*", "*", "*"),
@@ -169,8 +169,8 @@ def test_a_queue_that_is_full_just_now_is_no_obstacle() -> None:
     "fields, reason",
     [
         ({"interval_id": None}, "it has neither a crontab nor an interval"),
-        ({"expires": "infinity"}, "expires is infinity, which is no date of the calendar"),
-        ({"kwargs": "[1]"}, "arguments are not a list"),
+        ({"expires": "infinity"}, "expires is infinity, which is not a valid date"),
+        ({"kwargs": "[1]"}, "args must be a JSON list"),
         ({"kwargs": '{"x": NaN}'}, "got x"),
         ({"name": "n" * 300}, "at most 200 characters"),
     ],
@@ -202,7 +202,7 @@ def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], pro
 
 @pytest.mark.usefixtures("_tables")
 def test_a_mapping_that_no_task_bears_is_told() -> None:
-    assert "--map proj.tasks.misspelt names no task of these." in import_beat(
+    assert "--map proj.tasks.misspelt: no periodic task has this name." in import_beat(
         "--map", "proj.tasks.misspelt=app.noop"
     )
 

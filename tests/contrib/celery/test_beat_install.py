@@ -179,9 +179,9 @@ def test_priorities_are_those_of_rabbitmq_or_of_redis() -> None:
 
 def test_what_is_left_out_is_noted() -> None:
     output = import_beat()
-    assert "note: its routing key, headers are left out" in output
-    assert "note: its jobs do not expire after 60 s: app.noop needs max_age" in output
-    assert "note: its description is left out" in output
+    assert "note: its routing key, headers are not imported" in output
+    assert "note: its jobs do not expire after 60 s: declare app.noop with max_age" in output
+    assert "note: its description is not imported" in output
     assert "app.noop is not declared with schedulable=True" in output
 
 
@@ -190,15 +190,21 @@ def test_what_is_left_out_is_noted() -> None:
     [
         ("too often (proj.tasks.noop)", "an interval is from 1 second to 366 days"),
         ("too many arguments (proj.tasks.add)", "app.add(first: 'int', second: 'int' = 1)"),
-        ("no JSON (proj.tasks.add)", "args is no JSON"),
-        ("a date of Celery (proj.tasks.add)", "its arguments hold a date, which JSON has not"),
-        ("once (proj.tasks.noop)", "it runs once only; enqueue a job with run_at"),
-        ("at a time (proj.tasks.noop)", "it runs once only; enqueue a job with run_at"),
-        ("by the sun (proj.tasks.noop)", "it follows the sun (solar)"),
-        ("both days (proj.tasks.noop)", "it names days of the month and of the week"),
+        ("no JSON (proj.tasks.add)", "args is not JSON"),
+        (
+            "a date of Celery (proj.tasks.add)",
+            "its arguments contain a date, which JSON cannot represent",
+        ),
+        ("once (proj.tasks.noop)", "it runs once; enqueue a job with run_at instead"),
+        ("at a time (proj.tasks.noop)", "it runs once; enqueue a job with run_at instead"),
+        ("by the sun (proj.tasks.noop)", "it is a solar schedule"),
+        (
+            "both days (proj.tasks.noop)",
+            "it restricts both the day of the month and the day of the week",
+        ),
         ("nobody's (proj.tasks.unheard_of)", "no job type is called 'unheard_of'; choose one with"),
         ("mapped (proj.tasks.renamed)", "no job type is called 'renamed'; choose one with --map"),
-        ("celery.backend_cleanup (celery.backend_cleanup)", "it is Celery's own"),
+        ("celery.backend_cleanup (celery.backend_cleanup)", "it is Celery's clean-up task"),
     ],
 )
 def test_what_cannot_be_imported_is_told_with_the_reason(name: str, reason: str) -> None:
@@ -216,7 +222,7 @@ def test_a_second_import_leaves_alone_what_exists() -> None:
     import_beat()
     Schedule.objects.filter(name="nightly in Paris").update(cron="0 5 * * *")
     output = import_beat(*MAPPED)
-    assert "exists    nightly in Paris: left alone" in output
+    assert "exists    nightly in Paris: not changed" in output
     assert imported("nightly in Paris").cron == "0 5 * * *"
     assert imported("mapped").job_type == "app.noop"
     assert output.splitlines()[-1].startswith("Imported 1 schedule; ")
