@@ -46,7 +46,7 @@ def test_a_reason_may_be_left_out(fate: Any) -> None:
         (gettext_lazy("not yet"), "not yet"),
         (ValueError("no such order"), "no such order"),
         (7, "7"),
-        (Mute(), "(the value's own text could not be made: RuntimeError)"),
+        (Mute(), "(the value's own text is unreadable: RuntimeError)"),
     ],
 )
 def test_a_reason_is_anything_with_a_text(reason: Any, text: str) -> None:

@@ -57,7 +57,7 @@ def test_a_dead_letter_is_an_error_with_its_reason(lines: Lines) -> None:
     (_, (level, line)) = lines()
     assert level == logging.ERROR
     assert line.startswith(f"event=job_dead job_id={held.id} ")
-    assert line.endswith('reason="not to be retried: ValueError: boom"')
+    assert line.endswith('reason="not retried: ValueError: boom"')
 
 
 @pytest.mark.django_db

@@ -191,7 +191,9 @@ def clock_change(moment: datetime, timezone: str) -> str | None:
 def check_timezone(name: object) -> ZoneInfo:
     """The zone with this name. Raises :class:`UnknownTimezone`."""
     if not isinstance(name, str):
-        raise UnknownTimezone(f"a time zone is named by text, not by {type(name).__name__}")
+        raise UnknownTimezone(
+            f"a time zone is a name such as Europe/Paris, not {type(name).__name__}"
+        )
     shown = name if len(name) <= LONGEST_TIMEZONE else f"{name[:LONGEST_TIMEZONE]}…"
     problem = f"no time zone is called {shown!r}; names look like Europe/Paris or UTC"
     # Lower-case names are refused: localtime and posixrules depend on the machine, and right/…

@@ -117,7 +117,7 @@ def _check_whole(field: Field, text: str) -> bool:
             raise ValueError("the step of H is shorter than its range")
         return True
     if re.match(r"r\b", text):
-        raise ValueError("R would be another time at each look; use H")
+        raise ValueError("R stands for a random value, which changes at each use; use H")
     if field is DAY and (nearest := NEAREST_WEEKDAY.fullmatch(text)):
         field.number(nearest[1] or nearest[2])
         return True
@@ -130,21 +130,21 @@ def _check_item(field: Field, item: str) -> None:
     if field is WEEKDAY and (nth := NTH_WEEKDAY.fullmatch(item)):
         field.number(nth[1] or nth[3])
         return
-    found = ITEM.fullmatch(item)
-    if not found:
+    parts = ITEM.fullmatch(item)
+    if not parts:
         raise ValueError(f"{item!r} is neither a value nor a range nor a step")
     if re.fullmatch(r"\*(/0*1)?", item):
-        raise ValueError("* is every value already and stands alone")
-    low, high, step = found[1], found[2], _step(found[3] or "1")
+        raise ValueError("* means every value; use it alone")
+    low, high, step = parts[1], parts[2], _step(parts[3] or "1")
     first = field.number(low) if low else field.low
     last = field.number(high) if high else field.high
     if high and (first == last or (field is WEEKDAY and (first, last) == (7, 0))):
         raise ValueError(f"{item!r} is a range of one value; write {low}, or * for all")
     if step == 0:
-        raise ValueError("a step of 0 leads nowhere")
-    if high and first > last and found[3]:
-        raise ValueError(f"{item!r} goes round the end with a step; list the values instead")
-    if found[3] and first + step > last:
+        raise ValueError("a step must be at least 1")
+    if high and first > last and parts[3]:
+        raise ValueError(f"{item!r} wraps around with a step; list the values instead")
+    if parts[3] and first + step > last:
         fits = field.low + step <= field.high
         other = f", or */{step} for a step through all" if fits else ", or use an interval"
         raise ValueError(f"{item!r} means {low or first} only; write {low or first}{other}")
@@ -174,12 +174,12 @@ def _time(minute: str, hour: str) -> str:
     minutes, hours = _plain_numbers(minute), _plain_numbers(hour)
     window = re.fullmatch(r"(\d\d?)-(\d\d?)", hour, re.ASCII)
     if minute == hour == "h":
-        return "at a time set by its name"
+        return "at a time derived from its name"
     if hour == "*":
         if every:
             return every
         if minute == "h":
-            return "every hour at a minute set by its name"
+            return "every hour at a minute derived from its name"
         return "every hour" if minutes == [0] else f"at {_words(MINUTE, minute)} of every hour"
     if minutes and hours and len(minutes) * len(hours) <= MOST_TIMES:
         clock = [f"{h:02}:{m:02}" for h in sorted(set(hours)) for m in sorted(set(minutes))]
@@ -234,15 +234,17 @@ def _words(field: Field, text: str) -> str:
     if hashed := HASHED.fullmatch(text):
         within = f" from {hashed[1]} to {hashed[2]}" if hashed[1] else ""
         if hashed[3]:
-            return f"every {_ordinal(hashed[3])} {field.name}{within} by its name"
-        return f"a {field.name}{within} set by its name"
+            return (
+                f"every {_ordinal(hashed[3])} {field.name}{within} (offset derived from its name)"
+            )
+        return f"a {field.name}{within} derived from its name"
     items = [_item(field, item) for item in text.split(",")]
     noun = "" if field.names else f"{field.name} "
     if all(plain for plain, _ in items):
         several = noun and (len(items) > 1 or " to " in items[0][1])
         noun = f"{field.name}s " if several else noun
-        return noun + _joined([said for _, said in items])
-    return _joined([f"{noun if plain else ''}{said}" for plain, said in items])
+        return noun + _joined([words for _, words in items])
+    return _joined([f"{noun if plain else ''}{words}" for plain, words in items])
 
 
 def _item(field: Field, item: str) -> tuple[bool, str]:
@@ -254,14 +256,14 @@ def _item(field: Field, item: str) -> tuple[bool, str]:
     if field is WEEKDAY and (nth := NTH_WEEKDAY.fullmatch(item)):
         which = NTH[int(nth[2]) - 1] if nth[2] else "last"
         return False, f"the {which} {field.spoken(nth[1] or nth[3])}"
-    found = ITEM.fullmatch(item)
-    if not found:
+    parts = ITEM.fullmatch(item)
+    if not parts:
         return True, item
-    low, high, step = (field.spoken(word) if word else "" for word in found.groups())
+    low, high, step = (field.spoken(word) if word else "" for word in parts.groups())
     span = f"{low} to {high}" if high else low
     if not step:
         return True, span or f"every {field.name}"
-    return False, f"every {_ordinal(found[3])} {field.name}" + (f" from {span}" if span else "")
+    return False, f"every {_ordinal(parts[3])} {field.name}" + (f" from {span}" if span else "")
 
 
 def _plain_numbers(text: str) -> list[int]:

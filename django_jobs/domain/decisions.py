@@ -17,7 +17,7 @@ LONGEST_RETRY_AFTER = 24 * 3600.0
 header cannot postpone a job for years. A snooze may take a year."""
 LONGEST_SNOOZE = 366 * 24 * 3600.0
 
-AT_MOST_ONCE = "it is delivered at most once"
+AT_MOST_ONCE = "its delivery is at_most_once"
 CRASHED = "Crashed"
 """The error class of a run that crashed a process in which it ran alone."""
 
@@ -83,8 +83,8 @@ def decide(
         case TimedOut(seconds=seconds, silent=silent, traceback=traceback):
             # The supervisor computes the time-out from two clock readings, such as 2.99995 s.
             declared = f"{round(seconds, 2 if seconds >= 1 else 4):.10g} s"
-            what = "reported nothing for" if silent else "ran longer than its"
-            failed = Failed(error=ErrorReport.plain("TimedOut", f"{what} {declared}", traceback))
+            rule = "reported no progress for" if silent else "exceeded its time-out of"
+            failed = Failed(error=ErrorReport.plain("TimedOut", f"{rule} {declared}", traceback))
             return _after_failure(facts, RunState.TIMED_OUT, failed, now, spread)
         case Lost():
             return _after_loss(facts, outcome)
@@ -96,7 +96,7 @@ def decide(
             if facts.cancel_requested:
                 return _ended(facts, JobState.CANCELLED, RunState.RELEASED, "cancelled")
             if facts.at_most_once and began:
-                why = f"{AT_MOST_ONCE} and was interrupted: {reason or 'its worker stopped'}"
+                why = f"{AT_MOST_ONCE}, and it was interrupted: {reason or 'its worker stopped'}"
                 return _ended(facts, JobState.DEAD, RunState.RELEASED, why)
             return Decision(
                 status=JobState.READY,
@@ -144,20 +144,20 @@ def _after_failure(
     if facts.cancel_requested:
         return fate(JobState.CANCELLED, "cancelled while running")
     if failed.final:
-        return fate(JobState.DEAD, f"not to be retried: {error.summary}")
+        return fate(JobState.DEAD, f"not retried: {error.summary}")
     if facts.at_most_once:
-        return fate(JobState.DEAD, f"{AT_MOST_ONCE} and failed: {error.summary}")
+        return fate(JobState.DEAD, f"{AT_MOST_ONCE}, and it failed: {error.summary}")
     if failures >= facts.max_attempts:
         return fate(JobState.DEAD, f"failed {failures} of {facts.max_attempts} times")
     if not within_budget:
-        budget = f"failed {failures} times, and {error.type} has a budget of {failed.budget}"
+        budget = f"failed {failures} times, and the error budget of {error.type} is {failed.budget}"
         return fate(JobState.DEAD, budget)
     if failed.retry_after is not None:
         delay = _bounded(failed.retry_after, LONGEST_RETRY_AFTER)
     else:
         delay = Backoff.from_json(facts.backoff).delay(failures, spread)
     if facts.expires_at is not None and now + delay >= facts.expires_at:
-        return fate(JobState.DEAD, "its maximum age would be over before the next attempt")
+        return fate(JobState.DEAD, "it would exceed its max_age before the next attempt")
     return fate(JobState.SCHEDULED, delay=delay)
 
 
@@ -181,7 +181,7 @@ def _after_loss(facts: Facts, lost: Lost) -> Decision:
         times = "once" if crashes == 1 else f"{crashes} times"
         return fate(JobState.DEAD, f"crashed {times}: {reason}")
     if facts.at_most_once:
-        return fate(JobState.DEAD, f"{AT_MOST_ONCE} and nobody knows its end: {reason}")
+        return fate(JobState.DEAD, f"{AT_MOST_ONCE}, and its outcome is unknown: {reason}")
     return fate(JobState.READY)
 
 
@@ -202,5 +202,5 @@ def _after_snooze(facts: Facts, seconds: float, reason: str, now: float) -> Deci
     if facts.cancel_requested:
         return fate(JobState.CANCELLED, "cancelled while running")
     if facts.expires_at is not None and now + delay >= facts.expires_at:
-        return fate(JobState.DEAD, "its maximum age would be over before the next attempt")
+        return fate(JobState.DEAD, "it would exceed its max_age before the next attempt")
     return fate(JobState.SCHEDULED, "", delay)

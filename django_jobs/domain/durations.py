@@ -16,15 +16,15 @@ NEVER = float("inf")
 Duration = float | Decimal | timedelta
 
 
-def as_seconds(given: Any) -> float | None:
+def as_seconds(value: Any) -> float | None:
     """Seconds of a number, a ``Decimal`` or a timedelta; None for NaN and any other value.
 
-    Never raises, because ``given`` comes from the project's code.
+    Never raises, because ``value`` comes from the project's code.
     """
-    if isinstance(given, bool):
+    if isinstance(value, bool):
         return None
     try:
-        seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
+        seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     except Exception:
         return None
     return seconds if seconds == seconds else None  # NaN is not itself

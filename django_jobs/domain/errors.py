@@ -65,7 +65,7 @@ class ErrorReport:
 
 def clean(text: str) -> str:
     """``text`` with NUL and lone surrogates escaped, which PostgreSQL cannot store."""
-    return UNSTORABLE.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    return UNSTORABLE.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
 def cut(text: str, limit: int) -> str:
@@ -91,7 +91,7 @@ def text_of(value: Any) -> str:
         return str(value)
     except BaseException as second:
         kind = "error" if isinstance(value, BaseException) else "value"
-        return f"(the {kind}'s own text could not be made: {type(second).__name__})"
+        return f"(the {kind}'s own text is unreadable: {type(second).__name__})"
 
 
 def _name_of(kind: type[BaseException]) -> str:
@@ -107,7 +107,7 @@ def _traceback_of(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error, limit=-100))
     except BaseException as second:
-        return f"(the traceback could not be made: {type(second).__name__})"
+        return f"(the traceback is unreadable: {type(second).__name__})"
 
 
 def _fingerprint(name: str, error: BaseException) -> str:

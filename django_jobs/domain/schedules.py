@@ -83,7 +83,7 @@ class Rule:
     def check(self) -> None:
         """Raise ``ValueError`` for a rule that is invalid or never due."""
         if bool(self.cron) == (self.every is not None):
-            raise ValueError("give a cron expression or an interval, one of the two")
+            raise ValueError("give either a cron expression or an interval")
         check_timezone(self.timezone)
         if self.every is None:
             check_cron(self.cron, self.name)
@@ -102,15 +102,15 @@ class Rule:
         if self.starts_at is not None:
             after = max(after, self.starts_at - INSTANT)
         if self.every is not None:
-            found = interval_times(self.starts_at or EPOCH, self.every, after)
+            due_times = interval_times(self.starts_at or EPOCH, self.every, after)
         elif self.cron:
             # Only H depends on the name. Without it, equal rules share a cache entry.
             name = self.name if "h" in self.cron.lower() else ""
-            found = _cron_times(self.cron, self.timezone, self.dst, name, after)
+            due_times = _cron_times(self.cron, self.timezone, self.dst, name, after)
         else:
-            raise BrokenCron("there is neither a cron expression nor an interval")
+            raise BrokenCron("the rule has neither a cron expression nor an interval")
         ends_at = self.ends_at
-        return found if ends_at is None else takewhile(lambda due: due <= ends_at, found)
+        return due_times if ends_at is None else takewhile(lambda due: due <= ends_at, due_times)
 
     def next(self, after: datetime) -> datetime | None:
         """The first due time after ``after``, or None."""
@@ -129,10 +129,10 @@ def _cron_times(
 ) -> Iterator[datetime]:
     """:func:`times` with the first two results cached: firing mostly needs these two, and thousands
     of schedules may share a rule and a due time."""
-    found = _first_two(cron, timezone, dst, name, after)
-    yield from found
-    if len(found) == 2:
-        yield from times(cron, timezone, found[1], dst, name or None)
+    first = _first_two(cron, timezone, dst, name, after)
+    yield from first
+    if len(first) == 2:
+        yield from times(cron, timezone, first[1], dst, name or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,16 +193,16 @@ def _newest(
     few = until
     guess: datetime | None = None
     while True:
-        found, next_due = _walk(rule, begin, until, 2 * count)
+        due_times, next_due = _walk(rule, begin, until, 2 * count)
         if next_due is not None and next_due <= until:
             many = begin
-        elif begin > first and len(found) < count:
+        elif begin > first and len(due_times) < count:
             few = begin
         else:
-            return found[-count:], begin > first or len(found) > count, next_due
+            return due_times[-count:], begin > first or len(due_times) > count, next_due
         begin = many + (few - many) / 2
         if guess is None:
-            guess = until - (found[-1] - found[0]) * 0.75
+            guess = until - (due_times[-1] - due_times[0]) * 0.75
             begin = max(guess, begin)
 
 
@@ -210,12 +210,12 @@ def _walk(
     rule: Rule, begin: datetime, until: datetime, most: int
 ) -> tuple[list[datetime], datetime | None]:
     """Up to ``most`` due times from ``begin`` to ``until``, and the next one after them."""
-    found: list[datetime] = []
+    due_times: list[datetime] = []
     for due in rule.due_times(begin - INSTANT):
-        if due > until or len(found) == most:
-            return found, due
-        found.append(due)
-    return found, None
+        if due > until or len(due_times) == most:
+            return due_times, due
+        due_times.append(due)
+    return due_times, None
 
 
 def admit(policy: str, limit: int | None, live: int, waiting: int) -> Admission:
@@ -266,7 +266,7 @@ def next_interval(anchor: datetime, every: float, after: datetime) -> datetime:
     ``OverflowError`` past the year 9999.
     """
     if anchor.utcoffset() is None or after.utcoffset() is None:
-        raise ValueError("an interval needs times with a time zone")
+        raise ValueError("both times of an interval need a time zone")
     start, step = anchor.astimezone(UTC), timedelta(seconds=check_every(every))
     passed = (after.astimezone(UTC) - start) // step
     return start + max(passed + 1, 0) * step

@@ -73,8 +73,8 @@ def test_an_interval_may_be_a_timedelta_and_a_job_type_a_name() -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "no rule": ({"every": None}, ValueError, "one of the two"),
-    "two rules": ({"cron": "* * * * *"}, ValueError, "one of the two"),
+    "no rule": ({"every": None}, ValueError, "either a cron expression or"),
+    "two rules": ({"cron": "* * * * *"}, ValueError, "either a cron expression or"),
     "a broken cron": ({"every": None, "cron": "* * *"}, ValueError, "cron: "),
     "a cron that never fires": ({"every": None, "cron": "0 0 31 2 *"}, ValueError, "cron: "),
     "a cron that is no text": ({"cron": 5}, TypeError, "cron is text, not 5"),

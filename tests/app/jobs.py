@@ -44,7 +44,7 @@ def write_effect(note: str) -> None:
 
 @job
 def hold(path: str, note: str = "") -> str:
-    """Say on disk that it started, wait until it is let go or told to stop, leave one row."""
+    """Say on disk that it started, wait until it is let go or asked to stop, leave one row."""
     mark(path)
     while not Path(f"{path}.go").exists():
         run = current_run()

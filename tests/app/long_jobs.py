@@ -170,7 +170,7 @@ def leave_when_draining(path: str) -> int:
     while not run.draining():
         assert not run.should_stop()
         time.sleep(0.01)
-    raise Snooze(0, reason="told to stop")
+    raise Snooze(0, reason="the worker drains")
 
 
 @job(isolated=True)

@@ -226,13 +226,13 @@ def test_a_poison_pill_is_dead_at_its_third_crash_and_not_before() -> None:
 def test_a_job_that_is_delivered_at_most_once_says_why_it_is_dead() -> None:
     once = some_facts(at_most_once=True)
     assert decide(once, Failed(error=ERROR), NOW).reason == (
-        "it is delivered at most once and failed: ValueError: boom"
+        "its delivery is at_most_once, and it failed: ValueError: boom"
     )
     assert decide(once, Lost(reason="SIGKILL"), NOW).reason == (
-        "it is delivered at most once and nobody knows its end: SIGKILL"
+        "its delivery is at_most_once, and its outcome is unknown: SIGKILL"
     )
     assert decide(once, Released(), NOW).reason == (
-        "it is delivered at most once and was interrupted: its worker stopped"
+        "its delivery is at_most_once, and it was interrupted: its worker stopped"
     )
 
 
@@ -241,7 +241,7 @@ def test_a_class_of_errors_may_have_a_budget_smaller_than_all_attempts() -> None
     assert decide(some_facts(failures=0), outcome, NOW).status == JobState.SCHEDULED
     spent = decide(some_facts(failures=1), outcome, NOW)
     assert spent.status == JobState.DEAD
-    assert spent.reason == "failed 2 times, and ValueError has a budget of 2"
+    assert spent.reason == "failed 2 times, and the error budget of ValueError is 2"
 
 
 def test_a_process_that_ran_nothing_else_is_told_from_one_that_ran_several() -> None:
@@ -256,14 +256,14 @@ def test_a_process_that_ran_nothing_else_is_told_from_one_that_ran_several() -> 
 def test_a_silent_attempt_is_told_from_a_long_one() -> None:
     error = decide(some_facts(), TimedOut(seconds=30, silent=True), NOW).error
     assert error is not None
-    assert error.message == "reported nothing for 30 s"
+    assert error.message == "reported no progress for 30 s"
 
 
 def test_a_time_out_counts_as_a_failure_and_says_how_long_it_had() -> None:
     decision = decide(some_facts(), TimedOut(seconds=2.5), NOW)
     assert decision.failures == 1
     assert decision.error is not None
-    assert decision.error.summary == "TimedOut: ran longer than its 2.5 s"
+    assert decision.error.summary == "TimedOut: exceeded its time-out of 2.5 s"
 
 
 @pytest.mark.parametrize(
@@ -279,4 +279,4 @@ def test_a_time_out_counts_as_a_failure_and_says_how_long_it_had() -> None:
 def test_a_time_out_is_told_as_it_was_declared(seconds: float, shown: str) -> None:
     decision = decide(some_facts(), TimedOut(seconds=seconds), NOW)
     assert decision.error is not None
-    assert decision.error.message == f"ran longer than its {shown} s"
+    assert decision.error.message == f"exceeded its time-out of {shown} s"

@@ -51,7 +51,7 @@ def test_a_class_outside_builtins_is_named_with_its_module() -> None:
 
 def test_an_error_whose_text_cannot_be_made_is_reported_all_the_same() -> None:
     report = ErrorReport.of(caught(Unspeakable()))
-    assert report.message == "(the error's own text could not be made: RuntimeError)"
+    assert report.message == "(the error's own text is unreadable: RuntimeError)"
     assert report.fingerprint
 
 

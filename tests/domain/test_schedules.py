@@ -206,8 +206,8 @@ def test_looks_at_any_times_fire_each_due_time_once_at_most_and_all_of_an_endles
 @pytest.mark.parametrize(
     "rule, problem",
     [
-        (Rule(), "one of the two"),
-        (Rule(cron="* * * * *", every=60.0), "one of the two"),
+        (Rule(), "either a cron expression or"),
+        (Rule(cron="* * * * *", every=60.0), "either a cron expression or"),
         (Rule(cron="* * *"), "fields"),
         (Rule(cron="0 0 30 2 *"), "can never occur"),
         (Rule(every=0.5), "from 1 second to 366 days"),

@@ -52,7 +52,7 @@ def test_a_dead_letter_is_told_with_its_reason() -> None:
     settled = settle_one(enqueue_and_claim(), failure(final=True))
     with heard(job_dead) as dead:
         send_job_signals([settled])
-    assert dead[0]["reason"].startswith("not to be retried")
+    assert dead[0]["reason"].startswith("not retried")
 
 
 @pytest.mark.django_db

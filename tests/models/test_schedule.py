@@ -150,8 +150,8 @@ def test_only_those_come_due_that_are_enabled_not_paused_and_without_an_error() 
 @pytest.mark.parametrize(
     "fields, field, problem",
     [
-        ({}, "cron", "one of the two"),
-        ({"cron": "* * * * *", "every": 60}, "cron", "one of the two"),
+        ({}, "cron", "either a cron expression or"),
+        ({"cron": "* * * * *", "every": 60}, "cron", "either a cron expression or"),
         ({"cron": "61 * * * *"}, "cron", "61"),
         ({"every": 0.1}, "every", "from 1 second"),
         ({"cron": "* * * * *", "timezone": "Mars/Base"}, "timezone", "no time zone is called"),

@@ -33,7 +33,7 @@ def test_an_attempt_that_failed_or_killed_its_process_is_never_made_again(
     until_marked(path)
     let_go(path)
     dead = until_status(job, "dead")
-    assert dead.reason.startswith("it is delivered at most once and ")
+    assert dead.reason.startswith("its delivery is at_most_once, and ")
     assert outcomes(job) == [ended]
     assert len(lines(path)) == 1
 
@@ -49,7 +49,7 @@ def test_what_a_lost_machine_held_is_dead_and_not_run_by_another(
     first.wait()
     start_worker("--lease-seconds", "2")
     dead = until_status(job, "dead", timeout=40)
-    assert "nobody knows its end" in dead.reason
+    assert "its outcome is unknown" in dead.reason
     assert outcomes(job) == ["lost"]
     assert len(lines(path)) == 1
 
@@ -87,8 +87,12 @@ def test_an_operator_may_replay_it(start_worker: Start, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kinds, failures, because",
     [
-        (["ConnectionError"] * 6, 2, "failed 2 times, and ConnectionError has a budget of 2"),
-        (["OSError"] * 6, 4, "failed 4 times, and OSError has a budget of 4"),
+        (
+            ["ConnectionError"] * 6,
+            2,
+            "failed 2 times, and the error budget of ConnectionError is 2",
+        ),
+        (["OSError"] * 6, 4, "failed 4 times, and the error budget of OSError is 4"),
         (["KeyError"] * 6, 6, "failed 6 of 6 times"),
         (["KeyError", "KeyError", "ConnectionError"], 3, "failed 3 times, and ConnectionError"),
     ],

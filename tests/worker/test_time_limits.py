@@ -46,7 +46,7 @@ def test_a_handler_is_told_when_its_time_is_over_and_cleans_up(
     path = tmp_path / "job"
     worker = start_worker()
     job = limit_jobs.run_for_ever.enqueue(str(path))
-    assert "ran longer than its 0.5 s" in until_status(job, "dead").last_error
+    assert "exceeded its time-out of 0.5 s" in until_status(job, "dead").last_error
     assert Path(f"{path}.cleaned").exists()
     run = the_run_of(job)
     assert (run.outcome, run.error_type) == ("timed_out", "TimedOut")
@@ -84,7 +84,7 @@ def test_whatever_a_late_handler_does_then_it_has_timed_out(
     name, *arguments = late
     job = getattr(limit_jobs, name).enqueue(*arguments)
     worker = start_worker()
-    assert "ran longer than its 0.3 s" in until_status(job, "dead").last_error
+    assert "exceeded its time-out of 0.3 s" in until_status(job, "dead").last_error
     assert outcomes(job) == ["timed_out"]
     assert Effect.objects.count() == 0
     assert nobody_was_killed(worker)
@@ -115,7 +115,7 @@ def test_a_call_that_keeps_the_interpreter_is_killed_and_its_neighbours_run_agai
     until_marked(path)
     late = getattr(limit_jobs, name).enqueue(str(endless))
     dead = until_status(late, "dead")
-    said = "reported nothing for 1 s" if name == "compute_silently" else "longer than its 0.5 s"
+    said = "reported no progress for 1 s" if name == "compute_silently" else "time-out of 0.5 s"
     assert said in dead.last_error
     assert outcomes(late) == ["timed_out"]
     until_marked(path, times=2)
@@ -181,7 +181,7 @@ def test_a_handler_that_reports_nothing_is_ended(
 ) -> None:
     worker = start_worker()
     job = getattr(limit_jobs, name).enqueue(str(tmp_path / "job"))
-    assert "reported nothing for 1 s" in until_status(job, "dead").last_error
+    assert "reported no progress for 1 s" in until_status(job, "dead").last_error
     assert the_run_of(job).outcome == "timed_out"
     assert seconds_of(the_run_of(job)) >= 0.999
     assert nobody_was_killed(worker)

@@ -25,7 +25,7 @@ from ..context.stop import StopHandler
 from ..ipc.messages import AttemptEnd
 
 CANCELLED = Cancelled(reason="cancelled while running")
-STOPPED = Released(reason="the worker was told to stop")
+STOPPED = Released(reason="the worker was asked to stop")
 
 
 def outcome_of_ending(end: AttemptEnd, reason: str, seconds: float) -> Outcome:

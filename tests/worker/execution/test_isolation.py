@@ -28,7 +28,7 @@ from tests.factories import claim_ready, declared, register_worker, run_sql
 from tests.worker.processes import JobWorker, is_alive, until, until_marked
 
 Start = Callable[..., JobWorker]
-STOPPED_REASON = "the worker was told to stop"
+STOPPED_REASON = "the worker was asked to stop"
 
 
 class Silent:
