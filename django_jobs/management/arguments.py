@@ -1,4 +1,4 @@
-"""What options of commands are given: numbers and moments."""
+"""Parses the values of command options: numbers and times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def positive(text: str) -> float:
     """A number above zero, for argparse."""
     number = float(text)
     if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        raise argparse.ArgumentTypeError(f"{text} must be greater than 0")
     return number
 
 
@@ -32,16 +32,19 @@ def count(text: str) -> int:
     """A whole number above zero, for argparse."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
     return number
 
 
 def since(text: str) -> Any:
-    """The moment that ``--since`` names: a date as it is given, an age by the database's clock."""
+    """The time that ``--since`` names: a date, or an age by the database's clock.
+
+    Raises ``CommandError`` for anything else.
+    """
     with suppress(ValueError):
         return Now() - timedelta(seconds=min(seconds_of(text) or 0.0, 1e10))
     moment: datetime | None = None
-    with suppress(ValueError):  # as of a month 13
+    with suppress(ValueError):  # such as month 13
         moment = parse_datetime(text)
     if moment is None:
         raise CommandError(f"--since takes an age such as 2h or 1d, or a date, not {text!r}")

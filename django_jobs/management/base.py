@@ -1,4 +1,4 @@
-"""What the commands for operators share: their errors, words and tables."""
+"""Shared by the commands for operators: errors, look-ups and tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..models.database import DATABASE_ERRORS, migration_problem
 
 
 class OperatorCommand(BaseCommand):
-    """Says what is wrong with the database instead of printing a traceback."""
+    """Reports a database error in one line instead of a traceback."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
@@ -36,7 +36,7 @@ class OperatorCommand(BaseCommand):
 
 
 def database_problem(error: Exception) -> str | None:
-    """What an operator can do something about, in one line; None for a fault of the code."""
+    """A database error in one line for an operator; None if it is a bug in the code."""
     if isinstance(error, ProgrammingError):
         return migration_problem(error)
     if not isinstance(error, OperationalError | InterfaceError):
@@ -49,28 +49,29 @@ def database_problem(error: Exception) -> str | None:
 
 
 def demand_no_transaction(command: str) -> None:
-    """Raise ``CommandError`` inside ``transaction.atomic()``, as in a ``TestCase``: the processes
-    of ``command`` would not see what it wrote, and closing its connection would lose it."""
+    """Raise ``CommandError`` inside ``transaction.atomic()``, such as in a ``TestCase``: the
+    processes of ``command`` would not see its writes, and closing its connection would lose
+    them."""
     if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
         raise CommandError(
-            f"{command} runs inside transaction.atomic(): use TransactionTestCase, or "
+            f"{command} cannot run inside transaction.atomic(): use TransactionTestCase, or "
             "pytest.mark.django_db(transaction=True)"
         )
 
 
 def demand_queue(name: str) -> None:
-    """Raise ``CommandError`` for a misspelt queue. One whose row is gone may still have jobs."""
+    """Raise ``CommandError`` for an unknown queue. A queue without a row may still have jobs."""
     alias = conf().database
-    known = Queue.objects.using(alias)
-    if known.filter(name=name).exists() or Job.objects.using(alias).filter(queue=name).exists():
+    queues = Queue.objects.using(alias)
+    if queues.filter(name=name).exists() or Job.objects.using(alias).filter(queue=name).exists():
         return
-    names = ", ".join(known.values_list("name", flat=True))
+    names = ", ".join(queues.values_list("name", flat=True))
     raise CommandError(f"no queue is named {name!r}; known are: {names}")
 
 
 def demand_job_type(name: str) -> None:
-    """Raise ``CommandError`` for a misspelt name: one that neither this code, a worker nor a job
-    knows, and that was never quarantined."""
+    """Raise ``CommandError`` for an unknown name: neither this code, a worker nor a job has it, and
+    it was never quarantined."""
     alias = conf().database
     known = (
         registry.find(name) is not None
@@ -84,20 +85,20 @@ def demand_job_type(name: str) -> None:
 
 
 def demand_fingerprint(fingerprint: str) -> None:
-    """Raise ``CommandError`` for one that no run has. It has no index: a misspelt one is looked for
-    in all runs."""
+    """Raise ``CommandError`` if no run has this fingerprint. Fingerprints have no index, so this
+    reads all runs."""
     if not Run.objects.using(conf().database).filter(fingerprint=fingerprint).exists():
         raise CommandError(
-            f"no run has the fingerprint {fingerprint!r}; see the page of a run in the admin"
+            f"no run has the fingerprint {fingerprint!r}; the page of a run in the admin shows it"
         )
 
 
 def operator() -> str:
-    """Who is at the command line: ``deploy@web-1``."""
+    """The user of the command line, such as ``deploy@web-1``."""
     try:
         user = getpass.getuser()
     except (ImportError, KeyError, OSError):  # a user without a name, as in some containers
-        user = "somebody"
+        user = "unknown"
     return f"{user}@{socket.gethostname()}"
 
 
@@ -107,7 +108,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as what stands in them."""
+    """A table whose columns are as wide as their longest cell."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Which stored payloads today's code cannot read, of jobs that have not ended and of schedules."""
+"""Finds the live jobs and schedules whose payloads the current code cannot read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..conf import conf
 from ..exceptions import PayloadError
 
 MOST_LISTED_PROBLEMS = 1_000
-"""Problems that are listed one by one, and as many schedules."""
+"""Problems of jobs to list, and separately of schedules. Further ones are counted only."""
 
-# Payloads with the same names in them are of one form: one is tried for all. By COPY, row by row:
-# each brings a payload of up to a megabyte along, and what a cursor reads, as what a subquery finds
-# the names with, PostgreSQL does in one process, which takes twice as long.
+# Payloads with the same argument names have the same form, and one of each form is tried. COPY
+# sends row by row, because each row has a payload of up to a megabyte. A cursor, or a subquery that
+# finds the names, would keep PostgreSQL from using parallel workers and take twice as long.
 JOBS = """
 COPY (
 SELECT job_type, payload_version, jobs, lowest,
@@ -37,7 +37,7 @@ FROM (
 ) AS form
 ) TO STDOUT
 """
-# What the code declares is written anew by migrate, or disabled.
+# Declared schedules are left out: migrate writes or disables them.
 SCHEDULES = """
 COPY (
 SELECT name, job_type, payload_version, payload::text FROM django_jobs_schedule
@@ -49,7 +49,7 @@ ORDER BY id
 
 @dataclass(slots=True, kw_only=True)
 class UnreadableJobs:
-    """Live jobs of one type and version with one problem; ``lowest_id`` is the first of them."""
+    """Live jobs of one type and version with the same problem."""
 
     job_type: str
     version: int
@@ -60,7 +60,7 @@ class UnreadableJobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableSchedule:
-    """A schedule that today's code cannot fire."""
+    """A schedule that the current code cannot fire."""
 
     name: str
     job_type: str
@@ -70,8 +70,8 @@ class UnreadableSchedule:
 
 @dataclass(slots=True)
 class PayloadCheck:
-    """What was looked at, and what of it cannot be read: counted to the end, told one by one up to
-    1,000 of each."""
+    """The numbers of checked and unreadable jobs and schedules. At most 1,000 problems of each are
+    listed."""
 
     jobs: int = 0
     schedules: int = 0
@@ -82,13 +82,13 @@ class PayloadCheck:
 
 
 def check_pending() -> PayloadCheck:
-    """Try one payload of each form, in two statements that change nothing.
+    """Try one payload of each form, in two read-only statements.
 
-    Of each job type and version, payloads with the same names in them are one form. A value that
-    only some of them have is not seen here.
+    A form is a job type, a version and the names of the arguments. The values of other payloads of
+    the same form are not checked.
     """
     report = PayloadCheck()
-    known: dict[tuple[str, int, str], UnreadableJobs] = {}
+    listed: dict[tuple[str, int, str], UnreadableJobs] = {}
     types = ("text", "int2", "int8", "int8", "text")
     for job_type, version, jobs, lowest, payload in _stream(JOBS, types):
         report.jobs += jobs
@@ -97,15 +97,15 @@ def check_pending() -> PayloadCheck:
             continue
         report.unreadable_jobs += jobs
         key = job_type, version, problem
-        if key in known:
-            known[key].jobs += jobs
-            known[key].lowest_id = min(known[key].lowest_id, lowest)
-        elif len(known) < MOST_LISTED_PROBLEMS:
-            known[key] = UnreadableJobs(
+        if key in listed:
+            listed[key].jobs += jobs
+            listed[key].lowest_id = min(listed[key].lowest_id, lowest)
+        elif len(listed) < MOST_LISTED_PROBLEMS:
+            listed[key] = UnreadableJobs(
                 job_type=job_type, version=version, jobs=jobs, lowest_id=lowest, problem=problem
             )
     _check_schedules(report)
-    report.listed_jobs = sorted(known.values(), key=lambda one: (one.job_type, one.lowest_id))
+    report.listed_jobs = sorted(listed.values(), key=lambda jobs: (jobs.job_type, jobs.lowest_id))
     return report
 
 
@@ -116,7 +116,7 @@ def _check_schedules(report: PayloadCheck) -> None:
         if name in declared:
             continue
         report.schedules += 1
-        problem = _problem(job_type, version, payload) or _not_to_be_stored(
+        problem = _problem(job_type, version, payload) or _storing_problem(
             job_type, version, payload
         )
         if problem is None:
@@ -129,8 +129,8 @@ def _check_schedules(report: PayloadCheck) -> None:
 
 
 def _stream(sql: str, types: Sequence[str]) -> Iterator[list[Any]]:
-    """The rows, by way of a file: while a COPY goes on nothing else can be asked on its connection,
-    and the upgrades that are tried on them may ask something."""
+    """Yield the rows of a COPY from a temporary file: the connection is busy until the COPY ends,
+    and the upgrades of a payload may query the database."""
     connection = connections[conf().database]
     with TemporaryFile("w+") as file:
         with (
@@ -145,20 +145,20 @@ def _stream(sql: str, types: Sequence[str]) -> Iterator[list[Any]]:
 
 
 def _problem(job_type: str, version: int, text: str | None) -> str | None:
-    if text is None:  # it has ended meanwhile, and was deleted
+    if text is None:  # the job was deleted meanwhile
         return None
     try:
         payload = json.loads(text)
-    except (ValueError, RecursionError) as error:  # a row that was not written by enqueue
+    except (ValueError, RecursionError) as error:  # enqueue did not write this row
         return f"its payload cannot be read ({type(error).__name__})"
     return payload_problem(job_type, version, payload)
 
 
-def _not_to_be_stored(job_type: str, version: int, text: str) -> str | None:
-    """What a schedule fires is stored anew, as today's code has it."""
-    known = registry.get(job_type)
+def _storing_problem(job_type: str, version: int, text: str) -> str | None:
+    """Why the upgraded payload of a schedule cannot be stored with its jobs, or None."""
+    handler = registry.get(job_type)
     try:
-        known.encoded(known.upgraded(json.loads(text), version), "payload")
+        handler.encoded(handler.upgraded(json.loads(text), version), "payload")
     except PayloadError as error:
         return str(error)
     return None

@@ -1,4 +1,4 @@
-"""A snapshot as a person reads it."""
+"""Renders a snapshot as text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .base import table
 
 QUEUE_HEADS = ("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD")
 ALWAYS_COUNTED = (ScheduleState.ON, ScheduleState.PAUSED, ScheduleState.ERROR)
-"""States of schedules that are shown also with a count of 0."""
+"""States of schedules that are shown even if no schedule is in them."""
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "HEARTBEAT", "QUEUES")
 
 
 def render_status(snapshot: Snapshot) -> str:
-    """Queues, then workers, then schedules, then what nobody can run or is blocked."""
+    """Queues, workers, schedules, then jobs that no worker can run, then quarantines."""
     queues = [
         (
             queue.name,
@@ -69,7 +69,7 @@ def _quarantine(snapshot: QuarantineSnapshot) -> str:
 
 
 def _schedules(snapshot: SchedulesSnapshot) -> str:
-    """Nothing where there are none."""
+    """One line about the schedules; empty if there are none."""
     by_state = {state: getattr(snapshot, state) for state in ScheduleState}
     if not any(by_state.values()):
         return ""

@@ -46,7 +46,7 @@ def test_a_worker_warns_of_a_handler_that_only_the_urls_import(project: Project)
     project.write("shop/views.py", FROM_A_VIEW)
     project.write("mysite/urls.py", URLS)
     said = project.console("python manage.py jobworker")
-    assert "shop.from_a_view is known by chance only: import shop.views in the jobs.py" in said
+    assert "shop.from_a_view is known only by chance: import shop.views in the jobs.py" in said
     project.add("shop/jobs.py", "\nfrom . import views\n")
     assert "by chance" not in project.console("python manage.py jobworker")
 
@@ -66,7 +66,7 @@ def test_a_worker_in_development_warns_that_its_code_has_changed(
     try:
         until(lambda: "is ready." in log.read_text(), what="the worker is ready")
         os.utime(project.directory / "shop" / "jobs.py", (time.time() + 60,) * 2)
-        changed = f"Changed since this worker began: {os.path.join('shop', 'jobs.py')}."
+        changed = f"Changed since this worker started: {os.path.join('shop', 'jobs.py')}."
         until(lambda: changed in log.read_text(), what=changed)
     finally:
         worker.send_signal(signal.SIGINT)

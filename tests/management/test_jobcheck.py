@@ -49,7 +49,7 @@ def stored(job_type: str = "app.noop", version: int = 1, payload: Any = None) ->
 
 
 def test_where_nothing_is_stored_there_is_nothing_to_say() -> None:
-    assert check() == "Looked at 0 live jobs and 0 schedules.\n"
+    assert check() == "Checked 0 live jobs and 0 schedules.\n"
 
 
 def test_what_can_be_read_passes_older_versions_and_old_names_too() -> None:
@@ -59,7 +59,7 @@ def test_what_can_be_read_passes_older_versions_and_old_names_too() -> None:
     stored("app.greet", 1, {"name": "Ada Lovelace"})
     stored("app.old_name", 1, {"note": "x"})
     Schedule.objects.create(name="tick", job_type="app.old_name", every=60)
-    assert check() == "Looked at 5 live jobs and 1 schedule.\n"
+    assert check() == "Checked 5 live jobs and 1 schedule.\n"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_told_with_how_many_and_which_is_the_first(
     (line,) = [line for line in shown.splitlines() if line.startswith(job_type)]
     assert line.split()[:4] == [job_type, str(version), "2", str(first)]
     assert why in line
-    assert shown.endswith("Looked at 3 live jobs and 0 schedules.\n")
+    assert shown.endswith("Checked 3 live jobs and 0 schedules.\n")
 
 
 def test_jobs_that_differ_in_their_arguments_only_and_have_one_problem_are_one_line() -> None:
@@ -129,7 +129,7 @@ def test_schedules_are_tried_too_unless_they_are_disabled() -> None:
     shown = fails()
     assert "gone      app.gone   1        no handler is registered for 'app.gone'" in shown
     assert "version 4 is newer" in shown
-    assert shown.endswith("Looked at 0 live jobs and 3 schedules.\n")
+    assert shown.endswith("Checked 0 live jobs and 3 schedules.\n")
 
 
 def test_declared_schedules_are_what_migrate_will_make_of_them(
@@ -139,7 +139,7 @@ def test_declared_schedules_are_what_migrate_will_make_of_them(
     schedule("nightly", "app.noop", every=60)
     Schedule.objects.create(name="nightly", job_type="app.gone", every=60)
     Schedule.objects.create(name="of_before", job_type="app.gone", every=60, declared=True)
-    assert check() == "Looked at 0 live jobs and 0 schedules.\n"
+    assert check() == "Checked 0 live jobs and 0 schedules.\n"
 
 
 def test_json_is_one_object() -> None:
@@ -174,7 +174,7 @@ def test_many_forms_are_counted_to_the_end_and_told_up_to_a_limit(
 
     with declared(handler, name="app.anything") as anything:
         anything.enqueue_many({f"key_{n}": n} for n in range(20))
-        assert check().startswith("Looked at 20 live jobs")
+        assert check().startswith("Checked 20 live jobs")
     run_sql("UPDATE django_jobs_job SET job_type = 'app.gone_' || id")
     for n in range(5):
         Schedule.objects.create(name=f"s{n}", job_type="app.gone", every=60)
@@ -219,4 +219,4 @@ def test_an_upgrade_may_ask_the_database() -> None:
 
     with declared(handler, version=2, upgrades={1: look_up}) as counting:
         stored(counting.name)
-        assert check() == "Looked at 1 live job and 0 schedules.\n"
+        assert check() == "Checked 1 live job and 0 schedules.\n"

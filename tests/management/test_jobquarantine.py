@@ -28,7 +28,7 @@ def run(*arguments: str) -> str:
 
 def test_a_type_is_quarantined_with_who_and_why() -> None:
     output = run("add", "app.noop", "--reason", "eats memory")
-    assert output == "app.noop: quarantined. What runs goes on."
+    assert output == "app.noop: quarantined. Running jobs are not stopped."
     row = Quarantine.objects.get()
     assert (row.reason, row.by) == ("eats memory", f"{getpass.getuser()}@{socket.gethostname()}")
 
@@ -36,14 +36,14 @@ def test_a_type_is_quarantined_with_who_and_why() -> None:
 def test_to_quarantine_twice_tells_since_when_by_whom_and_why_and_keeps_that() -> None:
     quarantines.quarantine("app.noop", reason="eats memory", by="ada")
     run_sql("UPDATE django_jobs_quarantine SET since = now() - interval '3 hours'")
-    already = "app.noop: it is quarantined already, for 3h, by ada: eats memory"
+    already = "app.noop: already quarantined, for 3h, by ada: eats memory"
     assert run("add", "app.noop") == already
     assert run("add", "app.noop", "--reason", "eats memory") == already
     output = run("add", "app.noop", "--reason", "and leaks").splitlines()
-    assert output == [already, "app.noop: its reason stays as it is."]
+    assert output == [already, "app.noop: the reason was not changed."]
     assert Quarantine.objects.get().reason == "eats memory"
     run_sql("UPDATE django_jobs_quarantine SET by = '', reason = ''")
-    assert run("add", "app.noop") == "app.noop: it is quarantined already, for 3h, by a worker"
+    assert run("add", "app.noop") == "app.noop: already quarantined, for 3h, by a worker"
 
 
 def test_a_name_that_a_quarantined_type_has_got_since_is_quarantined_and_the_others_are_told() -> (
@@ -53,7 +53,7 @@ def test_a_name_that_a_quarantined_type_has_got_since_is_quarantined_and_the_oth
     Quarantine.objects.exclude(job_type="app.old_name").delete()
     output = run("add", "app.old_name")
     assert output.count(": quarantined.") == 2
-    assert output.count("app.old_name: it is quarantined already") == 1
+    assert output.count("app.old_name: already quarantined") == 1
 
 
 def test_a_release_lets_its_jobs_go() -> None:
@@ -67,10 +67,14 @@ def test_a_release_lets_its_jobs_go() -> None:
 @pytest.mark.parametrize(
     "quarantined, asked, hint",
     [
-        ((), "app.noop", "nothing is"),
+        ((), "app.noop", "no job type is"),
         (("app.noop",), "app.nop", r"did you mean 'app\.noop'\?"),
-        (("shop.resize", "mail.send"), "x", r"quarantined are: mail\.send, shop\.resize"),
-        ([f"shop.resize_{n}" for n in range(11)], "x", "jobquarantine list shows what is"),
+        (
+            ("shop.resize", "mail.send"),
+            "x",
+            r"the quarantined job types are mail\.send, shop\.resize",
+        ),
+        ([f"shop.resize_{n}" for n in range(11)], "x", "run jobquarantine list"),
     ],
 )
 def test_to_release_what_is_not_quarantined_fails_and_tells_what_is(
@@ -96,7 +100,7 @@ def test_all_names_of_a_type_are_told() -> None:
 
 
 def test_the_list_shows_what_is_in_force_and_how_much_it_holds() -> None:
-    assert run("list") == "Nothing is quarantined."
+    assert run("list") == "No job type is quarantined."
     noop.enqueue_many({} for _ in range(3))
     run("add", "app.noop", "--reason", "eats memory")
     quarantines.quarantine("app.add")
@@ -118,7 +122,9 @@ def test_a_misspelt_name_is_refused_with_those_that_are_near() -> None:
 def test_a_type_that_only_a_worker_knows_is_taken() -> None:
     register_worker()
     run_sql("""UPDATE django_jobs_worker SET job_types = '["other.service"]'""")
-    assert run("add", "other.service") == "other.service: quarantined. What runs goes on."
+    assert (
+        run("add", "other.service") == "other.service: quarantined. Running jobs are not stopped."
+    )
     run("lift", "other.service")
     run_sql("DELETE FROM django_jobs_worker")
     assert "quarantined." in run("add", "other.service")
@@ -127,7 +133,9 @@ def test_a_type_that_only_a_worker_knows_is_taken() -> None:
 def test_a_type_that_only_jobs_know_is_taken() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
-    assert run("add", "shop.from_view") == "shop.from_view: quarantined. What runs goes on."
+    assert (
+        run("add", "shop.from_view") == "shop.from_view: quarantined. Running jobs are not stopped."
+    )
 
 
 def test_a_snapshot_and_jobstatus_tell_of_it() -> None:

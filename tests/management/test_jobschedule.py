@@ -113,7 +113,7 @@ def test_each_state_is_told_with_its_reason() -> None:
     Schedule.objects.filter(name="new").update(stale=True)
     shown = jobschedule("list")
     for name, output in {
-        "new": "on: no worker has seen its rule yet",
+        "new": "on: no worker has read its rule yet",
         "well": "on",
         "resting": "paused: the bank is closed",
         "broken": "error: no time zone is called Mars/Base",
@@ -132,7 +132,7 @@ def test_a_broken_zone_and_a_deleted_job_are_shown_as_what_they_are() -> None:
     Job.objects.all().delete()
     line = row_of("nightly", jobschedule("list"))
     assert "Mars/Base" in line
-    assert "is deleted" in line
+    assert " deleted" in line
 
 
 @pytest.mark.django_db
@@ -158,9 +158,9 @@ def test_a_part_of_the_name_and_a_limit_make_a_list_shorter() -> None:
     make_schedule("clean")
     assert listed("report", "--limit", 2) == ["Report 0", "Report 1"]
     assert jobschedule("list", "report", "--limit", 2).endswith(
-        "2 of 4 are shown; --limit shows more, a part of a name fewer."
+        "Showing 2 of 4; raise --limit, or give a part of a name."
     )
-    assert jobschedule("list", "nothing") == "There is no such schedule."
+    assert jobschedule("list", "nothing") == "No schedule matches."
 
 
 @pytest.mark.django_db
@@ -211,9 +211,11 @@ def test_the_clock_policy_can_be_tried_too() -> None:
 def test_of_a_schedule_that_does_not_come_due_next_says_so() -> None:
     make_schedule("over", ends_at=datetime(2020, 1, 1, tzinfo=UTC))
     jobschedule("pause", make_schedule("resting").name, "--reason", "holiday")
-    assert jobschedule("next", "over") == "It comes due no more."
+    assert jobschedule("next", "over") == "It has no further due times."
     output = jobschedule("next", "resting")
-    assert output.startswith(f"resting is paused: holiday ({operator()}). It would be due:\n")
+    assert output.startswith(
+        f"resting is paused: holiday ({operator()}). Otherwise it would be due:\n"
+    )
 
 
 @pytest.mark.django_db
@@ -278,10 +280,10 @@ def test_a_pause_keeps_who_and_why_and_a_resume_forgets_them() -> None:
     assert Schedule.objects.get(name="one").paused_reason == f"holiday ({operator()})"
     output = jobschedule("pause", "other", "one").splitlines()
     assert output[0].startswith("other: paused.")
-    assert output[1] == f"one: it was paused before: holiday ({operator()})"
+    assert output[1] == f"one: already paused: holiday ({operator()})"
     assert Schedule.objects.get(name="other").paused_reason == f"paused by {operator()}"
     assert row_of("other", jobschedule("list")).endswith(f"  paused by {operator()}")
-    assert jobschedule("resume", "one") == "one: resumed, from now on."
+    assert jobschedule("resume", "one") == "one: resumed from now on."
     assert jobschedule("resume", "one") == "one: it was not paused."
     assert Schedule.objects.get(name="one").paused_at is None
 
@@ -302,7 +304,7 @@ def test_a_misspelt_name_is_told_with_those_that_are_near_and_nothing_is_done() 
             jobschedule(verb, *names)
         assert "'nightly reprot'; did you mean 'nightly report'?" in str(refused.value)
         if verb != "next":
-            assert "'xyz'; jobschedule list shows them all" in str(refused.value)
+            assert "'xyz'; run jobschedule list for all names" in str(refused.value)
     assert not Job.objects.exists()
     assert not Schedule.objects.exclude(paused_at=None).exists()
 

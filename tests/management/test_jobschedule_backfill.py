@@ -41,13 +41,13 @@ def test_it_says_how_many_jobs_it_makes_and_makes_them() -> None:
     assert row.asked_by == operator()
     assert Job.objects.filter(status="ready").count() == 4
     assert Tick.objects.filter(backfill=row, outcome="fired").count() == 4
-    assert jobschedule(*RANGE) == "nightly: no due time of that range is without a job."
+    assert jobschedule(*RANGE) == "nightly: every due time in this range already has a job."
 
 
 @pytest.mark.django_db
 def test_a_dry_run_makes_nothing() -> None:
     make_schedule()
-    assert jobschedule(*RANGE, "--dry-run").endswith("Nothing was made.")
+    assert jobschedule(*RANGE, "--dry-run").endswith("No job was made.")
     assert not Backfill.objects.exists()
 
 
@@ -59,7 +59,7 @@ def test_a_person_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, jobs: i
     output = jobschedule(*RANGE)
     assert Job.objects.count() == jobs
     assert ("Made 4 jobs" in output) == bool(jobs)
-    assert ("Nothing was made." in output) != bool(jobs)
+    assert ("No job was made." in output) != bool(jobs)
 
 
 @pytest.mark.django_db
@@ -97,7 +97,7 @@ def test_what_is_left_can_be_cancelled() -> None:
     claim_ready(register_worker(), limit=1)
     output = jobschedule("backfill", "--cancel", row.pk)
     assert output == (
-        f"nightly: cancelled 4 of 4 jobs of backfill {row.pk}; 1 of them run until they look."
+        f"nightly: cancelled 4 of 4 jobs of backfill {row.pk}; 1 running job asked to stop."
     )
     assert Job.objects.filter(status="cancelled").count() == 3
     reasons = set(Job.objects.filter(status="cancelled").values_list("reason", flat=True))
@@ -110,12 +110,12 @@ def test_what_is_left_can_be_cancelled() -> None:
 @pytest.mark.parametrize(
     "begin, end, problem",
     [
-        ("yesterday", "2026-10-26", "'yesterday' is no date such as"),
-        ("2026-13-01", "2026-10-26", "is no date such as"),
+        ("yesterday", "2026-10-26", "'yesterday' is neither a date such as"),
+        ("2026-13-01", "2026-10-26", "is neither a date such as"),
         ("2026-10-26", "2026-10-23", "ends before it begins"),
         ("2026-10-26", "2190-01-01", "its end is still to come"),
-        ("1969-12-31", "2026-10-26", "from 1970 on"),
-        ("0001-01-01", "9999-12-31", "from 1970 on"),
+        ("1969-12-31", "2026-10-26", "is not between the years 1970 and"),
+        ("0001-01-01", "9999-12-31", "is not between the years 1970 and"),
         ("1971-01-01", "2026-10-26", "more than 10,000 due times"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``manage.py jobcheck``: can this code read what is stored?"""
+"""``manage.py jobcheck``: check that this code can run the stored jobs and schedules."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCHEDULE_HEADS = ("SCHEDULE", "JOB TYPE", "VERSION", "WHY")
 
 
 class Command(OperatorCommand):
-    """Try the stored payloads with the handlers of this code. For a deployment: run it with the
-    new code while the old code still works."""
+    """Try the stored payloads with the handlers of this code. Run it before a deployment, with the
+    new code while the old code still runs."""
 
     help = (
         "List the live jobs and the schedules that this code cannot run. Exits with 1 if there are "
@@ -50,15 +50,15 @@ class Command(OperatorCommand):
 def _problem_tables(report: PayloadCheck) -> Iterator[str]:
     if report.listed_jobs:
         rows = [
-            (one.job_type, str(one.version), str(one.jobs), str(one.lowest_id), one.problem)
-            for one in report.listed_jobs
+            (jobs.job_type, str(jobs.version), str(jobs.jobs), str(jobs.lowest_id), jobs.problem)
+            for jobs in report.listed_jobs
         ]
         yield table(JOB_HEADS, rows)
     if report.listed_schedules:
         rows_of_schedules = [
-            (one.name, one.job_type, str(one.version), one.problem)
-            for one in report.listed_schedules
+            (schedule.name, schedule.job_type, str(schedule.version), schedule.problem)
+            for schedule in report.listed_schedules
         ]
         yield table(SCHEDULE_HEADS, rows_of_schedules)
-    looked = f"{counted(report.jobs, 'live job')} and {counted(report.schedules, 'schedule')}"
-    yield f"Looked at {looked}."
+    checked = f"{counted(report.jobs, 'live job')} and {counted(report.schedules, 'schedule')}"
+    yield f"Checked {checked}."

@@ -1,4 +1,4 @@
-"""``manage.py jobquarantine``: block the jobs of a job type, and let them run again."""
+"""``manage.py jobquarantine``: block the jobs of a job type, and unblock them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from ..status_text import age
 
 HEADS = ("JOB TYPE", "SINCE", "BLOCKED", "BY", "REASON")
 MOST_NAMED = 10
-"""Quarantined names that a refusal tells."""
+"""Quarantined names that an error lists."""
 
 
 class Command(OperatorCommand):
     """List, add and lift quarantines."""
 
-    help = "Show the job types that are quarantined; quarantine one, or lift its quarantine."
+    help = "List the quarantined job types; quarantine one, or lift its quarantine."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         for action, meaning in (
-            ("list", "show what is quarantined"),
-            ("add", "have no job of this type start any more"),
+            ("list", "list the quarantined job types"),
+            ("add", "block the jobs of this type, so that none starts"),
             ("lift", "let the jobs of this type run again"),
         ):
             added = parsers.add_parser(action, help=meaning, description=f"{meaning.capitalize()}.")
-            # Django's own, also behind the action, where people write them.
+            # Options of Django, accepted after the action too.
             added.add_argument("--settings", default=SUPPRESS, help=SUPPRESS)
             added.add_argument("--pythonpath", default=SUPPRESS, help=SUPPRESS)
             if action != "list":
@@ -52,50 +52,53 @@ class Command(OperatorCommand):
         elif action == "add":
             self._add(options["name"], options["reason"])
         else:
-            self._release(options["name"])
+            self._lift(options["name"])
 
     def _list(self) -> None:
         rows = [
             (
-                one.job_type,
-                age(one.since_seconds),
-                f"{one.blocked}+" if one.blocked >= MOST_COUNTED else str(one.blocked),
-                one.by or "a worker",
-                one.reason,
+                row.job_type,
+                age(row.since_seconds),
+                f"{row.blocked}+" if row.blocked >= MOST_COUNTED else str(row.blocked),
+                row.by or "a worker",
+                row.reason,
             )
-            for one in take_quarantines()
+            for row in take_quarantines()
         ]
-        self.stdout.write(table(HEADS, rows) if rows else "Nothing is quarantined.")
+        self.stdout.write(table(HEADS, rows) if rows else "No job type is quarantined.")
 
     def _add(self, name: str, reason: str) -> None:
         demand_job_type(name)
         made = quarantines.quarantine(name, reason=reason, by=operator())
-        for one in made:
-            self.stdout.write(f"{one}: quarantined. What runs goes on.")
+        for job_type in made:
+            self.stdout.write(f"{job_type}: quarantined. Running jobs are not stopped.")
         rows = Quarantine.objects.using(conf().database).filter(job_type__in=registry.family(name))
         for row in rows.exclude(job_type__in=made).order_by("job_type").annotate(now=Now()):
             since = age((row.now - row.since).total_seconds())
             why = f": {row.reason}" if row.reason else ""
             self.stdout.write(
-                f"{row.job_type}: it is quarantined already, for {since}, "
-                f"by {row.by or 'a worker'}{why}"
+                f"{row.job_type}: already quarantined, for {since}, by {row.by or 'a worker'}{why}"
             )
             if reason not in ("", row.reason):
-                self.stdout.write(f"{row.job_type}: its reason stays as it is.")
+                self.stdout.write(f"{row.job_type}: the reason was not changed.")
 
-    def _release(self, name: str) -> None:
+    def _lift(self, name: str) -> None:
         lifted = quarantines.lift(name)
         if not lifted:
             raise CommandError(f"{name!r} is not quarantined; {_in_force(name)}")
-        for one in lifted:
-            self.stdout.write(f"{one}: lifted.")
+        for job_type in lifted:
+            self.stdout.write(f"{job_type}: lifted.")
 
 
 def _in_force(name: str) -> str:
-    """What could have been meant by a name that is not quarantined."""
+    """A hint for a name that is not quarantined: a similar name, or the quarantined ones."""
     quarantined = quarantines.in_force()
     if hint := did_you_mean(name, quarantined, most=3):
         return hint
     if len(quarantined) > MOST_NAMED:
-        return "jobquarantine list shows what is"
-    return f"quarantined are: {', '.join(quarantined)}" if quarantined else "nothing is"
+        return "run jobquarantine list for the quarantined job types"
+    return (
+        f"the quarantined job types are {', '.join(quarantined)}"
+        if quarantined
+        else "no job type is"
+    )

@@ -28,7 +28,7 @@ SELECTORS = ("queue", "type", "error", "since")
 
 
 class Command(OperatorCommand):
-    """Replay dead jobs, named by id or chosen by a filter."""
+    """Replay dead jobs, chosen by id or by a filter."""
 
     help = (
         "Send dead jobs back to their queue with their counters at zero; their runs are kept. "

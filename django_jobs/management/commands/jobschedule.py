@@ -1,4 +1,4 @@
-"""``manage.py jobschedule``: see when schedules are due, and steer them."""
+"""``manage.py jobschedule``: list, run, pause, resume, backfill and import schedules."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ OF_DJANGO: dict[tuple[str, ...], dict[str, Any]] = {
     ("-v", "--verbosity"): {"type": int},
     ("--traceback",): {"action": "store_true"},
 }
-"""Taken behind the action too, where people write them."""
+"""Options of Django, accepted after the action too."""
 
 
 class Command(OperatorCommand):
-    """Look at schedules and steer them, by name."""
+    """One subcommand for each action on schedules."""
 
     help = "Show when schedules are due; run, pause, resume, backfill or import them."
 
@@ -43,17 +43,15 @@ class Command(OperatorCommand):
 
         _add_views(action)
         for name, does, meaning in (
-            ("run", subcommands.run, "make a job of a schedule at once"),
-            ("pause", subcommands.pause, "fire schedules no more until they are resumed"),
-            ("resume", subcommands.resume, "fire schedules again, from now on"),
+            ("run", subcommands.run, "make one job of each schedule now"),
+            ("pause", subcommands.pause, "pause schedules until they are resumed"),
+            ("resume", subcommands.resume, "resume schedules, from now on"),
         ):
             add = action(name, does, meaning)
             add("names", nargs="+", metavar="NAME", help="names of schedules")
             if name == "pause":
                 add("--reason", default="", help="stored with the schedule, with your user name")
-        _add_backfill(
-            action("backfill", subcommands.backfill, "make the jobs of due times that passed")
-        )
+        _add_backfill(action("backfill", subcommands.backfill, "make the jobs of past due times"))
         _add_import(action("import-beat", import_beat, "import the tables of django-celery-beat"))
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -65,14 +63,14 @@ class Command(OperatorCommand):
 
 
 def _add_views(action: Callable[..., Callable[..., Any]]) -> None:
-    add = action("list", subcommands.show, "show schedules, and what became of their last due time")
+    add = action("list", subcommands.show, "list schedules and the outcome of the last due time")
     add("text", nargs="?", default="", metavar="TEXT", help="only names that contain this text")
     add("--failing", action="store_true", help="only schedules that need attention")
     most = subcommands.MOST_LISTED
     add("--limit", type=int, default=most, metavar="N", help=f"at most this number ({most:,})")
     add("--json", action="store_true", help="print one JSON object")
     add = action(
-        "next", subcommands.times, "show the next due times of a schedule, or of an expression"
+        "next", subcommands.times, "list the next due times of a schedule or an expression"
     )
     add("name", nargs="?", metavar="NAME", help="name of a schedule")
     add("--count", type=int, default=5, metavar="N", help="number of due times (5)")

@@ -1,4 +1,4 @@
-"""``manage.py jobstatus``: the queues, the workers and the schedules at a glance."""
+"""``manage.py jobstatus``: the state of queues, workers and schedules."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
 
 class Command(OperatorCommand):
-    """Print the queues, the workers that are alive, the schedules, and jobs that none of these
-    workers knows; or tell whether something is wrong."""
+    """Print the queues, the live workers, the schedules, and the jobs that no live worker can run;
+    or check that there is no problem."""
 
     help = (
         "Show all queues, the live workers and the state of the schedules. With --check, exit with "

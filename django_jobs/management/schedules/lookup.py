@@ -1,4 +1,4 @@
-"""Schedules as an operator names them, and times as an operator writes them."""
+"""Parses the names and times that an operator types."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from ...models import Backfill, Schedule
 from ...models.schedule import ScheduleQuerySet
 
 MOST_COMPARED = 10_000
-"""Names that a misspelt one is compared with."""
+"""Names to compare a misspelt one with."""
 
 
 def all_schedules() -> ScheduleQuerySet:
-    """All schedules by name; ``now`` on each is the database's time."""
+    """All schedules, sorted by name. Each has the database's time as ``now``."""
     return Schedule.objects.using(conf().database).annotate(**DATABASE_TIME).order_by("name")
 
 
 def named(names: Sequence[str]) -> list[Schedule]:
-    """The schedules of these names, in their order. Raises ``CommandError`` for a misspelt one."""
-    found = {schedule.name: schedule for schedule in all_schedules().filter(name__in=names)}
-    problems = [_unknown(name) for name in dict.fromkeys(names) if name not in found]
+    """The schedules with these names, in this order. Raises ``CommandError`` for an unknown one."""
+    by_name = {schedule.name: schedule for schedule in all_schedules().filter(name__in=names)}
+    problems = [_unknown(name) for name in dict.fromkeys(names) if name not in by_name]
     if problems:
         raise CommandError("; ".join(problems))
-    return [found[name] for name in dict.fromkeys(names)]
+    return [by_name[name] for name in dict.fromkeys(names)]
 
 
 def _unknown(name: str) -> str:
     known = Schedule.objects.using(conf().database).order_by("name").values_list("name", flat=True)
     hint = did_you_mean(name, known[:MOST_COMPARED], most=3)
-    return f"no schedule is named {name!r}; {hint or 'jobschedule list shows them all'}"
+    return f"no schedule is named {name!r}; {hint or 'run jobschedule list for all names'}"
 
 
 def backfill_of(number: int) -> Backfill:
-    """The backfill of that number. Raises ``CommandError`` where there is none."""
+    """The backfill with this id. Raises ``CommandError`` if there is none."""
     rows = Backfill.objects.using(conf().database).select_related("schedule")
-    found = rows.filter(pk=number).first() if 0 < number < 2**63 else None
-    if found is None:
+    backfill = rows.filter(pk=number).first() if 0 < number < 2**63 else None
+    if backfill is None:
         raise CommandError(f"there is no backfill {number}")
-    return found
+    return backfill
 
 
 def moment(text: str, timezone: str, *, end: bool = False) -> datetime:
-    """An ISO date or time; without an offset, local time in ``timezone``. A date alone is all of
-    its day: where it begins, or with ``end`` where it ends.
+    """Parse an ISO date or time. Without an offset it is local time in ``timezone``. A date alone
+    means the start of the day, or its end if ``end``.
 
     Raises ``CommandError`` for anything else.
     """
@@ -58,13 +58,13 @@ def moment(text: str, timezone: str, *, end: bool = False) -> datetime:
     except UnknownTimezone as error:
         raise CommandError(str(error)) from None
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
         if len(text) <= len("2026-10-25"):
-            found = datetime.combine(found, time.max if end else time.min)
+            parsed = datetime.combine(parsed, time.max if end else time.min)
     except ValueError:
         raise CommandError(
-            f"{text!r} is no date such as 2026-10-25, nor a time such as 2026-10-25T02:30"
+            f"{text!r} is neither a date such as 2026-10-25 nor a time such as 2026-10-25T02:30"
         ) from None
-    if not 1970 <= found.year < 9999:
-        raise CommandError(f"{text!r}: not a date of the calendar from 1970 on")
-    return found if found.tzinfo else found.replace(tzinfo=zone)
+    if not 1970 <= parsed.year < 9999:
+        raise CommandError(f"{text!r} is not between the years 1970 and 9998")
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=zone)

@@ -1,4 +1,4 @@
-"""What the command line asks of schedules; each action yields the lines that it says."""
+"""The actions of ``jobschedule``. Each yields the lines to print."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ T = TypeVar("T")
 
 
 def show(options: Options) -> Iterator[str]:
-    """All schedules, up to the limit."""
+    """List the schedules, up to ``--limit``."""
     if options["limit"] < 1:
         raise CommandError(f"--limit takes 1 or more, not {options['limit']}")
-    found = chosen(options["text"], failing=options["failing"])
-    rows = as_rows(found[: options["limit"]])
-    total = len(rows) if len(rows) < options["limit"] else found.count()
+    matching = chosen(options["text"], failing=options["failing"])
+    rows = as_rows(matching[: options["limit"]])
+    total = len(rows) if len(rows) < options["limit"] else matching.count()
     if options["json"]:
         yield json.dumps({"schedules": rows, "total": total})
         return
-    yield as_table(rows) if rows else "There is no such schedule."
+    yield as_table(rows) if rows else "No schedule matches."
     if total > len(rows):
-        yield f"{len(rows):,} of {total:,} are shown; --limit shows more, a part of a name fewer."
+        yield f"Showing {len(rows):,} of {total:,}; raise --limit, or give a part of a name."
 
 
 def times(options: Options) -> Iterator[str]:
-    """The next due times of a schedule, or of an expression."""
+    """List the next due times of a schedule or an expression."""
     if not 1 <= options["count"] <= MOST_TIMES:
         raise CommandError(f"--count takes 1 to {MOST_TIMES:,}, not {options['count']}")
     if (options["name"] is None) == (options["cron"] is None):
@@ -56,15 +56,15 @@ def times(options: Options) -> Iterator[str]:
         rule, after = schedule.rule, schedule.now
         if not schedule.is_armed:
             state = schedule.state_at(schedule.now)
-            shown = with_reason(state, reason(schedule, state))
-            yield f"{schedule.name} is {shown}. It would be due:"
-    yield _of_a_rule(lambda: coming(rule, after, options["count"]))
+            described = with_reason(state, reason(schedule, state))
+            yield f"{schedule.name} is {described}. Otherwise it would be due:"
+    yield _checked(lambda: coming(rule, after, options["count"]))
 
 
 def run(options: Options) -> Iterator[str]:
-    """Make a job of each schedule at once."""
+    """Make one job of each schedule now."""
     made = schedule_operations.run_now(
-        [one.pk for one in named(options["names"])], request_of, by=operator()
+        [schedule.pk for schedule in named(options["names"])], request_of, by=operator()
     )
     jobs = Job.objects.using(conf().database).filter(pk__in=made).order_by("pk")
     for name, job, job_type in jobs.values_list("schedule__name", "pk", "job_type"):
@@ -72,28 +72,29 @@ def run(options: Options) -> Iterator[str]:
 
 
 def pause(options: Options) -> Iterator[str]:
-    """Fire these no more until they are resumed."""
-    found, reason = named(options["names"]), options["reason"]
+    """Pause the schedules until they are resumed."""
+    schedules, reason = named(options["names"]), options["reason"]
     why = f"{reason} ({operator()})" if reason else f"paused by {operator()}"
-    paused = schedule_operations.pause([one.pk for one in found], reason=why)
-    for one in found:
-        if one.name in paused:
-            yield f"{one.name}: paused. What it has enqueued goes on."
+    paused = schedule_operations.pause([schedule.pk for schedule in schedules], reason=why)
+    for schedule in schedules:
+        if schedule.name in paused:
+            yield f"{schedule.name}: paused. Existing jobs still run."
         else:
-            yield f"{one.name}: it was paused before: {one.paused_reason}"
+            yield f"{schedule.name}: already paused: {schedule.paused_reason}"
 
 
 def resume(options: Options) -> Iterator[str]:
-    """Fire these again."""
-    found = named(options["names"])
-    resumed = schedule_operations.resume([one.pk for one in found])
-    for one in found:
-        done = "resumed, from now on" if one.name in resumed else "it was not paused"
-        yield f"{one.name}: {done}{'' if one.enabled else ', but it is disabled'}."
+    """Resume the schedules."""
+    schedules = named(options["names"])
+    resumed = schedule_operations.resume([schedule.pk for schedule in schedules])
+    for schedule in schedules:
+        done = "resumed from now on" if schedule.name in resumed else "it was not paused"
+        disabled = "" if schedule.enabled else ", but it is disabled"
+        yield f"{schedule.name}: {done}{disabled}."
 
 
 def backfill(options: Options) -> Iterator[str]:
-    """Say how many jobs a backfill makes, ask, and make them; or cancel one."""
+    """Print the number of jobs of a backfill and, once confirmed, make them; or cancel one."""
     given = [options[key] for key in ("name", "begin", "end")]
     if options["cancel"] is not None:
         if any(given) or options["dry_run"]:
@@ -103,18 +104,18 @@ def backfill(options: Options) -> Iterator[str]:
     if not all(given):
         raise CommandError("give the name of a schedule with --from and --to, or --cancel")
     (schedule,) = named([options["name"]])
-    _of_a_rule(schedule.rule.check)
+    _checked(schedule.rule.check)
     begin = moment(options["begin"], schedule.timezone)
     end = moment(options["end"], schedule.timezone, end=True)
     due = schedule_operations.backfill_times(schedule, begin, end)
     if not due:
-        yield f"{schedule.name}: no due time of that range is without a job."
+        yield f"{schedule.name}: every due time in this range already has a job."
         return
     request_of(schedule)
     jobs = f"{counted(len(due), 'job')} of {schedule.job_type}"
     yield f"{schedule.name}: {jobs}, due {span(due[0], due[-1], schedule.timezone)}."
     if options["dry_run"] or not (options["yes"] or _agreed()):
-        yield "Nothing was made."
+        yield "No job was made."
         return
     row = schedule_operations.backfill(schedule, begin, end, request_of, by=operator())
     yield f"Made {counted(row.jobs, 'job')} as backfill {row.pk}."
@@ -123,7 +124,7 @@ def backfill(options: Options) -> Iterator[str]:
 def _cancel(number: int) -> Iterator[str]:
     row = backfill_of(number)
     report = schedule_operations.cancel_backfill(row, by=operator())
-    asked = f"; {len(report.asked)} of them run until they look" if report.asked else ""
+    asked = f"; {counted(len(report.asked), 'running job')} asked to stop" if report.asked else ""
     jobs = f"{len(report.done)} of {counted(row.jobs, 'job')}"
     yield f"{row.schedule.name}: cancelled {jobs} of backfill {number}{asked}."
 
@@ -136,8 +137,9 @@ def _agreed() -> bool:
     return input("Make them? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _of_a_rule(ask: Callable[[], T]) -> T:
+def _checked(call: Callable[[], T]) -> T:
+    """The result of ``call``. Raises ``CommandError`` for a rule that is invalid."""
     try:
-        return ask()
-    except ValueError as error:  # as of a time zone that is gone
+        return call()
+    except ValueError as error:  # such as a time zone that no longer exists
         raise CommandError(str(error)) from None

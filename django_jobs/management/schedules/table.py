@@ -1,4 +1,4 @@
-"""Schedules and their due times as a person reads them."""
+"""Formats schedules and their due times as tables."""
 
 from __future__ import annotations
 
@@ -36,37 +36,38 @@ LAST_TICK_FIELDS = JSONObject(
 
 
 def chosen(text: str, *, failing: bool) -> ScheduleQuerySet:
-    """The schedules whose names hold ``text``; of these, the ones that somebody should look at."""
-    found = all_schedules().filter(name__icontains=text) if text else all_schedules()
+    """The schedules whose names contain ``text``; with ``failing`` only those that need
+    attention."""
+    matching = all_schedules().filter(name__icontains=text) if text else all_schedules()
     if not failing:
-        return found
-    last = found.annotate(
+        return matching
+    with_last = matching.annotate(
         last_outcome=Subquery(LAST_TICK.values("outcome")[:1]),
         last_status=Subquery(LAST_TICK.values("job__status")[:1]),
     )
     skipped = Q(last_outcome__isnull=False) & ~Q(last_outcome=TickOutcome.FIRED)
     wrong = CONDITIONS[ScheduleState.ERROR] | CONDITIONS[ScheduleState.OVERDUE]
-    return last.filter(wrong | skipped | Q(last_status="dead"))
+    return with_last.filter(wrong | skipped | Q(last_status="dead"))
 
 
 def as_rows(schedules: ScheduleQuerySet) -> list[dict[str, Any]]:
-    """What there is to say of each, in plain values."""
+    """The fields of each schedule as plain values, for JSON or a table."""
     with_last = schedules.annotate(last=Subquery(LAST_TICK.values(fields=LAST_TICK_FIELDS)[:1]))
     return [_row(schedule, vars(schedule)["last"]) for schedule in with_last]
 
 
 def as_table(rows: Iterable[dict[str, Any]]) -> str:
-    """A line for each of :func:`as_rows`."""
+    """A table of the rows of :func:`as_rows`."""
     return table(HEADS, [_cells(row) for row in rows])
 
 
 def when(schedule: Schedule) -> str:
-    """Its rule in words."""
+    """The rule in words."""
     return describe(schedule.cron) if schedule.every is None else f"every {exactly(schedule.every)}"
 
 
 def reason(schedule: Schedule, state: ScheduleState) -> str:
-    """Why it does not come due, or how late it is."""
+    """Why the schedule is in this state, or how late it is; may be empty."""
     match state:
         case ScheduleState.ERROR:
             return schedule.error
@@ -75,7 +76,7 @@ def reason(schedule: Schedule, state: ScheduleState) -> str:
         case ScheduleState.OVERDUE if schedule.next_due_at is not None:
             return f"by {(schedule.now - schedule.next_due_at).total_seconds():.0f} s"
         case ScheduleState.ON if schedule.stale:
-            return "no worker has seen its rule yet"
+            return "no worker has read its rule yet"
         case _:
             return ""
 
@@ -86,13 +87,13 @@ def with_reason(state: str, why: str) -> str:
 
 
 def coming(rule: Rule, after: datetime, count: int) -> str:
-    """The next due times, local and UTC. Raises ``ValueError`` for a broken rule."""
+    """The next due times, local and UTC. Raises ``ValueError`` for an invalid rule."""
     rule.check()
     rows = [
         (_local(due, rule.timezone), _utc(due.isoformat()), clock_change(due, rule.timezone) or "")
         for due in islice(rule.due_times(after), count)
     ]
-    return table(("LOCAL", "UTC", ""), rows) if rows else "It comes due no more."
+    return table(("LOCAL", "UTC", ""), rows) if rows else "It has no further due times."
 
 
 def span(begin: datetime, end: datetime, timezone: str) -> str:
@@ -135,11 +136,11 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
 
 
 def _outcome(last: dict[str, Any]) -> str:
-    words = str(TickOutcome(last["outcome"]).label)
+    label = str(TickOutcome(last["outcome"]).label)
     if last["job"] is None:
-        return words
+        return label
     late = f" {last['late_seconds']:.0f} s late" if last["late_seconds"] >= 1 else ""
-    return f"{words}{late}, job {last['job']} {last['job_status'] or 'is deleted'}"
+    return f"{label}{late}, job {last['job']} {last['job_status'] or 'deleted'}"
 
 
 def _utc(text: str) -> str:

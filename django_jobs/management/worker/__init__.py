@@ -1,1 +1,1 @@
-"""What jobworker shows and looks at for the people who start it."""
+"""The output of jobworker for a person at a terminal, and its checks at the start."""

@@ -1,4 +1,4 @@
-"""Notices while a worker runs that its code was changed, for people who develop."""
+"""Warns a developer that the code of a running worker has changed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 class CodeWatch:
-    """A maintenance task: warns once of each change of a loaded module of the project.
+    """A maintenance task that warns once of each change to a loaded module of the project.
 
-    One look asks the file system once for each such module, some milliseconds for a thousand.
+    It reads the modification time of each module's file: some milliseconds for a thousand.
     """
 
     name = "code_watch"
@@ -28,11 +28,11 @@ class CodeWatch:
 
     @property
     def run_once(self) -> Callable[[], int]:
-        """Looks at the files. No row is changed."""
+        """Checks the files. Returns 0, because it changes no row."""
         return self._look
 
     def has_more(self, changed: int) -> bool:
-        """All files are looked at each time."""
+        """False: each run checks all files."""
         return False
 
     def _look(self) -> int:
@@ -46,7 +46,7 @@ class CodeWatch:
 
 
 def project_files() -> Iterator[str]:
-    """The source files of the loaded modules that nobody installed."""
+    """The source files of the loaded modules, without those of Python and installed packages."""
     library = sysconfig.get_path("stdlib")
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
@@ -57,5 +57,5 @@ def project_files() -> Iterator[str]:
 def _changed_at(path: str) -> float:
     try:
         return os.stat(path).st_mtime
-    except OSError:  # removed, or inside of an archive
+    except OSError:  # removed, or inside an archive
         return 0.0

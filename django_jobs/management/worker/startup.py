@@ -1,5 +1,4 @@
-"""What a worker looks at once before it begins: whether it can run here as it was asked to, and
-whether its job types are those one expects."""
+"""Checks before a worker starts: its options, and the job types that it knows."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from ...worker.events import emit
 def check_processes(
     *, no_fork: bool, processes: int, max_jobs: int | None, max_rss: int | None, **others: Any
 ) -> None:
-    """Refuse to start processes where there is no fork, or is to be none."""
+    """Raise ``CommandError`` for options that need fork if there is none, or with ``--no-fork``."""
     if not no_fork:
         if not hasattr(os, "fork"):
             raise CommandError("this system does not support fork: start jobworker with --no-fork")
@@ -29,8 +28,7 @@ def check_processes(
 
 
 def warn_of_job_types() -> None:
-    """Log what is likely to be a mistake in the project: no job type at all, or one that is known
-    by chance."""
+    """Warn if no job type is known, and of each one that is known by chance."""
     if not registry.names():
         emit("no_job_types", logging.WARNING, hint=_why_there_are_none())
     for job_type in registry.known_by_chance():
@@ -41,7 +39,7 @@ def warn_of_job_types() -> None:
             job_type=job_type.name,
             module=module,
             hint=f"import {module} in the jobs.py of an installed app; a worker that starts with "
-            "--skip-checks does not know this type",
+            "--skip-checks does not know this job type",
         )
 
 
@@ -53,4 +51,4 @@ def _why_there_are_none() -> str:
     ]
     if with_jobs:
         return f"no handler is declared in jobs.py of: {', '.join(with_jobs)}"
-    return "no app in INSTALLED_APPS has a jobs.py; is your app missing there?"
+    return "no app in INSTALLED_APPS has a jobs.py; is your app missing from INSTALLED_APPS?"

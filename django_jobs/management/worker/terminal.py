@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of a worker, in place of ``key=value`` lines."""
+"""Prints the events of a worker as sentences instead of ``key=value`` lines."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from ...worker.options import Options
 from ..base import counted
 
 LONGEST_TRACEBACK = 3_000
-"""Characters. A line and its traceback fit into the 4,096 bytes that a pipe with room takes without
-making the worker wait."""
+"""Characters. A line and its traceback then fit into 4,096 bytes, which a pipe that is not full
+accepts without blocking the worker."""
 
 SENTENCES = {
     "supervisor_started": "Started. Ctrl-C lets running jobs end; a second Ctrl-C stops at once.",
     "worker_started": "Process {pid} is ready.",
-    "worker_stopped": "A worker process has stopped. Jobs that it ran: {ended}.",
+    "worker_stopped": "A worker process has stopped. Jobs run: {ended}.",
     "draining": "Stopping: running jobs get {timeout:g} s to end. Ctrl-C again stops at once.",
-    "second_signal": "Stopping at once. What was running is released, and will run again.",
+    "second_signal": "Stopping at once. Running jobs are released and will run again.",
     "supervisor_stopped": "Stopped.",
     "no_fork": "One process without fork: {cannot}. Not run here: {not_claimed}.",
     "no_job_types": "No job type is known: {hint}",
-    "job_type_by_chance": "{job_type} is known by chance only: {hint}",
-    "code_changed": "Changed since this worker began: {files}. Restart it to run the new code.",
+    "job_type_by_chance": "{job_type} is known only by chance: {hint}",
+    "code_changed": "Changed since this worker started: {files}. Restart it to run the new code.",
 }
 
 
 def connect(level: int, choice: str) -> bool:
-    """Log what the worker does, for people where that is asked for; whether it is.
+    """Log the worker's events. Returns whether they are logged as sentences.
 
-    ``auto`` is for people at a terminal and where ``DEBUG`` is on. Where the project's ``LOGGING``
-    has a handler for the logger ``django_jobs``, that one decides.
+    ``auto`` logs sentences at a terminal and if ``DEBUG`` is on. If the project's ``LOGGING`` has a
+    handler for the logger ``django_jobs``, that handler is used instead.
     """
     for_people = choice == "human" or (choice == "auto" and (_is_terminal() or settings.DEBUG))
     formatter = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S") if for_people else None
     if not logs.to_stderr(level, formatter) or not for_people:
         logs.connect(level)
         return False
-    # A receiver of successes costs time with every job, shown or not.
+    # A receiver of successes costs time for every job, even if nothing is logged.
     ended = job_finished if level <= logging.INFO else attempt_failed
     ended.connect(show_attempt, dispatch_uid=logs.CONNECTED)
     job_dead.connect(show_dead, dispatch_uid=logs.CONNECTED)
@@ -56,7 +56,7 @@ def connect(level: int, choice: str) -> bool:
 
 
 def greeting(options: Options) -> str:
-    """What this worker serves, and the job types that it found."""
+    """The queues and job types of this worker."""
     database = connections[conf().database].settings_dict.get("NAME") or conf().database
     processes = "1 process" if options.processes == 1 else f"{options.processes} processes"
     return "\n".join(
@@ -71,26 +71,26 @@ def greeting(options: Options) -> str:
 
 
 def show_attempt(sender: str, **fields: Any) -> None:
-    """``job_finished`` or ``attempt_failed``: one line, and the traceback of what failed."""
+    """``job_finished`` or ``attempt_failed``: one line, and the traceback of a failure."""
     traceback = cut(fields["traceback"], LONGEST_TRACEBACK).splitlines()
     _show(logs.level_of(fields["outcome"]), _of_attempt(sender, fields), *traceback)
 
 
 def show_dead(sender: str, **fields: Any) -> None:
-    """``job_dead``: the reason; the traceback was shown with the attempt."""
+    """``job_dead``: the reason. The traceback was shown with the attempt."""
     _show(logging.ERROR, f"{sender} #{fields['job_id']} is dead: {fields['reason']}")
 
 
 def show_worker_event(sender: str, *, level: int, fields: dict[str, Any], **others: Any) -> None:
-    """``worker_event`` in words."""
+    """``worker_event`` as a sentence."""
     _show(level, sentence(sender, fields))
 
 
 def sentence(event: str, fields: Mapping[str, Any]) -> str:
-    """An event of a worker in words."""
+    """An event of a worker as a sentence."""
     try:
         return SENTENCES[event].format_map(fields)
-    except KeyError:  # another event, or this one with other fields
+    except KeyError:  # an event without a sentence, or with other fields
         details = logs.line(event, dict(fields)).partition(" ")[2]
         words = event.replace("_", " ").capitalize()
         return f"{words}: {details}" if details else words
@@ -110,8 +110,8 @@ def _of_attempt(job_type: str, fields: Mapping[str, Any]) -> str:
 
 def _show(level: int, text: str, *more: str) -> None:
     if logs.logger.isEnabledFor(level):
-        loud = f"{logging.getLevelName(level)} " if level >= logging.WARNING else ""
-        lines = [loud + logs.printable(text), *(f"    {logs.printable(line)}" for line in more)]
+        prefix = f"{logging.getLevelName(level)} " if level >= logging.WARNING else ""
+        lines = [prefix + logs.printable(text), *(f"    {logs.printable(line)}" for line in more)]
         logs.logger.log(level, "%s", "\n".join(lines))
 
 
