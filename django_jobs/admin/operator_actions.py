@@ -25,7 +25,7 @@ class ReasonForm(forms.Form):
         label=_("Reason"),
         max_length=300,
         required=False,
-        help_text=_("Optional. Kept with the row and in the history."),
+        help_text=_("Optional. Stored with the row and in the history."),
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
 
@@ -35,7 +35,7 @@ class PriorityForm(forms.Form):
         label=_("Priority"),
         min_value=LOWEST_PRIORITY,
         max_value=HIGHEST_PRIORITY,
-        help_text=_("From -100 to 100; a higher one goes sooner."),
+        help_text=_("From -100 to 100. Jobs with a higher priority start sooner."),
         widget=forms.NumberInput(attrs={"class": "vIntegerField"}),
     )
 
@@ -44,7 +44,7 @@ def _pause(ids: list[int], actor: Any, given: Given) -> OperationResult:
     def pause(queues: dict[int, str]) -> list[str]:
         return job_operations.pause(queues.values(), actor=actor, reason=given["reason"])
 
-    return change_by_name(Queue, ids, pause, "it is paused already")
+    return change_by_name(Queue, ids, pause, "it is already paused")
 
 
 def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
@@ -60,8 +60,8 @@ CANCEL = OperatorAction(
     label=_("Cancel"),
     question=_("Cancel jobs?"),
     explanation=_(
-        "Jobs that have not started are cancelled at once. A running job is asked to stop; its "
-        "handler decides how soon it does. A cancelled job is not run again."
+        "Jobs that have not started are cancelled at once. A running job is asked to stop; how "
+        "soon it stops depends on its handler. A cancelled job does not run again."
     ),
     execute=lambda ids, actor, given: job_operations.cancel(
         ids, actor=actor, reason=given["reason"]
@@ -81,7 +81,7 @@ REPRIORITIZE = OperatorAction(
     permission="reprioritize",
     label=_("Change priority"),
     question=_("Change the priority of jobs?"),
-    explanation=_("Only jobs that have not started can be given another priority."),
+    explanation=_("Only the priority of jobs that have not started can be changed."),
     execute=lambda ids, actor, given: job_operations.reprioritize(
         ids, given["priority"], actor=actor
     ),
@@ -99,7 +99,7 @@ RUN_NOW = OperatorAction(
     permission="run",
     label=_("Run now"),
     question=_("Run jobs now?"),
-    explanation=_("Scheduled jobs become ready at once, without waiting for their time."),
+    explanation=_("Scheduled jobs become ready at once, before they are due."),
     execute=lambda ids, actor, given: job_operations.run_now(ids, actor=actor),
     done=ngettext_lazy(
         "%(count)s job is ready to run.", "%(count)s jobs are ready to run.", "number"
@@ -113,9 +113,9 @@ REPLAY = OperatorAction(
     label=_("Replay"),
     question=_("Replay dead jobs?"),
     explanation=_(
-        "Dead jobs go back to their queue with all their attempts before them. Their runs so far "
-        "are kept. A job whose handler is gone or no longer takes its arguments stays dead, and "
-        "so does one whose idempotency key another job holds."
+        "Dead jobs go back to their queue with their counters at zero. Their runs are kept. A job "
+        "stays dead if its handler no longer exists, does not accept its arguments, or if another "
+        "job has its idempotency key."
     ),
     execute=lambda ids, actor, given: job_operations.replay(
         ids, check=replay_problem, actor=actor, reason=given["reason"]
@@ -135,7 +135,7 @@ PAUSE = OperatorAction(
     label=_("Pause"),
     question=_("Pause queues?"),
     explanation=_(
-        "Workers take no more jobs from a paused queue. What is running goes on, and jobs can "
+        "Workers do not claim jobs from a paused queue. Running jobs are not stopped, and jobs can "
         "still be enqueued."
     ),
     execute=_pause,
@@ -150,7 +150,7 @@ RESUME = OperatorAction(
     permission="pause",
     label=_("Resume"),
     question=_("Resume queues?"),
-    explanation=_("Workers take jobs from these queues again."),
+    explanation=_("Workers claim jobs from these queues again."),
     execute=_resume,
     done=ngettext_lazy("%(count)s queue was resumed.", "%(count)s queues were resumed.", "number"),
     logged="resumed",
@@ -163,9 +163,8 @@ STOP = OperatorAction(
     label=_("Ask to drain and stop"),
     question=_("Ask workers to drain and stop?"),
     explanation=_(
-        "A worker that is asked takes no more jobs, waits for those it runs, and exits. Its "
-        "command starts a new one in its place, unless all workers of that command were asked: "
-        "then the command ends."
+        "The worker claims no more jobs, waits for its running jobs, and exits. Its command starts "
+        "another worker in its place. If all workers of a command are asked, the command ends."
     ),
     execute=lambda ids, actor, given: job_operations.stop_workers(ids, actor=actor),
     done=ngettext_lazy(

@@ -30,7 +30,7 @@ from .operator_actions import Given
 
 def _lift(ids: list[int], actor: Any, given: Given) -> OperationResult:
     def lift(names: dict[int, str]) -> list[str]:
-        return [one for name in names.values() for one in quarantines.lift(name, actor=actor)]
+        return [lifted for name in names.values() for lifted in quarantines.lift(name, actor=actor)]
 
     return change_by_name(Quarantine, ids, lift, _now("it is not quarantined"), "job_type")
 
@@ -41,8 +41,8 @@ LIFT = OperatorAction(
     label=_("Lift"),
     question=_("Lift the quarantine?"),
     explanation=_(
-        "Workers take their jobs again, in the order that they had. Crashes from before now do not "
-        "count towards another quarantine. A job type is lifted under all of its names."
+        "Workers claim the jobs of these types again, in the same order as before. Crashes until "
+        "now do not count towards another quarantine. All names of a job type are lifted."
     ),
     execute=_lift,
     done=ngettext_lazy(
@@ -58,14 +58,17 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
     job_type = forms.ChoiceField(
         label=_("Job type"),
         choices=lambda: [("", "---------"), *((name, name) for name in registry.names())],
-        help_text=_("Under all of its names. Its jobs are blocked, not failed; what runs goes on."),
+        help_text=_(
+            "All names of this job type are quarantined. Its jobs are blocked and do not fail. "
+            "Running jobs are not stopped."
+        ),
     )
 
     class Meta:
         model = Quarantine
         fields = ("job_type", "reason")
         help_texts: ClassVar[dict[str, Any]] = {
-            "reason": _("Optional. Kept with the row."),
+            "reason": _("Optional. Stored with the quarantine."),
         }
         widgets: ClassVar[dict[str, forms.Widget]] = {
             "reason": forms.TextInput(attrs={"class": "vTextField"}),
@@ -74,7 +77,7 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_job_type(self) -> str:
         name: str = self.cleaned_data["job_type"]
         if set(registry.family(name)) <= set(quarantines.in_force()):
-            raise ValidationError(_("It is quarantined already."))
+            raise ValidationError(_("This job type is already quarantined."))
         return name
 
     def validate_unique(self) -> None:

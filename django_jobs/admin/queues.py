@@ -52,7 +52,7 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
             "retention": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
         }
         help_texts: ClassVar[dict[str, Any]] = {
-            "backoff": format_lazy(_("For job types that set none themselves, as {}."), BACKOFF),
+            "backoff": format_lazy(_("For job types without a backoff, such as {}."), BACKOFF),
         }
 
     def clean_priority_weight(self) -> float:
@@ -66,12 +66,12 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
         if rule is None:
             return None
         if not isinstance(rule, dict):
-            raise ValidationError(_("An object such as %(example)s.") % {"example": BACKOFF})
+            raise ValidationError(_("Enter an object such as %(example)s.") % {"example": BACKOFF})
         try:
             return Backoff(**rule).as_json()
         except (TypeError, ValueError) as error:
             problem = str(error).removeprefix("Backoff.__init__() ")
-            text = _("%(problem)s. It is an object such as %(example)s.")
+            text = _("%(problem)s. Enter an object such as %(example)s.")
             raise ValidationError(text % {"problem": problem, "example": BACKOFF}) from None
 
     def clean_retention(self) -> Any:
@@ -79,7 +79,9 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
         if times is None:
             return None
         if not isinstance(times, dict) or not set(times) <= FINAL:
-            raise ValidationError(_('An object with "succeeded", "cancelled" or "dead" in it.'))
+            raise ValidationError(
+                _('Enter an object with the keys "succeeded", "cancelled" or "dead".')
+            )
         for value in times.values():
             try:
                 seconds_of(value)
@@ -175,7 +177,7 @@ class QueueAdmin(ConsoleAdmin):
     def ready(self, queue: Any) -> str:
         return self._jobs(queue, "ready", queue.ready_count)
 
-    @admin.display(description=_("head of the line waits"))
+    @admin.display(description=_("next job waits"))
     def next_waits(self, queue: Any) -> str:
         return duration(queue.read_at - queue.head_due_at) if queue.head_due_at else NOTHING
 

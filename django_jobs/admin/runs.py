@@ -59,7 +59,7 @@ class RunAdmin(ConsoleAdmin):
 
     @admin.display(description=_("job type"))
     def job_name(self, run: Any) -> str:
-        return str(run.job_type or _("(the job was removed)"))
+        return str(run.job_type or _("(the job was deleted)"))
 
     @admin.display(description=_("attempt"))
     def number(self, run: Any) -> int:

@@ -209,7 +209,7 @@ def test_the_search_finds_numbers_types_and_keys(page: Page) -> None:
 def test_a_run_whose_job_was_removed_is_still_listed(page: Page) -> None:
     make_dead()
     run_sql("DELETE FROM django_jobs_job")
-    assert "(the job was removed)" in page.read(list_url(Run))
+    assert "(the job was deleted)" in page.read(list_url(Run))
 
 
 def test_queue_counts_stop_at_a_thousand(page: Page) -> None:

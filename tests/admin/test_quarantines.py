@@ -71,7 +71,7 @@ def test_a_type_that_was_released_can_be_quarantined_again(page: Page) -> None:
 def test_one_that_is_quarantined_already_and_one_that_is_unknown_are_refused(page: Page) -> None:
     quarantines.quarantine("app.noop")
     assert (
-        "It is quarantined already."
+        "This job type is already quarantined."
         in page.client.post(ADD, {"job_type": "app.noop"}).content.decode()
     )
     assert page.client.post(ADD, {"job_type": "app.gone"}).status_code == 200

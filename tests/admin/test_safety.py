@@ -216,7 +216,7 @@ def test_data_takes_a_permission_of_its_own(page_of: Callable[..., Page]) -> Non
     job = add.using(headers={"trace": "header-987"}).enqueue(1, second=987654321)
     without = page_of("view_job").read(change_url(Job, job.pk))
     assert "987" not in without.replace(str(job.rank), "")
-    assert "Hidden: it takes the permission" in without
+    assert "Hidden: requires the permission" in without
     with_it = page_of("view_job", "view_job_payload", name="otto").read(change_url(Job, job.pk))
     assert "987654321" in with_it
     assert "header-987" in with_it

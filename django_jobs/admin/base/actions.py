@@ -132,8 +132,8 @@ def _choice(
         )
     # Rows chosen by hand stay chosen, even if the list's filter no longer matches them.
     chosen = sorted({int(id_) for id_ in request.POST.getlist(ACTION_CHECKBOX_NAME)})
-    found = page.get_queryset(request).filter(pk__in=chosen).order_by("-pk")
-    ids = list(found.values_list("pk", flat=True))
+    rows = page.get_queryset(request).filter(pk__in=chosen).order_by("-pk")
+    ids = list(rows.values_list("pk", flat=True))
     return Choice(ids=ids, gone=sorted(set(chosen) - set(ids)))
 
 
@@ -174,7 +174,7 @@ def _act(
     action: OperatorAction,
     given: Mapping[str, Any],
 ) -> None:
-    tally = _Tally(refused={id_: _("it is no longer here") for id_ in choice.gone})
+    tally = _Tally(refused={id_: _("it no longer exists") for id_ in choice.gone})
     try:
         for start in range(0, len(choice.ids), CHUNK):
             ids = list(choice.ids[start : start + CHUNK])
@@ -201,13 +201,13 @@ def _show_result(
         page.message_user(request, _counted(action.asked, asked), messages.SUCCESS)
     if not tally.refused:
         if not tally.done:
-            page.message_user(request, _("There was nothing to do."), messages.WARNING)
+            page.message_user(request, _("No rows were changed."), messages.WARNING)
         return
     count = len(tally.refused)
     named = [f"#{id_}: {why}" for id_, why in list(tally.refused.items())[:NAMED]]
     text = ngettext(
-        "%(count)s was left as it is. %(named)s",
-        "%(count)s were left as they are. %(named)s",
+        "%(count)s was not changed. %(named)s",
+        "%(count)s were not changed. %(named)s",
         count,
     ) % {"count": f"{count:,}", "named": "; ".join(named)}
     if count > NAMED:

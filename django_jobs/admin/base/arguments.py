@@ -27,9 +27,9 @@ MORE = "more_arguments"
 """The field for the ``**keywords`` of a handler."""
 BLANK = ("", None)
 MOMENTS: dict[Any, tuple[Any, _StrOrPromise]] = {
-    date: (date, _("A date, as 2026-03-29.")),
-    datetime: (datetime, _("A time, as 2026-03-29T02:30:00+01:00.")),
-    time: (time, _("A time of day, as 02:30.")),
+    date: (date, _("A date such as 2026-03-29.")),
+    datetime: (datetime, _("A time such as 2026-03-29T02:30:00+01:00.")),
+    time: (time, _("A time of day such as 02:30.")),
 }
 
 
@@ -61,7 +61,7 @@ class JsonText(forms.CharField):
                 json.loads(text, parse_constant=_no_constant)
             except (ValueError, RecursionError) as error:
                 raise ValidationError(
-                    _("This is no JSON: %(problem)s") % {"problem": error}
+                    _("This is not JSON: %(problem)s") % {"problem": error}
                 ) from None
         return text
 
@@ -72,7 +72,7 @@ class JsonObjectText(JsonText):
     def clean(self, value: Any) -> str:
         text = super().clean(value)
         if text and not isinstance(json.loads(text), dict):
-            raise ValidationError(_('An object such as {"name": 1}.'))
+            raise ValidationError(_('Enter an object such as {"name": 1}.'))
         return text
 
 
@@ -118,17 +118,17 @@ def payload_of(
 
 def more_payload(text: str, arguments: list[Argument], stored: Mapping[str, Any]) -> dict[str, Any]:
     """The additional arguments of a valid form, by name. Raises ``ValidationError`` for one that
-    has a field of its own."""
+    has a field in the form."""
     named = {argument.name for argument in arguments}
     hidden = {
         name: value
         for name, value in stored.items()
         if name not in named and is_hidden(name, value)
     }
-    found: dict[str, Any] = json.loads(text) if text else {}
-    if twice := sorted(named & found.keys()):
-        raise ValidationError(_("%(name)s has a field of its own.") % {"name": twice[0]})
-    return hidden | found
+    others: dict[str, Any] = json.loads(text) if text else {}
+    if twice := sorted(named & others.keys()):
+        raise ValidationError(_("%(name)s has a field in this form.") % {"name": twice[0]})
+    return hidden | others
 
 
 def is_hidden(name: str, value: Any) -> bool:
@@ -166,8 +166,8 @@ def _argument(parameter: inspect.Parameter, annotation: Any) -> Argument:
         default = default.value if isinstance(default, enum.Enum) else default
         note = _("Empty: %(default)s.") % {"default": _default_text(default)}
         if isinstance(field, forms.ChoiceField):
-            known: Any = field.choices
-            field.choices = [("", note), *list(known)[1:]]
+            choices: Any = field.choices
+            field.choices = [("", note), *list(choices)[1:]]
         else:
             notes.append(note)
     elif optional:
@@ -196,14 +196,14 @@ def _plain(annotation: Any) -> tuple[Any, bool]:
 
 def _choices(kind: Any) -> list[Any]:
     """The values of a ``Literal`` or an ``Enum``; empty for any other type."""
-    found: list[Any] = []
+    members: list[Any] = []
     if kind is bool:
-        found = [True, False]
+        members = [True, False]
     elif typing.get_origin(kind) is typing.Literal:
-        found = list(typing.get_args(kind))
+        members = list(typing.get_args(kind))
     elif isinstance(kind, type) and issubclass(kind, enum.Enum) and not issubclass(kind, enum.Flag):
-        found = list(kind)
-    values = [value.value if isinstance(value, enum.Enum) else value for value in found]
+        members = list(kind)
+    values = [member.value if isinstance(member, enum.Enum) else member for member in members]
     return values if all(isinstance(value, str | int | float) for value in values) else []
 
 
@@ -216,8 +216,8 @@ def _chosen(kind: Any) -> Built:
     numbered = [(str(number), label) for number, label in enumerate(labels)]
 
     def show(value: Any) -> str:
-        for number, known in enumerate(values):
-            if type(known) is type(value) and known == value:
+        for number, choice in enumerate(values):
+            if type(choice) is type(value) and choice == value:
                 return str(number)
         return ""
 
@@ -276,4 +276,4 @@ def _default_text(default: Any) -> str:
 
 
 def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")

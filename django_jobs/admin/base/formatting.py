@@ -172,5 +172,5 @@ def worker_link(site: AdminSite, pk: int | None, workers: dict[int, Worker]) -> 
         return NOTHING
     worker = workers.get(pk)
     if worker is None:
-        return _("worker %(id)s (removed)") % {"id": pk}
+        return _("worker %(id)s (deleted)") % {"id": pk}
     return link(site, Worker, pk, str(worker))

@@ -35,18 +35,18 @@ def texts(row: Model, columns: Iterable[str]) -> dict[str, tuple[str | None, int
     Read as text: the ORM raises on numbers beyond 4,300 digits and on deep nesting, and such a
     row may be in the table however strict ``enqueue`` is.
     """
-    asked = list(columns)
-    found = type(row)._base_manager.using(row._state.db).filter(pk=row.pk)
+    names = list(columns)
     selected: dict[str, Any] = {}
-    for column in asked:
-        selected |= as_text(column, LARGEST)
-    read = found.annotate(**selected).values(*selected).first() or {}
-    return {column: (read.get(f"{column}_text"), read.get(f"{column}_length")) for column in asked}
+    for name in names:
+        selected |= as_text(name, LARGEST)
+    this_row = type(row)._base_manager.using(row._state.db).filter(pk=row.pk)
+    values = this_row.annotate(**selected).values(*selected).first() or {}
+    return {name: (values.get(f"{name}_text"), values.get(f"{name}_length")) for name in names}
 
 
 def as_text(column: str, largest: int) -> dict[str, Any]:
-    """Annotations that read a JSON column as ``<column>_text``, None where it is NULL or longer
-    than that, and ``<column>_length``."""
+    """Annotations that read a JSON column as ``<column>_text`` and ``<column>_length``. The text is
+    None if the column is NULL or longer than ``largest`` characters."""
     text = Cast(F(column), TextField())
     short = When(**{f"{column}_length__lte": largest}, then=text)
     return {
@@ -63,21 +63,19 @@ def document(label: str, text: str | None, length: int | None) -> Document:
         note = _("too large to show: %(length)s characters") % {"length": f"{length:,}"}
         return Document(label=label, note=note)
     try:
-        shown = json.dumps(masked(json.loads(text)), indent=2, ensure_ascii=False)
+        indented = json.dumps(masked(json.loads(text)), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError) as error:
-        note = _(
-            "cannot be shown: it is no JSON that Python reads (%(error)s, %(length)s characters)"
-        )
+        note = _("cannot be shown: Python cannot read this JSON (%(error)s, %(length)s characters)")
         return Document(
             label=label, note=note % {"error": type(error).__name__, "length": f"{length:,}"}
         )
-    if len(shown) > LONGEST:
+    if len(indented) > LONGEST:
         note = _("cut after %(shown)s of %(length)s characters") % {
             "shown": f"{LONGEST:,}",
-            "length": f"{len(shown):,}",
+            "length": f"{len(indented):,}",
         }
-        return Document(label=label, text=shown[:LONGEST], note=note)
-    return Document(label=label, text=shown)
+        return Document(label=label, text=indented[:LONGEST], note=note)
+    return Document(label=label, text=indented)
 
 
 def masked(value: Any) -> Any:

@@ -47,7 +47,7 @@ class ConsoleAdmin(ModelAdmin):
     # it could guess secrets letter by letter, and on any column it may read the whole table.
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         filters: Any = self.list_filter
-        return lookup in self.lookups_allowed | {one.parameter_name for one in filters}
+        return lookup in self.lookups_allowed | {filter_.parameter_name for filter_ in filters}
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -66,7 +66,7 @@ class ConsoleAdmin(ModelAdmin):
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
         if not all(id_.isascii() and id_.isdigit() and len(id_) < 19 for id_ in chosen):
-            self.message_user(request, _("A row's number was not a number."), messages.ERROR)
+            self.message_user(request, _("The id of a row was not a number."), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
         return super().changelist_view(request, extra_context)
 

@@ -24,26 +24,26 @@ class CappedPaginator(BasePaginator):
     cap = 10_000
 
     @cached_property
-    def _found(self) -> int:
+    def _capped_count(self) -> int:
         rows: Any = self.object_list
         return int(rows.order_by().values("pk")[: self.cap + 1].count())
 
     @cached_property
     def count(self) -> int:
         """The number of rows, at most ``cap``."""
-        return min(self._found, self.cap)
+        return min(self._capped_count, self.cap)
 
     @property
     def capped(self) -> bool:
         """Whether there are more rows than ``cap``."""
-        return self._found > self.cap
+        return self._capped_count > self.cap
 
 
 MOST_COUNTED = 1_000
 
 
 class CappedCount(Subquery):
-    """How many rows a subquery finds, up to one more than ``MOST_COUNTED``."""
+    """The number of rows of a subquery, up to ``MOST_COUNTED + 1``."""
 
     template = "(SELECT COUNT(*) FROM (%(subquery)s) AS counted)"
 
@@ -54,5 +54,5 @@ class CappedCount(Subquery):
 
 
 def counted(number: int) -> str:
-    """``12``, or ``1,000+`` where counting stopped."""
+    """``12``, or ``1,000+`` if there are more."""
     return f"{MOST_COUNTED:,}+" if number > MOST_COUNTED else f"{number:,}"

@@ -33,8 +33,8 @@ class JobAdmin(JobPage):
     list_filter = (StatusFilter, QueueFilter, JobTypeFilter, CreatedSinceFilter)
     search_fields = ("id",)  # shows the box; get_search_results does the search
     search_help_text = _(
-        "Numbers of jobs, type:name or key:idempotency-key. By type and by the key of an ended job "
-        "the newest 100,000 jobs are searched."
+        "Ids of jobs, type:name or key:idempotency-key. By type, or by the key of an ended job, "
+        "only the newest 100,000 jobs are searched."
     )
     actions = admin_actions(CANCEL, REPRIORITIZE, RUN_NOW, REPLAY)
     operator_actions = (REPLAY, RUN_NOW, REPRIORITIZE, CANCEL)

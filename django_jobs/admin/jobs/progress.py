@@ -104,5 +104,5 @@ def _calls(receipts: QuerySet[Receipt], seen: bool, now: datetime) -> list[Call]
 
 def hidden(label: str) -> Document:
     """A placeholder for data that the user may not see."""
-    note = _("Hidden: it takes the permission to see payloads and results in full.")
+    note = _("Hidden: requires the permission to see payloads and results in full.")
     return Document(label=label, note=note)

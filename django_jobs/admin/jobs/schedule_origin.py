@@ -22,12 +22,13 @@ def origin(job: Job, site: AdminSite) -> str:
     tick = _tick(job)
     pk = job.schedule_id if tick is None else tick.schedule_id
     rows = Schedule.objects.using(job._state.db).defer("payload")
-    found = None if pk is None else rows.filter(pk=pk).first()
-    if found is None:
-        gone = _("schedule %(id)s (removed)") % {"id": pk} if pk else _("a schedule")
-        return _due_text(gone, moment(job.scheduled_for))
+    schedule = None if pk is None else rows.filter(pk=pk).first()
+    if schedule is None:
+        name = _("schedule %(id)s (deleted)") % {"id": pk} if pk else _("a schedule")
+        return _due_text(name, moment(job.scheduled_for))
     due_text = _due_text(
-        link(site, Schedule, found.pk, found.name), on_clock(job.scheduled_for, zone_of(found))
+        link(site, Schedule, schedule.pk, schedule.name),
+        on_clock(job.scheduled_for, zone_of(schedule)),
     )
     if tick is None or tick.backfill_id is None:
         return due_text

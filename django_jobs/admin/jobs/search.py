@@ -43,5 +43,5 @@ def _live_with_key(key: str) -> list[int]:
     """Ids of live jobs with this key. Names the queues, so that the unique index is used."""
     alias = conf().database
     queues = list(Queue.objects.using(alias).values_list("name", flat=True))
-    found = Job.objects.using(alias).live().filter(queue__in=queues, idempotency_key=key)
-    return list(found.values_list("pk", flat=True)[:MOST_FOUND])
+    jobs = Job.objects.using(alias).live().filter(queue__in=queues, idempotency_key=key)
+    return list(jobs.values_list("pk", flat=True)[:MOST_FOUND])

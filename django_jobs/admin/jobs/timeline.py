@@ -121,21 +121,21 @@ def _present(job: Any, worker: str, site: AdminSite, request: HttpRequest) -> An
     match JobStatus(job.status):
         case JobStatus.WAITING:
             if job.schedule_id is not None:
-                return _("Waits for the job of its schedule that came before.")
+                return _("Waits for the previous job of its schedule to end.")
             return _("Waits for its prerequisites.")
         case JobStatus.SCHEDULED:
             due = ago(job.available_at, now)
             if job.available_at <= now:
-                return _sentence(_("Due"), due, _("and about to be made ready by a worker."))
+                return _sentence(_("Due"), due, _("and soon made ready by a worker."))
             return _sentence(_("Next attempt"), due)
         case JobStatus.BLOCKED if job.reason == QUARANTINED:
             return _blocked(job, site, request)
         case JobStatus.BLOCKED:
-            return _("Waits for a limit to let it through.")
+            return _("Waits because of a limit.")
         case JobStatus.READY:
             return _sentence(_("Waits for a worker; was due"), ago(job.available_at, now))
         case JobStatus.RUNNING:
-            # The handler's begin is written when it ends. The claim is shortly before it.
+            # The handler's start is written when it ends. The claim is shortly before the start.
             attempt = _("Attempt %(attempt)s on") % {"attempt": job.attempt}
             return _sentence(attempt, worker, _("claimed"), ago(job.claimed_at, now))
         case JobStatus.SUCCEEDED | JobStatus.DEAD | JobStatus.CANCELLED:
@@ -148,8 +148,8 @@ def _blocked(job: Any, site: AdminSite, request: HttpRequest) -> Any:
     if row is None or not row.in_force:
         return _("Blocked; its quarantine was lifted, and a worker makes it ready within seconds.")
     quarantined = _("quarantined")
-    known = site.is_registered(Quarantine)  # a project's own site may leave it out
-    if known and site.get_model_admin(Quarantine).has_view_permission(request, row):
+    registered = site.is_registered(Quarantine)  # a project's own site may leave it out
+    if registered and site.get_model_admin(Quarantine).has_view_permission(request, row):
         quarantined = link(site, Quarantine, row.pk, quarantined)
     text = format_html(
         _("Blocked: its job type is {} since {} by {}"),
@@ -168,24 +168,24 @@ def _hints(job: Job, alias: str) -> list[str]:
     """Reasons why the job does not run."""
     hints = []
     if job.cancel_requested_at and not job.is_final:
-        hints.append(_("It was asked to cancel."))
+        hints.append(_("Its cancellation was requested."))
     if job.reason and job.reason != QUARANTINED:  # the present state shows more of it
         hints.append(job.reason)
     if job.status != JobStatus.READY:
         return hints
     queue = Queue.objects.using(alias).filter(name=job.queue).first()
     if queue is None:
-        hints.append(_("There is no queue %(name)s any more.") % {"name": job.queue})
+        hints.append(_("The queue %(name)s no longer exists.") % {"name": job.queue})
     elif queue.paused:
         hints.append(_("Queue %(name)s is paused.") % {"name": job.queue})
     quarantines = Quarantine.objects.using(alias).filter(job_type=job.job_type, released_at=None)
     if quarantines.exists():
         return [*hints, _("Its job type is quarantined; a worker blocks it within seconds.")]
-    nobody = _nobody(job, Worker.objects.using(alias).filter(status__in=ALIVE))
-    return [*hints, nobody] if nobody else hints
+    reason = _unclaimed(job, Worker.objects.using(alias).filter(status__in=ALIVE))
+    return [*hints, reason] if reason else hints
 
 
-def _nobody(job: Job, alive: QuerySet[Worker]) -> str:
+def _unclaimed(job: Job, alive: QuerySet[Worker]) -> str:
     """Why no live worker claims a ready job; empty if one does."""
     if not alive.exists():
         return _("No worker is alive.")
@@ -203,14 +203,14 @@ def _nobody(job: Job, alive: QuerySet[Worker]) -> str:
 
 def _reads(worker: Worker, job: Job) -> bool:
     """Whether a worker with the job's type reads payloads of its version. Workers of an older
-    release read any."""
+    release do not report versions, and read any."""
     return worker.versions is None or job.payload_version <= worker.versions.get(job.job_type, 1)
 
 
 def _replays(headers: str | None) -> list[tuple[int, str]]:
-    found = object_of(headers).get("replays")
+    entries = object_of(headers).get("replays")
     replays = []
-    for entry in found if isinstance(found, list) else ():
+    for entry in entries if isinstance(entries, list) else ():
         attempt = entry.get("after_attempt") if isinstance(entry, dict) else None
         if isinstance(attempt, int):
             replays.append((attempt, _replay_text(entry)))

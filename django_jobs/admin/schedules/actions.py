@@ -22,7 +22,7 @@ def _pause(ids: list[int], actor: Any, given: Given) -> OperationResult:
     def pause(schedules: dict[int, str]) -> list[str]:
         return schedule_operations.pause(schedules, actor=actor, reason=given["reason"])
 
-    return change_by_name(Schedule, ids, pause, _now("it is paused already"))
+    return change_by_name(Schedule, ids, pause, _now("it is already paused"))
 
 
 def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
@@ -44,7 +44,7 @@ def _run(ids: list[int], actor: Any, given: Given) -> OperationResult:
             if made:
                 result.done.append(pk)
             else:
-                result.refused[pk] = _now("it is no longer here")
+                result.refused[pk] = _now("it no longer exists")
     return result
 
 
@@ -55,7 +55,7 @@ def _cancel_backfills(ids: list[int], actor: Any, given: Given) -> OperationResu
             schedule_operations.cancel_backfill(row, actor=actor)
             result.done.append(row.pk)
         else:
-            result.refused[row.pk] = _now("it is cancelled already")
+            result.refused[row.pk] = _now("it is already cancelled")
     return result
 
 
@@ -65,8 +65,8 @@ PAUSE = OperatorAction(
     label=_("Pause"),
     question=_("Pause schedules?"),
     explanation=_(
-        "Nothing is fired until they are resumed. Jobs that exist go on. What comes due during "
-        "the pause is not made up for."
+        "The schedules fire no jobs until they are resumed. Existing jobs still run. Due times "
+        "during the pause are skipped."
     ),
     execute=_pause,
     done=ngettext_lazy(
@@ -83,8 +83,8 @@ RESUME = OperatorAction(
     label=_("Resume"),
     question=_("Resume schedules?"),
     explanation=_(
-        "They are fired again from now on, also those with an error. "
-        "What came due meanwhile is not made up for; a backfill does that."
+        "The schedules fire again from now on, including those with an error. Due times during the "
+        "pause are skipped; a backfill makes their jobs."
     ),
     execute=_resume,
     done=ngettext_lazy(
@@ -100,8 +100,8 @@ RUN_NOW = OperatorAction(
     label=_("Run now"),
     question=_("Run schedules now?"),
     explanation=_(
-        "Each makes one job at once, whatever its rule says, whether or not it is paused and "
-        "whether or not its last job is done. The next due time stays what it is."
+        "Each schedule makes one job at once, even if it is paused or its last job has not ended. "
+        "Its next due time does not change."
     ),
     execute=_run,
     done=ngettext_lazy(
@@ -117,8 +117,8 @@ CANCEL_BACKFILL = OperatorAction(
     label=_("Cancel"),
     question=_("Cancel backfills?"),
     explanation=_(
-        "Those of their jobs that have not started are cancelled at once, and those that run are "
-        "asked to stop. What is done stays done."
+        "Jobs of these backfills that have not started are cancelled at once, and running ones are "
+        "asked to stop. Jobs that have ended are not changed."
     ),
     execute=_cancel_backfills,
     done=ngettext_lazy(

@@ -57,12 +57,12 @@ class Progress:
 def progress_of(backfills: Iterable[int]) -> dict[int, Progress]:
     """The progress of each backfill by id. Jobs that retention deleted count as ended."""
     ticks = Tick.objects.using(conf().database).filter(backfill__in=list(backfills))
-    found: dict[int, dict[str | None, int]] = {}
+    counts_of: dict[int, dict[str | None, int]] = {}
     for backfill, status, count in ticks.values_list("backfill", "job__status").annotate(
         count=Count("pk")
     ):
-        found.setdefault(backfill, {})[status] = count
-    return {backfill: _progress(counts) for backfill, counts in found.items()}
+        counts_of.setdefault(backfill, {})[status] = count
+    return {backfill: _progress(counts) for backfill, counts in counts_of.items()}
 
 
 def _progress(counts: dict[str | None, int]) -> Progress:
@@ -72,7 +72,7 @@ def _progress(counts: dict[str | None, int]) -> Progress:
         if status in counts
     ]
     if removed := counts.get(None, 0):
-        parts.append(_now("%(count)s removed since") % {"count": f"{removed:,}"})
+        parts.append(_now("%(count)s deleted") % {"count": f"{removed:,}"})
     jobs = sum(counts.values())
     live = sum(count for status, count in counts.items() if status in LIVE)
     return Progress(jobs=jobs, ended=jobs - live, parts=tuple(parts))
@@ -81,9 +81,9 @@ def _progress(counts: dict[str | None, int]) -> Progress:
 def last_backfills(schedule: Schedule) -> list[tuple[Backfill, Progress | None]]:
     """The latest backfills of a schedule, each with its progress."""
     rows = Backfill.objects.using(schedule._state.db).filter(schedule=schedule).order_by("-id")
-    found = list(rows[:SHOWN])
-    progress = progress_of([row.pk for row in found])
-    return [(row, progress.get(row.pk)) for row in found]
+    backfills = list(rows[:SHOWN])
+    progress = progress_of([backfill.pk for backfill in backfills])
+    return [(backfill, progress.get(backfill.pk)) for backfill in backfills]
 
 
 @admin.register(Backfill)
@@ -147,10 +147,10 @@ class BackfillAdmin(ConsoleAdmin):
         if backfill.cancelled_at is not None:
             return badge("cancelled", _now("cancelled"))
         if backfill.is_live:
-            return badge("running", _now("under way"))
+            return badge("running", _now("running"))
         return badge("succeeded", _now("ended"))
 
-    @admin.display(description=_("asked by"))
+    @admin.display(description=_("requested by"))
     def who(self, backfill: Any) -> str:
         return backfill.asked_by or NOTHING
 
@@ -161,13 +161,13 @@ class BackfillAdmin(ConsoleAdmin):
     def progress(self, backfill: Any) -> str:
         progress = progress_of([backfill.pk]).get(backfill.pk)
         if progress is None:
-            return _now("It made no job.")
+            return _now("This backfill made no jobs.")
         return render_to_string("admin/django_jobs/schedule/progress.html", {"progress": progress})
 
     @admin.display(description=_("ticks"))
     def ticks(self, backfill: Any) -> str:
         url = f"{list_url(self.admin_site, Tick)}?{urlencode({'backfill__id__exact': backfill.pk})}"
-        return format_html('<a href="{}">{}</a>', url, _now("Each due time and its job"))
+        return format_html('<a href="{}">{}</a>', url, _now("All due times and their jobs"))
 
 
 NAMED = 5
@@ -203,7 +203,7 @@ def backfill_view(page: ModelAdmin, request: HttpRequest, pk: int) -> HttpRespon
                 if request.POST.get("confirmed") == str(len(due)) and due:
                     return _make(page, request, schedule, begin, end)
                 if not due:
-                    form.add_error(None, _("No due time of this range is without its job."))
+                    form.add_error(None, _("Every due time in this range already has a job."))
             except (JobsError, ValueError, OverflowError) as error:
                 due = []
                 form.add_error(None, str(error))

@@ -50,11 +50,11 @@ class ScheduleColumns(ModelAdmin):
         words = in_words(schedule.cron, schedule.every)
         return _with_quiet(words, schedule.timezone) if schedule.cron else words
 
-    @admin.display(description=_("made in"))
+    @admin.display(description=_("created in"))
     def owner(self, schedule: Any) -> str:
         if is_in_code(schedule):
             return _now("code")
-        return _now("code that is gone") if schedule.declared else _now("the admin")
+        return _now("code that no longer declares it") if schedule.declared else _now("the admin")
 
     @admin.display(description=_("state"))
     def state(self, schedule: Any) -> str:
@@ -99,11 +99,11 @@ class ScheduleColumns(ModelAdmin):
 
     @admin.display(description=_("arguments"))
     def arguments_hidden(self, schedule: Any) -> str:
-        return _now("Hidden: it takes the permission to see payloads and results in full.")
+        return _now("Hidden: requires the permission to see payloads and results in full.")
 
     @admin.display(description=_("arguments"))
     def no_arguments(self, schedule: Any) -> str:
-        return _now("This job type takes none.")
+        return _now("This job type takes no arguments.")
 
     @admin.display(description=_("next times"))
     def preview_text(self, schedule: Any) -> str:
@@ -121,17 +121,24 @@ def readonly_reason(schedule: Schedule) -> str:
     """Why a schedule's fields cannot be changed here; empty if they can."""
     if is_in_code(schedule):
         return _now(
-            "It is declared in code, and changed there. Here it can be paused, resumed, run now "
-            "and backfilled."
+            "This schedule is declared in code and can be changed only there. Here it can be "
+            "paused, resumed, run now and backfilled."
         )
     if schedule.declared:
-        return _now("It was declared in code that names it no more. A duplicate can be changed.")
+        return _now(
+            "This schedule was declared in code that no longer declares it. To change it, "
+            "duplicate it."
+        )
     job_type = registry.find(schedule.job_type)
     if job_type is None:
-        return _now("It cannot be changed: no handler is registered for its job type.")
+        return _now("Read-only: no handler is registered for its job type.")
     if not job_type.schedulable:
-        return _now("It cannot be changed: its job type is not declared as schedulable.")
+        return _now("Read-only: its job type is not declared with schedulable=True.")
     try:
-        return "" if isinstance(schedule.payload, dict) else _now("Its payload is no object.")
+        return (
+            ""
+            if isinstance(schedule.payload, dict)
+            else _now("Read-only: its payload is not a JSON object.")
+        )
     except (ValueError, RecursionError):
-        return _now("It cannot be changed: its payload cannot be read.")
+        return _now("Read-only: its payload cannot be read.")

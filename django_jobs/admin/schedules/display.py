@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.utils.formats import date_format
@@ -56,14 +57,13 @@ def preview(rule: Rule, now: datetime) -> Preview:
     """The next due times of ``rule`` after ``now``."""
     try:
         rule.check()
-        found = rule.due_times(now)
-        due = [moment for moment, _number in zip(found, range(PREVIEWED), strict=False)]
+        due = list(islice(rule.due_times(now), PREVIEWED))
     except (ValueError, OverflowError) as error:
         return Preview(error=str(error))
     zone = check_timezone(rule.timezone)
-    note = "" if due else _("It does not come due any more.")
+    note = "" if due else _("It has no further due times.")
     if due and len(due) < PREVIEWED:
-        note = _("After that it does not come due any more.")
+        note = _("It has no due times after these.")
     return Preview(
         words=in_words(rule.cron, rule.every),
         zone=rule.timezone,

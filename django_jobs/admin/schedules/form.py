@@ -35,7 +35,7 @@ from ..base.arguments import (
 )
 
 Choices = list[tuple[Any, Any]]
-HIDDEN = _("Hidden. Left empty, it stays as it is.")
+HIDDEN = _("Hidden. Leave empty to keep the current value.")
 
 
 @lru_cache(maxsize=1)
@@ -49,7 +49,7 @@ def zones() -> Choices:
         )
     }
     by_region[str(_("Others"))] = [name for name in names if "/" not in name and name != "UTC"]
-    groups = [(region, [(name, name) for name in found]) for region, found in by_region.items()]
+    groups = [(region, [(name, name) for name in members]) for region, members in by_region.items()]
     return [("UTC", "UTC"), *groups]
 
 
@@ -77,7 +77,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     with_arguments: ClassVar[bool] = False
 
     timezone = forms.ChoiceField(
-        label=_("Time zone"), choices=zones, help_text=_("Whose clock the cron expression means.")
+        label=_("Time zone"), choices=zones, help_text=_("The time zone of the cron expression.")
     )
     queue = forms.ChoiceField(label=_("Queue"), required=False)
 
@@ -87,15 +87,17 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         help_texts: ClassVar[dict[str, Any]] = {
             "cron": _(
                 "Minute, hour, day of the month, month, day of the week, such as 30 2 * * mon-fri. "
-                "This or an interval."
+                "Enter this or an interval."
             ),
-            "every": _(
-                "Seconds, counted from the start; without one, from 1970. At most 366 days."
+            "every": _("Seconds, counted from the start or else from 1970. At most 366 days."),
+            "starts_at": format_lazy(
+                _("No due time is before this. In the time zone {}."), site_zone()
             ),
-            "starts_at": format_lazy(_("Nothing is due before; on the clock of {}."), site_zone()),
-            "ends_at": format_lazy(_("Nothing is due after; on the clock of {}."), site_zone()),
-            "dst": _("For fixed hours. A rule for every hour keeps its interval."),
-            "catch_up": _("Due times that passed while no worker was there to see them."),
+            "ends_at": format_lazy(
+                _("No due time is after this. In the time zone {}."), site_zone()
+            ),
+            "dst": _("Applies to fixed hours. A rule for every hour keeps its interval."),
+            "catch_up": _("For due times that passed while no worker was running."),
         }
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -113,13 +115,13 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             self.stored = upgraded_payload(self.chosen, self.instance)
         self._show_arguments(self.initial.get("payload") or self.stored)
 
-    def _offer_queues(self, chosen: JobType[..., Any]) -> None:
+    def _offer_queues(self, job_type: JobType[..., Any]) -> None:
         names = Queue.objects.using(conf().database).order_by("name")
         field = self.fields["queue"]
-        default = _("%(queue)s, as the job type declares") % {"queue": chosen.queue}
-        known = [(name, name) for name in names.values_list("name", flat=True)]
+        default = _("%(queue)s, as the job type declares") % {"queue": job_type.queue}
+        queues = [(name, name) for name in names.values_list("name", flat=True)]
         assert isinstance(field, forms.ChoiceField)
-        field.choices = [("", default), *known]
+        field.choices = [("", default), *queues]
         self._keep_choosable("queue", self.instance.queue)
 
     def _keep_choosable(self, name: str, current: str) -> None:
@@ -170,13 +172,13 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         try:
             request_of(self.instance)
         except QueueFull:
-            pass  # only now; there may be room when the schedule is due
+            pass  # there may be room when the schedule is due
         except JobsError as error:
             self.add_error(None, str(error))
 
 
 def upgraded_payload(job_type: JobType[..., Any], schedule: Schedule) -> dict[str, Any]:
-    """Its payload as the fields of today's handler show it; as it is stored where it cannot be."""
+    """The payload upgraded for the current handler; as stored if it cannot be upgraded."""
     try:
         return job_type.upgraded(schedule.payload, schedule.payload_version)
     except PayloadError:

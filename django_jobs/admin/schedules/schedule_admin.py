@@ -50,7 +50,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     list_display = ("name", "runs_of", "when", "state", "coming", "last_tick")
     list_filter = (ScheduleStateFilter, JobTypeFilter, ScheduleQueueFilter, DeclaredFilter)
     search_fields = ("name", "job_type")
-    search_help_text = _("Parts of names and of job types.")
+    search_help_text = _("Parts of names or job types.")
     actions = (*admin_actions(PAUSE, RESUME, RUN_NOW), "duplicate_schedule")
     operator_actions = (RUN_NOW, PAUSE, RESUME)
     readonly_fields = (
@@ -97,7 +97,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def has_backfill_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("django_jobs.backfill_schedule")
 
-    # The pages besides Django's own
+    # Pages that Django's admin does not have
 
     def get_urls(self) -> list[Any]:
         wrap = self.admin_site.admin_view
@@ -172,7 +172,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             (_("When"), {"fields": WHEN}),
             (_("Arguments"), {"fields": self._arguments(request, obj)}),
             (_("Its jobs"), {"fields": (("queue", "priority", "jitter_seconds"),)}),
-            (_("When something is in the way"), {"fields": POLICIES}),
+            (_("Overlaps and missed due times"), {"fields": POLICIES}),
             *times,
         )
 
@@ -193,16 +193,16 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         pk = request.GET.get("copy", "")
         if not (pk.isascii() and pk.isdigit() and len(pk) < 19):
             return {}
-        found = self.get_queryset(request).filter(pk=pk).first()
-        if found is None or not self.has_view_permission(request, found):
+        original = self.get_queryset(request).filter(pk=pk).first()
+        if original is None or not self.has_view_permission(request, original):
             return {}
-        initial = {field: getattr(found, field) for field in COPIED}
-        initial["name"] = f"{found.name[: LONGEST_NAME - 5]} copy"
+        initial = {field: getattr(original, field) for field in COPIED}
+        initial["name"] = f"{original.name[: LONGEST_NAME - 5]} copy"
         may_read = request.user.has_perm("django_jobs.view_job_payload")
         chosen = self._chosen(request)
-        if may_read and chosen is not None and found.job_type == request.GET.get("job_type"):
-            with suppress(ValueError, RecursionError):  # it cannot be read
-                initial["payload"] = upgraded_payload(chosen, found)
+        if may_read and chosen is not None and original.job_type == request.GET.get("job_type"):
+            with suppress(ValueError, RecursionError):  # Python cannot read it
+                initial["payload"] = upgraded_payload(chosen, original)
         return initial
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
@@ -239,11 +239,11 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def duplicate_schedule(
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> HttpResponse | None:
-        found = list(queryset[:2])
-        if len(found) != 1:
+        chosen = list(queryset[:2])
+        if len(chosen) != 1:
             self.message_user(request, _("Choose one schedule to duplicate."), messages.ERROR)
             return None
-        return HttpResponseRedirect(self.duplicate_url(found[0]))
+        return HttpResponseRedirect(self.duplicate_url(chosen[0]))
 
     def duplicate_url(self, schedule: Schedule) -> str:
         """The address of the add form with the values of ``schedule``."""

@@ -1,4 +1,4 @@
-"""Views of schedules besides those of Django's admin."""
+"""The views of schedules that Django's admin does not have."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def preview_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 def choose_job_type(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """A page of the schedulable job types, each with a link to its form."""
-    known = [registry.get(name) for name in registry.names()]
-    asked = request.GET.get("job_type", "")
+    job_types = [registry.get(name) for name in registry.names()]
+    refused = request.GET.get("job_type", "")
     context = {
         **page.admin_site.each_context(request),
         "title": _("Add schedule: what does it run?"),
@@ -70,10 +70,10 @@ def choose_job_type(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
                 "about": (inspect.getdoc(job_type.handler) or "").split("\n\n", 1)[0],
                 "queue": job_type.queue,
             }
-            for job_type in known
+            for job_type in job_types
             if job_type.schedulable
         ],
-        "refused": asked,
+        "refused": refused,
         "back": list_url(page.admin_site, Schedule),
     }
     request.current_app = page.admin_site.name
@@ -88,7 +88,7 @@ def list_notes() -> list[str]:
     alive = Worker.objects.using(alias).filter(status__in=ALIVE)
     seen = alive.aggregate(seen=TimestampMax("schedules_seen_at"))["seen"]
     if seen is None:
-        return [_("No live worker looks at the schedules: nothing is fired.")]
+        return [_("No live worker looks at the schedules, so none is fired.")]
     age = database_time() - seen
     if age < UNSEEN:
         return []
@@ -96,7 +96,7 @@ def list_notes() -> list[str]:
 
 
 def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, Any]:
-    """The context of a schedule's page, besides its form."""
+    """The context of a schedule's page in addition to its form."""
     site = page.admin_site
     context: dict[str, Any] = {
         "preview_url": reverse("admin:django_jobs_schedule_preview", current_app=site.name)
@@ -149,8 +149,8 @@ def deletion_summary(schedules: Any) -> tuple[list[str], dict[str, Any], set[str
     ticks = Tick.objects.using(alias).filter(schedule__in=schedules)
     backfills = Backfill.objects.using(alias).filter(schedule__in=schedules)
     counts = Schedule.objects.using(alias).filter(pk=schedules[0].pk)
-    found = counts.annotate(ticks_=CappedCount(ticks), backfills_=CappedCount(backfills))
-    row: Any = found.values("ticks_", "backfills_").first() or {}
+    counts = counts.annotate(ticks_=CappedCount(ticks), backfills_=CappedCount(backfills))
+    row: Any = counts.values("ticks_", "backfills_").first() or {}
     names = [str(schedule) for schedule in schedules]
     numbers = {
         Schedule: str(len(names)),

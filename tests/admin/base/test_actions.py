@@ -253,7 +253,7 @@ def test_a_job_that_moved_meanwhile_is_reported(page: Page) -> None:
     job_operations.cancel([pk])
     message = message_of(page.confirm(Job, "reprioritize_jobs", pk, other, priority="5"))
     assert "The priority of 1 job was changed." in message
-    assert f"1 was left as it is. #{pk}: it is cancelled" in message
+    assert f"1 was not changed. #{pk}: it is cancelled" in message
     assert LogEntry.objects.get().object_id == str(other)
 
 
@@ -262,7 +262,7 @@ def test_a_dead_letter_that_was_replayed_meanwhile_is_reported(page: Page) -> No
     page.ask(DeadLetter, "replay_jobs", pk)
     job_operations.replay([pk], check=lambda job: None)
     done = page.confirm(DeadLetter, "replay_jobs", pk, from_page=1)
-    assert f"#{pk}: it is no longer here" in message_of(done)
+    assert f"#{pk}: it no longer exists" in message_of(done)
     assert done["Location"] == change_url(Job, pk)
     assert Job.objects.get(pk=pk).replays == 1
     assert not LogEntry.objects.exists()
@@ -288,7 +288,7 @@ def test_only_five_refusals_are_named(page: Page) -> None:
     pks = [ready_job() for _ in range(8)]
     job_operations.cancel(pks)
     message = page.act(Job, "cancel_jobs", *pks)
-    assert "8 were left as they are." in message
+    assert "8 were not changed." in message
     assert message.count("it is cancelled") == 5
     assert "and 3 more" in message
 
@@ -315,7 +315,7 @@ def across(page: Page, model: Any, action: str, query: str = "", **more: Any) ->
 def test_all_matching_takes_what_the_filter_matches(page: Page) -> None:
     kept, pks = ready_job(), [scheduled_job() for _ in range(3)]
     asked = across(page, Job, "cancel_jobs", "?status=scheduled")
-    assert "This concerns 3 jobs." in asked.content.decode()
+    assert "This changes 3 jobs." in asked.content.decode()
     choice = asked.context["choice"]
     done = page.confirm(
         Job, "cancel_jobs", 0, query="?status=scheduled", select_across=1, max_id=choice.max_id

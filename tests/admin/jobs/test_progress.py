@@ -18,7 +18,7 @@ from tests.factories import enqueue_and_claim, failure, run_sql, settle_one
 
 pytestmark = pytest.mark.django_db
 
-HIDDEN = "Hidden: it takes the permission"
+HIDDEN = "Hidden: requires the permission"
 
 
 def reported(**fields: Any) -> ClaimedJob:

@@ -51,7 +51,7 @@ def test_the_timeline_says_who_runs_the_job_now(page: Page) -> None:
     job_operations.cancel([held.id])
     text = " ".join(re.sub(r"<[^>]+>", "", page.read(change_url(Job, held.id))).split())
     assert f"Attempt 1 on carol #{held.worker} claimed" in text
-    assert "It was asked to cancel." in text
+    assert "Its cancellation was requested." in text
 
 
 def test_the_timeline_says_why_a_ready_job_does_not_run(page: Page) -> None:
@@ -93,7 +93,7 @@ def test_a_worker_whose_row_was_removed_is_named_by_its_number(page: Page) -> No
     held = enqueue_and_claim()
     settle_one(held, failure())
     Worker.objects.all().delete()
-    assert f"worker {held.worker} (removed)" in page.read(change_url(Job, held.id))
+    assert f"worker {held.worker} (deleted)" in page.read(change_url(Job, held.id))
     page.text(change_url(Run, Run.objects.get().pk))
 
 
@@ -158,7 +158,7 @@ def test_a_job_that_a_released_quarantine_still_holds_is_said_to_be_ready_soon(p
 def test_a_job_that_waits_for_anything_else_is_not_said_to_be_held(page: Page) -> None:
     job = add.enqueue(1)
     run_sql("UPDATE django_jobs_job SET status = 'blocked', reason = 'of its queue'")
-    hints = "Waits for a limit to let it through. of its queue"
+    hints = "Waits because of a limit. of its queue"
     assert hints in shown(page.read(change_url(Job, job.pk)))
 
 

@@ -40,7 +40,7 @@ def words_of(response: Any) -> str:
 def test_it_says_how_many_jobs_it_will_make_and_makes_them_once_confirmed(page: Page) -> None:
     schedule = nightly()
     url = backfill_url(schedule)
-    assert "On the clock of the schedule: Europe/Paris." in page.read(url)
+    assert "In the time zone of the schedule: Europe/Paris." in page.read(url)
     asked = page.client.post(url, span())
     text = words_of(asked)
     assert "It will make 3 jobs." in text
@@ -81,7 +81,7 @@ def test_a_get_makes_nothing(page: Page) -> None:
     [
         ("2026-03-30 00:00", "2026-03-27 00:00", "ends before it begins"),
         ("2026-03-30 00:00", "2999-01-01 00:00", "still to come"),
-        ("2026-03-30 03:00", "2026-03-30 04:00", "No due time of this range"),
+        ("2026-03-30 03:00", "2026-03-30 04:00", "Every due time in this range already"),
         ("2026-03-29 02:30", "2026-03-30 00:00", "may not exist"),
         ("1971-01-01 00:00", "2026-03-30 00:00", "more than 10,000 due times"),
         ("tomorrow 00:00", "2026-03-30 00:00", "Enter a valid date"),
@@ -121,7 +121,7 @@ def test_the_progress_is_shown_and_a_cancelled_one_makes_no_more(page: Page) -> 
     for text in (words_of(page.client.get(url)),
                  words_of(page.client.get(change_url(Schedule, schedule.pk)))):  # fmt: skip
         assert "2 of 3 ended" in text
-        assert "1 removed since" in text
+        assert "1 deleted" in text
     assert f"{list_url(Tick)}?backfill__id__exact={backfill.pk}" in page.text(url)
     page.text(list_url(Tick) + f"?backfill__id__exact={backfill.pk}")
     assert 'value="cancel_backfills"' in page.text(change_url(Schedule, schedule.pk))
@@ -129,7 +129,7 @@ def test_the_progress_is_shown_and_a_cancelled_one_makes_no_more(page: Page) -> 
     assert Job.objects.get(pk=third).status == "cancelled"
     assert 'value="cancel_backfills"' not in page.text(url)
     assert 'value="cancel_backfills"' not in page.text(change_url(Schedule, schedule.pk))
-    assert "it is cancelled already" in page.act(Backfill, "cancel_backfills", backfill.pk)
+    assert "it is already cancelled" in page.act(Backfill, "cancel_backfills", backfill.pk)
 
 
 def test_one_whose_jobs_have_ended_says_so_and_offers_nothing(page: Page) -> None:
@@ -186,7 +186,7 @@ def test_a_due_time_that_made_a_job_makes_no_second(page: Page) -> None:
     schedule_operations.backfill(schedule, *_all(), request_of)
     assert Job.objects.count() == 3
     answered = page.client.post(backfill_url(schedule), span())
-    assert "No due time of this range is without its job." in words_of(answered)
+    assert "Every due time in this range already has a job." in words_of(answered)
 
 
 def _all() -> tuple[Any, Any]:

@@ -51,7 +51,9 @@ def test_first_the_job_type_is_chosen_of_those_that_are_schedulable(page: Page) 
 
 @pytest.mark.parametrize("name", ["app.noop", "app.gone", "os.system"])
 def test_another_job_type_is_refused(page: Page, name: str) -> None:
-    assert f"{name} is no job type that is declared as schedulable" in page.read(add_url(name))
+    assert f"{name} is not a job type that is declared with schedulable=True" in page.read(
+        add_url(name)
+    )
     page.client.post(add_url(name), filled_in(job_type=name))
     assert not Schedule.objects.exists()
 
@@ -185,7 +187,7 @@ def test_a_payload_that_is_too_large_is_refused(page: Page) -> None:
 
 def test_a_field_of_its_own_is_not_among_the_others(page: Page) -> None:
     errors = refused(page, "app.collect", argument_where="x", more_arguments='{"where": 1}')
-    assert "where has a field of its own." in str(errors["more_arguments"])
+    assert "where has a field in this form." in str(errors["more_arguments"])
     assert "more_arguments" in refused(
         page, "app.collect", argument_where="x", more_arguments="[1]"
     )
@@ -247,7 +249,7 @@ def test_without_the_permission_for_data_arguments_are_neither_shown_nor_changed
     schedule = new_schedule(job_type="app.report", payload={"customer": 987654})
     url = change_url(Schedule, schedule.pk)
     text = page.read(url)
-    assert "Hidden: it takes the permission" in text
+    assert "Hidden: requires the permission" in text
     assert "987654" not in text + page.read(add_url(copy=schedule.pk))
     values = filled_in(name="hourly", priority="5", argument_customer="1")
     assert page.client.post(url, values).status_code == 302

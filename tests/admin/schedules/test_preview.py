@@ -52,7 +52,7 @@ def test_the_policy_and_the_bounds_count(page: Page) -> None:
     assert len(preview(page, **rule, dst="once")["times"]) == 3
     answer = preview(page, **rule, dst="skip")
     assert len(answer["times"]) == 2
-    assert answer["note"] == "After that it does not come due any more."
+    assert answer["note"] == "It has no due times after these."
 
 
 def test_an_interval_and_a_name_are_previewed(page: Page) -> None:
@@ -108,12 +108,12 @@ def test_a_page_has_its_times_without_a_script(page: Page) -> None:
     assert "at 02:30 on weekdays" in text
     assert text.count(", 02:30:00 CE") == 5
     ended = new_schedule(name="ended", ends_at="2020-01-01T00:00:00Z")
-    assert "It does not come due any more." in page.read(change_url(type(ended), ended.pk))
+    assert "It has no further due times." in page.read(change_url(type(ended), ended.pk))
 
 
 def test_a_form_that_was_refused_shows_the_times_of_what_it_says(page: Page) -> None:
     with schedulable():
-        assert "Give a cron expression or an interval." in page.read(add_url())
+        assert "Enter a cron expression or an interval." in page.read(add_url())
         kept = page.client.post(add_url(), filled_in(cron="15 3 * * *"))
         assert kept.content.decode().count(", 03:15:00 CE") == 5
         kept = page.client.post(add_url(), filled_in(cron="5-5 * * * *", argument_customer="7"))

@@ -102,7 +102,7 @@ def test_a_job_is_linked_to_its_schedule_and_its_due_time(page: Page) -> None:
     assert "JST" in text
     pk = schedule.pk
     schedule.delete()
-    assert f"schedule {pk} (removed)" in page.read(url)
+    assert f"schedule {pk} (deleted)" in page.read(url)
     plain = page.read(change_url(Job, noop.enqueue().pk))
     assert "Schedule:" not in plain
 
@@ -112,13 +112,13 @@ def test_a_job_that_waits_for_its_schedule_says_so(page: Page) -> None:
     schedule_operations.run_now([schedule.pk], request_of)
     run_sql("UPDATE django_jobs_job SET status = 'waiting'")
     text = page.read(change_url(Job, Job.objects.get().pk))
-    assert "Waits for the job of its schedule that came before." in text
+    assert "Waits for the previous job of its schedule to end." in text
 
 
 def test_the_list_warns_where_no_worker_looks(page: Page) -> None:
-    assert "nothing is fired" not in page.read(list_url(Schedule))
+    assert "so none is fired" not in page.read(list_url(Schedule))
     new_schedule()
-    assert "No live worker looks at the schedules: nothing is fired." in page.read(
+    assert "No live worker looks at the schedules, so none is fired." in page.read(
         list_url(Schedule)
     )
     worker = register_worker()
