@@ -48,7 +48,7 @@ class Migration(migrations.Migration):
                 (
                     "rank",
                     models.FloatField(
-                        help_text="Due time in epoch seconds less the weight of its priority.",
+                        help_text="Due time in epoch seconds minus the weight of the priority.",
                         verbose_name="rank",
                     ),
                 ),
@@ -178,7 +178,7 @@ class Migration(migrations.Migration):
                     "max_concurrency",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Jobs of this queue that may run at once on all workers. Empty: no limit.",
+                        help_text="Jobs of this queue that may run at once, on all workers together. Empty: no limit.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(1)],
                         verbose_name="maximum concurrency",
@@ -188,7 +188,7 @@ class Migration(migrations.Migration):
                     "max_backlog",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Ready jobs at which enqueueing is refused. Empty: no limit.",
+                        help_text="Ready jobs at which the queue refuses new ones. Empty: no limit.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(1)],
                         verbose_name="maximum backlog",
@@ -198,7 +198,7 @@ class Migration(migrations.Migration):
                     "priority_weight",
                     models.FloatField(
                         default=60.0,
-                        help_text="Seconds of waiting that one point of priority is worth. 100,000,000 is strict: priority always wins.",
+                        help_text="Seconds of waiting that equal one point of priority. 100,000,000 is strict: priority always decides.",
                         validators=[django.core.validators.MinValueValidator(0.0)],
                         verbose_name="priority weight",
                     ),
@@ -207,7 +207,7 @@ class Migration(migrations.Migration):
                     "max_attempts",
                     models.PositiveSmallIntegerField(
                         blank=True,
-                        help_text="For job types that set none themselves. Empty: 5.",
+                        help_text="For job types without max_attempts. Empty: 5.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(1)],
                         verbose_name="attempts",
@@ -217,7 +217,7 @@ class Migration(migrations.Migration):
                     "backoff",
                     models.JSONField(
                         blank=True,
-                        help_text="For job types that set none themselves, as Backoff.as_json() gives it.",
+                        help_text="For job types without a backoff, as returned by Backoff.as_json().",
                         null=True,
                         verbose_name="backoff",
                     ),
@@ -226,7 +226,7 @@ class Migration(migrations.Migration):
                     "timeout",
                     models.FloatField(
                         blank=True,
-                        help_text="Seconds an attempt may take, for job types that set none. Empty: no limit.",
+                        help_text="Seconds that an attempt may take, for job types without a timeout. Empty: no limit.",
                         null=True,
                         validators=[
                             django.core.validators.MinValueValidator(0.001),
@@ -239,7 +239,7 @@ class Migration(migrations.Migration):
                     "retention",
                     models.JSONField(
                         blank=True,
-                        help_text='Overrides the setting, as {"succeeded": "1d", "dead": "30d"}.',
+                        help_text='Overrides the setting RETENTION, such as {"succeeded": "1d", "dead": "30d"}.',
                         null=True,
                         verbose_name="retention",
                     ),
@@ -307,7 +307,7 @@ class Migration(migrations.Migration):
                 (
                     "stop_reason",
                     models.CharField(
-                        blank=True, default="", max_length=300, verbose_name="reason of the end"
+                        blank=True, default="", max_length=300, verbose_name="reason for stopping"
                     ),
                 ),
             ],

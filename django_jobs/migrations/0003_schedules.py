@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("fired", "fired"),
-                            ("skipped_overlap", "skipped: the last one was not done"),
+                            ("skipped_overlap", "skipped: the last job was not done"),
                             ("skipped_late", "skipped: too late"),
                             ("suppressed", "suppressed"),
                         ],
@@ -116,7 +116,7 @@ class Migration(migrations.Migration):
                     "every",
                     models.FloatField(
                         blank=True,
-                        help_text="Seconds, counted from the start; without one, from 1970.",
+                        help_text="Seconds, counted from the start or else from 1970.",
                         null=True,
                         verbose_name="interval",
                     ),
@@ -135,7 +135,7 @@ class Migration(migrations.Migration):
                     "jitter_seconds",
                     models.FloatField(
                         default=0.0,
-                        help_text="Each job starts up to so many seconds late, so that not all start at once.",
+                        help_text="Each job starts up to this many seconds late, so that not all start at once.",
                         validators=[
                             django.core.validators.MinValueValidator(0.0),
                             django.core.validators.MaxValueValidator(86400.0),
@@ -147,9 +147,9 @@ class Migration(migrations.Migration):
                     "dst",
                     models.CharField(
                         choices=[
-                            ("once", "once a day, always"),
-                            ("skip", "not in the hour that is skipped"),
-                            ("twice", "twice in the hour that comes twice"),
+                            ("once", "once on each day"),
+                            ("skip", "not in a skipped hour"),
+                            ("twice", "twice in an hour that occurs twice"),
                         ],
                         default="once",
                         max_length=5,
@@ -162,9 +162,9 @@ class Migration(migrations.Migration):
                         choices=[
                             ("skip", "skip"),
                             ("queue_one", "let one wait"),
-                            ("queue_all", "let all wait, one after the other"),
-                            ("allow", "run side by side, up to the limit"),
-                            ("cancel", "cancel the one before"),
+                            ("queue_all", "let all wait, and run them in order"),
+                            ("allow", "run at the same time, up to the limit"),
+                            ("cancel", "cancel the last job"),
                         ],
                         default="skip",
                         max_length=9,
@@ -175,24 +175,24 @@ class Migration(migrations.Migration):
                     "overlap_limit",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Jobs side by side, or waiting. Empty: any number.",
+                        help_text="Jobs that may run at once, or wait. Empty: any number.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="limit of these",
+                        verbose_name="overlap limit",
                     ),
                 ),
                 (
                     "catch_up",
                     models.CharField(
                         choices=[
-                            ("latest", "run the latest only"),
+                            ("latest", "run only the latest"),
                             ("skip", "skip them"),
                             ("at_most", "run the newest, up to the limit"),
-                            ("window", "run those of the last so many seconds"),
+                            ("window", "run those within the limit in seconds"),
                         ],
                         default="latest",
                         max_length=7,
-                        verbose_name="what was missed",
+                        verbose_name="missed due times",
                     ),
                 ),
                 (
@@ -202,14 +202,14 @@ class Migration(migrations.Migration):
                         help_text="A number of jobs, or seconds.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="limit of what was missed",
+                        verbose_name="limit of missed due times",
                     ),
                 ),
                 (
                     "pause_after_dead",
                     models.PositiveSmallIntegerField(
                         blank=True,
-                        help_text="So many in a row pause the schedule. Empty: it goes on.",
+                        help_text="The number of dead jobs in a row that pauses the schedule. Empty: never.",
                         null=True,
                         validators=[
                             django.core.validators.MinValueValidator(1),
@@ -223,7 +223,7 @@ class Migration(migrations.Migration):
                     models.BooleanField(
                         default=False,
                         editable=False,
-                        help_text="What the code says of it is taken over after each migrate.",
+                        help_text="Each migrate writes the values from the code.",
                         verbose_name="declared in code",
                     ),
                 ),
@@ -255,7 +255,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         default="",
                         editable=False,
-                        help_text="Nothing is fired until it is saved anew or resumed.",
+                        help_text="The schedule does not fire until it is saved or resumed.",
                         verbose_name="error",
                     ),
                 ),
@@ -320,7 +320,7 @@ class Migration(migrations.Migration):
                 (
                     "asked_by",
                     models.CharField(
-                        blank=True, default="", max_length=200, verbose_name="asked by"
+                        blank=True, default="", max_length=200, verbose_name="requested by"
                     ),
                 ),
                 (

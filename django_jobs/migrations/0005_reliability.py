@@ -123,7 +123,7 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Calls answered from here.",
+                        help_text="Calls that were answered with this receipt.",
                         verbose_name="duplicates prevented",
                     ),
                 ),
@@ -143,7 +143,7 @@ class Migration(migrations.Migration):
             field=models.BooleanField(
                 db_default=False,
                 default=False,
-                help_text="An attempt that failed or was lost is never made again.",
+                help_text="A failed or lost attempt is never retried.",
                 verbose_name="at most once",
             ),
         ),

@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
             name="versions",
             field=models.JSONField(
                 blank=True,
-                help_text="By job type, where it is not 1. Null: of an older release, it takes any.",
+                help_text="By job type, unless it is 1. Null: a worker of an older release, which takes any.",
                 null=True,
                 verbose_name="newest payload versions",
             ),

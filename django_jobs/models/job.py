@@ -1,4 +1,4 @@
-"""One request to run a handler with a payload. The row is the truth about it."""
+"""The table of jobs: one row for each request to run a handler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUARANTINED = "quarantined"
 
 
 class JobStatus(models.TextChoices):
-    """Where a job stands; see docs/lifecycle.md for the diagram."""
+    """The status of a job. docs/lifecycle.md has the diagram."""
 
     WAITING = JobState.WAITING.value, _("waiting")
     SCHEDULED = JobState.SCHEDULED.value, _("scheduled")
@@ -32,7 +32,7 @@ class JobStatus(models.TextChoices):
 
 
 class NotOfAJob:
-    """An attribute that results have elsewhere; the error says what to write in its place."""
+    """An attribute that the results of other libraries have. The error names the replacement."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -47,7 +47,7 @@ class NotOfAJob:
 
 
 class Job(models.Model):
-    """One request to run a handler. Changed by ``django_jobs.lifecycle`` and nothing else."""
+    """One request to run a handler. Only ``django_jobs.lifecycle`` changes it."""
 
     id = models.BigAutoField(primary_key=True)
     queue = models.CharField(_("queue"), max_length=100)
@@ -57,7 +57,7 @@ class Job(models.Model):
     status = models.CharField(_("status"), max_length=9, choices=JobStatus)
     priority = models.SmallIntegerField(_("priority"), default=0)
     rank = models.FloatField(
-        _("rank"), help_text=_("Due time in epoch seconds less the weight of its priority.")
+        _("rank"), help_text=_("Due time in epoch seconds minus the weight of the priority.")
     )
     available_at = TimestampField(_("due at"))
     attempt = models.PositiveIntegerField(_("attempt"), default=0, db_default=0)
@@ -71,7 +71,7 @@ class Job(models.Model):
         _("at most once"),
         default=False,
         db_default=False,
-        help_text=_("An attempt that failed or was lost is never made again."),
+        help_text=_("A failed or lost attempt is never retried."),
     )
     expires_at = TimestampField(_("expires at"), null=True, blank=True)
     worker = models.ForeignKey(
@@ -120,7 +120,8 @@ class Job(models.Model):
     objects = JobQuerySet.as_manager()
 
     deduplicated: bool = False
-    """True on the instance that an enqueue returned instead of making a new job."""
+    """True if ``enqueue`` returned this existing job, which holds the idempotency key, instead of a
+    new one. Not stored."""
 
     get, wait, ready, successful, failed, state = (NotOfAJob() for _name in range(6))
 
@@ -150,17 +151,17 @@ class Job(models.Model):
                 condition=models.Q(status="running"),
                 name="django_jobs_running",
             ),
-            # What each worker asks again and again while it holds what has not begun: nearly none.
+            # Each worker looks for these every second while it has prefetched jobs. Few match.
             models.Index(
                 fields=("worker",),
                 condition=models.Q(status="running", cancel_requested_at__isnull=False),
                 name="django_jobs_cancel_asked",
             ),
-            # Dead letters are few and stay; without it their page reads the whole table.
+            # Dead letters are few and stay. Without the index, their page reads the whole table.
             models.Index(
                 fields=("id",), condition=models.Q(status="dead"), name="django_jobs_dead"
             ),
-            # What a schedule asks before it fires: few jobs, and none of those without a schedule.
+            # Read before a schedule fires. Jobs without a schedule are not in the index.
             models.Index(
                 fields=("schedule",),
                 condition=models.Q(
@@ -169,13 +170,13 @@ class Job(models.Model):
                 ),
                 name="django_jobs_live_schedule",
             ),
-            # What each look at the schedules asks: whether any job waits for the one before it.
+            # Read at each look at the schedules: the jobs that wait for the one before.
             models.Index(
                 fields=("schedule", "id"),
                 condition=models.Q(schedule__isnull=False, status="waiting"),
                 name="django_jobs_waiting_turn",
             ),
-            # What a quarantine holds. Nothing of it is written for any other job.
+            # The jobs that a quarantine blocks. No other job writes to this index.
             models.Index(
                 fields=("job_type", "id"),
                 condition=models.Q(status="blocked", reason=QUARANTINED),
@@ -211,22 +212,22 @@ class Job(models.Model):
 
     @property
     def is_final(self) -> bool:
-        """Whether the job has ended: it will not run again unless it is replayed."""
+        """Whether the job has ended. It then runs again only if it is replayed."""
         return self.status in FINAL
 
     @property
     def is_live(self) -> bool:
-        """Whether the job is still to run or running, and so holds its idempotency key."""
+        """Whether the job has not ended. It then holds its idempotency key."""
         return self.status in LIVE
 
     @property
     def backoff_rule(self) -> Backoff:
-        """The rule for the delays between its attempts."""
+        """The rule for the waits between the attempts, as a :class:`~django_jobs.Backoff`."""
         return Backoff.from_json(self.backoff)
 
 
 class DeadLetter(Job):
-    """A job that ended without success and will not be tried again by itself."""
+    """A dead job. It is not retried unless it is replayed."""
 
     objects: ClassVar[Any] = DeadLetterManager()
 

@@ -1,4 +1,4 @@
-"""How far a long attempt has come, and where the next one may begin."""
+"""The table of progress reports and checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .timestamps import TimestampField
 
 
 class Progress(models.Model):
-    """What the handler of a job reported last. Beside the jobs' table, which stays narrow."""
+    """The last report of a job's handler. In a separate table, to keep that of jobs narrow."""
 
     # No constraint in the database, as with runs.
     job = models.OneToOneField(

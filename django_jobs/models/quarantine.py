@@ -1,4 +1,4 @@
-"""A job type whose jobs are blocked until an operator lifts the quarantine."""
+"""The table of quarantines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .timestamps import TimestampField
 
 
 class Quarantine(models.Model):
-    """Jobs of this type are blocked, and not failed. Made by an operator or after many crashes.
+    """A job type whose jobs are blocked. Made by an operator, or by a worker after many crashes.
 
-    The row stays when it is lifted: crashes from before do not count again.
+    The row stays after the quarantine is lifted, so that earlier crashes do not count again.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -1,4 +1,4 @@
-"""A named line of jobs and what holds for all jobs in it."""
+"""The table of queues."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ A_QUEUE_NAME = f"1 to {LONGEST_NAME} letters, digits, dots, hyphens and undersco
 
 RECENT_SECONDS = 2.0
 
-# Counted back from our own transaction, whose savepoints come after it: what it wrote itself has no
-# age, and must not be remembered beyond a rollback.
+# The age counts back from the current transaction, whose savepoints come after it. A row that this
+# transaction wrote has no age, and must not be cached, because it may be rolled back.
 COMMITTED = "age(django_jobs_queue.xmin) > 0"
 
 
 def is_queue_name(value: Any) -> bool:
-    """Whether a queue can bear this name."""
+    """Whether this is a valid name of a queue."""
     try:
         QUEUE_NAME(value)
     except ValidationError:
@@ -46,13 +46,13 @@ class QueueManager(models.Manager["Queue"]):
     _recent: ClassVar[dict[tuple[str, str], tuple[float, Queue]]] = {}
 
     def recent(self, name: str, alias: str) -> Queue | None:
-        """The queue as it was at most two seconds ago, so that an enqueue costs one statement.
+        """The queue, from a cache of two seconds, so that an enqueue costs one statement.
 
-        What must hold at once, such as a pause, is asked of the row by the claim itself.
+        Settings that apply at once, such as a pause, are read by the claim itself.
         """
-        found = self._recent.get((alias, name))
-        if found is not None and time.monotonic() - found[0] < RECENT_SECONDS:
-            return found[1]
+        cached = self._recent.get((alias, name))
+        if cached is not None and time.monotonic() - cached[0] < RECENT_SECONDS:
+            return cached[1]
         committed = RawSQL(COMMITTED, ())  # noqa: S611 — a constant
         queue = self.using(alias).filter(name=name).annotate(_committed=committed).first()
         if queue is not None and queue._committed:
@@ -60,20 +60,21 @@ class QueueManager(models.Manager["Queue"]):
         return queue
 
     def forget_recent(self) -> None:
-        """Read each queue again at its next use."""
+        """Clear the cache of :meth:`recent`."""
         self._recent.clear()
 
     def seed(self, configured: Mapping[str, Mapping[str, Any]], alias: str) -> None:
         """Create the queues of ``DJANGO_JOBS["QUEUES"]`` that do not exist yet.
 
-        A queue that exists is left as it is: from then on the admin owns it.
+        An existing queue is not changed, because it is edited in the admin.
         """
         rows = [Queue.configured(name, options) for name, options in configured.items()]
         self.using(alias).bulk_create(rows, ignore_conflicts=True)
 
 
 class Queue(models.Model):
-    """A named line. Rows are made from the settings after migrate, then edited in the admin."""
+    """A named queue, and the options of its jobs. ``migrate`` creates the queues of the settings;
+    they are edited in the admin."""
 
     name = models.CharField(
         _("name"), max_length=LONGEST_NAME, unique=True, validators=[QUEUE_NAME]
@@ -87,22 +88,24 @@ class Queue(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text=_("Jobs of this queue that may run at once on all workers. Empty: no limit."),
+        help_text=_(
+            "Jobs of this queue that may run at once, on all workers together. Empty: no limit."
+        ),
     )
     max_backlog = models.PositiveIntegerField(
         _("maximum backlog"),
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text=_("Ready jobs at which enqueueing is refused. Empty: no limit."),
+        help_text=_("Ready jobs at which the queue refuses new ones. Empty: no limit."),
     )
     priority_weight = models.FloatField(
         _("priority weight"),
         default=AGEING_WEIGHT,
         validators=[MinValueValidator(0.0)],
         help_text=_(
-            "Seconds of waiting that one point of priority is worth. 100,000,000 is strict: "
-            "priority always wins."
+            "Seconds of waiting that equal one point of priority. 100,000,000 is strict: priority "
+            "always decides."
         ),
     )
     max_attempts = models.PositiveSmallIntegerField(
@@ -110,26 +113,28 @@ class Queue(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text=_("For job types that set none themselves. Empty: 5."),
+        help_text=_("For job types without max_attempts. Empty: 5."),
     )
     backoff = models.JSONField(
         _("backoff"),
         null=True,
         blank=True,
-        help_text=_("For job types that set none themselves, as Backoff.as_json() gives it."),
+        help_text=_("For job types without a backoff, as returned by Backoff.as_json()."),
     )
     timeout = models.FloatField(
         _("time-out"),
         null=True,
         blank=True,
         validators=[MinValueValidator(0.001), MaxValueValidator(LONGEST_TIMEOUT)],
-        help_text=_("Seconds an attempt may take, for job types that set none. Empty: no limit."),
+        help_text=_(
+            "Seconds that an attempt may take, for job types without a timeout. Empty: no limit."
+        ),
     )
     retention = models.JSONField(
         _("retention"),
         null=True,
         blank=True,
-        help_text=_('Overrides the setting, as {"succeeded": "1d", "dead": "30d"}.'),
+        help_text=_('Overrides the setting RETENTION, such as {"succeeded": "1d", "dead": "30d"}.'),
     )
     created_at = TimestampField(_("created at"), auto_now_add=True)
 
@@ -156,7 +161,7 @@ class Queue(models.Model):
 
     @property
     def paused(self) -> bool:
-        """Whether workers pass this queue by."""
+        """Whether workers do not claim from this queue."""
         return self.paused_at is not None
 
     @classmethod

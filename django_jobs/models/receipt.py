@@ -1,4 +1,4 @@
-"""The answer of an outside call that a job makes once in all its attempts."""
+"""The table of receipts: answers of calls that a job makes once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .timestamps import TimestampField
 
 
 class Receipt(models.Model):
-    """What ``run.once(key, ...)`` of a job came to. Later attempts are given the answer."""
+    """The stored answer of a ``run.once(key, ...)`` call, returned to later attempts."""
 
     id = models.BigAutoField(primary_key=True)
     # No constraint in the database, as with runs. The unique pair below is the index.
@@ -27,7 +27,10 @@ class Receipt(models.Model):
     answer = models.JSONField(_("answer"), null=True)
     made_at = TimestampField(_("made at"))
     prevented = models.PositiveIntegerField(
-        _("duplicates prevented"), default=0, db_default=0, help_text=_("Calls answered from here.")
+        _("duplicates prevented"),
+        default=0,
+        db_default=0,
+        help_text=_("Calls that were answered with this receipt."),
     )
 
     class Meta:

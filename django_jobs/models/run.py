@@ -1,4 +1,4 @@
-"""One finished attempt. Written once, with the end of the attempt, and never changed."""
+"""The table of runs: one row for each attempt that has ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RunOutcome(models.TextChoices):
 
 
 class Run(models.Model):
-    """One finished attempt of a job."""
+    """One attempt of a job that has ended. Written when the attempt ends, and never changed."""
 
     id = models.BigAutoField(primary_key=True)
     # No constraint in the database: it costs a quarter of the throughput. The unique pair
@@ -64,7 +64,7 @@ class Run(models.Model):
         verbose_name = _("run")
         verbose_name_plural = _("runs")
         indexes = (
-            # What is asked every few seconds: which job types crash processes of their own.
+            # Read every few seconds: the job types that crashed a process in which they ran alone.
             models.Index(
                 fields=("finished_at",),
                 condition=models.Q(outcome="lost", error_type=CRASHED),
@@ -84,5 +84,5 @@ class Run(models.Model):
 
     @property
     def duration(self) -> timedelta | None:
-        """How long the handler ran; None where the attempt never started."""
+        """How long the handler ran; None if it never started."""
         return self.finished_at - self.started_at if self.started_at else None

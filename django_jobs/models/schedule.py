@@ -1,4 +1,4 @@
-"""Recurring work: a rule that enqueues."""
+"""The table of schedules."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ LONGEST_JITTER = 86_400.0
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
-    """Reads schedules; an update of a rule has its next due time computed again."""
+    """Queries schedules. An update of a rule marks the schedule stale."""
 
     def armed(self) -> ScheduleQuerySet:
-        """Those that come due: enabled, not paused, and without an error."""
+        """The schedules that can be due: enabled, not paused, and without an error."""
         return self.filter(ARMED)
 
     def in_state(self, *states: ScheduleState) -> ScheduleQuerySet:
-        """Those whose :meth:`Schedule.state_at` is one of ``states`` now."""
+        """The schedules whose :meth:`Schedule.state_at` is now one of ``states``."""
         wanted = models.Q()
         for state in states:
             wanted |= CONDITIONS[state]
         return self.filter(wanted)
 
     def count_states(self, most: int) -> dict[str, int]:
-        """How many of the first ``most`` by id are in each state, in one statement."""
+        """The number of schedules in each state, in one statement. Counts at most ``most``."""
         whens = [
             models.When(condition, then=models.Value(state.value))
             for state, condition in CONDITIONS.items()
@@ -57,50 +57,52 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return super().update(**values)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """With their ticks. They are locked first: the tick of one fired meanwhile would stay."""
+        """Also delete their ticks. Locks the schedules first: otherwise the tick of one that fires
+        meanwhile would stay."""
         alias = self.select_for_update().db
         with transaction.atomic(using=alias):
             rows = Schedule.objects.using(alias).filter(pk__in=self.values("pk")).order_by("pk")
             list(rows.select_for_update().values("pk"))
             return super().delete()
 
-    # Django's own delete bears these; to mypy a function has no attributes.
+    # As on Django's delete. mypy knows no attributes of a function.
     delete.alters_data = True  # type: ignore[attr-defined]
     delete.queryset_only = True  # type: ignore[attr-defined]
 
 
 class Schedule(models.Model):
-    """A rule that enqueues. Made by :func:`django_jobs.schedule`, in the admin, or as a row."""
+    """A rule that enqueues jobs. Declare it with :func:`django_jobs.schedule`, or add it in the
+    admin or as a row."""
 
     class Dst(models.TextChoices):
-        """What a change of the clock does to a fixed local time."""
+        """When a fixed local time is due on a day on which the clock changes."""
 
-        ONCE = "once", _("once a day, always")
-        SKIP = "skip", _("not in the hour that is skipped")
-        TWICE = "twice", _("twice in the hour that comes twice")
+        ONCE = "once", _("once on each day")
+        SKIP = "skip", _("not in a skipped hour")
+        TWICE = "twice", _("twice in an hour that occurs twice")
 
     class Overlaps(models.TextChoices):
-        """What to do while the job before is still live."""
+        """What a due time does while the last job is live."""
 
         SKIP = Overlap.SKIP.value, _("skip")
         QUEUE_ONE = Overlap.QUEUE_ONE.value, _("let one wait")
-        QUEUE_ALL = Overlap.QUEUE_ALL.value, _("let all wait, one after the other")
-        ALLOW = Overlap.ALLOW.value, _("run side by side, up to the limit")
-        CANCEL = Overlap.CANCEL.value, _("cancel the one before")
+        QUEUE_ALL = Overlap.QUEUE_ALL.value, _("let all wait, and run them in order")
+        ALLOW = Overlap.ALLOW.value, _("run at the same time, up to the limit")
+        CANCEL = Overlap.CANCEL.value, _("cancel the last job")
 
     class CatchUps(models.TextChoices):
-        """What to do about due times that no worker saw in time."""
+        """Which of the due times that no worker saw in time make a job."""
 
-        LATEST = CatchUp.LATEST.value, _("run the latest only")
+        LATEST = CatchUp.LATEST.value, _("run only the latest")
         SKIP = CatchUp.SKIP.value, _("skip them")
         AT_MOST = CatchUp.AT_MOST.value, _("run the newest, up to the limit")
-        WINDOW = CatchUp.WINDOW.value, _("run those of the last so many seconds")
+        WINDOW = CatchUp.WINDOW.value, _("run those within the limit in seconds")
 
     RULE_FIELDS: ClassVar[tuple[str, ...]] = (
         *("name", "cron", "every", "timezone", "dst", "starts_at", "ends_at"),
         *("enabled", "paused_at", "error"),
     )
-    """What the next due time follows from. A change has it computed again, from then on."""
+    """The fields that determine the next due time. A change makes a worker recompute it."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(_("name"), max_length=LONGEST_NAME, unique=True)
@@ -137,7 +139,7 @@ class Schedule(models.Model):
         _("interval"),
         null=True,
         blank=True,
-        help_text=_("Seconds, counted from the start; without one, from 1970."),
+        help_text=_("Seconds, counted from the start or else from 1970."),
     )
     timezone = models.CharField(_("time zone"), max_length=64, default="UTC")
     starts_at = TimestampField(_("starts at"), null=True, blank=True)
@@ -147,24 +149,24 @@ class Schedule(models.Model):
         _("jitter"),
         default=0.0,
         validators=[MinValueValidator(0.0), MaxValueValidator(LONGEST_JITTER)],
-        help_text=_("Each job starts up to so many seconds late, so that not all start at once."),
+        help_text=_("Each job starts up to this many seconds late, so that not all start at once."),
     )
     dst = models.CharField(_("when the clock changes"), max_length=5, choices=Dst, default=Dst.ONCE)
     overlap = models.CharField(
         _("while the last job is not done"), max_length=9, choices=Overlaps, default=Overlaps.SKIP
     )
     overlap_limit = models.PositiveIntegerField(
-        _("limit of these"),
+        _("overlap limit"),
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text=_("Jobs side by side, or waiting. Empty: any number."),
+        help_text=_("Jobs that may run at once, or wait. Empty: any number."),
     )
     catch_up = models.CharField(
-        _("what was missed"), max_length=7, choices=CatchUps, default=CatchUps.LATEST
+        _("missed due times"), max_length=7, choices=CatchUps, default=CatchUps.LATEST
     )
     catch_up_limit = models.FloatField(
-        _("limit of what was missed"),
+        _("limit of missed due times"),
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
@@ -175,13 +177,13 @@ class Schedule(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(100)],
-        help_text=_("So many in a row pause the schedule. Empty: it goes on."),
+        help_text=_("The number of dead jobs in a row that pauses the schedule. Empty: never."),
     )
     declared = models.BooleanField(
         _("declared in code"),
         default=False,
         editable=False,
-        help_text=_("What the code says of it is taken over after each migrate."),
+        help_text=_("Each migrate writes the values from the code."),
     )
     paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
     paused_reason = models.CharField(
@@ -193,10 +195,10 @@ class Schedule(models.Model):
         blank=True,
         default="",
         editable=False,
-        help_text=_("Nothing is fired until it is saved anew or resumed."),
+        help_text=_("The schedule does not fire until it is saved or resumed."),
     )
     stale = models.BooleanField(default=True, editable=False)
-    """The next due time does not follow from the rule any more, or not yet."""
+    """Whether ``next_due_at`` has to be computed from the rule."""
     next_due_at = TimestampField(_("next due at"), null=True, blank=True, editable=False)
     last_due_at = TimestampField(_("last due at"), null=True, blank=True, editable=False)
     created_at = TimestampField(_("created at"), auto_now_add=True)
@@ -204,7 +206,7 @@ class Schedule(models.Model):
     objects = ScheduleQuerySet.as_manager()
 
     now: datetime
-    """The database's time, where the row was read to be fired."""
+    """The database's time at which the row was read, if it was read with an annotation."""
     _rule_before: Mapping[str, Any] = MappingProxyType({})
 
     class Meta:
@@ -236,7 +238,8 @@ class Schedule(models.Model):
         return self.name
 
     def save(self, *args: Any, **options: Any) -> None:
-        """Where the rule has changed, a worker recomputes the next due time. Clears any error."""
+        """Mark the schedule stale if its rule changed, so that a worker recomputes ``next_due_at``.
+        Clears any error."""
         fields = options.get("update_fields")
         if fields is None and self.error:
             self.error = ""
@@ -244,7 +247,7 @@ class Schedule(models.Model):
         changed = any(
             self._rule_before.get(field) != now for field, now in self._rule(written).items()
         )
-        # Also where it got an error while it was edited: it has no due time to continue from.
+        # Also if it got an error while it was edited: then it has no due time to continue from.
         if changed or ("error" in written and self.next_due_at is None):
             self.stale = True
             if fields is not None:
@@ -253,7 +256,8 @@ class Schedule(models.Model):
         self._rule_before = {**self._rule_before, **self._rule(written)}
 
     def delete(self, *args: Any, **options: Any) -> tuple[int, dict[str, int]]:
-        """With its ticks. Nobody fires it any more: its new tick would stay."""
+        """Also delete its ticks. Locks the row first, so that no worker fires it meanwhile: the new
+        tick would stay."""
         alias = options.get("using") or router.db_for_write(Schedule, instance=self)
         with transaction.atomic(using=alias):
             list(Schedule.objects.using(alias).filter(pk=self.pk).select_for_update().values("pk"))
@@ -268,32 +272,34 @@ class Schedule(models.Model):
             raise ValidationError({field: str(error)}) from None
         for field in ("jitter_seconds", "catch_up_limit"):
             if not isfinite(getattr(self, field) or 0.0):
-                raise ValidationError({field: _("This is a finite number.")})
+                raise ValidationError({field: _("Enter a finite number.")})
         if self.catch_up in (CatchUp.AT_MOST, CatchUp.WINDOW) and self.catch_up_limit is None:
-            raise ValidationError({"catch_up_limit": _("This policy needs a limit.")})
+            raise ValidationError({"catch_up_limit": _("This policy requires a limit.")})
 
     @classmethod
     def from_db(cls, *args: Any, **options: Any) -> Schedule:
-        found = super().from_db(*args, **options)
-        found._rule_before = found._rule(cls.RULE_FIELDS)
-        return found
+        schedule = super().from_db(*args, **options)
+        schedule._rule_before = schedule._rule(cls.RULE_FIELDS)
+        return schedule
 
     def refresh_from_db(self, *args: Any, **options: Any) -> None:
-        """Also how Django loads a field that was deferred."""
+        """Django calls this to load a deferred field too."""
         super().refresh_from_db(*args, **options)
         fields = options.get("fields") or (args[1] if len(args) > 1 else None)
         self._rule_before = {**self._rule_before, **self._rule(fields or self.RULE_FIELDS)}
 
     def _rule(self, fields: Collection[str]) -> dict[str, Any]:
-        """What is known here of those of the fields that make the rule."""
-        known = self.__dict__
+        """The values of those ``fields`` that belong to the rule and are loaded."""
+        loaded = self.__dict__
         return {
-            field: known[field] for field in self.RULE_FIELDS if field in fields and field in known
+            field: loaded[field]
+            for field in self.RULE_FIELDS
+            if field in fields and field in loaded
         }
 
     @property
     def rule(self) -> Rule:
-        """When it is due."""
+        """The rule of its due times."""
         return Rule(
             name=self.name,
             cron=self.cron,
@@ -306,10 +312,10 @@ class Schedule(models.Model):
 
     @property
     def is_armed(self) -> bool:
-        """Whether it comes due: enabled, not paused, and without an error."""
+        """Whether it can be due: enabled, not paused, and without an error."""
         return self.enabled and self.paused_at is None and not self.error
 
     def state_at(self, now: datetime) -> ScheduleState:
-        """Its state. ``now`` is the database's time; :meth:`ScheduleQuerySet.in_state` finds those
-        in a state."""
+        """The state at ``now``, the database's time. :meth:`ScheduleQuerySet.in_state` queries by
+        state."""
         return state_at(self, now)

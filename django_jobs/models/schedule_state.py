@@ -1,4 +1,4 @@
-"""The state of a schedule, as Python and as a condition on its row."""
+"""The state of a schedule, in Python and as a condition in SQL."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 OVERDUE = timedelta(seconds=ON_TIME_SECONDS)
-"""How long past its due time a schedule that has not fired is overdue: from then on the due time
-counts as missed."""
+"""A schedule that has not fired this long after its due time is overdue, and the due time counts as
+missed."""
 
 ARMED = Q(enabled=True, paused_at__isnull=True, error="")
 
 
 class ScheduleState(models.TextChoices):
-    """A schedule is in exactly one: in the first that fits of error, disabled, paused."""
+    """The state of a schedule: of error, disabled and paused, the first that applies."""
 
     ON = "on", _("on")
     OVERDUE = "overdue", _("overdue")
@@ -34,7 +34,7 @@ class ScheduleState(models.TextChoices):
 
 
 def state_at(schedule: Schedule, now: datetime) -> ScheduleState:
-    """What :data:`CONDITIONS` says of its row. ``now`` is the database's time."""
+    """The state by the same rules as :data:`CONDITIONS`. ``now`` is the database's time."""
     if schedule.error:
         return ScheduleState.ERROR
     if not schedule.enabled:
@@ -58,4 +58,4 @@ CONDITIONS = {
     ScheduleState.DISABLED: Q(error="", enabled=False),
     ScheduleState.ENDED: ARMED & Q(stale=False, next_due_at__isnull=True),
 }
-"""Each row meets exactly one of them: the one of its state."""
+"""Each row meets exactly one condition: that of its state."""

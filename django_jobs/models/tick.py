@@ -1,4 +1,4 @@
-"""What became of the due times of schedules."""
+"""The tables of ticks and backfills: the outcomes of due times."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from .timestamps import TimestampField
 
 
 class Backfill(models.Model):
-    """Due times of a past range that an operator had run, as one operation that can be
-    cancelled."""
+    """Jobs for a past range of due times, made by an operator. They can be cancelled together."""
 
     id = models.BigAutoField(primary_key=True)
     schedule = models.ForeignKey(
@@ -22,7 +21,7 @@ class Backfill(models.Model):
     begins_at = TimestampField(_("from"))
     ends_at = TimestampField(_("to"))
     jobs = models.PositiveIntegerField(_("jobs"), default=0)
-    asked_by = models.CharField(_("asked by"), max_length=200, blank=True, default="")
+    asked_by = models.CharField(_("requested by"), max_length=200, blank=True, default="")
     cancelled_at = TimestampField(_("cancelled at"), null=True, blank=True)
     created_at = TimestampField(_("created at"), auto_now_add=True)
 
@@ -36,17 +35,17 @@ class Backfill(models.Model):
 
 
 class TickOutcome(models.TextChoices):
-    """What became of one due time."""
+    """The outcome of a due time."""
 
     FIRED = TickState.FIRED.value, _("fired")
-    SKIPPED_OVERLAP = TickState.SKIPPED_OVERLAP.value, _("skipped: the last one was not done")
+    SKIPPED_OVERLAP = TickState.SKIPPED_OVERLAP.value, _("skipped: the last job was not done")
     SKIPPED_LATE = TickState.SKIPPED_LATE.value, _("skipped: too late")
     SUPPRESSED = TickState.SUPPRESSED.value, _("suppressed")
 
 
 class Tick(models.Model):
-    """What became of one due time of a schedule, written with the job it made. A backfill may
-    replace one that made none; nothing else changes it."""
+    """One due time of a schedule and its outcome, written in the transaction of its job. Only a
+    backfill changes it: it replaces a tick that made no job."""
 
     id = models.BigAutoField(primary_key=True)
     schedule = models.ForeignKey(
@@ -59,7 +58,7 @@ class Tick(models.Model):
     due_at = TimestampField(_("due at"))
     outcome = models.CharField(_("outcome"), max_length=15, choices=TickOutcome)
     reason = models.CharField(_("reason"), max_length=300, blank=True, default="")
-    # The job may be deleted long before: its retention is its own.
+    # The job may be deleted long before the tick, by its own retention.
     job = models.ForeignKey(
         Job,
         verbose_name=_("job"),

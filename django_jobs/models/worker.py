@@ -1,4 +1,4 @@
-"""One boot of one worker process."""
+"""The table of workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .timestamps import TimestampField
 
 
 class WorkerStatus(models.TextChoices):
-    """Where a worker process stands."""
+    """The status of a worker process."""
 
     RUNNING = "running", _("running")
     DRAINING = "draining", _("draining")
@@ -21,8 +21,8 @@ ALIVE = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
 
 
 class Worker(models.Model):
-    """One boot of one worker process. A restart makes a new row with a random id, which no
-    other boot ever has: it fences the old one."""
+    """One run of one worker process. A restart makes a new row with a new random id, which is never
+    used again, so that writes of the old process are refused."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(_("name"), max_length=200)
@@ -36,7 +36,9 @@ class Worker(models.Model):
         _("newest payload versions"),
         null=True,
         blank=True,
-        help_text=_("By job type, where it is not 1. Null: of an older release, it takes any."),
+        help_text=_(
+            "By job type, unless it is 1. Null: a worker of an older release, which takes any."
+        ),
     )
     status = models.CharField(
         _("status"), max_length=8, choices=WorkerStatus, default=WorkerStatus.RUNNING
@@ -47,7 +49,7 @@ class Worker(models.Model):
     lease_expires_at = TimestampField(_("lease expires at"))
     drain_requested_at = TimestampField(_("drain requested at"), null=True, blank=True)
     stopped_at = TimestampField(_("stopped at"), null=True, blank=True)
-    stop_reason = models.CharField(_("reason of the end"), max_length=300, blank=True, default="")
+    stop_reason = models.CharField(_("reason for stopping"), max_length=300, blank=True, default="")
 
     class Meta:
         verbose_name = _("worker")
@@ -66,5 +68,5 @@ class Worker(models.Model):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process had not ended when the row was last written."""
+        """Whether the worker is running or draining, as of the last write to the row."""
         return self.status in ALIVE

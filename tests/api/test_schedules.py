@@ -102,7 +102,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "dst is 'once', 'skip' or 'twice', not 'x'",
     ),
     "an unknown catch-up": ({"catch_up": "x"}, ValueError, "catch_up is .*'window', not 'x'"),
-    "a policy without its limit": ({"catch_up": "at_most"}, ValueError, "needs a limit"),
+    "a policy without its limit": ({"catch_up": "at_most"}, ValueError, "requires a limit"),
     "a limit that is no number": ({"catch_up_limit": "3"}, TypeError, "catch_up_limit is a number"),
     "an endless limit": ({"catch_up_limit": float("inf")}, ValueError, "finite"),
     "half a job": ({"overlap_limit": 1.5}, TypeError, "overlap_limit is a whole number"),

@@ -159,7 +159,7 @@ def test_only_those_come_due_that_are_enabled_not_paused_and_without_an_error() 
         ({"every": 60, "priority": 101}, "priority", "less than or equal to 100"),
         ({"every": 60, "jitter_seconds": -1}, "jitter_seconds", "greater than or equal to 0"),
         ({"every": 60, "jitter_seconds": float("nan")}, "jitter_seconds", "finite"),
-        ({"every": 60, "catch_up": "window"}, "catch_up_limit", "needs a limit"),
+        ({"every": 60, "catch_up": "window"}, "catch_up_limit", "requires a limit"),
         ({"every": 60, "catch_up_limit": float("inf")}, "catch_up_limit", "finite"),
         ({"every": 60, "overlap_limit": 0}, "overlap_limit", "greater than or equal to 1"),
         ({"every": 60, "overlap": "x"}, "overlap", "not a valid choice"),
