@@ -1,16 +1,16 @@
-"""Every exception of the package.
+"""The exceptions of the package.
 
 JobsError
-├── EnqueueError            the request cannot become a job
+├── EnqueueError            the job was not enqueued
 │   ├── UnknownQueue
 │   ├── UnknownJobType
 │   ├── PayloadError
 │   └── QueueFull
-├── NotMigrated             the tables of the jobs do not exist, or are of older code
+├── NotMigrated             the tables do not exist, or belong to an older version
 ├── OperationRefused        an operator's action was refused
 ├── LeaseLost               the attempt is no longer this worker's
-├── TimeLimitExceeded       raised in a handler whose time is over
-└── Fate                    raised by a handler to choose what becomes of its job
+├── TimeLimitExceeded       raised in a handler that exceeded its time-out
+└── Fate                    raised by a handler to decide what happens to its job
     ├── Retry
     ├── Snooze
     ├── Discard
@@ -27,60 +27,60 @@ from .domain.payload import a_kind
 
 
 class JobsError(Exception):
-    """The root of all exceptions of django_jobs."""
+    """The base class of all exceptions of django_jobs."""
 
 
 class EnqueueError(JobsError, ValueError):
-    """The request cannot become a job. ``enqueue`` has written nothing then, and the caller's
-    transaction is unharmed; ``enqueue_many`` outside of ``transaction.atomic()`` may have committed
-    earlier batches of 5,000."""
+    """The job was not enqueued. ``enqueue`` has written nothing, and the caller's transaction can
+    be committed. ``enqueue_many`` outside ``transaction.atomic()`` may have committed earlier
+    batches of 5,000 jobs."""
 
 
 class UnknownQueue(EnqueueError):
-    """No queue bears that name."""
+    """No queue has this name."""
 
 
 class UnknownJobType(EnqueueError):
-    """No handler is registered under that name."""
+    """No handler is registered under this name."""
 
 
 class PayloadError(EnqueueError):
-    """The arguments do not fit the handler, or cannot be stored as JSON."""
+    """The handler does not take these arguments, or they cannot be stored as JSON."""
 
 
 class QueueFull(EnqueueError):
-    """The queue holds as many ready jobs as its ``max_backlog`` allows."""
+    """The number of ready jobs in the queue has reached its ``max_backlog``."""
 
 
 class NotMigrated(JobsError):
-    """The tables of the jobs do not exist, or are of older code: run ``manage.py migrate``. As any
-    error of the database it leaves the transaction around it fit for a rollback only."""
+    """The tables do not exist, or belong to an older version: run ``manage.py migrate``. The
+    current transaction can only be rolled back, as after any database error."""
 
 
 class OperationRefused(JobsError):
-    """An operator's action was refused; the message says why. Nothing was changed."""
+    """An operator's action was refused, for the reason in the message. Nothing was changed."""
 
 
 class LeaseLost(JobsError):
-    """The attempt no longer belongs to this worker: its lease ran out and the job was taken from
-    it. Whatever was written in the same transaction is rolled back."""
+    """The attempt no longer belongs to this worker, because its lease ran out. Writes in the same
+    transaction are rolled back."""
 
 
 class TimeLimitExceeded(JobsError):
-    """The attempt's time-out is over. Raised in the handler, which has a second to clean up before
-    its process is killed; the attempt has timed out whatever it does then."""
+    """The attempt exceeded its time-out. Raised in the handler, which has a second to clean up
+    before its process is killed. The attempt counts as timed out even if the handler catches it."""
 
 
 class Fate(JobsError):
-    """Base of what a handler raises to choose the fate of its job.
+    """The base class of the exceptions that decide what happens to the job.
 
-    ``reason`` may be anything that has a text: a lazy translation, an exception.
+    ``reason`` is text, or any object that ``str()`` accepts, such as a lazy translation.
     """
 
 
 class Retry(Fate):
-    """Run again ``after`` so many seconds (or a timedelta; at most a day), or after the job's
-    backoff. Counts as a failure."""
+    """Run the job again ``after`` this many seconds (or a timedelta), at most a day. None means the
+    job's backoff. Counts as a failure: if no attempts are left, the job is dead."""
 
     def __init__(self, after: Duration | None = None, reason: Any = "") -> None:
         self.after = as_seconds(after)
@@ -91,7 +91,8 @@ class Retry(Fate):
 
 
 class Snooze(Fate):
-    """Run again in ``seconds`` (or a timedelta). Does not count as a failure."""
+    """Run the job again in ``seconds`` (or a timedelta), at most 366 days. Does not count as a
+    failure."""
 
     def __init__(self, seconds: Duration, reason: Any = "") -> None:
         usable = as_seconds(seconds)
@@ -103,7 +104,7 @@ class Snooze(Fate):
 
 
 class Discard(Fate):
-    """Do not run again: the job goes straight to the dead letters."""
+    """Make the job dead. Counts as a failure that is not retried."""
 
     def __init__(self, reason: Any = "") -> None:
         self.reason = _text_of(reason)
@@ -111,7 +112,7 @@ class Discard(Fate):
 
 
 class Cancel(Fate):
-    """End the job as cancelled."""
+    """Make the job cancelled."""
 
     def __init__(self, reason: Any = "") -> None:
         self.reason = _text_of(reason)
@@ -123,5 +124,5 @@ def _text_of(reason: Any) -> str:
 
 
 def _with_note(reason: str, given: Any, instead: str) -> str:
-    note = f"{a_kind(given)} that is no number of seconds was given: {instead}"
+    note = f"{a_kind(given)} is not a number of seconds: {instead}"
     return f"{reason} ({note})" if reason else note

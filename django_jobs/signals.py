@@ -1,4 +1,5 @@
-"""Signals for the project. All are sent with ``send_robust``: a receiver that raises harms no job.
+"""Signals for the project. All are sent with ``send_robust``, so a receiver that raises does not
+affect the job.
 
 ``job_enqueued`` is sent in the caller's transaction, after the insert. The others are sent by the
 worker after its transaction has committed.
@@ -9,24 +10,32 @@ from __future__ import annotations
 from django.dispatch import Signal
 
 job_enqueued = Signal()
-"""Sender: the job type's name. Keyword: ``job`` (a :class:`~django_jobs.models.Job`)."""
+"""A job was enqueued by ``enqueue``. Not sent by ``enqueue_many``, nor for a deduplicated job.
+
+Sender: the name of the job type. Keyword: ``job``, the :class:`~django_jobs.models.Job`."""
 
 job_started = Signal()
-"""Sender: the job type's name. Keywords: ``job_id``, ``queue``, ``attempt``. Sent in the thread of
-the handler."""
+"""An attempt starts. Sent in the handler's thread, before the handler is called.
+
+Sender: the name of the job type. Keywords: ``job_id``, ``queue``, ``attempt``."""
 
 job_finished = Signal()
-"""Sender: the job type's name. Keywords: ``job_id``, ``queue``, ``attempt``, ``status`` (of the
-job), ``outcome`` (of the run), ``seconds`` (run time), ``error`` (one line, or empty),
-``reason`` (why the job is dead or cancelled, or empty), ``traceback`` (of the error, or empty)."""
+"""An attempt ended, with any outcome.
+
+Sender: the name of the job type. Keywords: ``job_id``, ``queue``, ``attempt``, ``status`` (of the
+job), ``outcome`` (of the run), ``seconds`` (the run time, or None if the handler never started),
+``error`` (one line, or empty), ``reason`` (why the job is dead or cancelled, or empty) and
+``traceback`` (of the error, or empty)."""
 
 attempt_failed = Signal()
-"""An attempt ended otherwise than in success. Keywords as :data:`job_finished`, which is sent for
-it too; a project that asks for failures only costs its successes nothing by listening here."""
+"""An attempt ended with any outcome but success. Sent in addition to :data:`job_finished`, with the
+same keywords. A receiver of this signal only costs nothing for jobs that succeed."""
 
 job_dead = Signal()
-"""The job went to the dead letters. Keywords as :data:`job_finished`."""
+"""A job is dead. Sent in addition to :data:`job_finished`, with the same keywords."""
 
 worker_event = Signal()
-"""Something happened to a worker process. Sender: the event's name, such as ``worker_started``.
-Keywords: ``level`` (of :mod:`logging`) and ``fields`` (a dict)."""
+"""An event of a worker.
+
+Sender: the name of the event, such as ``worker_started``. Keywords: ``level`` (a level of
+:mod:`logging`) and ``fields`` (a dict)."""

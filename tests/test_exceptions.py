@@ -30,7 +30,7 @@ def test_seconds_that_are_none_are_replaced_and_the_reason_says_so(given: Any) -
     kind = type(given).__name__
     assert kind in str(retry)
     assert str(retry).startswith("not yet (a")
-    assert str(retry).endswith("that is no number of seconds was given: its backoff decides)")
+    assert str(retry).endswith(" is not a number of seconds: its backoff decides)")
     assert "it runs again at once" in snooze.reason
 
 

@@ -83,23 +83,34 @@ def job(
 ) -> Any:
     """Declare a function as the handler of a job type.
 
-    ``name`` defaults to ``<app_label>.<function>``. ``retry_on``: if given, only these exceptions
-    are retried, and lost races and lost connections in the database. ``discard_on``: these
-    exceptions make the job dead at once. ``max_age`` (seconds or a timedelta): an attempt does not
-    begin later than this after the enqueue.
-    ``error_budgets``: an error of this class makes the job dead once it has this many failures.
-    ``timeout``: seconds an attempt may take; then :class:`TimeLimitExceeded` is raised in it where
-    possible, and its process is killed a second later. ``silence_timeout``: seconds it may run
-    without a report of progress. ``isolated``: each attempt runs alone in a child process.
-    ``max_rss``: megabytes that this child may hold; implies ``isolated``.
-    ``delivery="at_most_once"``: a failed or lost attempt is never repeated.
-    ``delivery="exactly_once"``: the handler's writes to the jobs' database and the job's success
-    commit in one transaction. ``schedulable``: schedules made in the admin may name it.
-    ``version``: of the payload; ``upgrades`` maps an older version to the function that upgrades
-    it to the next. ``aliases``: former names; jobs stored under them are run too.
+    Returns a :class:`JobType` in place of the function; calling it calls the function. All options
+    are keywords.
 
-    Raises ``TypeError`` or ``ValueError`` at import for a handler or an option that cannot work,
-    :class:`EnqueueError` (a ``ValueError``) for an option that ``using()`` takes too.
+    - ``name``: the name in the database, by default ``<app_label>.<function>``.
+    - ``queue`` and ``priority`` (-100 to 100) of the jobs.
+    - ``max_attempts``: failures and time-outs after which a job is dead. ``max_crashes``: crashes
+      in a row after which it is dead. ``backoff``: a :class:`Backoff`, the waits between attempts.
+    - ``timeout``: seconds that an attempt may take. Then :class:`TimeLimitExceeded` is raised in
+      the handler where possible, and its process is killed a second later. ``silence_timeout``:
+      seconds that an attempt may run without a report of progress.
+    - ``max_age``: seconds or a timedelta. No attempt starts later than this after the enqueue.
+    - ``retry_on``: an exception class, or several. If given, only these are retried, in addition to
+      time-outs, deadlocks, serialization failures and lost database connections. ``discard_on``:
+      exceptions that make a job dead at once. ``error_budgets``: a dict of exception classes and
+      numbers; an error of the class makes the job dead once it has this many failures.
+    - ``isolated``: each attempt runs alone in a child process. ``max_rss``: megabytes of memory
+      that this process may use; implies ``isolated``.
+    - ``delivery``: with ``"at_most_once"`` a failed or lost attempt is never retried. With
+      ``"exactly_once"`` the handler's writes to the jobs' database and the success of the job
+      commit in one transaction. The default is ``"at_least_once"``.
+    - ``schedulable``: schedules created in the admin may use the job type.
+    - ``version``: the version of its payloads. ``upgrades``: a dict of older versions and
+      functions, each of which returns a payload in the next version. ``aliases``: earlier names,
+      whose jobs the handler runs too.
+
+    Raises ``TypeError`` or ``ValueError`` at import if the handler or an option cannot work. For
+    the options that ``using()`` takes too, the error is an :class:`EnqueueError`, which is a
+    ``ValueError``.
     """
 
     def declare(handler: Callable[..., Any]) -> JobType[..., Any]:

@@ -1,4 +1,4 @@
-"""Walks over the rows of a query in the order of a key, and goes on where the last attempt was."""
+"""Iterates over the rows of a query by key, from where the last attempt stopped."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Model)
 
 STATE = "iterate"
-"""The name under which a checkpoint holds where a walk was."""
+"""The key of the position in a checkpoint."""
 
 
 class Rows(Generic[M]):
-    """The rows of a query, for ``for`` and ``async for``. Made by ``RunContext.iterate``.
+    """An iterator over the rows of a query, sync and async. Made by ``RunContext.iterate``.
 
-    A row is done when the next one is asked for, or when :meth:`done` says so.
+    A row is done when the next one is requested, or when :meth:`done` is called.
     """
 
     def __init__(self, run: RunContext, rows: QuerySet[M], key: str, chunk: int) -> None:
@@ -55,7 +55,7 @@ class Rows(Generic[M]):
             try:
                 self._go_on()
             except SynchronousOnlyOperation:
-                message = "in an async handler write `async for` to go over run.iterate(...)"
+                message = "in an async handler, use `async for` with run.iterate(...)"
                 raise SynchronousOnlyOperation(message) from None
         if not self._ahead:
             raise StopIteration
@@ -73,11 +73,13 @@ class Rows(Generic[M]):
         return self._take()
 
     def done(self) -> None:
-        """The row in hand is worked on. Inside ``transaction.atomic()`` this is written there, so
-        it commits or rolls back with what was done to the row. Raises ``ValueError`` before the
-        loop has begun."""
+        """Mark the current row as done. Inside ``transaction.atomic()`` the checkpoint is part of
+        that transaction and commits or rolls back with the changes to the row. Raises
+        ``ValueError`` before the first row."""
         if self._total is None:
-            raise ValueError("done() is for a row in hand; the loop over these rows has not begun")
+            raise ValueError(
+                "done() requires a current row; the loop over these rows has not started"
+            )
         self._finish_row()
 
     def _finish_row(self) -> None:
@@ -149,21 +151,25 @@ def _unique_field(rows: Any, key: str) -> Field[Any, Any]:
         raise ValueError(f"iterate() takes a queryset, not {type(rows).__name__}")
     query, options = rows.query, rows.model._meta
     if query.is_sliced or query.combinator or query.distinct_fields:
-        raise ValueError("iterate() takes no slice, union or DISTINCT ON: it reads in parts itself")
+        raise ValueError(
+            "iterate() takes no slice, union or DISTINCT ON, because it reads the rows in parts"
+        )
     if not issubclass(rows._iterable_class, ModelIterable):
-        raise ValueError("iterate() takes a queryset of rows, not of values()")
+        raise ValueError("iterate() takes a queryset of model instances, not of values()")
     try:
         field = options.pk if key == "pk" else options.get_field(key)
     except FieldDoesNotExist:
         raise ValueError(f"{options.label} has no field {key!r}") from None
     if not isinstance(field, Field) or isinstance(field, CompositePrimaryKey):
-        raise ValueError(f"{options.label}.{key} is no single column")
+        raise ValueError(f"{options.label}.{key} is not a single column")
     alone = {constraint.fields for constraint in options.total_unique_constraints}
     if field.null or not (field.unique or (field.name,) in alone):
-        raise ValueError(f"{options.label}.{key} is not unique, or may be null: rows would be lost")
+        raise ValueError(
+            f"{options.label}.{key} is not unique or may be null, so rows could be lost"
+        )
     names = {key, field.name, field.attname, "pk" if field.primary_key else key}
     if query.extra_order_by or (
         query.order_by and not (len(query.order_by) == 1 and query.order_by[0] in names)
     ):
-        raise ValueError(f"iterate() goes in the order of {key}; take the other order_by() away")
+        raise ValueError(f"iterate() sorts by {key}; remove the other order_by()")
     return field

@@ -1,4 +1,4 @@
-"""What a handler can ask about the run it is in, and tell of it."""
+"""The API of a handler for its current attempt."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ M = TypeVar("M", bound=Model)
 
 
 class RunContext:
-    """The attempt that is being made. Get it with :func:`current_run`.
+    """The current attempt. Get it with :func:`current_run`.
 
-    It is of use while the handler runs. One that is kept for longer, as by a thread, raises
-    ``RuntimeError`` where it is to report or to make a call, and :meth:`should_stop` is true.
+    It is valid only while the handler runs. If it is used later, for example in a thread that the
+    handler started, :meth:`should_stop` returns True, and methods that report or make a call raise
+    ``RuntimeError``.
     """
 
     __slots__ = ("_attempt",)
@@ -40,65 +41,66 @@ class RunContext:
 
     @property
     def deadline(self) -> datetime | None:
-        """When the attempt will be stopped for its time-out; None without one. Aware, and of this
-        machine's clock."""
+        """When the time-out stops the attempt: an aware datetime of this machine's clock. None
+        without a time-out."""
         return self._attempt.deadline
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """What was given to ``enqueue`` as ``headers``."""
+        """The ``headers`` that were passed to ``using()``."""
         return self._attempt.headers
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """The due time of its schedule, aware and in UTC; None for a job that no schedule made."""
+        """The due time of its schedule, aware and in UTC. None if no schedule made the job."""
         return self._attempt.scheduled_for
 
     @property
     def job_id(self) -> int:
-        """The job's number. The same in all of its attempts."""
+        """The id of the job, which is the same in all attempts."""
         return self._attempt.job.id
 
     @property
     def job_type(self) -> str:
-        """The name of its job type, as on its row."""
+        """The name of its job type, as stored in its row."""
         return self._attempt.job.job_type
 
     @property
     def queue(self) -> str:
-        """The queue it was claimed from."""
+        """The name of the queue from which the job was claimed."""
         return self._attempt.job.queue
 
     @property
     def attempt(self) -> int:
-        """1 for the first."""
+        """The number of the attempt; 1 for the first."""
         return self._attempt.job.attempt
 
     @property
     def idempotency_key(self) -> str | None:
-        """The key of the request, or None."""
+        """The idempotency key of the job, or None."""
         return self._attempt.job.idempotency_key
 
     def should_stop(self) -> bool:
-        """Whether the handler should end as soon as it can: its job was cancelled, or its lease
-        was lost; or its worker's time to drain is over, when a stop is raised in it as well. Cheap
-        enough to ask in a loop."""
+        """Return whether the handler should end as soon as possible: its job was cancelled, its
+        lease was lost, or the worker's ``--drain-timeout`` is over. In the last case an exception
+        is raised in the handler as well. Fast enough to call in a loop."""
         return self._attempt.should_stop()
 
     def draining(self) -> bool:
-        """Whether the worker drains. A handler that can go on elsewhere may leave now, by
-        ``raise Snooze(0)``; one that stays has the rest of ``--drain-timeout`` after a signal, and
-        as long as it needs where its worker is drained by an operator or is to be replaced. Cheap
-        enough to ask in a loop."""
+        """Return whether the worker drains. A handler whose next attempt can continue the work may
+        then ``raise Snooze(0)``. Otherwise it may run on: after a signal until ``--drain-timeout``
+        is over, and without a limit if an operator drains the worker or it is to be replaced. Fast
+        enough to call in a loop."""
         return self._attempt.draining()
 
     def progress(self, fraction: float, note: Any = "") -> None:
-        """Say how far the handler is, from 0 to 1, and in ``note`` what it is at (of at most 200
-        characters).
+        """Report progress: ``fraction`` is from 0 to 1, and ``note`` is text of at most 200
+        characters.
 
-        Costs a few microseconds and may be called from async code: the newest report of each job is
-        written once a second. Raises ``ValueError`` for what is no number from 0 to 1, and
-        :class:`LeaseLost` once a write was refused because the job has been taken from this worker.
+        Takes a few microseconds and does not block, so it may be called from async code. The newest
+        report of each job is written once a second. Raises ``ValueError`` if ``fraction`` is not a
+        number from 0 to 1, and :class:`LeaseLost` after a write was refused because the attempt no
+        longer belongs to this worker.
         """
         try:
             share = float(fraction)
@@ -111,62 +113,63 @@ class RunContext:
         self._attempt.reporter.progress(self._attempt, share, note_text)
 
     def checkpoint(self, data: Any) -> None:
-        """Say where the next attempt may begin, as JSON.
+        """Save where the next attempt can continue, as JSON.
 
         Inside ``transaction.atomic()`` on the jobs' database it is written in that transaction.
-        Elsewhere it is written within a second or so, without blocking: call it after the effects
-        that it speaks of are committed. Raises :class:`PayloadError` for what cannot be stored,
-        :class:`LeaseLost` as :meth:`progress`, and ``ValueError`` where :meth:`iterate` keeps the
-        checkpoint.
+        Elsewhere it is written within about a second, without blocking: call it after the effects
+        that it describes are committed. Raises :class:`PayloadError` if ``data`` cannot be stored
+        as JSON, :class:`LeaseLost` like :meth:`progress`, and ``ValueError`` if the handler uses
+        :meth:`iterate`, which saves its own checkpoint.
         """
         if self._attempt.reporter.of(self._attempt).walked:
-            raise ValueError("iterate() keeps the checkpoint of this job")
+            raise ValueError("iterate() saves the checkpoint of this job")
         self._keep(data)
 
     @property
     def saved_checkpoint(self) -> Any:
-        """What the attempts before this one left by :meth:`checkpoint`; None if nothing. Read from
-        the database once, when it is first asked for; in an async handler, before it begins."""
+        """The last :meth:`checkpoint` that an earlier attempt saved, or None. It is read from the
+        database at the first access; for an async handler, before the handler starts."""
         return self._attempt.reporter.saved_checkpoint(self._attempt)
 
     def iterate(self, queryset: QuerySet[M], key: str = "pk", chunk: int = 500) -> Rows[M]:
-        """The rows of ``queryset`` in the order of ``key``, from where the last attempt was; for
-        ``for`` and ``async for``.
+        """Iterate over the rows of ``queryset`` in the order of ``key``, from where the last
+        attempt stopped. Works with ``for`` and ``async for``.
 
-        A row counts as done when the next one is asked for; that is the checkpoint, and reported as
-        progress. Reads ``chunk`` rows at a time, each part behind the last key. Between two rows it
-        stops by itself: when the worker drains, so that the next attempt goes on there; when the
-        job was cancelled; when the lease was lost. Once in a handler. Raises ``ValueError`` for a
-        key that is not unique, and for a queryset that is sliced or in another order.
+        A row is done when the next one is requested. Its key is then saved as the checkpoint, and
+        reported as progress. Each query reads ``chunk`` rows after the last key. Between two rows
+        the loop ends the attempt if the worker drains, the job was cancelled or the lease was lost;
+        after a drain the next attempt continues there. Raises ``ValueError`` if the handler has
+        called it before, if ``key`` is not unique, and for a queryset that is sliced or has another
+        order.
         """
         rows = Rows(self, queryset, key, chunk)
         reports = self._attempt.reporter.of(self._attempt)
         if reports.walked:
-            raise ValueError("a handler can iterate() once: there is one checkpoint")
+            raise ValueError("a handler can call iterate() once, because a job has one checkpoint")
         reports.walked = True
         return rows
 
     def once(self, key: str, call: Callable[[], Any]) -> Any:
-        """Call ``call`` unless an attempt of this job has done so under ``key``; returns the answer
-        of that one call, as JSON gives it back.
+        """Call ``call`` once in all attempts of the job, and return its answer as JSON returns it.
 
-        Its receipt is committed at once, also where the handler's transaction is rolled back. What
-        ``call`` raises is raised, and nothing stored. A crash between the call and its receipt
-        repeats the call. Raises ``ValueError`` for a key that is not text of 1 to 200 characters,
-        ``TypeError`` for a call that is async or none, and :class:`LeaseLost` before the call if
-        the job has been taken from this worker.
+        If an attempt has stored an answer under ``key``, that is returned without a call. The
+        answer is committed at once, even if the handler's transaction is rolled back. If ``call``
+        raises, the exception is raised and nothing is stored. After a crash between the call and
+        the commit, the next attempt repeats the call. Raises ``ValueError`` if ``key`` is not text
+        of 1 to 200 characters, ``TypeError`` if ``call`` is async or cannot be called, and
+        :class:`LeaseLost`, before the call, if the attempt no longer belongs to this worker.
         """
         self._note_progress()
         return once.once(self._attempt, key, call)
 
     async def aonce(self, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """:meth:`once` for async code: what ``call`` returns is awaited. The answer of a plain call
-        is stored and returned as well, for it has been made; but the event loop waits for it."""
+        """:meth:`once` for async code: awaits the result of ``call``. A plain function works too,
+        but blocks the event loop."""
         self._note_progress()
         return await once.aonce(self._attempt, key, call)
 
     def _note_progress(self) -> None:
-        """Something is reported: the handler is not silent, as long as it runs."""
+        """Reset the silence: the handler has reported something."""
         self._attempt.reporter.of(self._attempt)
         self._attempt.on_progress()
 
@@ -179,16 +182,16 @@ class RunContext:
         self._attempt.reporter.checkpoint(self._attempt, text)
 
     def _begin_again(self) -> None:
-        """Forget what the call of the handler before has left: its transaction was rolled back."""
+        """Forget the previous call of the handler, whose transaction was rolled back."""
         self._attempt.reporter.of(self._attempt).walked = False
 
     def _confirm(self) -> None:
-        """Have what was reported written now. Raises :class:`LeaseLost` if that is refused."""
+        """Write the reports now. Raises :class:`LeaseLost` if the write is refused."""
         self._attempt.reporter.confirm(self._attempt)
 
     def _can_go_on_elsewhere(self) -> bool:
-        """Whether an attempt that stops now loses nothing: not in a transaction, which would be
-        rolled back, nor where there is no next attempt."""
+        """Whether the next attempt can continue where this one stops: there is one, and no open
+        transaction would be rolled back."""
         return not (self._attempt.job.at_most_once or in_transaction(jobs_connection()))
 
 
@@ -196,5 +199,5 @@ _current: ContextVar[RunContext | None] = ContextVar("django_jobs_run", default=
 
 
 def current_run() -> RunContext | None:
-    """The run that the calling handler is in; None outside a worker."""
+    """Return the :class:`RunContext` of the calling handler; None outside a worker."""
     return _current.get()

@@ -168,17 +168,17 @@ def test_keys_of_any_kind_go_through_a_checkpoint(
 @pytest.mark.parametrize(
     "make, key, problem",
     [
-        (lambda: Effect.objects.all(), "note", "is not unique, or may be null"),
+        (lambda: Effect.objects.all(), "note", "is not unique or may be null"),
         (lambda: Effect.objects.all(), "nothing", "app.Effect has no field 'nothing'"),
         (lambda: Effect.objects.all()[:5], "pk", "takes no slice"),
         (lambda: Effect.objects.all().union(Effect.objects.all()), "pk", "takes no slice, union"),
         (lambda: Effect.objects.distinct("note"), "pk", "DISTINCT ON"),
         (lambda: Effect.objects.values("pk"), "pk", "not of values()"),
-        (lambda: Effect.objects.order_by("-pk"), "pk", "goes in the order of pk"),
-        (lambda: Effect.objects.order_by("note", "pk"), "pk", "goes in the order of pk"),
+        (lambda: Effect.objects.order_by("-pk"), "pk", "sorts by pk"),
+        (lambda: Effect.objects.order_by("note", "pk"), "pk", "sorts by pk"),
         (lambda: [1, 2], "pk", "takes a queryset, not list"),
         (lambda: ContentType.objects.all(), "model", "is not unique"),
-        (lambda: Group.objects.all(), "user", "is no single column"),
+        (lambda: Group.objects.all(), "user", "is not a single column"),
     ],
 )
 def test_what_no_walk_can_be_made_of_is_refused(
@@ -224,7 +224,7 @@ def test_there_is_one_walk_in_a_handler_and_it_keeps_the_checkpoint(desk: Desk) 
         accept(Effect.objects.all())
         with pytest.raises(ValueError, match="can iterate\\(\\) once"):
             accept(Effect.objects.all())
-        with pytest.raises(ValueError, match="iterate\\(\\) keeps the checkpoint"):
+        with pytest.raises(ValueError, match="iterate\\(\\) saves the checkpoint"):
             this_run().checkpoint(1)
 
     assert desk.run(handler) == [Succeeded()]
@@ -331,7 +331,7 @@ def test_no_row_is_done_before_the_loop_and_none_more_behind_it(desk: Desk) -> N
     def handler() -> None:
         for count in (1, 0):
             rows = this_run().iterate(Effect.objects.filter(note="source"))
-            with pytest.raises(ValueError, match="the loop over these rows has not begun"):
+            with pytest.raises(ValueError, match="the loop over these rows has not started"):
                 rows.done()
             assert len(list(rows)) == count
             rows.done()
