@@ -96,9 +96,6 @@ def _in_force(name: str) -> str:
     if hint := did_you_mean(name, quarantined, most=3):
         return hint
     if len(quarantined) > MOST_NAMED:
-        return "run jobquarantine list for the quarantined job types"
-    return (
-        f"the quarantined job types are {', '.join(quarantined)}"
-        if quarantined
-        else "no job type is"
-    )
+        return "jobquarantine list shows the quarantined job types"
+    names = ", ".join(quarantined)
+    return f"quarantined job types: {names}" if names else "no job type is"

@@ -351,7 +351,7 @@ def test_all_matching_stops_at_the_limit_and_says_so(
     pks = [ready_job() for _ in range(5)]
     asked = across(page, Job, "cancel_jobs")
     text = " ".join(asked.content.decode().split())
-    assert "More than 3 jobs match. This takes the newest 3 of them." in text
+    assert "More than 3 jobs match. This changes the newest 3 of them." in text
     done = page.confirm(Job, "cancel_jobs", 0, select_across=1, max_id=pks[-1])
     assert "3 jobs were cancelled" in message_of(done)
     assert Job.objects.filter(status="cancelled").count() == 3
