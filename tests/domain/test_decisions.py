@@ -152,7 +152,7 @@ def test_a_failure_is_dead_exactly_when_a_rule_says_so(
     elif decision.status == JobState.SCHEDULED:
         assert NOW + (decision.delay or 0) < facts.expires_at
     else:
-        assert "maximum age" in decision.reason
+        assert "max_age" in decision.reason
 
 
 @given(facts, outcomes)

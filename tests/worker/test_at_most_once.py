@@ -94,7 +94,11 @@ def test_an_operator_may_replay_it(start_worker: Start, tmp_path: Path) -> None:
         ),
         (["OSError"] * 6, 4, "failed 4 times, and the error budget of OSError is 4"),
         (["KeyError"] * 6, 6, "failed 6 of 6 times"),
-        (["KeyError", "KeyError", "ConnectionError"], 3, "failed 3 times, and ConnectionError"),
+        (
+            ["KeyError", "KeyError", "ConnectionError"],
+            3,
+            "failed 3 times, and the error budget of Conn",
+        ),
     ],
 )
 def test_an_error_has_the_smallest_budget_of_its_classes(

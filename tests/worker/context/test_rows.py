@@ -222,7 +222,7 @@ def test_a_chunk_that_is_no_number_of_rows_is_refused(desk: Desk, chunk: Any) ->
 def test_there_is_one_walk_in_a_handler_and_it_keeps_the_checkpoint(desk: Desk) -> None:
     def handler() -> None:
         accept(Effect.objects.all())
-        with pytest.raises(ValueError, match="can iterate\\(\\) once"):
+        with pytest.raises(ValueError, match="can call iterate\\(\\) once"):
             accept(Effect.objects.all())
         with pytest.raises(ValueError, match="iterate\\(\\) saves the checkpoint"):
             this_run().checkpoint(1)
@@ -345,7 +345,7 @@ def test_async_handlers_are_told_of_async_for(desk: Desk) -> None:
     sources(1)
 
     async def handler() -> None:
-        with pytest.raises(SynchronousOnlyOperation, match="write `async for`"):
+        with pytest.raises(SynchronousOnlyOperation, match="use `async for`"):
             for _ in this_run().iterate(Effect.objects.filter(note="source")):
                 pass
 
