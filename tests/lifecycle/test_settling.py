@@ -227,7 +227,7 @@ def test_a_job_past_its_maximum_age_is_not_tried_again() -> None:
         settle_one(held, Failed(error=ErrorReport.plain("X", ""), retry_after=10))
     job = Job.objects.get()
     assert job.status == "dead"
-    assert "maximum age" in job.reason
+    assert "max_age" in job.reason
 
 
 @pytest.mark.django_db(transaction=True)
