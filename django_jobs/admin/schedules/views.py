@@ -148,8 +148,8 @@ def deletion_summary(schedules: Any) -> tuple[list[str], dict[str, Any], set[str
     alias = conf().database
     ticks = Tick.objects.using(alias).filter(schedule__in=schedules)
     backfills = Backfill.objects.using(alias).filter(schedule__in=schedules)
-    counts = Schedule.objects.using(alias).filter(pk=schedules[0].pk)
-    counts = counts.annotate(ticks_=CappedCount(ticks), backfills_=CappedCount(backfills))
+    first = Schedule.objects.using(alias).filter(pk=schedules[0].pk)
+    counts = first.annotate(ticks_=CappedCount(ticks), backfills_=CappedCount(backfills))
     row: Any = counts.values("ticks_", "backfills_").first() or {}
     names = [str(schedule) for schedule in schedules]
     numbers = {
