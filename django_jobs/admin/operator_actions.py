@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -16,8 +16,6 @@ from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations.jobs import OperationResult
 from ..models import Queue
 from .base.actions import OperatorAction, change_by_name
-
-Given = Mapping[str, Any]
 
 
 class ReasonForm(forms.Form):
@@ -40,16 +38,16 @@ class PriorityForm(forms.Form):
     )
 
 
-def _pause(ids: list[int], actor: Any, given: Given) -> OperationResult:
+def _pause(ids: list[int], **given: Any) -> OperationResult:
     def pause(queues: dict[int, str]) -> list[str]:
-        return job_operations.pause(queues.values(), actor=actor, reason=given["reason"])
+        return job_operations.pause(queues.values(), **given)
 
     return change_by_name(Queue, ids, pause, "it is already paused")
 
 
-def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
+def _resume(ids: list[int], **given: Any) -> OperationResult:
     def resume(queues: dict[int, str]) -> list[str]:
-        return job_operations.resume(queues.values(), actor=actor)
+        return job_operations.resume(queues.values(), **given)
 
     return change_by_name(Queue, ids, resume, "it is not paused")
 
@@ -63,9 +61,7 @@ CANCEL = OperatorAction(
         "Jobs that have not started are cancelled at once. A running job is asked to stop; how "
         "soon it stops depends on its handler. A cancelled job does not run again."
     ),
-    execute=lambda ids, actor, given: job_operations.cancel(
-        ids, actor=actor, reason=given["reason"]
-    ),
+    execute=job_operations.cancel,
     done=ngettext_lazy("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", "number"),
     asked=ngettext_lazy(
         "%(count)s running job was asked to stop.",
@@ -82,9 +78,7 @@ REPRIORITIZE = OperatorAction(
     label=_("Change priority"),
     question=_("Change the priority of jobs?"),
     explanation=_("Only the priority of jobs that have not started can be changed."),
-    execute=lambda ids, actor, given: job_operations.reprioritize(
-        ids, given["priority"], actor=actor
-    ),
+    execute=job_operations.reprioritize,
     done=ngettext_lazy(
         "The priority of %(count)s job was changed.",
         "The priority of %(count)s jobs was changed.",
@@ -100,7 +94,7 @@ RUN_NOW = OperatorAction(
     label=_("Run now"),
     question=_("Run jobs now?"),
     explanation=_("Scheduled jobs become ready at once, before they are due."),
-    execute=lambda ids, actor, given: job_operations.run_now(ids, actor=actor),
+    execute=job_operations.run_now,
     done=ngettext_lazy(
         "%(count)s job is ready to run.", "%(count)s jobs are ready to run.", "number"
     ),
@@ -117,9 +111,7 @@ REPLAY = OperatorAction(
         "stays dead if its handler no longer exists, does not accept its arguments, or if another "
         "job has its idempotency key."
     ),
-    execute=lambda ids, actor, given: job_operations.replay(
-        ids, check=replay_problem, actor=actor, reason=given["reason"]
-    ),
+    execute=partial(job_operations.replay, check=replay_problem),
     done=ngettext_lazy(
         "%(count)s job was sent back to its queue.",
         "%(count)s jobs were sent back to their queues.",
@@ -166,7 +158,7 @@ STOP = OperatorAction(
         "The worker claims no more jobs, waits for its running jobs, and exits. Its command starts "
         "another worker in its place. If all workers of a command are asked, the command ends."
     ),
-    execute=lambda ids, actor, given: job_operations.stop_workers(ids, actor=actor),
+    execute=job_operations.stop_workers,
     done=ngettext_lazy(
         "%(count)s worker was asked to drain and stop.",
         "%(count)s workers were asked to drain and stop.",

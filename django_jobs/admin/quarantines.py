@@ -22,13 +22,12 @@ from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .base.actions import OperatorAction, admin_actions, change_by_name
-from .base.formatting import NOTHING, ago, badge, list_url, moment_column
-from .base.model_admin import ConsoleAdmin
+from .base.formatting import ago, badge, list_url, moment_column, text_column
+from .base.model_admin import ConsoleAdmin, allowed_by
 from .base.paginator import CappedCount, counted
-from .operator_actions import Given
 
 
-def _lift(ids: list[int], actor: Any, given: Given) -> OperationResult:
+def _lift(ids: list[int], actor: Any) -> OperationResult:
     def lift(names: dict[int, str]) -> list[str]:
         return [lifted for name in names.values() for lifted in quarantines.lift(name, actor=actor)]
 
@@ -116,11 +115,7 @@ class QuarantineAdmin(ConsoleAdmin):
             return ()
         return ("job_type", "state", "blocked", "made_by", "since_text", "lifted_text", "why")
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.has_quarantine_permission(request)
-
-    def has_quarantine_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.quarantine_job_type")
+    has_add_permission = has_quarantine_permission = allowed_by("quarantine_job_type")
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_view_permission(request, obj) or self.has_quarantine_permission(request)
@@ -151,6 +146,4 @@ class QuarantineAdmin(ConsoleAdmin):
     def made_by(self, quarantine: Any) -> str:
         return quarantine.by or _now("a worker")
 
-    @admin.display(description=_("reason"))
-    def why(self, quarantine: Any) -> str:
-        return quarantine.reason or NOTHING
+    why = text_column("reason", _("reason"))

@@ -22,8 +22,8 @@ from ..domain.states import FINAL
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
 from .base.actions import admin_actions
-from .base.formatting import NOTHING, ago, badge, duration, list_url
-from .base.model_admin import ConsoleAdmin
+from .base.formatting import NOTHING, ago, badge, duration, list_url, text_column
+from .base.model_admin import ConsoleAdmin, allowed_by
 from .base.paginator import CappedCount, counted
 from .operator_actions import PAUSE, RESUME
 
@@ -137,18 +137,13 @@ class QueueAdmin(ConsoleAdmin):
             kwargs["min_value"] = 1
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.add_queue")
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("django_jobs.change_queue")
+    has_add_permission = allowed_by("add_queue")
+    has_change_permission = allowed_by("change_queue")
+    has_pause_permission = allowed_by("pause_queue")
 
     # No deletion: jobs of a deleted queue would never be claimed.
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
-
-    def has_pause_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.pause_queue")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("state", "why") if obj is None else ("name", "state", "why")
@@ -165,9 +160,7 @@ class QueueAdmin(ConsoleAdmin):
         since = ago(queue.paused_at, queue.read_at)
         return format_html("{} {}", badge("paused", _now("paused")), since)
 
-    @admin.display(description=_("reason for the pause"))
-    def why(self, queue: Any) -> str:
-        return queue.paused_reason or NOTHING
+    why = text_column("paused_reason", _("reason for the pause"))
 
     @admin.display(description=_("limit"))
     def limit(self, queue: Any) -> str:

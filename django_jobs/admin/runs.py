@@ -13,13 +13,13 @@ from ..conf import conf
 from ..models import Job, Run, Worker
 from .base.filters import FinishedSinceFilter, OutcomeFilter
 from .base.formatting import (
-    NOTHING,
     ago,
     badge,
     duration,
     link,
     moment_column,
     preformatted,
+    text_column,
     worker_link,
 )
 from .base.model_admin import ConsoleAdmin
@@ -84,19 +84,10 @@ class RunAdmin(ConsoleAdmin):
     def ran(self, run: Any) -> str:
         return duration(run.duration)
 
-    @admin.display(description=_("error"))
-    def error(self, run: Any) -> str:
-        return run.error_type or NOTHING
-
+    error = text_column("error_type", _("error"))
     due = moment_column("available_at", _("due"))
     claimed = moment_column("claimed_at", _("claimed"))
     started = moment_column("started_at", _("started"))
     finished = moment_column("finished_at", _("finished"))
-
-    @admin.display(description=_("message"))
-    def message_text(self, run: Any) -> str:
-        return preformatted(run.error_message)
-
-    @admin.display(description=_("traceback"))
-    def traceback_text(self, run: Any) -> str:
-        return preformatted(run.traceback)
+    message_text = text_column("error_message", _("message"), preformatted)
+    traceback_text = text_column("traceback", _("traceback"), preformatted)

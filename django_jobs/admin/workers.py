@@ -15,9 +15,9 @@ from django.utils.translation import gettext_lazy as _
 from ..conf import conf
 from ..models import Job, Worker
 from .base.actions import admin_actions
-from .base.filters import WorkerStatusFilter
+from .base.filters import StatusFilter
 from .base.formatting import NOTHING, ago, badge, moment_column
-from .base.model_admin import ConsoleAdmin
+from .base.model_admin import ConsoleAdmin, allowed_by
 from .base.paginator import CappedCount, counted
 from .operator_actions import STOP
 
@@ -36,7 +36,7 @@ class WorkerAdmin(ConsoleAdmin):
         "place",
     )
     ordering = ("-started_at", "-id")
-    list_filter = (WorkerStatusFilter,)
+    list_filter = (StatusFilter,)
     actions = admin_actions(STOP)
     operator_actions = (STOP,)
     fieldsets = (
@@ -68,8 +68,7 @@ class WorkerAdmin(ConsoleAdmin):
         rows = rows.annotate(claimed=CappedCount(claimed))
         return rows
 
-    def has_stop_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.stop_worker")
+    has_stop_permission = allowed_by("stop_worker")
 
     @admin.display(description=_("status"))
     def state(self, worker: Any) -> str:

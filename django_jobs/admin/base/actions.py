@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -48,7 +48,8 @@ class OperatorAction:
     label: _StrOrPromise
     question: _StrOrPromise
     explanation: _StrOrPromise
-    execute: Callable[[list[int], Any, Mapping[str, Any]], OperationResult]
+    execute: Callable[..., OperationResult]
+    """Takes the ids, and by name ``actor`` and what the form was given."""
     done: _StrOrPromise
     """How many rows changed: ``ngettext_lazy(..., "number")`` with ``%(count)s`` for the reader."""
     logged: str
@@ -68,13 +69,6 @@ class Choice:
     across: bool = False
     more: bool = False
     max_id: int = 0
-
-
-@dataclass(slots=True)
-class _Tally:
-    done: list[int] = field(default_factory=list)
-    refused: dict[int, str] = field(default_factory=dict)
-    asked: list[int] = field(default_factory=list)
 
 
 def admin_actions(*actions: OperatorAction) -> tuple[Callable[..., HttpResponse | None], ...]:
@@ -174,37 +168,39 @@ def _act(
     action: OperatorAction,
     given: Mapping[str, Any],
 ) -> None:
-    tally = _Tally(refused={id_: _("it no longer exists") for id_ in choice.gone})
+    result = OperationResult(refused={id_: _("it no longer exists") for id_ in choice.gone})
     try:
         for start in range(0, len(choice.ids), CHUNK):
             ids = list(choice.ids[start : start + CHUNK])
-            report = action.execute(ids, request.user, given)
-            tally.done += report.done
-            tally.asked += report.asked
-            tally.refused.update(report.refused)
+            part = action.execute(ids, actor=request.user, **given)
+            result.done += part.done
+            result.asked += part.asked
+            result.refused.update(part.refused)
     except OperationRefused as error:
         page.message_user(request, str(error), messages.ERROR)
     finally:
         # If a later chunk fails, the earlier ones stay done, so they are logged in any case.
-        if tally.done:
-            _log(page, request, action, tally.done, given)
-    _show_result(page, request, action, tally)
+        if result.done:
+            _log(page, request, action, result.done, given)
+    _show_result(page, request, action, result)
 
 
 def _show_result(
-    page: ModelAdmin, request: HttpRequest, action: OperatorAction, tally: _Tally
+    page: ModelAdmin, request: HttpRequest, action: OperatorAction, result: OperationResult
 ) -> None:
-    asked = len(tally.asked) if action.asked else 0
-    if len(tally.done) > asked:
-        page.message_user(request, _counted(action.done, len(tally.done) - asked), messages.SUCCESS)
+    asked = len(result.asked) if action.asked else 0
+    if len(result.done) > asked:
+        page.message_user(
+            request, _counted(action.done, len(result.done) - asked), messages.SUCCESS
+        )
     if action.asked and asked:
         page.message_user(request, _counted(action.asked, asked), messages.SUCCESS)
-    if not tally.refused:
-        if not tally.done:
+    if not result.refused:
+        if not result.done:
             page.message_user(request, _("No rows were changed."), messages.WARNING)
         return
-    count = len(tally.refused)
-    named = [f"#{id_}: {why}" for id_, why in list(tally.refused.items())[:NAMED]]
+    count = len(result.refused)
+    named = [f"#{id_}: {why}" for id_, why in list(result.refused.items())[:NAMED]]
     text = ngettext(
         "%(count)s was not changed. %(named)s",
         "%(count)s were not changed. %(named)s",

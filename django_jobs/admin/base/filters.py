@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...conf import conf
-from ...models import JobStatus, Queue, RunOutcome, WorkerStatus
+from ...models import Queue
 
 MOST_CHOICES = 200
 
@@ -31,28 +31,22 @@ class EqualFilter(admin.SimpleListFilter):
         return queryset if value is None else queryset.filter(**{self.column: value})
 
 
-class StatusFilter(EqualFilter):
+class ChoiceFilter(EqualFilter):
+    """By a column with choices."""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        choices: Choices = model_admin.model._meta.get_field(self.column).choices
+        return choices
+
+
+class StatusFilter(ChoiceFilter):
     title = _("status")
     parameter_name = column = "status"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return JobStatus.choices
 
-
-class WorkerStatusFilter(EqualFilter):
-    title = _("status")
-    parameter_name = column = "status"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return WorkerStatus.choices
-
-
-class OutcomeFilter(EqualFilter):
+class OutcomeFilter(ChoiceFilter):
     title = _("outcome")
     parameter_name = column = "outcome"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return RunOutcome.choices
 
 
 class QueueFilter(EqualFilter):

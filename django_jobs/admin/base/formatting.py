@@ -126,6 +126,18 @@ def moment_column(
     return column
 
 
+def text_column(
+    field: str, label: _StrOrPromise, show: Callable[[str], str] = lambda text: text or NOTHING
+) -> Callable[[Any, Any], str]:
+    """A page's column that shows the text in ``field``."""
+
+    @admin.display(description=label)
+    def column(page: Any, row: Any) -> str:
+        return show(getattr(row, field))
+
+    return column
+
+
 def _time(at: datetime, text_of: Callable[[datetime], str]) -> str:
     if isinstance(at, DistantTime):
         return at.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
@@ -16,6 +17,15 @@ from ...conf import conf
 from .actions import ModelAdmin, OperatorAction
 from .formatting import list_url
 from .paginator import CappedPaginator
+
+
+def allowed_by(*permissions: str) -> Callable[..., bool]:
+    """A page's check, of all rows or of one: the user needs one of these permissions."""
+
+    def check(page: Any, request: HttpRequest, obj: Any = None) -> bool:
+        return any(request.user.has_perm(f"django_jobs.{one}") for one in permissions)
+
+    return check
 
 
 class ConsoleAdmin(ModelAdmin):
@@ -79,16 +89,17 @@ class ConsoleAdmin(ModelAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        if obj is not None:
-            allowed = self.get_actions(request)
-            buttons = [
-                action
-                for action in self.operator_actions
-                if action.action in allowed and action.applies(obj)
-            ]
-            context = {
-                **context,
-                "operator_actions": buttons,
-                "list_url": list_url(self.admin_site, self.model),
-            }
+        context = {**context, **self.page_context(request, obj)}
         return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        """What the page of ``obj`` shows besides its form. None is a row that is being added."""
+        if obj is None:
+            return {}
+        allowed = self.get_actions(request)
+        buttons = [
+            action
+            for action in self.operator_actions
+            if action.action in allowed and action.applies(obj)
+        ]
+        return {"operator_actions": buttons, "list_url": list_url(self.admin_site, self.model)}

@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.backoff import Backoff
 from ...models import JobStatus, Queue
-from ..base.formatting import NOTHING, badge, link, moment_column, preformatted, shortened
-from ..base.json_display import Document, document, object_of, texts
-from ..base.model_admin import ConsoleAdmin
+from ..base.formatting import (
+    NOTHING,
+    badge,
+    link,
+    moment_column,
+    preformatted,
+    shortened,
+    text_column,
+)
+from ..base.json_display import document, object_of, texts
+from ..base.model_admin import ConsoleAdmin, allowed_by
 from .progress import hidden, progress_of
 from .schedule_origin import origin
 from .timeline import timeline
@@ -73,57 +81,31 @@ class JobPage(ConsoleAdmin):
             head.insert(1, "schedule_text")
         return ((None, {"fields": tuple(head)}), *self.fieldsets[1:])
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("django_jobs.view_job")
+    has_view_permission = allowed_by("view_job")
+    has_cancel_permission = allowed_by("cancel_job")
+    has_reprioritize_permission = allowed_by("reprioritize_job")
+    has_run_permission = allowed_by("run_job")
+    has_replay_permission = allowed_by("replay_job")
 
-    def has_cancel_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.cancel_job")
-
-    def has_reprioritize_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.reprioritize_job")
-
-    def has_run_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.run_job")
-
-    def has_replay_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.replay_job")
-
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Any = None,
-    ) -> HttpResponse:
-        if obj is not None:
-            columns = texts(obj, PRIVATE)
-            seen = request.user.has_perm("django_jobs.view_job_payload")
-            context = {
-                **context,
-                "timeline": timeline(obj, self.admin_site, columns["headers"][0], request),
-                "documents": self._documents(seen, columns),
-                "progress": progress_of(obj, seen),
-            }
-        return super().render_change_form(request, context, add, change, form_url, obj)
-
-    def _documents(self, seen: bool, columns: dict[str, Any]) -> list[Document]:
-        if seen:
-            return [document(str(self.titles[name]), *columns[name]) for name in PRIVATE]
-        return [hidden(str(self.titles[name])) for name in PRIVATE]
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        columns = texts(obj, PRIVATE)
+        seen = request.user.has_perm("django_jobs.view_job_payload")
+        return {
+            **super().page_context(request, obj),
+            "timeline": timeline(obj, self.admin_site, columns["headers"][0], request),
+            "documents": [
+                document(str(title), *columns[name]) if seen else hidden(str(title))
+                for name, title in self.titles.items()
+            ],
+            "progress": progress_of(obj, seen),
+        }
 
     @admin.display(description=_("status"))
     def state(self, job: Any) -> str:
         return badge(job.status, job.get_status_display())
 
-    @admin.display(description=_("job type"))
-    def job_name(self, job: Any) -> str:
-        return str(job.job_type)
-
-    @admin.display(description=_("queue"))
-    def queue_name(self, job: Any) -> str:
-        return str(job.queue)
+    job_name = text_column("job_type", _("job type"))
+    queue_name = text_column("queue", _("queue"))
 
     @admin.display(description=_("queue"))
     def queue_link(self, job: Any) -> str:
@@ -135,17 +117,11 @@ class JobPage(ConsoleAdmin):
     def schedule_text(self, job: Any) -> str:
         return origin(job, self.admin_site)
 
-    @admin.display(description=_("reason"))
-    def reason_text(self, job: Any) -> str:
-        return preformatted(job.reason)
-
-    @admin.display(description=_("last error"))
-    def error_text(self, job: Any) -> str:
-        return preformatted(job.last_error)
-
-    @admin.display(description=_("last error of an earlier attempt"))
-    def earlier_error_text(self, job: Any) -> str:
-        return preformatted(job.last_error)
+    reason_text = text_column("reason", _("reason"), preformatted)
+    error_text = text_column("last_error", _("last error"), preformatted)
+    earlier_error_text = text_column(
+        "last_error", _("last error of an earlier attempt"), preformatted
+    )
 
     @admin.display(description=_("last error"))
     def error_line(self, job: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.utils.translation import gettext as _now
@@ -15,24 +16,20 @@ from ...lifecycle.operations import schedules as schedule_operations
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Backfill, Schedule
 from ..base.actions import OperatorAction, change_by_name
-from ..operator_actions import Given, ReasonForm
+from ..operator_actions import ReasonForm
 
 
-def _pause(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    def pause(schedules: dict[int, str]) -> list[str]:
-        return schedule_operations.pause(schedules, actor=actor, reason=given["reason"])
-
+def _pause(ids: list[int], **given: Any) -> OperationResult:
+    pause = partial(schedule_operations.pause, **given)
     return change_by_name(Schedule, ids, pause, _now("it is already paused"))
 
 
-def _resume(ids: list[int], actor: Any, given: Given) -> OperationResult:
-    def resume(schedules: dict[int, str]) -> list[str]:
-        return schedule_operations.resume(schedules, actor=actor)
-
+def _resume(ids: list[int], **given: Any) -> OperationResult:
+    resume = partial(schedule_operations.resume, **given)
     return change_by_name(Schedule, ids, resume, _now("it is neither paused nor in error"))
 
 
-def _run(ids: list[int], actor: Any, given: Given) -> OperationResult:
+def _run(ids: list[int], actor: Any) -> OperationResult:
     """Run each schedule separately, so that one that cannot run does not stop the others."""
     result = OperationResult()
     for pk in ids:
@@ -48,7 +45,7 @@ def _run(ids: list[int], actor: Any, given: Given) -> OperationResult:
     return result
 
 
-def _cancel_backfills(ids: list[int], actor: Any, given: Given) -> OperationResult:
+def _cancel_backfills(ids: list[int], actor: Any) -> OperationResult:
     result = OperationResult()
     for row in Backfill.objects.using(conf().database).filter(pk__in=ids):
         if row.cancelled_at is None:

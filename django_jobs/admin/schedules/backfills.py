@@ -30,10 +30,10 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ..base.actions import ModelAdmin, admin_actions
-from ..base.formatting import NOTHING, badge, change_url, link, list_url, moment_column
-from ..base.model_admin import ConsoleAdmin
+from ..base.formatting import badge, change_url, link, list_url, moment_column, text_column
+from ..base.model_admin import ConsoleAdmin, allowed_by
 from .actions import CANCEL_BACKFILL
-from .display import on_clock, sees_schedules, zone_of
+from .display import on_clock, zone_of
 
 SHOWN = 5
 LABELS = dict(JobStatus.choices)
@@ -120,11 +120,8 @@ class BackfillAdmin(ConsoleAdmin):
         rows = rows.annotate(is_live=Exists(live))
         return rows
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return sees_schedules(request.user)
-
-    def has_backfill_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.backfill_schedule")
+    has_view_permission = allowed_by("view_schedule", "change_schedule")
+    has_backfill_permission = allowed_by("backfill_schedule")
 
     @admin.display(description=_("number"))
     def number(self, backfill: Any) -> str:
@@ -150,10 +147,7 @@ class BackfillAdmin(ConsoleAdmin):
             return badge("running", _now("running"))
         return badge("succeeded", _now("ended"))
 
-    @admin.display(description=_("requested by"))
-    def who(self, backfill: Any) -> str:
-        return backfill.asked_by or NOTHING
-
+    who = text_column("asked_by", _("requested by"))
     made = moment_column("created_at", _("made"))
     cancelled = moment_column("cancelled_at", _("cancelled"))
 

@@ -15,7 +15,15 @@ from ... import registry
 from ...models import Schedule, TickOutcome
 from ...models.database import database_time
 from ..base.actions import ModelAdmin
-from ..base.formatting import NOTHING, ago, badge, moment_column, preformatted, shortened
+from ..base.formatting import (
+    NOTHING,
+    ago,
+    badge,
+    moment_column,
+    preformatted,
+    shortened,
+    text_column,
+)
 from ..base.json_display import document, texts
 from .display import (
     in_words,
@@ -34,9 +42,7 @@ PLACE = re.compile(r"^(?:\w+\.)+\w+: ")
 
 
 class ScheduleColumns(ModelAdmin):
-    @admin.display(description=_("runs"))
-    def runs(self, schedule: Any) -> str:
-        return str(schedule.job_type)
+    runs = text_column("job_type", _("runs"))
 
     @admin.display(description=_("runs"))
     def runs_of(self, schedule: Any) -> str:

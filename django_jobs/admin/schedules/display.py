@@ -144,10 +144,3 @@ def _clock(local: datetime) -> str:
     if local.microsecond:
         text += f".{local.microsecond:06}".rstrip("0")
     return f"{text} {local.tzname()}"
-
-
-def sees_schedules(user: Any) -> bool:
-    """Whether a user may see schedules, with their ticks and backfills."""
-    return bool(
-        user.has_perm("django_jobs.view_schedule") or user.has_perm("django_jobs.change_schedule")
-    )

@@ -10,10 +10,9 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
-from ...models import TickOutcome
 from ...models.schedule import ScheduleQuerySet
 from ...models.schedule_state import ScheduleState
-from ..base.filters import Choices, EqualFilter, QueueFilter
+from ..base.filters import Choices, QueueFilter
 
 
 class ScheduleStateFilter(admin.SimpleListFilter):
@@ -54,11 +53,3 @@ class DeclaredFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
         return queryset.filter(declared=value == "yes") if value in ("yes", "no") else queryset
-
-
-class TickOutcomeFilter(EqualFilter):
-    title = _("outcome")
-    parameter_name = column = "outcome"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return TickOutcome.choices

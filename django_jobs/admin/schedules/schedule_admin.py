@@ -24,11 +24,11 @@ from ...models.timestamps import TimestampSubquery
 from ..base.actions import admin_actions
 from ..base.arguments import MORE, arguments_of, takes_more
 from ..base.filters import JobTypeFilter
-from ..base.model_admin import ConsoleAdmin
+from ..base.model_admin import ConsoleAdmin, allowed_by
 from .actions import PAUSE, RESUME, RUN_NOW
 from .backfills import backfill_view
 from .columns import ScheduleColumns, readonly_reason
-from .display import sees_schedules, why_not
+from .display import why_not
 from .filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .form import ScheduleForm, form_for, upgraded_payload
 from .views import choose_job_type, deletion_summary, list_notes, page_context, preview_view
@@ -71,8 +71,11 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         )
         return rows
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.add_schedule")
+    has_view_permission = allowed_by("view_schedule", "change_schedule")
+    has_add_permission = allowed_by("add_schedule")
+    has_pause_permission = allowed_by("pause_schedule")
+    has_run_permission = allowed_by("run_schedule")
+    has_backfill_permission = allowed_by("backfill_schedule")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if not request.user.has_perm("django_jobs.change_schedule"):
@@ -84,18 +87,6 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         if obj is None or (obj.declared and obj.name in registry.schedules()):
             return False
         return request.user.has_perm("django_jobs.delete_schedule")
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return sees_schedules(request.user)
-
-    def has_pause_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.pause_schedule")
-
-    def has_run_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.run_schedule")
-
-    def has_backfill_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("django_jobs.backfill_schedule")
 
     # Pages that Django's admin does not have
 
@@ -130,17 +121,8 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         # Keep the job type that the address names.
         return super().add_view(request, request.get_full_path(), extra_context)
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Any = None,
-    ) -> HttpResponse:
-        context = {**context, **page_context(self, request, obj)}
-        return super().render_change_form(request, context, add, change, form_url, obj)
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        return {**super().page_context(request, obj), **page_context(self, request, obj)}
 
     # The form
 

@@ -11,11 +11,10 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...models import Backfill, Job, Schedule, Tick
-from ..base.filters import CreatedSinceFilter
-from ..base.formatting import NOTHING, badge, duration, link, moment
-from ..base.model_admin import ConsoleAdmin
-from .display import on_clock, sees_schedules, zone_of
-from .filters import TickOutcomeFilter
+from ..base.filters import CreatedSinceFilter, OutcomeFilter
+from ..base.formatting import NOTHING, badge, duration, link, moment, text_column
+from ..base.model_admin import ConsoleAdmin, allowed_by
+from .display import on_clock, zone_of
 
 SHOWN = 20
 OF_SCHEDULE = frozenset({"schedule", "schedule__exact", "schedule__id__exact"})
@@ -27,7 +26,7 @@ class TickAdmin(ConsoleAdmin):
     """Due times and their outcomes. Read-only."""
 
     list_display = ("due", "schedule_name", "result", "reason_line", "late", "job_number", "part")
-    list_filter = (TickOutcomeFilter, CreatedSinceFilter)
+    list_filter = (OutcomeFilter, CreatedSinceFilter)
     list_select_related = ("schedule",)
     lookups_allowed = ConsoleAdmin.lookups_allowed | OF_SCHEDULE | OF_BACKFILL
     fieldsets = (
@@ -43,8 +42,7 @@ class TickAdmin(ConsoleAdmin):
         ),
     )
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return sees_schedules(request.user)
+    has_view_permission = allowed_by("view_schedule", "change_schedule")
 
     # Of one schedule, the unique pair answers; it is the only index with its due times.
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
@@ -66,9 +64,7 @@ class TickAdmin(ConsoleAdmin):
     def result(self, tick: Any) -> str:
         return badge(tick.outcome, tick.get_outcome_display())
 
-    @admin.display(description=_("reason"))
-    def reason_line(self, tick: Any) -> str:
-        return tick.reason or NOTHING
+    reason_line = text_column("reason", _("reason"))
 
     @admin.display(description=_("late by"))
     def late(self, tick: Any) -> str:

@@ -373,14 +373,14 @@ def test_what_was_done_is_written_down_though_a_later_chunk_fails(
 ) -> None:
     monkeypatch.setattr(actions, "CHUNK", 1)
     first, second = ready_job(), ready_job()
-    real = job_operations.cancel
+    real = job_operations.fetch
 
-    def failing(ids: list[int], **options: Any) -> job_operations.OperationResult:
-        if first in ids:
+    def failing(sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        if first in parameters["ids"]:
             raise RuntimeError("the database went away")
-        return real(ids, **options)
+        return real(sql, parameters)
 
-    monkeypatch.setattr(job_operations, "cancel", failing)
+    monkeypatch.setattr(job_operations, "fetch", failing)
     with pytest.raises(RuntimeError):
         page.confirm(Job, "cancel_jobs", first, second)
     assert LogEntry.objects.get().object_id == str(second)
