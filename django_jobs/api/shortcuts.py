@@ -32,16 +32,6 @@ R = TypeVar("R")
 BUDGETS = "error_budgets is a dict of numbers by exception class, such as {OSError: 3}"
 UPGRADES = "upgrades is a dict of functions by the version they take, such as {1: add_currency}"
 
-__all__ = [
-    "JobType",
-    "cancel",
-    "enqueue",
-    "enqueue_many",
-    "job",
-    "payload_problem",
-    "replay_problem",
-]
-
 
 @overload
 def job(function: Callable[P, R], /) -> JobType[P, R]: ...
