@@ -11,7 +11,6 @@ from ..lifecycle.job_columns import QueuePosition
 from ..lifecycle.operations import quarantines
 from ..lifecycle.operations.quarantines import PAGE
 from ..signals import worker_event
-from .task import MaintenanceTask
 
 BUDGET_SECONDS = 0.1
 """Seconds for the walk along one queue in one run. The next run continues it."""
@@ -60,16 +59,6 @@ class Quarantining:
         if step.is_full:
             self.positions[queue] = position
         return blocked
-
-
-def quarantining_task() -> MaintenanceTask:
-    """The maintenance task, with positions for this worker, every ``SWEEP_SECONDS``."""
-    return MaintenanceTask(
-        name="quarantining",
-        every=conf().sweep_seconds,
-        batch=PAGE,
-        run_once=Quarantining().run_once,
-    )
 
 
 def quarantine_what_crashes() -> int:

@@ -10,7 +10,6 @@ from ..conf import conf, seconds_of
 from ..domain.states import FINAL
 from ..lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune, prune_ticks, prune_workers
 from ..models import Queue
-from .task import MaintenanceTask
 
 EVERY_SECONDS = 60.0
 BUDGET_SECONDS = 0.25
@@ -57,13 +56,6 @@ class Retention:
             deleted += gone
             if gone < self.page or time.monotonic() >= deadline:
                 return deleted
-
-
-def retention_task() -> MaintenanceTask:
-    """The maintenance task, once a minute, with a position for this worker."""
-    return MaintenanceTask(
-        name="retention", every=EVERY_SECONDS, batch=PAGE, run_once=Retention().run_once
-    )
 
 
 def rules_in_force() -> Rules:

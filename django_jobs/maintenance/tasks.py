@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from .quarantine import quarantining_task
-from .reaping import reaping_task
-from .retention import retention_task
-from .task import MaintenanceTask
+from ..conf import conf
+from ..domain.maintenance import MaintenanceTask
+from ..lifecycle import pruning, reaping
+from ..lifecycle.operations import quarantines
+from ..lifecycle.signalling import send_job_signals
+from .quarantine import Quarantining
+from .retention import EVERY_SECONDS, Retention
 
 
 def maintenance_tasks() -> list[MaintenanceTask]:
-    """New instances of all maintenance tasks. Each instance remembers where it stopped."""
-    return [reaping_task(), retention_task(), quarantining_task()]
+    """New instances of all maintenance tasks. Each remembers where it stopped. ``SWEEP_SECONDS``
+    bounds how late a job of a lost worker is taken over."""
+    sweep = conf().sweep_seconds
+    return [
+        MaintenanceTask(name="reaping", every=sweep, batch=reaping.BATCH, run_once=reap_once),
+        MaintenanceTask(
+            name="retention",
+            every=EVERY_SECONDS,
+            batch=pruning.PAGE,
+            run_once=Retention().run_once,
+        ),
+        MaintenanceTask(
+            name="quarantining",
+            every=sweep,
+            batch=quarantines.PAGE,
+            run_once=Quarantining().run_once,
+        ),
+    ]
+
+
+def reap_once() -> int:
+    """Settle one batch of abandoned jobs and send their signals; return how many."""
+    settled = reaping.reap()
+    send_job_signals(settled)
+    return len(settled)

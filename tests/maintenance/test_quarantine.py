@@ -10,11 +10,7 @@ import pytest
 from pytest_django import Settings
 
 from django_jobs.lifecycle.operations import quarantines
-from django_jobs.maintenance.quarantine import (
-    Quarantining,
-    quarantine_what_crashes,
-    quarantining_task,
-)
+from django_jobs.maintenance.quarantine import Quarantining, quarantine_what_crashes
 from django_jobs.models import Job, Quarantine
 from django_jobs.signals import worker_event
 from tests.app.jobs import add, noop
@@ -30,13 +26,6 @@ def statuses(job_type: str = "app.noop") -> set[str]:
 
 def rule(settings: Settings, **quarantine: Any) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "QUARANTINE": quarantine}
-
-
-def test_the_duty_is_as_frequent_as_the_settings_say(settings: Settings) -> None:
-    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SWEEP_SECONDS": 3}
-    task = quarantining_task()
-    assert (task.name, task.every) == ("quarantining", 3)
-    assert task.run_once() == 0
 
 
 def test_ready_jobs_of_a_quarantined_type_are_held_and_let_go_after_it() -> None:

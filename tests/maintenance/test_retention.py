@@ -8,7 +8,7 @@ import pytest
 from pytest_django import Settings
 
 from django_jobs.lifecycle import workers
-from django_jobs.maintenance.retention import Retention, retention_task, rules_in_force
+from django_jobs.maintenance.retention import Retention, rules_in_force
 from django_jobs.models import Job, Queue, Tick, Worker
 from tests.factories import register_worker, run_sql
 from tests.lifecycle.test_pruning import age, finish, ticks_of
@@ -74,15 +74,6 @@ def test_workers_long_ended_go_at_the_end_of_a_walk() -> None:
     run_sql("UPDATE django_jobs_worker SET stopped_at = now() - interval '8 days'")
     assert Retention().run_once() == 1
     assert not Worker.objects.exists()
-
-
-@pytest.mark.django_db
-def test_the_duty_starts_a_walk_of_its_own() -> None:
-    finish(1)
-    age(8)
-    task = retention_task()
-    assert not task.has_more(task.run_once())
-    assert not Job.objects.exists()
 
 
 @pytest.mark.django_db

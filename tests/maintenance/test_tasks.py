@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 import pytest
+from pytest_django import Settings
 
-from django_jobs.maintenance.tasks import maintenance_tasks
+from django_jobs.maintenance.tasks import maintenance_tasks, reap_once
+from django_jobs.models import Job
+from django_jobs.signals import attempt_failed, job_dead
+from tests.factories import enqueue_and_claim, heard, run_sql
 
 
-def test_the_standing_duties_have_names_of_their_own_and_sensible_intervals() -> None:
-    tasks = maintenance_tasks()
-    assert {"reaping", "retention"} <= {task.name for task in tasks}
-    assert len({task.name for task in tasks}) == len(tasks)
-    assert all(task.every > 0 and task.batch > 0 for task in tasks)
+def test_each_has_a_name_and_sweeps_are_as_frequent_as_the_setting_says(
+    settings: Settings,
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SWEEP_SECONDS": 2.5}
+    tasks = {task.name: task for task in maintenance_tasks()}
+    intervals = {name: task.every for name, task in tasks.items()}
+    assert intervals == {"reaping": 2.5, "retention": 60.0, "quarantining": 2.5}
+    assert all(task.batch > 0 for task in tasks.values())
 
 
 @pytest.mark.django_db
 def test_all_can_be_run_when_there_is_nothing_to_do() -> None:
-    assert [task.run_once() for task in maintenance_tasks()] == [0] * len(maintenance_tasks())
+    tasks = maintenance_tasks()
+    assert [task.has_more(task.run_once()) for task in tasks] == [False] * len(tasks)
 
 
-def test_each_worker_gets_walks_of_its_own() -> None:
-    assert maintenance_tasks()[1].run_once != maintenance_tasks()[1].run_once
+def test_each_worker_walks_from_the_beginning() -> None:
+    for one, other in zip(maintenance_tasks()[1:], maintenance_tasks()[1:], strict=True):
+        assert one.run_once != other.run_once
+
+
+@pytest.mark.django_db
+def test_reaping_settles_what_is_abandoned_and_sends_its_signals() -> None:
+    held = enqueue_and_claim()
+    run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '1 s'")
+    run_sql("UPDATE django_jobs_job SET max_crashes = 1")
+    with heard(attempt_failed) as failed, heard(job_dead) as dead:
+        assert reap_once() == 1
+        assert reap_once() == 0
+    assert [(one["job_id"], one["outcome"]) for one in failed] == [(held.id, "lost")]
+    assert len(dead) == 1
+    assert Job.objects.get().status == "dead"

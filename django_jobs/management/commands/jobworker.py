@@ -16,12 +16,11 @@ from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
 from django_jobs.management.worker import terminal
-from django_jobs.management.worker.code_watch import CodeWatch
+from django_jobs.management.worker.code_watch import code_watch
 from django_jobs.management.worker.startup import check_processes, warn_of_job_types
 from django_jobs.models import Queue
 from django_jobs.testing import failpoints
 from django_jobs.worker.connections import close_everything, note_need
-from django_jobs.worker.heartbeat.maintenance import RepeatedTask
 from django_jobs.worker.options import Options, QueueShare, chosen_queues
 from django_jobs.worker.supervisor.single_process import SingleProcess
 from django_jobs.worker.supervisor.supervisor import Supervisor
@@ -91,9 +90,9 @@ class Command(OperatorCommand):
             name=options["name"] or socket.gethostname(),
             forks=not options["no_fork"],
         )
-        tasks: list[RepeatedTask] = [*maintenance_tasks()]
+        tasks = maintenance_tasks()
         if for_people:
-            tasks.append(CodeWatch())
+            tasks.append(code_watch())
             if level <= logging.INFO:
                 self.stdout.write(terminal.greeting(chosen))
         warn_of_job_types()

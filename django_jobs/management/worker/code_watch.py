@@ -7,35 +7,30 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from ...domain.maintenance import MaintenanceTask
 from ...worker.events import emit
 
 INSTALLED = ("site-packages", "dist-packages")
 
 
+def code_watch() -> MaintenanceTask:
+    """The maintenance task, which changes no row."""
+    return MaintenanceTask(name="code_watch", every=2.0, batch=1, run_once=CodeWatch().look)
+
+
 class CodeWatch:
-    """A maintenance task that warns once of each change to a loaded module of the project.
+    """Warns once of each change to a loaded module of the project.
 
     It reads the modification time of each module's file: some milliseconds for a thousand.
     """
 
-    name = "code_watch"
-    every = 2.0
-
     def __init__(self) -> None:
         self._seen_until = time.time()
 
-    @property
-    def run_once(self) -> Callable[[], int]:
-        """Checks the files. Returns 0, because it changes no row."""
-        return self._look
-
-    def has_more(self, changed: int) -> bool:
-        """False: each run checks all files."""
-        return False
-
-    def _look(self) -> int:
+    def look(self) -> int:
+        """Check the files. Returns 0, because it changes no row."""
         changed = {path: at for path in project_files() if (at := _changed_at(path))}
         newer = sorted(path for path, at in changed.items() if at > self._seen_until)
         if newer:

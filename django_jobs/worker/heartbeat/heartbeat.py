@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
+from ...domain.maintenance import MaintenanceTask
 from ...lifecycle import workers
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, make_room_by, own_connection, ping
@@ -21,7 +22,6 @@ from ..ipc.pipes import MessagePipe, kill
 from ..ipc.scoreboard import Scoreboard, WorkerSlot
 from ..options import Options
 from . import crash_recovery
-from .maintenance import RepeatedTask
 from .scheduler import Look
 from .upkeep import Upkeep
 
@@ -33,7 +33,7 @@ def run(
     pipe: MessagePipe,
     scoreboard: Scoreboard,
     options: Options,
-    tasks: Sequence[RepeatedTask],
+    tasks: Sequence[MaintenanceTask],
     look: Look | None = None,
 ) -> int:
     """Beat until the supervisor says quit or is gone."""

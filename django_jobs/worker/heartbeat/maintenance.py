@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
+from ...domain.maintenance import MaintenanceTask
 from ...models.database import DATABASE_ERRORS
 from ..events import emit_throttled
 from ..options import Options
@@ -16,29 +16,10 @@ SHORTEST_GRACE = 2.0
 """Seconds. A heartbeat that failed tries again twice a second."""
 
 
-class RepeatedTask(Protocol):
-    """Something that has to be done every so often, by any worker."""
-
-    @property
-    def name(self) -> str:
-        """For the log."""
-
-    @property
-    def every(self) -> float:
-        """Seconds between two times."""
-
-    @property
-    def run_once(self) -> Callable[[], int]:
-        """Does a bounded piece of it and says how many rows it changed."""
-
-    def has_more(self, changed: int) -> bool:
-        """Whether that many rows mean that there is more to do."""
-
-
 class TaskRunner:
     """Does what is due of them, a bounded piece at a time."""
 
-    def __init__(self, tasks: Sequence[RepeatedTask], options: Options) -> None:
+    def __init__(self, tasks: Sequence[MaintenanceTask], options: Options) -> None:
         self._tasks = tasks
         self._grace = max(2 * options.beat, SHORTEST_GRACE)
         self._due = {task.name: 0.0 for task in tasks}

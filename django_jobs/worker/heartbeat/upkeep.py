@@ -16,6 +16,7 @@ from typing import Any
 from django.db import connections
 
 from ...conf import conf
+from ...domain.maintenance import MaintenanceTask
 from ...lifecycle.notifying import CHANNEL, QUARANTINED
 from ...lifecycle.schedules.firing import SCHEDULES
 from ...models.database import DATABASE_ERRORS
@@ -24,7 +25,7 @@ from ..events import emit_throttled
 from ..ipc.scoreboard import Scoreboard
 from ..options import Options
 from ..statement_timeout import StatementTimeout
-from .maintenance import RepeatedTask, TaskRunner
+from .maintenance import TaskRunner
 from .scheduler import Look, Scheduler
 
 MAKE_WAY_SECONDS = 1.0
@@ -37,7 +38,7 @@ class Upkeep:
 
     def __init__(
         self,
-        tasks: Sequence[RepeatedTask],
+        tasks: Sequence[MaintenanceTask],
         look: Look | None,
         scoreboard: Scoreboard,
         options: Options,

@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ...domain.maintenance import MaintenanceTask
 from ..execution import isolation
 from ..heartbeat import heartbeat
-from ..heartbeat.maintenance import RepeatedTask
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import AttemptEnd, MessageType
 from ..ipc.pipes import STOPS, Message, MessagePipe, fork, ignore_signal, respected
@@ -26,7 +26,7 @@ class ProcessTree:
     the ends of all the others, so that each hears when the supervisor is gone."""
 
     def __init__(
-        self, options: Options, tasks: Sequence[RepeatedTask], look: Look | None = None
+        self, options: Options, tasks: Sequence[MaintenanceTask], look: Look | None = None
     ) -> None:
         self._options = options
         self._tasks = tasks

@@ -13,10 +13,10 @@ from multiprocessing import Pipe
 from types import FrameType
 from typing import NoReturn
 
+from ...domain.maintenance import MaintenanceTask
 from ..events import emit
 from ..handlers.forking import start_afresh_in_forks
 from ..heartbeat import heartbeat
-from ..heartbeat.maintenance import RepeatedTask
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import MessageType, refuse
 from ..ipc.pipes import CRASHED, STOPS, MessagePipe, flush, respected
@@ -40,7 +40,7 @@ class SingleProcess:
     """All of a worker in the calling process. Call :meth:`run` once, on the main thread."""
 
     def __init__(
-        self, options: Options, tasks: Sequence[RepeatedTask] = (), look: Look | None = None
+        self, options: Options, tasks: Sequence[MaintenanceTask] = (), look: Look | None = None
     ) -> None:
         self._options = options
         self._scoreboard = Scoreboard(1)

@@ -10,8 +10,8 @@ import signal
 import time
 from collections.abc import Sequence
 
+from ...domain.maintenance import MaintenanceTask
 from ..events import emit
-from ..heartbeat.maintenance import RepeatedTask
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import Message, MessagePipe, describe_exit, kill
@@ -33,7 +33,7 @@ class Supervisor:
     """Runs the tree until it is drained. Call :meth:`run` once, in a process without threads."""
 
     def __init__(
-        self, options: Options, tasks: Sequence[RepeatedTask] = (), look: Look | None = None
+        self, options: Options, tasks: Sequence[MaintenanceTask] = (), look: Look | None = None
     ) -> None:
         self._options = options
         self._tree = ProcessTree(options, tasks, look)

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from django_jobs import job, registry
-from django_jobs.management.worker.code_watch import CodeWatch, project_files
+from django_jobs.management.worker.code_watch import code_watch, project_files
 from django_jobs.management.worker.startup import warn_of_job_types
 from django_jobs.signals import worker_event
 from tests.factories import heard
@@ -63,7 +63,7 @@ def test_a_change_of_a_loaded_module_is_told_once(
     module = ModuleType("shop_jobs")
     module.__file__ = str(path)
     monkeypatch.setitem(sys.modules, "shop_jobs", module)
-    watch = CodeWatch()
+    watch = code_watch()
     os.utime(path, (time.time() - 60,) * 2)
     with heard(worker_event) as events:
         watch.run_once()

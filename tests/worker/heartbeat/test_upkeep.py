@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import ProgrammingError
 
-from django_jobs.maintenance.task import MaintenanceTask
+from django_jobs.domain.maintenance import MaintenanceTask
 from django_jobs.worker.connections import drop_connection, own_connection
 from django_jobs.worker.heartbeat.upkeep import Upkeep
 from django_jobs.worker.ipc.scoreboard import Scoreboard

@@ -1,4 +1,4 @@
-"""The definition of a maintenance task."""
+"""A maintenance task, as a value."""
 
 from __future__ import annotations
 
