@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..metrics.snapshot import (
     MAX_LAG,
-    MOST_COUNTED,
     QuarantineSnapshot,
     SchedulesSnapshot,
     Snapshot,
+    capped,
     stuck_jobs,
 )
 from ..models.schedule_state import ScheduleState
@@ -25,12 +25,12 @@ def render_status(snapshot: Snapshot) -> str:
         (
             queue.name,
             "paused" if queue.paused else "open",
-            _count(queue.ready),
+            capped(queue.ready),
             age(queue.oldest_ready_seconds),
-            _count(queue.running),
+            capped(queue.running),
             "-" if queue.max_concurrency is None else str(queue.max_concurrency),
-            _count(queue.scheduled),
-            _count(queue.dead),
+            capped(queue.scheduled),
+            capped(queue.dead),
         )
         for queue in snapshot.queues
     ]
@@ -62,7 +62,7 @@ def render_status(snapshot: Snapshot) -> str:
 
 
 def _quarantine(snapshot: QuarantineSnapshot) -> str:
-    blocked = "no blocked job" if not snapshot.blocked else f"{_count(snapshot.blocked)} blocked"
+    blocked = "no blocked job" if not snapshot.blocked else f"{capped(snapshot.blocked)} blocked"
     why = f": {snapshot.reason}" if snapshot.reason else ""
     by = f" by {snapshot.by}" if snapshot.by else ""
     return f"Quarantined{by} {age(snapshot.since_seconds)} ago, {blocked}: {snapshot.job_type}{why}"
@@ -74,7 +74,7 @@ def _schedules(snapshot: SchedulesSnapshot) -> str:
     if not any(by_state.values()):
         return ""
     counts = [
-        f"{_count(count)} {state}"
+        f"{capped(count)} {state}"
         for state, count in by_state.items()
         if count or state in ALWAYS_COUNTED
     ]
@@ -89,10 +89,6 @@ def _schedules(snapshot: SchedulesSnapshot) -> str:
         else:
             parts[-1] += f". No worker has looked at schedules for {snapshot.seen_seconds:.0f} s."
     return "; ".join(parts)
-
-
-def _count(count: int) -> str:
-    return f"{count}+" if count >= MOST_COUNTED else str(count)
 
 
 def age(seconds: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from ..conf import conf
 from ..domain.schedules import ON_TIME_SECONDS
 from ..models import Schedule
-from ..models.database import fetch
+from ..models.database import fetch, fetch_named
 from .unclaimable import UnknownTypeBacklog, UnreadVersion, take_unclaimable
 
 MOST_COUNTED = 100_000
@@ -20,15 +20,16 @@ MOST_COUNTED = 100_000
 # planner may read the table and, for a queue without jobs, all of it. The oldest ready job is at
 # the head of its queue or, where priorities differ, expected among the first thousand.
 QUEUES = """
-SELECT queue.name, queue.paused_at IS NOT NULL, queue.paused_reason, queue.max_concurrency,
+SELECT queue.name, queue.paused_at IS NOT NULL AS paused, queue.paused_reason,
+    queue.max_concurrency,
     (SELECT count(*) FROM (
         SELECT 1 FROM django_jobs_job AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
-        ORDER BY job.rank, job.id LIMIT %(most)s) AS counted),
+        ORDER BY job.rank, job.id LIMIT %(most)s) AS counted) AS ready,
     (SELECT extract(epoch FROM clock_timestamp() - min(head.available_at))::float8 FROM (
         SELECT job.available_at FROM django_jobs_job AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
-        ORDER BY job.rank, job.id LIMIT 1000) AS head)
+        ORDER BY job.rank, job.id LIMIT 1000) AS head) AS oldest_ready_seconds
 FROM django_jobs_queue AS queue
 ORDER BY queue.name
 """
@@ -53,10 +54,10 @@ SELECT 'dead', queue, count(*) FROM (
 WORKERS = """
 SELECT worker.id, worker.name, worker.host, worker.pid, worker.status, worker.queues,
     worker.threads, worker.code_version,
-    extract(epoch FROM clock_timestamp() - worker.heartbeat_at)::float8,
-    extract(epoch FROM worker.lease_expires_at - clock_timestamp())::float8,
+    extract(epoch FROM clock_timestamp() - worker.heartbeat_at)::float8 AS heartbeat_seconds,
+    extract(epoch FROM worker.lease_expires_at - clock_timestamp())::float8 AS lease_seconds,
     (SELECT count(*) FROM django_jobs_job AS job
-     WHERE job.status = 'running' AND job.worker_id = worker.id)
+     WHERE job.status = 'running' AND job.worker_id = worker.id) AS claimed
 FROM django_jobs_worker AS worker
 WHERE worker.status IN ('running', 'draining')
 ORDER BY worker.name, worker.started_at, worker.id
@@ -70,30 +71,29 @@ SELECT
     (SELECT head.name FROM django_jobs_schedule AS head
      WHERE head.enabled AND head.paused_at IS NULL AND head.error = '' AND NOT head.stale
        AND head.next_due_at <= clock_timestamp()
-     ORDER BY head.next_due_at LIMIT 1),
+     ORDER BY head.next_due_at LIMIT 1) AS most_overdue,
     (SELECT CASE WHEN min(next_due_at) IS NOT NULL
             THEN greatest(extract(epoch FROM clock_timestamp() - min(next_due_at))::float8, 0) END
      FROM django_jobs_schedule
-     WHERE enabled AND paused_at IS NULL AND error = '' AND NOT stale),
+     WHERE enabled AND paused_at IS NULL AND error = '' AND NOT stale) AS overdue_seconds,
     (SELECT extract(epoch FROM clock_timestamp() - max(schedules_seen_at))::float8
-     FROM django_jobs_worker WHERE status IN ('running', 'draining')),
+     FROM django_jobs_worker WHERE status IN ('running', 'draining')) AS seen_seconds,
     (SELECT extract(epoch FROM clock_timestamp() - greatest(
         max(schedules_seen_at),
         min(started_at) FILTER (WHERE lease_expires_at >= clock_timestamp())))::float8
-     FROM django_jobs_worker WHERE status IN ('running', 'draining'))
+     FROM django_jobs_worker WHERE status IN ('running', 'draining')) AS unseen_seconds
 """
-
 
 # Counts blocked jobs by their index, up to the bound, each in a subquery.
 QUARANTINES = """
 SELECT quarantine.job_type,
-    extract(epoch FROM clock_timestamp() - quarantine.since)::float8,
+    extract(epoch FROM clock_timestamp() - quarantine.since)::float8 AS since_seconds,
     quarantine.reason, quarantine.by,
     (SELECT count(*) FROM (
         SELECT 1 FROM django_jobs_job AS job
         WHERE job.status = 'blocked' AND job.reason = 'quarantined'
           AND job.job_type = quarantine.job_type
-        ORDER BY job.job_type, job.id LIMIT %(most)s) AS counted)
+        ORDER BY job.job_type, job.id LIMIT %(most)s) AS counted) AS blocked
 FROM django_jobs_quarantine AS quarantine
 WHERE quarantine.released_at IS NULL
 ORDER BY quarantine.job_type
@@ -195,22 +195,17 @@ def take_snapshot() -> Snapshot:
     for status, queue, count in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):
         counts.setdefault(queue, {})[status] = count
     queues = [
-        QueueSnapshot(
-            name=name,
-            paused=paused,
-            paused_reason=reason,
-            max_concurrency=limit,
-            ready=ready,
-            oldest_ready_seconds=oldest,
-            **counts.pop(name, {}),
-        )
-        for name, paused, reason, limit, ready, oldest in fetch(QUEUES, {"most": MOST_COUNTED})
+        QueueSnapshot(**row, **counts.pop(row["name"], {}))
+        for row in fetch_named(QUEUES, {"most": MOST_COUNTED})
     ]
     queues += [QueueSnapshot(name=name, **counts[name]) for name in sorted(counts)]
     unknown, unread = take_unclaimable()
     return Snapshot(
         queues=tuple(queues),
-        workers=tuple(map(_worker, fetch(WORKERS, {}))),
+        workers=tuple(
+            WorkerSnapshot(**{**row, "queues": tuple(json.loads(row["queues"]))})
+            for row in fetch_named(WORKERS, {})
+        ),
         unknown_job_types=unknown,
         unread_versions=unread,
         quarantines=take_quarantines(),
@@ -221,45 +216,18 @@ def take_snapshot() -> Snapshot:
 def take_quarantines() -> tuple[QuarantineSnapshot, ...]:
     """The first 1,000 quarantined job types, by name."""
     return tuple(
-        QuarantineSnapshot(
-            job_type=name, since_seconds=since, reason=reason, by=by, blocked=blocked
-        )
-        for name, since, reason, by, blocked in fetch(QUARANTINES, {"most": MOST_COUNTED})
+        QuarantineSnapshot(**row) for row in fetch_named(QUARANTINES, {"most": MOST_COUNTED})
     )
 
 
 def _schedules() -> SchedulesSnapshot:
-    ((name, overdue, seen, unseen),) = fetch(SCHEDULES, {})
-    schedules = Schedule.objects.using(conf().database)
-    return SchedulesSnapshot(
-        **schedules.count_states(MOST_COUNTED),
-        overdue_seconds=overdue,
-        most_overdue=name,
-        seen_seconds=seen,
-        unseen_seconds=unseen,
-    )
-
-
-def _worker(row: tuple[Any, ...]) -> WorkerSnapshot:
-    id_, name, host, pid, status, queues, threads, code_version, heartbeat, lease, claimed = row
-    return WorkerSnapshot(
-        id=id_,
-        name=name,
-        host=host,
-        pid=pid,
-        status=status,
-        queues=tuple(json.loads(queues)),
-        threads=threads,
-        code_version=code_version,
-        heartbeat_seconds=heartbeat,
-        lease_seconds=lease,
-        claimed=claimed,
-    )
+    (row,) = fetch_named(SCHEDULES, {})
+    row |= Schedule.objects.using(conf().database).count_states(MOST_COUNTED)
+    return SchedulesSnapshot(**row)
 
 
 MAX_LAG = ON_TIME_SECONDS
 """Seconds for which schedules may be unseen or overdue before that is a problem."""
-
 
 MOST_NAMED = 3
 """Kinds of stuck jobs that the one line of :func:`problem` names."""
@@ -323,7 +291,10 @@ def _problem_of_schedules(schedules: SchedulesSnapshot, max_lag: float) -> str |
     return None
 
 
+def capped(count: int) -> str:
+    """``12``, or ``100000+`` where counting stopped."""
+    return f"{count}+" if count >= MOST_COUNTED else str(count)
+
+
 def _ready(count: int) -> str:
-    if count == 1:
-        return "1 ready job"
-    return f"{count}{'+' if count >= MOST_COUNTED else ''} ready jobs"
+    return "1 ready job" if count == 1 else f"{capped(count)} ready jobs"

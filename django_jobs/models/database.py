@@ -33,6 +33,14 @@ def fetch(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> list[tuple
         return rows
 
 
+def fetch_named(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Run one statement that returns rows; return each by the names of its columns."""
+    with jobs_connection().cursor() as cursor:
+        cursor.execute(sql, parameters)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
 def execute(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> int:
     """Run one statement; return how many rows it changed."""
     with jobs_connection().cursor() as cursor:

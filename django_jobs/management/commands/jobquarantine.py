@@ -12,7 +12,7 @@ from ... import registry
 from ...conf import conf
 from ...domain.hints import did_you_mean
 from ...lifecycle.operations import quarantines
-from ...metrics.snapshot import MOST_COUNTED, take_quarantines
+from ...metrics.snapshot import capped, take_quarantines
 from ...models import Quarantine
 from ..base import OperatorCommand, demand_job_type, operator, table
 from ..status_text import age
@@ -59,7 +59,7 @@ class Command(OperatorCommand):
             (
                 row.job_type,
                 age(row.since_seconds),
-                f"{row.blocked}+" if row.blocked >= MOST_COUNTED else str(row.blocked),
+                capped(row.blocked),
                 row.by or "a worker",
                 row.reason,
             )
