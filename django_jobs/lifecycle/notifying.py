@@ -15,9 +15,10 @@ from ..models.database import fetch, jobs_connection
 CHANNEL = "django_jobs"
 CANCELLED = ":cancelled"
 QUARANTINED = ":quarantined"
+SCHEDULES = ":schedules"
 """Sent in place of a queue's name, which never begins with a colon. ``CANCELLED``: the cancel of a
 running job was requested. ``QUARANTINED``: a job type was quarantined, and ready jobs of it may be
-left to block."""
+left to block. ``SCHEDULES``: schedules were changed."""
 
 THROTTLE_SECONDS = 0.02
 """A process sends at most one NOTIFY per queue in this many seconds, because NOTIFY takes a lock

@@ -18,9 +18,9 @@ from ..domain.errors import ErrorReport
 from ..domain.schedules import Admission, Overlap, TickState, admit, plan
 from ..exceptions import QueueFull
 from ..lifecycle.operations import jobs as job_operations
+from ..lifecycle.schedules import due as due_schedules
 from ..lifecycle.schedules import errors as schedule_errors
-from ..lifecycle.schedules import firing
-from ..lifecycle.schedules.firing import NewTick
+from ..lifecycle.schedules.firing import NewTick, advance, write_ticks
 from ..lifecycle.schedules.waiting import start_next_waiting
 from ..models import Schedule
 from ..signals import worker_event
@@ -58,17 +58,17 @@ class Scheduling:
         if not self._retried:
             schedule_errors.retry_errors(list(versions))
             self._retried = True
-        horizon = firing.horizon()
+        horizon = due_schedules.horizon()
         done = 0
         if horizon.waiting:
             with transaction.atomic(using=conf().database):
                 start_next_waiting()
         if horizon.stale:
-            done += _work_on(lambda: firing.take_stale(BATCH), _arm)
+            done += _work_on(lambda: due_schedules.take_stale(BATCH), _arm)
         next_due_in = NEVER if horizon.next_due_in is None else horizon.next_due_in
         if next_due_in > 0:
             return 0.0 if done else next_due_in
-        done += _work_on(lambda: firing.take_due(versions, BATCH), _fire)
+        done += _work_on(lambda: due_schedules.take_due(versions, BATCH), _fire)
         self._pause = FIRST_PAUSE if done else min(2 * self._pause, LONGEST_PAUSE)
         if done:
             return 0.0
@@ -90,7 +90,7 @@ def _do(ids: Sequence[int], work: Work) -> None:
     that fails alone is marked with an error, so that it does not stop the others."""
     try:
         with transaction.atomic(using=conf().database):
-            work(firing.read(ids))
+            work(due_schedules.read(ids))
     except Exception as refusal:
         if isinstance(refusal, Error) and not isinstance(refusal, DataError | IntegrityError):
             raise
@@ -118,8 +118,8 @@ def _arm(schedules: Sequence[Schedule]) -> None:
 
 def _fire(schedules: Sequence[Schedule]) -> None:
     batch = _Batch()
-    live = firing.live_jobs([one.pk for one in schedules if _asks_for_live_jobs(one)])
-    ends = firing.last_ends(schedules)
+    live = due_schedules.live_jobs([one.pk for one in schedules if _asks_for_live_jobs(one)])
+    ends = due_schedules.last_ends(schedules)
     for schedule in sorted(schedules, key=_due, reverse=True):
         if len(batch.ticks) >= MOST_TICKS:
             break  # the rest stay due
@@ -155,14 +155,14 @@ class _Batch:
 
     def write(self) -> None:
         """Write everything. Jobs are cancelled only where another was made in their place."""
-        made = {tick.schedule for tick, _ in firing.write_ticks(self.ticks)}
+        made = {tick.schedule for tick, _ in write_ticks(self.ticks)}
         replaced = [job for one, jobs in self.replaced.items() if one in made for job in jobs]
         if replaced:
             # A job that another session has locked is left to the next due time, so that no
             # schedule waits for it.
             reason = "replaced by the next job of its schedule"
             job_operations.cancel(replaced, reason=reason, wait=False)
-        firing.advance(self.moves)
+        advance(self.moves)
         for schedule, reason in self.dying.items():
             name = schedule_errors.pause_of_itself(schedule, reason)
             _emit("schedule_paused", logging.WARNING, name, reason)

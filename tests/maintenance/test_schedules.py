@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle.schedules import firing
+from django_jobs.lifecycle.schedules.due import take_due
 from django_jobs.maintenance.schedules import BATCH, Scheduling
 from django_jobs.models import Job, Schedule, Tick
 from tests.app.jobs import noop, tell_due_time
@@ -250,7 +250,7 @@ def test_a_rule_that_is_changed_between_two_statements_of_a_look_is_not_fired() 
     overdue(3.1)
     run_sql("UPDATE django_jobs_schedule SET stale = true")
     with transaction.atomic():
-        assert firing.take_due({"app.noop": 1}, 10) == []
+        assert take_due({"app.noop": 1}, 10) == []
 
 
 def test_a_payload_that_is_changed_during_an_outage_loses_nothing() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_jobs.lifecycle.notifying import SCHEDULES
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.lifecycle.schedules import errors as schedule_errors
-from django_jobs.lifecycle.schedules import firing
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.management.base import operator
 from django_jobs.models import Job, Schedule, Tick
@@ -314,7 +314,7 @@ def test_workers_are_told_at_once() -> None:
     make_schedule()
     with listening() as heard:
         jobschedule("pause", "nightly")
-        assert firing.SCHEDULES in "".join(heard())
+        assert SCHEDULES in "".join(heard())
 
 
 @pytest.mark.django_db

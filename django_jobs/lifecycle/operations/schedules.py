@@ -17,8 +17,9 @@ from ...models import Backfill, Schedule, Tick
 from ...models.database import database_time, fetch
 from ...models.schedule import ScheduleQuerySet
 from ..job_columns import NewJobs
-from ..notifying import notify_after_commit
-from ..schedules.firing import SCHEDULES, NewTick, lock, write_ticks
+from ..notifying import SCHEDULES, notify_after_commit
+from ..schedules.due import lock
+from ..schedules.firing import NewTick, write_ticks
 from .jobs import Actor, OperationResult, cancel, demand, name_of
 
 MOST_BACKFILLED = 10_000

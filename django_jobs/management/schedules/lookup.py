@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from ...conf import conf
 from ...domain.cron import UnknownTimezone, check_timezone
 from ...domain.hints import did_you_mean
-from ...lifecycle.schedules.firing import DATABASE_TIME
+from ...lifecycle.schedules.due import DATABASE_TIME
 from ...models import Backfill, Schedule
 from ...models.schedule import ScheduleQuerySet
 

@@ -17,8 +17,7 @@ from django.db import connections
 
 from ...conf import conf
 from ...domain.maintenance import MaintenanceTask
-from ...lifecycle.notifying import CHANNEL, QUARANTINED
-from ...lifecycle.schedules.firing import SCHEDULES
+from ...lifecycle.notifying import CHANNEL, QUARANTINED, SCHEDULES
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, ping
 from ..events import emit_throttled

@@ -9,7 +9,7 @@ import pytest
 from django_jobs import registry, schedule
 from django_jobs.api.schedule_requests import request_of
 from django_jobs.api.schedules import synchronise
-from django_jobs.lifecycle.schedules import firing
+from django_jobs.lifecycle.schedules.due import take_due
 from django_jobs.models import Job, Schedule
 from tests.admin.schedules.scheduling import add_url, filled_in
 from tests.admin.walking import Page, change_url
@@ -38,8 +38,8 @@ def test_a_schedule_of_an_old_name_is_fired_by_those_who_have_the_alias() -> Non
 
 def test_a_payload_of_a_newer_version_is_left_due_for_those_who_read_it() -> None:
     row = due_schedule(**{**OLD, "payload_version": 4})
-    assert firing.take_due(registry.versions(), 10) == []
-    assert firing.take_due({"app.greet": 4}, 10) == [row.pk]
+    assert take_due(registry.versions(), 10) == []
+    assert take_due({"app.greet": 4}, 10) == [row.pk]
     look()
     row.refresh_from_db()
     assert (row.error, Job.objects.count()) == ("", 0)

@@ -9,8 +9,7 @@ from django.db import transaction
 
 from django_jobs.api.schedule_requests import request_of
 from django_jobs.domain.schedules import TickState
-from django_jobs.lifecycle.schedules import firing
-from django_jobs.lifecycle.schedules.firing import NewTick
+from django_jobs.lifecycle.schedules.firing import NewTick, advance, write_ticks
 from django_jobs.models import Job, Schedule, Tick
 from tests.app.jobs import tell_due_time
 from tests.factories import (
@@ -19,7 +18,6 @@ from tests.factories import (
     in_threads,
     listening,
     register_worker,
-    run_sql,
 )
 
 pytestmark = pytest.mark.django_db
@@ -37,79 +35,53 @@ def skipped(schedule: Schedule, due: dt.datetime = NOON, reason: str = "so") -> 
     return NewTick(schedule=schedule.pk, due=due, outcome=state, reason=reason)
 
 
-def test_the_horizon_tells_the_next_due_time_and_the_first_that_is_to_come() -> None:
-    assert firing.horizon().next_due_in is None
-    due_schedule(-100, name="later")
-    due_schedule(-50, name="sooner", job_type="app.add")
-    off = due_schedule(90, name="off")
-    run_sql("UPDATE django_jobs_schedule SET enabled = false WHERE id = %s", [off.pk])
-    seen = firing.horizon()
-    assert (seen.next_due_in, seen.behind_in) == pytest.approx((50, 50), abs=10)
-    assert (seen.stale, seen.waiting) == (False, False)
-    run_sql("UPDATE django_jobs_schedule SET stale = true WHERE id = %s", [off.pk])
-    assert firing.horizon().stale
-    due_schedule(60, name="due", job_type="elsewhere.only")
-    seen = firing.horizon()
-    assert seen.next_due_in == pytest.approx(-60, abs=10)
-    assert seen.behind_in == pytest.approx(50, abs=10)
-
-
 def test_a_tick_of_a_due_time_that_fired_stands() -> None:
     schedule = due_schedule()
-    ((_, job),) = firing.write_ticks([fired(schedule)])
+    ((_, job),) = write_ticks([fired(schedule)])
     for again in (fired(schedule), skipped(schedule), fired(schedule, backfill=1)):
-        assert firing.write_ticks([again]) == []
+        assert write_ticks([again]) == []
     tick = Tick.objects.get()
     assert (tick.outcome, tick.job_id, Job.objects.get().pk) == ("fired", job, job)
 
 
 def test_a_tick_of_a_due_time_that_was_skipped_is_replaced_by_a_backfill_only() -> None:
     schedule = due_schedule()
-    firing.write_ticks([skipped(schedule)])
-    assert firing.write_ticks([fired(schedule)]) == []
+    write_ticks([skipped(schedule)])
+    assert write_ticks([fired(schedule)]) == []
     assert not Job.objects.exists()
     row = schedule.backfills.create(begins_at=NOON, ends_at=NOON)
-    ((_, job),) = firing.write_ticks([fired(schedule, backfill=row.pk)])
+    ((_, job),) = write_ticks([fired(schedule, backfill=row.pk)])
     assert Tick.objects.values_list("outcome", "job_id", "reason").get() == ("fired", job, "")
 
 
 def test_a_due_time_that_is_told_twice_at_once_is_written_once() -> None:
     schedule = due_schedule()
-    assert len(firing.write_ticks([fired(schedule), fired(schedule)])) == 1
+    assert len(write_ticks([fired(schedule), fired(schedule)])) == 1
     assert Tick.objects.count() == Job.objects.count() == 1
 
 
 def test_nothing_to_write_is_nothing_written() -> None:
-    assert firing.write_ticks([]) == []
-    firing.advance({})
-    assert firing.live_jobs([]) == {}
+    assert write_ticks([]) == []
+    advance({})
 
 
 def test_a_reason_is_cut_to_what_fits() -> None:
-    firing.write_ticks([skipped(due_schedule(), reason="x" * 1000)])
+    write_ticks([skipped(due_schedule(), reason="x" * 1000)])
     assert len(Tick.objects.get().reason) == 300
 
 
 def test_the_due_time_comes_with_the_claim() -> None:
     schedule = due_schedule(job_type=tell_due_time.name)
-    firing.write_ticks([fired(schedule)])
+    write_ticks([fired(schedule)])
     (held,) = claim_ready(register_worker())
     assert held.scheduled_for == NOON.timestamp()
-
-
-def test_a_job_that_does_not_count_is_not_seen_among_the_live() -> None:
-    schedule = due_schedule()
-    ((_, first),) = firing.write_ticks([fired(schedule, counts=False)])
-    ((_, second),) = firing.write_ticks([fired(schedule, NOON + dt.timedelta(1), waits=True)])
-    assert firing.live_jobs([schedule.pk]) == {schedule.pk: [(second, True)]}
-    assert Job.objects.get(pk=first).status == "ready"
 
 
 def test_the_last_due_time_stays_where_none_is_told() -> None:
     schedule = due_schedule()
     later = NOON + dt.timedelta(hours=1)
-    firing.advance({schedule.pk: (later, NOON)})
-    firing.advance({schedule.pk: (None, None)})
+    advance({schedule.pk: (later, NOON)})
+    advance({schedule.pk: (None, None)})
     schedule.refresh_from_db()
     assert (schedule.next_due_at, schedule.last_due_at) == (None, NOON)
 
@@ -119,7 +91,7 @@ def test_the_workers_of_the_queue_are_woken_once_it_is_committed() -> None:
     schedule = due_schedule(queue="bulk")
     with listening() as notified:
         with transaction.atomic():
-            firing.write_ticks([fired(schedule), fired(schedule, NOON + dt.timedelta(1))])
+            write_ticks([fired(schedule), fired(schedule, NOON + dt.timedelta(1))])
             assert notified() == []
         assert notified() == ["bulk"]
 
@@ -127,21 +99,6 @@ def test_the_workers_of_the_queue_are_woken_once_it_is_committed() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_many_who_write_the_same_tick_make_one_job() -> None:
     schedule = due_schedule()
-    made = in_threads(8, lambda number: len(firing.write_ticks([fired(schedule)])))
+    made = in_threads(8, lambda number: len(write_ticks([fired(schedule)])))
     assert sorted(made) == [0] * 7 + [1]
     assert Job.objects.count() == 1
-
-
-@pytest.mark.django_db(transaction=True)
-def test_two_who_take_what_is_due_take_different_ones() -> None:
-    for number in range(40):
-        due_schedule(name=f"s{number}")
-
-    def take(number: int) -> list[int]:
-        with transaction.atomic():
-            taken = firing.take_due({"app.noop": 1}, 20)
-            firing.advance(dict.fromkeys(taken, (None, None)))
-            return taken
-
-    taken = [id_ for ids in in_threads(4, take) for id_ in ids]
-    assert len(taken) == len(set(taken))

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
 from django_jobs.lifecycle import pruning
-from django_jobs.lifecycle.schedules import firing, waiting
+from django_jobs.lifecycle.schedules import due, firing, waiting
 from django_jobs.models import Schedule
 from tests.factories import explain, run_sql
 
@@ -109,7 +109,7 @@ def plan_of(take: Any) -> list[dict[str, Any]]:
 
 
 def test_a_look_reads_the_head_of_each_index() -> None:
-    plan = explain(firing.HORIZON, {})
+    plan = explain(due.HORIZON, {})
     assert not whole_tables(plan)
     assert indexes(plan) >= {"django_jobs_due", "django_jobs_stale", "django_jobs_waiting_turn"}
     assert rows_read(plan) <= 10
@@ -117,11 +117,11 @@ def test_a_look_reads_the_head_of_each_index() -> None:
 
 def test_a_look_reads_no_more_where_nothing_waits_among_many_live_jobs() -> None:
     run_sql("UPDATE django_jobs_job SET status = 'cancelled' WHERE status = 'waiting'")
-    assert rows_read(explain(firing.HORIZON, {})) <= 10
+    assert rows_read(explain(due.HORIZON, {})) <= 10
 
 
 def test_what_is_due_is_taken_from_the_head_of_its_index() -> None:
-    plan = plan_of(lambda: firing.take_due({"app.add": 1, "app.noop": 1}, 50))
+    plan = plan_of(lambda: due.take_due({"app.add": 1, "app.noop": 1}, 50))
     assert "django_jobs_due" in indexes(plan)
     assert not whole_tables(plan)
     assert not [node for node in plan if "Sort" in node["Node Type"]]
@@ -129,14 +129,14 @@ def test_what_is_due_is_taken_from_the_head_of_its_index() -> None:
 
 
 def test_a_process_that_knows_none_of_the_job_types_reads_what_is_due_and_no_more() -> None:
-    plan = plan_of(lambda: firing.take_due({"elsewhere.only": 1}, 50))
+    plan = plan_of(lambda: due.take_due({"elsewhere.only": 1}, 50))
     assert "django_jobs_due" in indexes(plan)
     due_by_now = Schedule.objects.armed().filter(next_due_at__lte=Now()).count()
     assert rows_read(plan) <= due_by_now  # a hundred, and one more each second
 
 
 def test_what_was_changed_is_taken_from_an_index_of_its_own() -> None:
-    plan = plan_of(lambda: firing.take_stale(500))
+    plan = plan_of(lambda: due.take_stale(500))
     assert "django_jobs_stale" in indexes(plan)
     assert not whole_tables(plan)
     assert rows_read(plan) <= 200
@@ -145,7 +145,7 @@ def test_what_was_changed_is_taken_from_an_index_of_its_own() -> None:
 def test_schedules_are_read_and_moved_by_primary_key() -> None:
     ids = schedules("id % 2000 = 1")
     assert len(ids) == 500
-    plan = plan_of(lambda: firing.read(ids))
+    plan = plan_of(lambda: due.read(ids))
     assert indexes(plan) == {"django_jobs_schedule_pkey"}
     assert rows_read(plan) <= 500
     rows = json.dumps([{"schedule": id_, "next_due": None, "last_due": None} for id_ in ids])
@@ -157,7 +157,7 @@ def test_schedules_are_read_and_moved_by_primary_key() -> None:
 def test_the_live_jobs_of_schedules_are_found_among_many_that_have_ended() -> None:
     first = schedules("true ORDER BY id LIMIT 1")[0]
     ids = list(range(first, first + 500))
-    plan = explain(firing.LIVE_JOBS, {"schedules": ids})
+    plan = explain(due.LIVE_JOBS, {"schedules": ids})
     assert indexes(plan) == {"django_jobs_live_schedule"}
     assert not whole_tables(plan)
     assert rows_read(plan) <= 500 + DUE
@@ -166,7 +166,7 @@ def test_the_live_jobs_of_schedules_are_found_among_many_that_have_ended() -> No
 def test_how_the_last_jobs_ended_is_found_by_the_ticks_of_each_schedule() -> None:
     first = schedules("true ORDER BY id LIMIT 1")[0]
     rows = [{"schedule": first + n, "since": None, "count": 3} for n in range(1, 101)]
-    plan = explain(firing.LAST_ENDS, {"rows": json.dumps(rows)})
+    plan = explain(due.LAST_ENDS, {"rows": json.dumps(rows)})
     assert indexes(plan) == {"django_jobs_tick_due", "django_jobs_job_pkey"}
     assert not whole_tables(plan)
     assert rows_read(plan) <= 500

@@ -1,0 +1,162 @@
+"""Look up which schedules are due, lock them, and read what decides about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from ...conf import conf
+from ...models import Schedule
+from ...models.database import fetch, fetch_named
+from ...models.schedule import ScheduleQuerySet
+from ...models.timestamps import DistantTime
+
+# Reads the head of each partial index, so a million schedules cost no more: those that will not
+# come due are in none of them. min() and not EXISTS, for which the planner would read the table
+# from its beginning. Not restricted to known job types: that would step over a million schedules of
+# another service at each look.
+HORIZON = """
+SELECT
+    (SELECT date_part('epoch', min(next_due_at)) - date_part('epoch', clock_timestamp())
+     FROM django_jobs_schedule
+     WHERE enabled AND paused_at IS NULL AND error = '') AS next_due_in,
+    (SELECT date_part('epoch', min(next_due_at)) - date_part('epoch', clock_timestamp())
+     FROM django_jobs_schedule
+     WHERE enabled AND paused_at IS NULL AND error = ''
+       AND next_due_at > statement_timestamp()) AS behind_in,
+    (SELECT min(id) FROM django_jobs_schedule WHERE stale) IS NOT NULL AS stale,
+    (SELECT min(schedule_id) FROM django_jobs_job
+     WHERE schedule_id IS NOT NULL AND status = 'waiting') IS NOT NULL AS waiting
+"""
+
+LIVE_JOBS = """
+SELECT schedule_id, id, status = 'waiting' FROM django_jobs_job
+WHERE schedule_id = ANY(%(schedules)s::bigint[])
+  AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+ORDER BY id
+"""
+
+# The status of the last ``count`` ended jobs of each schedule, newest first. Leaves out jobs from
+# before the operator's resume, and backfills, which do not show how the schedule fares today. A job
+# that its retention has deleted may have succeeded, so it ends a series of dead ones.
+LAST_ENDS = """
+SELECT input.schedule, ended.status
+FROM json_to_recordset(%(rows)s::json) AS input (schedule bigint, since timestamptz, count bigint),
+    LATERAL (
+        SELECT coalesce(job.status, 'deleted') AS status
+        FROM django_jobs_tick AS tick LEFT JOIN django_jobs_job AS job ON job.id = tick.job_id
+        WHERE tick.schedule_id = input.schedule
+          AND tick.outcome = 'fired' AND tick.backfill_id IS NULL
+          AND (job.id IS NULL OR job.status IN ('succeeded', 'dead', 'cancelled'))
+          AND tick.created_at > coalesce(input.since, '-infinity')
+        ORDER BY tick.due_at DESC
+        LIMIT input.count
+    ) AS ended
+"""
+
+DATABASE_TIME: dict[str, Any] = {"now": Now()}
+"""The annotation that sets ``Schedule.now``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    """What schedules need next.
+
+    ``next_due_in`` is the seconds to the earliest due time, negative if that has passed.
+    ``behind_in`` is the seconds to the first one still to come: due schedules may be locked, or of
+    job types unknown to this process. Each is None without one. ``stale`` is true if rules have
+    changed, ``waiting`` if jobs wait for the one before them.
+    """
+
+    next_due_in: float | None
+    behind_in: float | None
+    stale: bool
+    waiting: bool
+
+
+def horizon() -> Horizon:
+    """Look up what schedules need next, in one statement."""
+    (row,) = fetch_named(HORIZON, {})
+    return Horizon(**row)
+
+
+def take_due(job_types: Mapping[str, int], limit: int) -> list[int]:
+    """Lock up to ``limit`` due schedules until the transaction ends; return their ids, the newest
+    due time first, so that schedules that are on time do not wait behind those missed in an outage.
+    ``job_types`` maps the known names to the newest payload version that each reads.
+
+    Skips rows that are locked, rows whose rule has changed and is not yet re-armed, and payloads
+    newer than this process can read.
+    """
+    readable = Q(payload_version=1)
+    for name, version in job_types.items():
+        if version > 1:
+            readable |= Q(job_type=name, payload_version__lte=version)
+    due = Schedule.objects.armed().filter(next_due_at__lte=Now(), job_type__in=list(job_types))
+    return _locked(due.filter(readable, stale=False).order_by("-next_due_at"), limit)
+
+
+def take_stale(limit: int) -> list[int]:
+    """Lock up to ``limit`` schedules whose rule has changed until the transaction ends; return
+    their ids. Skips rows that are locked."""
+    return _locked(Schedule.objects.filter(stale=True).order_by("id"), limit)
+
+
+def read(ids: Collection[int]) -> list[Schedule]:
+    """These schedules in the order of their ids, each with the database's time as ``now``. Raises
+    for a row with a value that Python cannot read, such as a number of 5,000 digits or a start at
+    infinity."""
+    schedules = list(_rows(ids).annotate(**DATABASE_TIME))
+    for schedule in schedules:
+        for name in ("starts_at", "ends_at", "next_due_at"):
+            if isinstance(at := getattr(schedule, name), DistantTime):
+                raise ValueError(f"{name} is {at.text}, which is no date")
+    return schedules
+
+
+def lock(ids: Iterable[int]) -> list[Schedule]:
+    """Lock these schedules, waiting for other sessions' locks, and return them as :func:`read`
+    does."""
+    wanted = list(ids)
+    list(_rows(wanted).select_for_update(no_key=True).values_list("pk"))
+    return read(wanted)
+
+
+def live_jobs(schedules: Collection[int]) -> dict[int, list[tuple[int, bool]]]:
+    """``(id, whether it waits for the one before)`` of each live job, by schedule, in order of
+    id."""
+    found: dict[int, list[tuple[int, bool]]] = {}
+    for schedule, job, waits in fetch(LIVE_JOBS, {"schedules": list(schedules)}):
+        found.setdefault(schedule, []).append((job, waits))
+    return found
+
+
+def last_ends(schedules: Iterable[Schedule]) -> dict[int, list[str]]:
+    """The statuses of the last ended jobs since the schedule was last resumed, newest first, by
+    schedule. At most ``pause_after_dead`` of each; schedules without that number are left out."""
+    rows = [
+        {"schedule": one.pk, "since": one.resumed_at, "count": one.pause_after_dead}
+        for one in schedules
+        if one.pause_after_dead
+    ]
+    found: dict[int, list[str]] = {}
+    if not rows:
+        return found
+    for schedule, status in fetch(LAST_ENDS, {"rows": json.dumps(rows, default=str)}):
+        found.setdefault(schedule, []).append(status)
+    return found
+
+
+def _rows(ids: Iterable[int]) -> ScheduleQuerySet:
+    found = Schedule.objects.using(conf().database).filter(pk__in=ids)
+    return found.order_by("id")
+
+
+def _locked(rows: ScheduleQuerySet, limit: int) -> list[int]:
+    locked = rows.using(conf().database).select_for_update(skip_locked=True, no_key=True)
+    return list(locked.values_list("pk", flat=True)[:limit])
