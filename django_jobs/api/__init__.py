@@ -3,6 +3,7 @@
 shortcuts          job, enqueue, enqueue_many, cancel
 job_type           JobType: binds arguments, inserts jobs
 validation         validates the options of @job and using()
+contradictions     options that never act because of another one
 payload_versions   upgrades stored payloads to the current version
 schedules          schedule(), and writing the declared schedules after migrate
 schedule_requests  the jobs that schedules enqueue

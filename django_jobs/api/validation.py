@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from math import nan
@@ -16,9 +16,9 @@ from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
 from ..domain.hints import did_you_mean
 from ..domain.payload import key_problem
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from ..exceptions import EnqueueError, Fate, LeaseLost, TimeLimitExceeded
-from ..models.database import DATABASE_ERRORS
+from ..exceptions import EnqueueError
 from ..models.queue import A_QUEUE_NAME, is_queue_name
+from .contradictions import contradictions
 
 if TYPE_CHECKING:
     from .job_type import JobType
@@ -27,10 +27,6 @@ LONGEST_NAME = 200
 """Characters of a job type's name."""
 LONGEST_DELAY = LONGEST_AGE
 """Seconds."""
-SMALLEST_RSS = 40
-"""Megabytes. A process with Python and Django alone holds 45 to 60."""
-HANDLED_BEFORE = (Fate, LeaseLost, TimeLimitExceeded)
-"""Exceptions with a fixed effect on the attempt. The options of a job type cannot change it."""
 JOB_OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
     *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
@@ -206,59 +202,8 @@ def check_declaration(declared: JobType[..., Any]) -> None:
     _check_versions(declared, where)
     _check_aliases(declared, where)
     check_options(declared, where)
-    for problem in _contradictions(declared):
+    for problem in contradictions(declared):
         raise ValueError(f"{where}: {problem}")
-
-
-def _contradictions(declared: JobType[..., Any]) -> Iterator[str]:
-    """Options that never act because of another option."""
-    timeout, silence, backoff = declared.timeout, declared.silence_timeout, declared.backoff
-    if timeout is not None and silence is not None and silence >= timeout:
-        yield (
-            f"silence_timeout={silence!r} never acts, because timeout={timeout!r} ends the attempt "
-            "first: give a shorter silence_timeout"
-        )
-    if declared.max_rss is not None and declared.max_rss < SMALLEST_RSS:
-        yield (
-            f"max_rss={declared.max_rss} megabytes is less than Django alone needs: "
-            f"give {SMALLEST_RSS} or more"
-        )
-    if declared.max_age is not None and backoff is not None:
-        soonest = backoff.delay(1, spread=lambda: 1.0)
-        if soonest >= declared.max_age:
-            yield (
-                f"max_age={declared.max_age:g} ends before the backoff of {soonest:g} s, so there "
-                "is no second attempt: give a longer max_age, or max_attempts=1 instead"
-            )
-    if declared.delivery == "at_most_once":
-        yield from _never_retried(declared)
-    for option in ("retry_on", "discard_on", "error_budgets"):
-        for kind in getattr(declared, option):
-            if issubclass(kind, HANDLED_BEFORE):
-                yield f"{kind.__name__} has a fixed meaning that {option} cannot change"
-    for option in ("retry_on", "error_budgets"):
-        for kind in getattr(declared, option):
-            if issubclass(kind, declared.discard_on):
-                yield f"{kind.__name__} in {option} never acts, because discard_on includes it"
-    for kind in declared.error_budgets if declared.retry_on else ():
-        # A lost race and a lost connection are retried even if ``retry_on`` lacks them.
-        tried_again = *declared.retry_on, *DATABASE_ERRORS
-        if not any(issubclass(kind, one) or issubclass(one, kind) for one in tried_again):
-            yield (
-                f"{kind.__name__} in error_budgets is never retried, because it is not in "
-                "retry_on: add it there"
-            )
-
-
-def _never_retried(declared: JobType[..., Any]) -> Iterator[str]:
-    for option in ("backoff", "retry_on", "discard_on", "error_budgets"):
-        if getattr(declared, option):
-            yield f"delivery='at_most_once' never retries, so {option} never acts: leave it out"
-    if (declared.max_attempts or 1) > 1:
-        yield (
-            "delivery='at_most_once' never retries, so max_attempts is 1, "
-            f"not {declared.max_attempts}"
-        )
 
 
 def _check_budgets(declared: JobType[..., Any], where: str) -> None:
