@@ -282,7 +282,7 @@ class JobType(Generic[P, R]):
 def _queue(name: str, where: str) -> Queue:
     queue = Queue.objects.recent(name, conf().database)
     if queue is None:
-        known = ", ".join(Queue.objects.using(conf().database).values_list("name", flat=True))
+        known = ", ".join(Queue.objects.names())
         raise UnknownQueue(
             f"{where}: no queue is named {name!r}; known are: {known or 'none (run migrate)'}. "
             'Queues come from DJANGO_JOBS["QUEUES"] after migrate, or from the admin'

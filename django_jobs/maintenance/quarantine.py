@@ -10,6 +10,7 @@ from ..lifecycle.claiming import START
 from ..lifecycle.job_columns import QueuePosition
 from ..lifecycle.operations import quarantines
 from ..lifecycle.operations.quarantines import PAGE
+from ..models import Queue
 from ..signals import worker_event
 
 BUDGET_SECONDS = 0.1
@@ -38,7 +39,7 @@ class Quarantining:
             quarantines.unblock(name, self.page) for name in quarantines.types_to_unblock()
         )
         if names:
-            changed += sum(map(self._walk, quarantines.queues()))
+            changed += sum(map(self._walk, Queue.objects.names()))
         else:
             self.positions.clear()
         return changed

@@ -61,12 +61,9 @@ def demand_no_transaction(command: str) -> None:
 
 def demand_queue(name: str) -> None:
     """Raise ``CommandError`` for an unknown queue. A queue without a row may still have jobs."""
-    alias = conf().database
-    queues = Queue.objects.using(alias)
-    if queues.filter(name=name).exists() or Job.objects.using(alias).filter(queue=name).exists():
-        return
-    names = ", ".join(queues.values_list("name", flat=True))
-    raise CommandError(f"no queue is named {name!r}; known are: {names}")
+    queues = list(Queue.objects.names())
+    if name not in queues and not Job.objects.using(conf().database).filter(queue=name).exists():
+        raise CommandError(f"no queue is named {name!r}; known are: {', '.join(queues)}")
 
 
 def demand_job_type(name: str) -> None:

@@ -12,6 +12,7 @@ from django.db import models
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
+from ..conf import conf
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.ranking import AGEING_WEIGHT, STRICT_WEIGHT
@@ -58,6 +59,10 @@ class QueueManager(models.Manager["Queue"]):
         if queue is not None and queue._committed:
             self._recent[alias, name] = time.monotonic(), queue
         return queue
+
+    def names(self) -> models.QuerySet[Queue, str]:
+        """The names of all queues, sorted."""
+        return self.using(conf().database).order_by("name").values_list("name", flat=True)
 
     def forget_recent(self) -> None:
         """Clear the cache of :meth:`recent`."""

@@ -13,7 +13,6 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
-from ...conf import conf
 from ...models import Queue
 
 MOST_CHOICES = 200
@@ -54,8 +53,7 @@ class QueueFilter(EqualFilter):
     parameter_name = column = "queue"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        names = Queue.objects.using(conf().database).order_by("name")
-        return [(name, name) for name in names.values_list("name", flat=True)[:MOST_CHOICES]]
+        return [(name, name) for name in Queue.objects.names()[:MOST_CHOICES]]
 
 
 class JobTypeFilter(EqualFilter):

@@ -41,7 +41,6 @@ def _newest(**condition: str) -> list[int]:
 
 def _live_with_key(key: str) -> list[int]:
     """Ids of live jobs with this key. Names the queues, so that the unique index is used."""
-    alias = conf().database
-    queues = list(Queue.objects.using(alias).values_list("name", flat=True))
-    jobs = Job.objects.using(alias).live().filter(queue__in=queues, idempotency_key=key)
-    return list(jobs.values_list("pk", flat=True)[:MOST_FOUND])
+    jobs = Job.objects.using(conf().database).live()
+    found = jobs.filter(queue__in=list(Queue.objects.names()), idempotency_key=key)
+    return list(found.values_list("pk", flat=True)[:MOST_FOUND])

@@ -18,7 +18,6 @@ from django.utils.translation import gettext_lazy as _
 
 from ...api.job_type import JobType
 from ...api.schedule_requests import request_of
-from ...conf import conf
 from ...domain.cron import UnknownTimezone, check_timezone
 from ...domain.schedules import Rule
 from ...exceptions import JobsError, PayloadError, QueueFull
@@ -116,10 +115,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         self._show_arguments(self.initial.get("payload") or self.stored)
 
     def _offer_queues(self, job_type: JobType[..., Any]) -> None:
-        names = Queue.objects.using(conf().database).order_by("name")
         field = self.fields["queue"]
         default = _("%(queue)s, as the job type declares") % {"queue": job_type.queue}
-        queues = [(name, name) for name in names.values_list("name", flat=True)]
+        queues = [(name, name) for name in Queue.objects.names()]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [("", default), *queues]
         self._keep_choosable("queue", self.instance.queue)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from ...models import Queue
 from ...models.database import fetch
 from ...registry import family
 from ..claiming import START
@@ -55,7 +56,6 @@ WHERE job_type = ANY(%(names)s::text[]) AND released_at IS NULL
 RETURNING job_type
 """
 IN_FORCE = "SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL ORDER BY job_type"
-QUEUES = "SELECT name FROM django_jobs_queue ORDER BY name"
 
 # Looks at one page of a queue in the order of the claims, because that index has no job types. Jobs
 # that another session has locked are found at the next walk.
@@ -177,7 +177,7 @@ def quarantine(
     }
     names = sorted(name for (name,) in fetch(QUARANTINE, parameters))
     deadline = time.monotonic() + seconds
-    for queue in queues() if names else ():
+    for queue in Queue.objects.names() if names else ():
         position, is_full = START, True
         while is_full and time.monotonic() < deadline:
             step = block(queue, position, PAGE)
@@ -217,11 +217,6 @@ def spread(names: Sequence[str]) -> list[str]:
 def in_force() -> list[str]:
     """The quarantined names, sorted."""
     return [name for (name,) in fetch(IN_FORCE, {})]
-
-
-def queues() -> list[str]:
-    """The names of all queues, sorted."""
-    return [name for (name,) in fetch(QUEUES, {})]
 
 
 def block(queue: str, after: QueuePosition = START, page: int = PAGE) -> Step:

@@ -107,9 +107,7 @@ class Command(OperatorCommand):
 
 def _queues(text: str | None, strict: bool) -> tuple[QueueShare, ...]:
     try:
-        queues = Queue.objects.using(conf().database).order_by("name")
-        known = list(queues.values_list("name", flat=True))
-        return chosen_queues(text, strict, known)
+        return chosen_queues(text, strict, list(Queue.objects.names()))
     except ValueError as error:
         raise CommandError(f"--queues: {error}") from None
 
