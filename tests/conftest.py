@@ -26,7 +26,7 @@ settings.load_profile("patient")
 
 TESTS = Path(__file__).resolve().parent
 SLOW = (
-    *("faults/", "soak/", "test_soak.py", "test_migrations_under_load.py"),
+    *("faults/", "soak/", "test_soak.py", "migrations/test_patience_under_load.py"),
     *("worker/test_recovery.py", "worker/test_memory.py", "worker/test_time_limits.py"),
     *("worker/timeouts/test_limits.py", "test_benchmarks.py"),
 )

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib.postgres.operations import AddIndexConcurrently
-from django.db import OperationalError, migrations, transaction
+from django.db import OperationalError, migrations, models, transaction
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
@@ -172,8 +172,21 @@ class PatientCreateModel(Patient, migrations.CreateModel):
 
 
 class PatientAddField(Patient, migrations.AddField):
-    """Give the field a ``db_default``: then the rows stay as they are, and code of the release
-    before may go on writing rows without it."""
+    """Add a column without rewriting a row. Code of the release before inserts rows without it.
+
+    Raises :class:`TypeError` for a field that needs more than that: the rows would be rewritten, old
+    code would fail, or an index would be built or a constraint checked under the table's lock.
+    """
+
+    def __init__(self, model_name: str, name: str, field: models.Field[Any, Any]) -> None:
+        has_value = field.null or field.has_db_default()
+        under_lock = ("db_index", "unique", "db_constraint")
+        if not has_value or any(getattr(field, option, False) for option in under_lock):
+            raise TypeError(
+                f"{model_name}.{name}: give it null=True or a db_default, and an index by "
+                "PatientAddIndex; a foreign key needs db_constraint=False and db_index=False"
+            )
+        super().__init__(model_name, name, field)
 
     def place(self, app_label: str, state: ProjectState) -> tuple[str, str]:
         options = state.apps.get_model(app_label, self.model_name)._meta

@@ -141,8 +141,8 @@ DATABASE: dict[str, Fault] = {
         f"{CLOCKS}test_a_clock_of_the_database_that_goes_back_revives_no_lease",
     ),
     "D23": shown(
-        "a migration of a million rows under load",
-        "tests/test_migrations_under_load.py::test_claims_go_on_while_a_million_rows_are_migrated",
+        "a migration of tables under load",
+        "tests/migrations/test_patience_under_load.py::test_claims_go_on_while_each_operation_waits_for_its_table",
     ),
     "D24": shown(
         "the queue is on another database than the data",

@@ -1,6 +1,7 @@
-"""What code of the release before migration 0005 does: its statements, and clients that run them.
+"""What code of the release before does: its statements, and clients that run them.
 
-They run while the tables are migrated, and afterwards: a deployment migrates first.
+They run while the tables are migrated, and afterwards: a deployment migrates first. The statements
+are written out, because those of the package change with its schema and these must not.
 """
 
 from __future__ import annotations

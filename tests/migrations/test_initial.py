@@ -1,4 +1,4 @@
-"""The migrations are those of the models."""
+"""The first migration makes the tables of the models."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The tables are migrated while they are in use, and nobody notices.
 
-``MIGRATION_ROWS`` says how many finished jobs there are, a million if it is not set: they take
-about six seconds to write.
+``MIGRATION_ROWS`` says how many finished jobs there are. At full size::
+
+    MIGRATION_ROWS=1000000 python -m pytest tests/migrations/test_patience_under_load.py
 """
 
 from __future__ import annotations
@@ -10,57 +11,55 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import psycopg
 import pytest
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
-from django.utils import timezone
 
-from django_jobs.models import Job, Schedule, Worker
 from tests.clusters import Cluster
-from tests.release_0004 import FILL_JOBS, FILL_RUNS, Traffic
+from tests.migrations.traffic import FILL_JOBS, FILL_RUNS, Traffic
 from tests.worker.processes import until
 
-ROWS = int(os.environ.get("MIGRATION_ROWS", "1000000"))
-BEFORE = "0004_live_schedule_index"
+ROWS = int(os.environ.get("MIGRATION_ROWS", "50000"))
+FIRST, NEXT = "0001_initial", "each_operation"
 TURNS = 2
 """How often a migration finds a table in use before it gets a column in."""
 
 TABLES = ("job", "run", "schedule", "queue", "worker")
 COLUMNS = """
-SELECT count(*) FROM information_schema.columns
-WHERE table_name IN ('django_jobs_job', 'django_jobs_schedule', 'django_jobs_worker')
+SELECT count(*) FROM information_schema.columns WHERE table_name LIKE 'django_jobs_%'
 """
 HOLD_UP_AN_INDEX = """
 SELECT unnest(pg_blocking_pids(pid)) FROM pg_stat_activity
 WHERE query LIKE '%INDEX CONCURRENTLY%' AND clock_timestamp() - query_start > '0.3 s'
 """
 
-# Not the command: after it the code writes its schedules, and that is code of the newest schema.
-GO_TO = """
+# What a deployment does, with the migrations of tests/migrations/next_release.
+MIGRATE = """
 import sys, django
+from django.conf import settings
+settings.MIGRATION_MODULES = {"django_jobs": "tests.migrations.next_release"}
 django.setup()
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
+from django.core.management import call_command
 from django_jobs.migrations import _patience
 _patience.PATIENCE = float(sys.argv[2])
-MigrationExecutor(connection).migrate([("django_jobs", sys.argv[1])])
+call_command("migrate", "django_jobs", sys.argv[1], verbosity=0, skip_checks=True)
 """
 
 
 class Migrating:
-    """A migration under way."""
+    """A process that migrates to ``migration``, forwards or backwards."""
 
-    def __init__(self, cluster: Cluster, *command: str) -> None:
+    def __init__(self, cluster: Cluster, migration: str, patience: float = 60) -> None:
         self._output = cluster.directory / "migrating"  # gone with the cluster
         with self._output.open("w") as output:
             self._process = subprocess.Popen(
-                [sys.executable, *command], env=cluster.environment, stderr=output
+                [sys.executable, "-c", MIGRATE, migration, str(patience)],
+                env=cluster.environment,
+                stderr=output,
             )
 
     def is_over(self) -> bool:
@@ -90,19 +89,15 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def old_schema(cluster: Cluster) -> Cluster:
-    assert go_to(cluster, BEFORE).end() == 0
+def first_schema(cluster: Cluster) -> Cluster:
+    migrate(cluster, FIRST)
     return cluster
 
 
-def go_to(cluster: Cluster, migration: str, patience: float = 60) -> Migrating:
-    """Migrate there, in a process of its own."""
-    return Migrating(cluster, "-c", GO_TO, migration, str(patience))
-
-
-def migrate(cluster: Cluster) -> Migrating:
-    """What a deployment does."""
-    return Migrating(cluster, "-m", "django", "migrate", "-v0", "--skip-checks")
+def migrate(cluster: Cluster, migration: str) -> None:
+    """Migrate there, whatever stands in the way."""
+    migrating = Migrating(cluster, migration)
+    assert migrating.end() == 0, migrating.said()
 
 
 def applied(cluster: Cluster) -> set[str]:
@@ -142,11 +137,11 @@ class Holders:
     the next one has begun before that, for a column it begins when the column has changed, while
     the other tables are still held. So no operation is done unseen, however slow the machine is."""
 
-    def __init__(self, cluster: Cluster, rest: ExitStack) -> None:
+    def __init__(self, cluster: Cluster, rest: ExitStack, tables: Iterable[str]) -> None:
         self.waits = Waits(set(), set())
         self._cluster, self._rest = cluster, rest
         self._open: dict[int, tuple[str, ExitStack]] = {}
-        for table in TABLES:
+        for table in tables:
             self._hold(table)
 
     def seen_by(self, step: Migrating) -> bool:
@@ -169,6 +164,8 @@ class Holders:
         return False
 
     def _hold(self, table: str) -> None:
+        if not self._cluster.fetch(f"SELECT to_regclass('django_jobs_{table}')")[0][0]:
+            return  # its migration was undone
         own = self._rest.enter_context(ExitStack())
         holder = own.enter_context(open_transaction(self._cluster, table, lock="ROW EXCLUSIVE"))
         self._open[holder.info.backend_pid] = table, own
@@ -179,11 +176,12 @@ class Holders:
         until(lambda: self._cluster.fetch(COLUMNS) != before, what="the column")
 
 
-def behind_others(cluster: Cluster, step: Migrating) -> Waits:
-    """Let ``step`` wait for each table that it changes, and make way."""
+def behind_others(cluster: Cluster, migration: str, tables: Iterable[str]) -> Waits:
+    """Migrate, and let it wait for each of ``tables`` that it changes."""
+    step = Migrating(cluster, migration)
     try:
         with ExitStack() as rest:
-            holders = Holders(cluster, rest)
+            holders = Holders(cluster, rest, tables)
             while not step.is_over():
                 until(lambda: holders.seen_by(step) or step.is_over(), what="the next operation")
     finally:
@@ -212,11 +210,10 @@ def fill(cluster: Cluster) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_claims_go_on_while_a_million_rows_are_migrated(old_schema: Cluster) -> None:
-    cluster = old_schema
+def test_claims_go_on_while_each_operation_waits_for_its_table(first_schema: Cluster) -> None:
+    cluster = first_schema
     fill(cluster)
     log = cluster.directory / "log"
-    waits = Waits({"job", "schedule", "worker"}, {"job", "run"})
     stalls: list[list[str]] = []
     # A machine that stands still for a moment makes a line of its own: the best of three counts. A
     # statement that waits for the reader makes lines in each.
@@ -224,10 +221,13 @@ def test_claims_go_on_while_a_million_rows_are_migrated(old_schema: Cluster) -> 
         begun = log.stat().st_size
         with Traffic(cluster.url) as traffic:
             traffic.goes_on()
-            assert behind_others(cluster, migrate(cluster)) == waits
+            waits = behind_others(cluster, NEXT, TABLES)
+            assert waits == Waits(columns={"job", "worker"}, indexes={"job", "run"})
+            assert applied(cluster) == {FIRST, NEXT}
             traffic.goes_on()
-            assert behind_others(cluster, go_to(cluster, BEFORE)) == waits
-            assert max(applied(cluster)) == BEFORE
+            waits = behind_others(cluster, FIRST, (*TABLES, "remark"))
+            assert waits == Waits(columns={"job", "worker", "remark"}, indexes={"job", "run"})
+            assert applied(cluster) == {FIRST}
         stalls.append(waited(cluster, begun))
         print(
             f"{ROWS:,} rows: claimed {traffic.claimed}, enqueued {traffic.enqueued}, slowest"
@@ -249,9 +249,9 @@ def test_claims_go_on_while_a_million_rows_are_migrated(old_schema: Cluster) -> 
     cluster.execute("ALTER TABLE django_jobs_job DROP plain")
 
 
-def test_what_was_cut_short_is_done_by_migrating_again(old_schema: Cluster) -> None:
-    cluster = old_schema
-    cluster.execute("ALTER TABLE django_jobs_job ADD at_most_once boolean DEFAULT false NOT NULL")
+def test_what_was_cut_short_is_done_by_migrating_again(first_schema: Cluster) -> None:
+    cluster = first_schema
+    cluster.execute("ALTER TABLE django_jobs_job ADD region varchar(20) DEFAULT 'here' NOT NULL")
     with (
         open_transaction(cluster, "run", lock="ROW EXCLUSIVE"),
         psycopg.connect(cluster.url, autocommit=True) as hasty,
@@ -259,20 +259,19 @@ def test_what_was_cut_short_is_done_by_migrating_again(old_schema: Cluster) -> N
         hasty.execute("SET statement_timeout = '200ms'")
         with pytest.raises(psycopg.errors.QueryCanceled):
             hasty.execute(
-                "CREATE INDEX CONCURRENTLY django_jobs_crashed ON django_jobs_run (finished_at)"
+                "CREATE INDEX CONCURRENTLY django_jobs_run_lost ON django_jobs_run (finished_at)"
             )
     valid = (
-        "SELECT indisvalid, pg_get_indexdef(indexrelid) LIKE '%%Crashed%%' FROM pg_index"
-        " WHERE indexrelid = 'django_jobs_crashed'::regclass"
+        "SELECT indisvalid, pg_get_indexdef(indexrelid) LIKE '%%lost''::%%' FROM pg_index"
+        " WHERE indexrelid = 'django_jobs_run_lost'::regclass"
     )
-    assert cluster.fetch(valid)[0][0] is False
-    done = migrate(cluster)
-    assert done.end() == 0, done.said()
+    assert cluster.fetch(valid) == [(False, False)]
+    migrate(cluster, NEXT)
     assert cluster.fetch(valid) == [(True, True)]
 
 
-def test_an_autovacuum_under_way_gives_way_to_a_migration(old_schema: Cluster) -> None:
-    cluster = old_schema
+def test_an_autovacuum_under_way_gives_way_to_a_migration(first_schema: Cluster) -> None:
+    cluster = first_schema
     with psycopg.connect(cluster.url, autocommit=True) as own:
         own.execute(FILL_JOBS, {"count": 20_000, "status": "succeeded"})
     own_options = cluster.fetch(
@@ -290,8 +289,7 @@ def test_an_autovacuum_under_way_gives_way_to_a_migration(old_schema: Cluster) -
         vacuums = "SELECT 1 FROM pg_stat_progress_vacuum AS vacuum JOIN pg_class ON oid = relid"
         vacuums += " WHERE relname = 'django_jobs_job'"
         until(lambda: cluster.fetch(vacuums), 60, "the vacuum")
-        done = go_to(cluster, "0005_reliability")
-        assert done.end() == 0, done.said()
+        migrate(cluster, NEXT)
         assert "canceling autovacuum task" in (cluster.directory / "log").read_text()
     finally:
         cluster.execute("ALTER SYSTEM RESET autovacuum_naptime")
@@ -300,41 +298,15 @@ def test_an_autovacuum_under_way_gives_way_to_a_migration(old_schema: Cluster) -
         cluster.execute(f"ALTER TABLE django_jobs_job SET ({own_options})")
 
 
-@pytest.mark.parametrize(
-    ("table", "migration"), [("job", "0005_reliability"), ("worker", "0008_worker_versions")]
-)
+@pytest.mark.parametrize("table", ["job", "worker"])
 def test_patience_ends_with_the_name_of_the_process_that_is_in_the_way(
-    old_schema: Cluster, table: str, migration: str
+    first_schema: Cluster, table: str
 ) -> None:
-    cluster = old_schema
+    cluster = first_schema
     with open_transaction(cluster, table) as reader:
-        done = go_to(cluster, migration, patience=0.5)
-        assert done.end() != 0
-        (*_, last) = done.said().splitlines()
+        migrating = Migrating(cluster, NEXT, patience=0.5)
+        assert migrating.end() != 0
+        (*_, last) = migrating.said().splitlines()
         assert f"(process {reader.info.backend_pid}, for" in last
         assert "migrate again" in last
-    assert migrate(cluster).end() == 0
-
-
-@pytest.mark.django_db
-def test_code_of_the_release_before_writes_rows_into_the_newest_schema() -> None:
-    before = MigrationExecutor(connection).loader.project_state([("django_jobs", BEFORE)]).apps
-    now = timezone.now()
-    old_job, old_schedule, old_worker = (
-        before.get_model("django_jobs", name) for name in ("Job", "Schedule", "Worker")
-    )
-    job = old_job.objects.create(
-        queue="default",
-        job_type="app.noop",
-        status="ready",
-        rank=now.timestamp(),
-        available_at=now,
-        created_at=now,
-    )
-    schedule = old_schedule.objects.create(name="old", job_type="app.noop", every=60)
-    worker = old_worker.objects.create(
-        name="old", host="h", pid=1, started_at=now, heartbeat_at=now, lease_expires_at=now
-    )
-    assert Worker.objects.get(pk=worker.pk).versions is None
-    assert Job.objects.get(pk=job.pk).at_most_once is False
-    assert Schedule.objects.get(pk=schedule.pk).payload_version == 1
+    migrate(cluster, NEXT)
