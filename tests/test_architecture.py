@@ -237,7 +237,8 @@ SAVES_ELSEWHERE = {
     "api.schedules": {"Schedule.objects.using(alias).bulk_create", "row.save"},
     "contrib.celery.beat_import": {"schedule.save"},
     "models.queue": {"self.using(alias).bulk_create", "super().save"},
-    "models.schedule": {"super().delete", "super().save", "super().update"},
+    "models.querysets": {"super().delete", "super().update"},
+    "models.schedule": {"super().delete", "super().save"},
 }
 """What saves a row through the ORM outside of the lifecycle, by module. None of them is a job."""
 

@@ -1,15 +1,17 @@
-"""What is asked about jobs again and again."""
+"""Queries of jobs and of schedules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from django.db import models
+from django.db import models, transaction
 
 from ..domain.states import LIVE, JobState
+from .schedule_state import ARMED, CONDITIONS, ScheduleState
 
-if TYPE_CHECKING:
-    from .job import DeadLetter, Job  # noqa: F401 — ruff does not see the name in the base class
+if TYPE_CHECKING:  # ruff does not see the names in the base classes
+    from .job import DeadLetter, Job  # noqa: F401
+    from .schedule import Schedule  # noqa: F401
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -33,3 +35,45 @@ class DeadLetterManager(models.Manager["DeadLetter"]):
 
     def get_queryset(self) -> models.QuerySet[DeadLetter]:
         return super().get_queryset().filter(status=JobState.DEAD)
+
+
+class ScheduleQuerySet(models.QuerySet["Schedule"]):
+    """Queries schedules. An update of a rule marks the schedule stale."""
+
+    def armed(self) -> ScheduleQuerySet:
+        """The schedules that can be due: enabled, not paused, and without an error."""
+        return self.filter(ARMED)
+
+    def in_state(self, state: ScheduleState) -> ScheduleQuerySet:
+        """The schedules whose :meth:`Schedule.state_at` is ``state`` now."""
+        return self.filter(CONDITIONS[state])
+
+    def count_states(self, most: int) -> dict[str, int]:
+        """The number of schedules in each state, in one statement. Counts at most ``most``."""
+        whens = [
+            models.When(condition, then=models.Value(state.value))
+            for state, condition in CONDITIONS.items()
+        ]
+        first = self.order_by("pk").annotate(state=models.Case(*whens)).values("state")[:most]
+        of_state = {
+            state.value: models.Count("state", filter=models.Q(state=state)) for state in CONDITIONS
+        }
+        return first.aggregate(**of_state)
+
+    def update(self, **values: Any) -> int:
+        if not values.keys().isdisjoint(self.model.RULE_FIELDS):
+            values.setdefault("stale", True)
+        return super().update(**values)
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Also delete their ticks. Locks the schedules first: otherwise the tick of one that fires
+        meanwhile would stay."""
+        alias = self.select_for_update().db
+        with transaction.atomic(using=alias):
+            rows = self.model.objects.using(alias).filter(pk__in=self.values("pk")).order_by("pk")
+            list(rows.select_for_update().values("pk"))
+            return super().delete()
+
+    # As on Django's delete. mypy knows no attributes of a function.
+    delete.alters_data = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]

@@ -16,58 +16,14 @@ from django.utils.translation import gettext_lazy as _
 from ..domain.cron import UnknownTimezone
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import CatchUp, Overlap, Rule
+from .querysets import ScheduleQuerySet
 from .queue import QUEUE_NAME
-from .schedule_state import ARMED, CONDITIONS, ScheduleState, state_at
+from .schedule_state import ARMED, ScheduleState, state_at
 from .timestamps import TimestampField
 
 LONGEST_NAME = 200
 LONGEST_JITTER = 86_400.0
 """Seconds."""
-
-
-class ScheduleQuerySet(models.QuerySet["Schedule"]):
-    """Queries schedules. An update of a rule marks the schedule stale."""
-
-    def armed(self) -> ScheduleQuerySet:
-        """The schedules that can be due: enabled, not paused, and without an error."""
-        return self.filter(ARMED)
-
-    def in_state(self, *states: ScheduleState) -> ScheduleQuerySet:
-        """The schedules whose :meth:`Schedule.state_at` is now one of ``states``."""
-        wanted = models.Q()
-        for state in states:
-            wanted |= CONDITIONS[state]
-        return self.filter(wanted)
-
-    def count_states(self, most: int) -> dict[str, int]:
-        """The number of schedules in each state, in one statement. Counts at most ``most``."""
-        whens = [
-            models.When(condition, then=models.Value(state.value))
-            for state, condition in CONDITIONS.items()
-        ]
-        first = self.order_by("pk").annotate(state=models.Case(*whens)).values("state")[:most]
-        of_state = {
-            state.value: models.Count("state", filter=models.Q(state=state)) for state in CONDITIONS
-        }
-        return first.aggregate(**of_state)
-
-    def update(self, **values: Any) -> int:
-        if not values.keys().isdisjoint(Schedule.RULE_FIELDS):
-            values.setdefault("stale", True)
-        return super().update(**values)
-
-    def delete(self) -> tuple[int, dict[str, int]]:
-        """Also delete their ticks. Locks the schedules first: otherwise the tick of one that fires
-        meanwhile would stay."""
-        alias = self.select_for_update().db
-        with transaction.atomic(using=alias):
-            rows = Schedule.objects.using(alias).filter(pk__in=self.values("pk")).order_by("pk")
-            list(rows.select_for_update().values("pk"))
-            return super().delete()
-
-    # As on Django's delete. mypy knows no attributes of a function.
-    delete.alters_data = True  # type: ignore[attr-defined]
-    delete.queryset_only = True  # type: ignore[attr-defined]
 
 
 class Schedule(models.Model):

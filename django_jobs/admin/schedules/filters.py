@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
-from ...models.schedule import ScheduleQuerySet
+from ...models.querysets import ScheduleQuerySet
 from ...models.schedule_state import ScheduleState
 from ..base.filters import Choices, QueueFilter
 

@@ -15,7 +15,7 @@ from ...domain.schedules import EPOCH, TickState
 from ...exceptions import OperationRefused
 from ...models import Backfill, Schedule, Tick
 from ...models.database import database_time, fetch
-from ...models.schedule import ScheduleQuerySet
+from ...models.querysets import ScheduleQuerySet
 from ..job_columns import NewJobs
 from ..notifying import SCHEDULES, notify_after_commit
 from ..schedules.due import lock

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from ...conf import conf
 from ...models import Schedule
 from ...models.database import fetch, fetch_named
-from ...models.schedule import ScheduleQuerySet
+from ...models.querysets import ScheduleQuerySet
 from ...models.timestamps import DistantTime
 
 # Reads the head of each partial index, so a million schedules cost no more: those that will not

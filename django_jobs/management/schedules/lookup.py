@@ -12,7 +12,7 @@ from ...domain.cron import UnknownTimezone, check_timezone
 from ...domain.hints import did_you_mean
 from ...lifecycle.schedules.due import DATABASE_TIME
 from ...models import Backfill, Schedule
-from ...models.schedule import ScheduleQuerySet
+from ...models.querysets import ScheduleQuerySet
 
 MOST_COMPARED = 10_000
 """Names to compare a misspelt one with."""

@@ -15,7 +15,7 @@ from ...domain.cron_text import describe
 from ...domain.durations import exactly
 from ...domain.schedules import Rule
 from ...models import Schedule, Tick
-from ...models.schedule import ScheduleQuerySet
+from ...models.querysets import ScheduleQuerySet
 from ...models.schedule_state import CONDITIONS, ScheduleState
 from ...models.tick import TickOutcome
 from ..base import table
