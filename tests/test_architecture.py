@@ -126,7 +126,7 @@ def floor(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_a_module_imports_from_lower_floors_or_its_own_room_only(name: str) -> None:
+def test_a_module_imports_only_from_lower_floors_or_its_room(name: str) -> None:
     for imported in imports(NAMES[name])[0]:
         here, there = room(name), room(imported)
         if here == there or (here, there) in MAY_IMPORT_ITS_NEIGHBOUR:
@@ -214,7 +214,7 @@ def test_a_command_parses_calls_and_prints(name: str) -> None:
     assert len(NAMES[name].read_text().splitlines()) <= 120
 
 
-def test_no_module_beside_them_bears_the_name_of_a_public_function() -> None:
+def test_no_public_module_has_the_name_of_a_public_function() -> None:
     assert not set(django_jobs.__all__) & set(NAMES)
 
 
@@ -344,7 +344,7 @@ def test_each_path_on_the_page_on_architecture_exists() -> None:
     } == set()
 
 
-def test_each_function_on_the_page_on_architecture_stands_in_the_file_of_its_line() -> None:
+def test_each_function_on_the_architecture_page_is_in_its_file() -> None:
     """A file that was named just before: of the same row, or of the same item of a list."""
     wrong = []
     for line in re.split(r"\n(?=[|\-\d])", PAGE.read_text()):

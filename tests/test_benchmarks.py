@@ -68,7 +68,7 @@ def kill_session(session: int) -> None:
             os.kill(left, signal.SIGKILL)
 
 
-def test_every_figure_stands_beside_its_raw_partner_and_can_be_compared(tmp_path: Path) -> None:
+def test_every_figure_has_a_raw_baseline(tmp_path: Path) -> None:
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     done = benchmark("drain", "enqueue", "enqueue_many", *TINY, "--json", first)
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ def test_every_figure_stands_beside_its_raw_partner_and_can_be_compared(tmp_path
     assert f"{figure['median'] / before['median'] - 1:+.0%} since then" in done.stdout
 
 
-def test_the_section_of_the_schedules_stands_beside_a_sleep_and_the_same_rows(
+def test_the_schedules_section_is_compared_with_a_sleep_and_raw_rows(
     tmp_path: Path,
 ) -> None:
     written = tmp_path / "figures.json"
@@ -109,7 +109,7 @@ def test_the_section_of_the_schedules_stands_beside_a_sleep_and_the_same_rows(
     assert made["median"] <= started["median"]
 
 
-def test_an_unknown_section_is_refused_with_those_that_are_known() -> None:
+def test_an_unknown_section_is_refused_with_the_known_ones() -> None:
     done = benchmark("drain", "drian")
     assert done.returncode == 2
     assert "no section is named drian; known are: drain, drain_two," in done.stderr

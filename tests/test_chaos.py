@@ -42,7 +42,7 @@ def test_one_of_four_outages_is_longer_than_the_lease(seconds, count):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_storm_asks_for_so_many_jobs_of_all_kinds(seed):
+def test_the_storm_enqueues_jobs_of_all_kinds(seed):
     storm = requests.errand("storm", seed, 1_500)
     assert sum(request.count for request in storm) == 1_500
     kinds = [request.kind for request in storm]
@@ -87,7 +87,7 @@ def test_a_late_recovery_and_a_late_median_do_not_balance():
     assert "median" in text
 
 
-def test_a_lost_job_waits_for_those_that_stood_before_it_in_the_queue():
+def test_a_lost_job_waits_for_those_before_it_in_the_queue():
     older, younger = (0.1, 2), (0.3, 4)
     place = (0.2, 3)
 

@@ -24,7 +24,7 @@ def test_a_project_may_leave_the_setting_out(settings: Settings) -> None:
     assert raw() == {}
 
 
-def test_what_is_given_holds_and_a_change_is_seen_at_once(settings: Settings) -> None:
+def test_given_settings_apply_and_a_change_is_seen_at_once(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"POLL_SECONDS": 7}
     assert conf().poll_seconds == 7
     settings.DJANGO_JOBS = {"POLL_SECONDS": 8}
@@ -36,7 +36,7 @@ def test_a_retention_for_one_status_leaves_the_defaults_of_the_others(settings: 
     assert conf().retention == {"succeeded": "7d", "cancelled": "7d", "dead": "30d"}
 
 
-def test_unknown_keys_are_passed_over(settings: Settings) -> None:
+def test_unknown_keys_are_ignored(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"NO_SUCH_KEY": 1, "poll_seconds": 9}
     assert conf() == Conf()
 
@@ -48,7 +48,7 @@ def test_a_heartbeat_is_a_quarter_of_the_lease_unless_it_is_set(settings: Settin
     assert conf().beat_seconds == 5
 
 
-def test_a_setting_that_is_no_dict_is_refused(settings: Settings) -> None:
+def test_a_setting_that_is_not_a_dict_is_refused(settings: Settings) -> None:
     settings.DJANGO_JOBS = ["QUEUES"]
     with pytest.raises(ImproperlyConfigured, match="must be a dict"):
         raw()
@@ -73,6 +73,6 @@ def test_a_duration_is_read_in_seconds(text: Any, seconds: float | None) -> None
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "-7d", "7 days", "1e3s", True, -1, float("nan")])
-def test_anything_else_is_no_duration(text: Any) -> None:
+def test_anything_else_is_not_a_duration(text: Any) -> None:
     with pytest.raises(ValueError, match="is no duration; write it as 90s"):
         seconds_of(text)

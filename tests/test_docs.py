@@ -89,7 +89,7 @@ def test_the_readme_names_every_python_and_django_that_the_classifiers_name() ->
         )
 
 
-def test_what_the_docs_install_is_what_the_project_is_called() -> None:
+def test_the_docs_install_the_name_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for path in (ROOT / "README.md", DOCS / "quickstart.md"):
         assert f"pip install {project['name']} " in path.read_text()
@@ -307,7 +307,7 @@ def test_links_to_files_lead_somewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_page_is_markdown_that_github_shows_as_well(path: Path) -> None:
+def test_a_page_is_markdown_that_github_renders_too(path: Path) -> None:
     """Roles and labels of Sphinx stand there as they are written. What is made of docstrings, and
     the tables of contents, are blocks."""
     text = re.sub(r"^ *```.*?^ *```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -41,7 +41,7 @@ def names_in(path: str) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("row", rows(PROMISES), ids=lambda row: row[0][:60])
-def test_a_promise_has_its_tests_and_says_what_it_does_not_cover(row: list[str]) -> None:
+def test_each_promise_names_its_tests_and_its_limits(row: list[str]) -> None:
     promise, shown_by, not_promised = row
     assert promise.endswith(".")
     assert TEST.search(shown_by), "a promise without a test"

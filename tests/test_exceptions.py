@@ -24,7 +24,7 @@ def test_seconds_may_be_a_number_or_a_timedelta(given: Any) -> None:
 
 
 @pytest.mark.parametrize("given", ["soon", float("nan"), object(), [1]])
-def test_seconds_that_are_none_are_replaced_and_the_reason_says_so(given: Any) -> None:
+def test_invalid_seconds_are_replaced_and_noted_in_the_reason(given: Any) -> None:
     retry, snooze = Retry(given, "not yet"), Snooze(given)
     assert (retry.after, snooze.seconds) == (None, 0.0)
     kind = type(given).__name__

@@ -44,7 +44,7 @@ def test_the_public_names_are_these_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_each_public_name_can_be_had(name: str) -> None:
+def test_each_public_name_can_be_imported(name: str) -> None:
     assert getattr(django_jobs, name) is not None
 
 

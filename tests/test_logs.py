@@ -61,7 +61,7 @@ def test_a_dead_letter_is_an_error_with_its_reason(lines: Lines) -> None:
 
 
 @pytest.mark.django_db
-def test_what_is_nobodys_fault_is_information(lines: Lines) -> None:
+def test_endings_without_a_failure_are_logged_as_info(lines: Lines) -> None:
     send_job_signals([settle_one(enqueue_and_claim(), Snoozed(seconds=5))])
     ((level, line),) = lines()
     assert level == logging.INFO
@@ -69,7 +69,7 @@ def test_what_is_nobodys_fault_is_information(lines: Lines) -> None:
 
 
 @pytest.mark.django_db
-def test_a_cancelled_job_is_told_with_its_reason(lines: Lines) -> None:
+def test_a_cancelled_job_is_logged_with_its_reason(lines: Lines) -> None:
     send_job_signals([settle_one(enqueue_and_claim(), Cancelled(reason="the order was deleted"))])
     ((level, line),) = lines()
     assert level == logging.INFO
@@ -78,7 +78,7 @@ def test_a_cancelled_job_is_told_with_its_reason(lines: Lines) -> None:
 
 
 @pytest.mark.django_db
-def test_successes_are_listened_to_at_debug_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_successes_have_a_receiver_only_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     logs.connect(logging.INFO)
     assert not job_finished.has_listeners("app.noop")
     logs.connect(logging.DEBUG)
@@ -95,7 +95,7 @@ def test_the_level_defaults_to_that_of_the_logger(caplog: pytest.LogCaptureFixtu
     assert job_finished.has_listeners("app.noop")
 
 
-def test_a_workers_event_is_told_at_its_level_with_its_fields(
+def test_a_worker_event_is_logged_at_its_level_with_its_fields(
     lines: Lines,
 ) -> None:
     fields = {"worker": 7, "name": "web 1", "reason": "", "lease": 30.0}
@@ -104,12 +104,12 @@ def test_a_workers_event_is_told_at_its_level_with_its_fields(
     assert lines() == [(logging.INFO, 'event=worker_started worker=7 name="web 1" lease=30.000')]
 
 
-def test_a_list_is_told_with_commas() -> None:
+def test_a_list_is_logged_with_commas() -> None:
     assert logs.line("e", {"queues": ["default", "emails"]}) == "event=e queues=default,emails"
     assert logs.line("e", {"queues": ("a b", "c")}) == 'event=e queues="a b,c"'
 
 
-def test_connecting_twice_tells_once(lines: Lines) -> None:
+def test_connecting_twice_logs_once(lines: Lines) -> None:
     logs.connect(logging.INFO)
     worker_event.send_robust("worker_started", level=logging.INFO, fields={})
     assert len(lines()) == 1
@@ -131,7 +131,7 @@ def test_long_values_are_cut() -> None:
     assert logs.line("e", {"error": "x" * 1000}) == f'event=e error="{"x" * 299}…"'
 
 
-def test_what_nobody_reads_is_left_out_and_told_later() -> None:
+def test_lines_nobody_reads_are_dropped_and_counted_later() -> None:
     reading, writing = os.pipe()
     handler = logs.PatientHandler()
     with open(reading, "rb") as reader, open(writing, "w") as handler.stream:

@@ -55,7 +55,7 @@ def variables(module: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_definition_bears_a_word_of_this_project_alone(module: Path) -> None:
+def test_no_definition_uses_a_private_word(module: Path) -> None:
     assert not sorted(filter(is_private_language, definitions(module)))
 
 

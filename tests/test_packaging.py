@@ -64,7 +64,7 @@ def test_the_wheel_has(wheel: Path, part: str) -> None:
     assert any(name.startswith(part) for name in files_in(wheel))
 
 
-def test_the_wheel_has_nothing_beside_the_package_and_its_metadata(wheel: Path) -> None:
+def test_the_wheel_has_only_the_package_and_its_metadata(wheel: Path) -> None:
     tops = {name.split("/", 1)[0] for name in files_in(wheel)}
     (metadata,) = tops - {"django_jobs"}
     assert metadata.endswith(".dist-info")

@@ -9,7 +9,7 @@ from tests.app import jobs, version_jobs
 from tests.factories import declared
 
 
-def test_the_handlers_of_installed_apps_are_found_by_themselves() -> None:
+def test_the_handlers_of_installed_apps_are_discovered() -> None:
     assert registry.find("app.noop") is jobs.noop
     assert registry.get("app.add") is jobs.add
     assert registry.names() == sorted(registry.names())
@@ -25,7 +25,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize("name", ["app.nooop", "ap.noop", "App.noop"])
-def test_a_name_that_is_nearly_right_is_refused_with_the_right_one(name: str) -> None:
+def test_a_misspelt_name_is_refused_with_the_right_one(name: str) -> None:
     with pytest.raises(
         UnknownJobType, match=f"'{name}'; did you mean 'app.noop'[?] known are: .*app.add"
     ):
@@ -62,14 +62,14 @@ def test_a_module_that_is_imported_again_is_no_clash() -> None:
         assert registry.clashes() == []
 
 
-def test_an_alias_finds_its_job_type_and_is_no_name_of_its_own() -> None:
+def test_an_alias_finds_its_job_type_but_is_not_listed() -> None:
     assert registry.find("app.old_name") is version_jobs.renamed
     assert registry.get("app.older_name") is version_jobs.renamed
     assert "app.old_name" not in registry.names()
     assert "app.present_name" in registry.names()
 
 
-def test_every_name_that_a_row_may_bear_is_told_with_its_version() -> None:
+def test_every_name_of_a_row_has_its_version() -> None:
     versions = registry.versions()
     assert list(versions) == sorted(versions)
     assert versions["app.greet"] == 3
@@ -84,7 +84,7 @@ def test_all_names_of_a_job_type_are_its_family() -> None:
 
 
 @pytest.mark.parametrize("taken", ["app.noop", "app.old_name"])
-def test_an_alias_that_somebody_else_has_is_a_clash_and_stays_theirs(taken: str) -> None:
+def test_an_alias_of_another_job_type_is_a_clash_and_is_not_moved(taken: str) -> None:
     def handler() -> None: ...
 
     theirs = registry.find(taken)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_half_a_minute_of_it_measures_everything(tmp_path: Path) -> None:
+def test_half_a_minute_of_soak_measures_everything(tmp_path: Path) -> None:
     report = tmp_path / "soak.md"
     environment = {key: value for key, value in os.environ.items() if "DATABASE" not in key}
     # In under a minute caches still fill: that something grew is no failure here.
@@ -43,17 +43,17 @@ def samples(**last: float) -> list[dict[str, float]]:
     return [flat] * 6 + [{**flat, **last}] * 2
 
 
-def test_what_is_flat_is_kept() -> None:
+def test_a_constant_value_passes() -> None:
     assert all(line.is_kept for line in compare(samples()))
 
 
 @pytest.mark.parametrize("name", sorted(BOUNDS))
-def test_what_grew_in_the_last_quarter_is_told(name: str) -> None:
+def test_growth_in_the_last_quarter_is_reported(name: str) -> None:
     documented = [line.name for line in compare(samples(**{name: 1_000_000.0})) if not line.is_kept]
     assert documented == [name]
 
 
-def test_the_page_tells_the_bounds() -> None:
+def test_the_page_names_the_bounds() -> None:
     page = (ROOT / "docs" / "soak.md").read_text().partition("## A run of an hour")[0]
     documented = dict(re.findall(r"^\| ([\w ,]+) \| (.+) \|$", page, re.M))
     for name, bound in BOUNDS.items():

@@ -51,7 +51,7 @@ def test_a_nul_in_the_address_of_a_page_is_answered(page: Page) -> None:
         assert answered.status_code in (200, 400), name
 
 
-def test_a_nul_in_what_forms_begin_with_is_taken(page: Page) -> None:
+def test_a_nul_in_the_initial_data_of_a_form_is_handled(page: Page) -> None:
     prefix = "admin:django_jobs_schedule"
     for name in ("name", "job_type", "cron", "timezone", "copy"):
         for url in (reverse(f"{prefix}_add"), reverse(f"{prefix}_preview")):

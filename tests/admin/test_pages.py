@@ -63,7 +63,7 @@ def test_pages_without_any_row_answer(page: Page, model: Any) -> None:
     "query",
     ["status=dead", "queue=default", "job_type=app.add", "created=1h", "q=app", "p=99", "o=2.-3"],
 )
-def test_filters_and_wrong_parameters_answer(page: Page, query: str) -> None:
+def test_filters_and_wrong_parameters_are_answered(page: Page, query: str) -> None:
     one_of_each_state()
     assert page.client.get(f"{list_url(Job)}?{query}", follow=True).status_code == 200
 
@@ -130,7 +130,7 @@ def test_no_list_counts_without_a_limit(page: Page, model: Any) -> None:
         assert sql.upper().count("COUNT(") <= sql.upper().count("LIMIT"), sql
 
 
-def test_a_list_says_when_there_is_more_than_it_pages_through(
+def test_a_list_says_when_there_are_more_rows_than_its_cap(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CappedPaginator, "cap", 3)
@@ -221,7 +221,7 @@ def test_queue_counts_stop_at_a_thousand(page: Page) -> None:
     promoting.promote()
 
 
-def test_a_worker_whose_lease_ran_out_is_shown_so(page: Page) -> None:
+def test_an_expired_lease_is_shown(page: Page) -> None:
     register_worker(lease=-1)
     assert "lease expired" in page.read(list_url(Worker))
 

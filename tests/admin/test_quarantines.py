@@ -29,7 +29,7 @@ def held_type(reason: str = "eats memory") -> Quarantine:
     return Quarantine.objects.get()
 
 
-def test_the_list_shows_why_who_and_how_many_are_held(page: Page) -> None:
+def test_the_list_shows_reason_operator_and_blocked_jobs(page: Page) -> None:
     held_type()
     text = page.read(list_url(Quarantine))
     for shown in ("app.noop", "quarantined", "eats memory", "ada", " ago"):
@@ -37,7 +37,7 @@ def test_the_list_shows_why_who_and_how_many_are_held(page: Page) -> None:
     assert '<a href="/admin/django_jobs/job/?job_type=app.noop&status=blocked">3</a>' in text
 
 
-def test_what_is_in_force_comes_first_and_what_was_released_stays(page: Page) -> None:
+def test_quarantines_in_force_come_first_and_lifted_ones_stay(page: Page) -> None:
     quarantines.quarantine("app.add")
     quarantines.lift("app.add")
     quarantines.quarantine("app.noop")
@@ -47,7 +47,7 @@ def test_what_is_in_force_comes_first_and_what_was_released_stays(page: Page) ->
     assert "a worker" in text
 
 
-def test_a_type_is_quarantined_by_the_form_and_that_is_written_down(page: Page) -> None:
+def test_quarantining_by_the_form_is_logged(page: Page) -> None:
     text = page.read(ADD)
     assert '<option value="app.noop">' in text
     assert "app.old_name" not in text
@@ -61,14 +61,14 @@ def test_a_type_is_quarantined_by_the_form_and_that_is_written_down(page: Page) 
     assert (entry.action_flag, entry.object_id) == (ADDITION, str(row.pk))
 
 
-def test_a_type_that_was_released_can_be_quarantined_again(page: Page) -> None:
+def test_a_lifted_type_can_be_quarantined_again(page: Page) -> None:
     quarantines.quarantine("app.noop")
     quarantines.lift("app.noop")
     assert page.client.post(ADD, {"job_type": "app.noop"}).status_code == 302
     assert Quarantine.objects.get().in_force
 
 
-def test_one_that_is_quarantined_already_and_one_that_is_unknown_are_refused(page: Page) -> None:
+def test_a_quarantined_and_an_unknown_type_are_refused(page: Page) -> None:
     quarantines.quarantine("app.noop")
     assert (
         "This job type is already quarantined."
@@ -78,7 +78,7 @@ def test_one_that_is_quarantined_already_and_one_that_is_unknown_are_refused(pag
     assert Quarantine.objects.count() == 1
 
 
-def test_a_release_asks_acts_and_is_written_down(page: Page) -> None:
+def test_lifting_a_quarantine_is_confirmed_and_logged(page: Page) -> None:
     row = held_type()
     assert page.act(Quarantine, "lift_quarantines", row.pk) == "1 quarantine was lifted."
     assert set(Job.objects.values_list("status", flat=True)) == {"ready"}
@@ -98,7 +98,7 @@ def test_the_row_has_a_page_with_a_button_while_it_is_in_force(page: Page) -> No
     assert 'value="lift_quarantines"' not in page.read(done.url)
 
 
-def test_nothing_is_done_by_looking(page: Page) -> None:
+def test_a_get_request_changes_nothing(page: Page) -> None:
     row = held_type()
     page.client.get(list_url(Quarantine), {"action": "lift_quarantines", "confirmed": 1})
     page.client.get(ADD, {"job_type": "app.add"})
@@ -116,7 +116,7 @@ def test_rows_are_neither_edited_nor_deleted(page: Page) -> None:
     assert row.reason == "eats memory"
 
 
-def test_who_may_only_look_does_nothing(page_of: Callable[..., Page]) -> None:
+def test_the_view_permission_allows_no_action(page_of: Callable[..., Page]) -> None:
     row = held_type()
     looking = page_of("view_quarantine")
     assert "app.noop" in looking.read(list_url(Quarantine))

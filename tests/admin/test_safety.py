@@ -94,7 +94,7 @@ def test_a_setting_that_would_fail_in_the_worker_is_refused_by_the_form(
 
 
 @pytest.mark.parametrize("text", ["5", "[1]", '{"base": 2}', '{"curve": "fixed", "seconds": 5}'])
-def test_a_wrong_backoff_is_told_what_a_right_one_looks_like(page: Page, text: str) -> None:
+def test_a_wrong_backoff_is_refused_with_an_example(page: Page, text: str) -> None:
     answered = page.client.post(reverse("admin:django_jobs_queue_add"), queue_form(backoff=text))
     (error,) = answered.context["adminform"].form.errors["backoff"]
     assert '{"curve": "fixed", "base": 5}' in error
@@ -102,7 +102,7 @@ def test_a_wrong_backoff_is_told_what_a_right_one_looks_like(page: Page, text: s
 
 
 @pytest.mark.parametrize("name", ["max_concurrency", "max_backlog", "max_attempts"])
-def test_the_least_of_a_limit_is_told_at_once(page: Page, name: str) -> None:
+def test_the_lower_bound_of_a_limit_is_stated(page: Page, name: str) -> None:
     answered = page.client.post(reverse("admin:django_jobs_queue_add"), queue_form(**{name: "-1"}))
     (error,) = answered.context["adminform"].form.errors[name]
     assert "greater than or equal to 1" in error
@@ -122,7 +122,7 @@ def test_a_queue_is_not_deleted(page: Page) -> None:
     assert page.client.post(url, {"post": "yes"}).status_code == 403
 
 
-def test_who_may_look_at_queues_does_not_edit_them(page_of: Callable[..., Page]) -> None:
+def test_the_view_permission_on_queues_does_not_allow_edits(page_of: Callable[..., Page]) -> None:
     page = page_of("view_queue", "pause_queue")
     queue = Queue.objects.get(name="bulk")
     changed = queue_form(name="bulk", max_concurrency="3")
@@ -212,7 +212,7 @@ def test_the_setting_says_what_is_secret(page: Page) -> None:
     assert "shown" in text
 
 
-def test_data_takes_a_permission_of_its_own(page_of: Callable[..., Page]) -> None:
+def test_payloads_and_results_need_their_own_permission(page_of: Callable[..., Page]) -> None:
     job = add.using(headers={"trace": "header-987"}).enqueue(1, second=987654321)
     without = page_of("view_job").read(change_url(Job, job.pk))
     assert "987" not in without.replace(str(job.rank), "")
@@ -227,7 +227,7 @@ def test_data_takes_a_permission_of_its_own(page_of: Callable[..., Page]) -> Non
     ["payload__password__startswith", "payload__contains", "headers__x", "last_error__regex",
      "result__gt", "runs__traceback__contains", "worker__name"],
 )  # fmt: skip
-def test_the_address_of_a_list_is_no_way_to_guess_secrets(page: Page, lookup: str) -> None:
+def test_the_address_of_a_list_cannot_reveal_secrets(page: Page, lookup: str) -> None:
     add.enqueue(1)
     assert page.client.get(list_url(Job), {lookup: "a"}).status_code == 400
 

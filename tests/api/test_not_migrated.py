@@ -47,7 +47,7 @@ def test_before_migrate_the_error_says_what_to_run(call: str, queue_is_known: bo
 
 
 @pytest.mark.usefixtures("_transaction")
-def test_another_table_that_is_missing_is_not_ours() -> None:
+def test_another_missing_table_is_not_reported_as_ours() -> None:
     run_sql(
         "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS"
         " $$BEGIN INSERT INTO audit_log VALUES (1); RETURN NEW; END$$"

@@ -25,7 +25,7 @@ def test_a_payload_is_upgraded_step_by_step_and_stays_as_it_is() -> None:
     assert stored == {"name": "Ada Lovelace"}
 
 
-def test_a_payload_of_today_is_given_back_as_it_is() -> None:
+def test_a_payload_of_the_current_version_is_returned_unchanged() -> None:
     payload = {"first": "Ada", "last": "Lovelace"}
     assert greet.upgraded(payload, 3) is payload
 
@@ -47,7 +47,7 @@ def test_a_payload_that_cannot_be_upgraded_is_refused_with_the_reason(
     assert problem in str(refusal.value)
 
 
-def test_an_upgrade_that_is_missing_or_gives_no_dict_is_told() -> None:
+def test_a_missing_or_invalid_upgrade_is_reported() -> None:
     with pytest.raises(PayloadError, match="there is no upgrade from version 2"):
         break_upgrade.upgraded({}, 2)
     with pytest.raises(
@@ -89,7 +89,7 @@ def test_a_declaration_that_cannot_work_is_refused(options: dict[str, Any], prob
         ("app.greet", 3, ["Ada"], "its payload is not a dict of arguments"),
     ],
 )
-def test_what_today_s_code_makes_of_a_stored_payload(
+def test_payload_problem_names_the_problem_of_a_stored_payload(
     job_type: str, version: int, payload: Any, problem: str | None
 ) -> None:
     problem = payload_problem(job_type, version, payload)
@@ -100,7 +100,7 @@ def test_what_today_s_code_makes_of_a_stored_payload(
         assert problem in problem
 
 
-def test_an_upgrade_may_give_arguments_of_no_kind() -> None:
+def test_an_upgrade_may_return_invalid_arguments() -> None:
     def handler(**given: Any) -> None: ...
 
     with declared(handler, name="app.any", version=2, upgrades={1: lambda payload: {1: 2}}):
@@ -108,7 +108,7 @@ def test_an_upgrade_may_give_arguments_of_no_kind() -> None:
 
 
 @pytest.mark.django_db
-def test_a_dead_job_of_an_older_version_can_be_replayed_where_it_can_be_upgraded() -> None:
+def test_a_dead_job_of_an_older_version_can_be_replayed_if_it_can_be_upgraded() -> None:
     dead = make_dead()
     run_sql("UPDATE django_jobs_job SET job_type = 'app.greet', payload = '{\"name\": \"Ada L\"}'")
     assert replay_problem(Job.objects.get(pk=dead.pk)) is None
@@ -118,7 +118,7 @@ def test_a_dead_job_of_an_older_version_can_be_replayed_where_it_can_be_upgraded
 
 
 @pytest.mark.django_db
-def test_what_is_enqueued_by_an_old_name_bears_the_new_one() -> None:
+def test_a_job_enqueued_by_an_old_name_has_the_new_one() -> None:
     assert enqueue("app.old_name", {"note": "x"}).job_type == "app.present_name"
     enqueue_many("app.older_name", [{"note": "y"}])
     assert set(Job.objects.values_list("job_type", flat=True)) == {"app.present_name"}

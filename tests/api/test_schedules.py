@@ -46,7 +46,7 @@ def table() -> dict[str, Schedule]:
 # Declare
 
 
-def test_what_is_declared_is_known_by_its_name_with_the_defaults() -> None:
+def test_a_declared_job_type_has_its_name_and_the_defaults() -> None:
     schedule("nightly", summarise, cron="0 3 * * *", payload={"day": "x"})
     fields = registry.schedules()["nightly"]
     assert tuple(fields) == FIELDS
@@ -132,7 +132,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_can_never_be_fired_is_refused_at_its_declaration(what: str) -> None:
+def test_a_schedule_that_can_never_fire_is_refused_at_its_declaration(what: str) -> None:
     options, kind, problem = BAD[what]
     with pytest.raises(kind, match="(?s)^schedule 'nightly': .*" + problem) as caught:
         declare(**options)
@@ -143,7 +143,7 @@ def test_what_can_never_be_fired_is_refused_at_its_declaration(what: str) -> Non
 @pytest.mark.parametrize(
     "name, kind", [("", ValueError), ("x" * 201, ValueError), ("a\x00", ValueError), (5, TypeError)]
 )
-def test_a_name_that_cannot_be_is_refused(name: Any, kind: type[Exception]) -> None:
+def test_an_invalid_name_is_refused(name: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind, match="name"):
         declare(name)
 
@@ -152,7 +152,7 @@ def test_a_name_that_cannot_be_is_refused(name: Any, kind: type[Exception]) -> N
 
 
 @pytest.mark.django_db
-def test_what_is_declared_is_in_the_table_after_migrate() -> None:
+def test_declared_schedules_are_in_the_table_after_migrate() -> None:
     declare("every hour", summarise, payload={"day": "x"}, queue="bulk", priority=3)
     call_command("migrate", verbosity=0)
     row = Schedule.objects.get()
@@ -165,7 +165,7 @@ def test_what_is_declared_is_in_the_table_after_migrate() -> None:
 
 
 @pytest.mark.django_db
-def test_what_has_not_changed_is_not_touched(
+def test_an_unchanged_schedule_is_not_written(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     declare(
@@ -187,7 +187,7 @@ def test_what_has_not_changed_is_not_touched(
 
 
 @pytest.mark.django_db
-def test_a_change_is_taken_over_and_a_new_rule_is_looked_at() -> None:
+def test_a_changed_declaration_updates_the_row_and_marks_it_stale() -> None:
     declare()
     table()
     look()
@@ -201,7 +201,7 @@ def test_a_change_is_taken_over_and_a_new_rule_is_looked_at() -> None:
 
 
 @pytest.mark.django_db
-def test_one_that_is_declared_no_more_is_disabled_and_comes_back_when_it_is_again() -> None:
+def test_a_schedule_no_longer_declared_is_disabled_until_declared_again() -> None:
     declare()
     declare("other")
     table()
@@ -238,7 +238,7 @@ def test_a_row_of_the_same_name_is_taken_over_and_others_are_left() -> None:
 
 
 @pytest.mark.django_db
-def test_a_deployment_mends_what_was_put_aside() -> None:
+def test_a_deployment_clears_the_error_of_a_schedule() -> None:
     declare()
     table()
     Schedule.objects.update(error="broken", stale=False)
@@ -247,7 +247,7 @@ def test_a_deployment_mends_what_was_put_aside() -> None:
 
 
 @pytest.mark.django_db
-def test_many_schedules_by_hand_are_neither_read_nor_locked(
+def test_migrate_does_not_read_or_lock_undeclared_schedules(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     due_schedule(name="by hand")
@@ -267,7 +267,7 @@ def test_several_deployments_at_once_do_not_meet() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_hear_of_a_deployment() -> None:
+def test_workers_are_notified_of_a_deployment() -> None:
     declare()
     with listening() as notified:
         synchronise("default")
@@ -286,7 +286,7 @@ def test_without_the_table_nothing_is_written() -> None:
 
 
 @pytest.mark.django_db
-def test_another_database_than_that_of_the_jobs_is_left_alone(
+def test_migrating_another_database_writes_nothing(
     settings: Settings, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     declare()
@@ -300,7 +300,7 @@ def test_another_database_than_that_of_the_jobs_is_left_alone(
 
 
 @pytest.mark.django_db
-def test_the_jobs_are_what_the_schedule_says_and_else_what_their_type_says() -> None:
+def test_the_jobs_have_the_options_of_the_schedule_else_of_their_type() -> None:
     new, payload = request_of(due_schedule(job_type="app.add", payload={"first": 3}))
     assert (new.queue, new.priority, new.job_type, payload) == (
         *("default", 0, "app.add", '{"first":3}'),
@@ -319,9 +319,7 @@ def test_the_jobs_are_what_the_schedule_says_and_else_what_their_type_says() -> 
         ({"payload": {"x": 1}}, PayloadError),
     ],
 )
-def test_a_request_that_cannot_be_is_refused(
-    fields: dict[str, Any], refusal: type[Exception]
-) -> None:
+def test_an_invalid_request_is_refused(fields: dict[str, Any], refusal: type[Exception]) -> None:
     with pytest.raises(refusal):
         request_of(due_schedule(**fields))
 
@@ -344,7 +342,7 @@ def test_many_requests_ask_a_queue_once_whether_it_is_full(
 
 
 @pytest.mark.django_db
-def test_what_another_project_declared_in_the_same_table_is_left_alone() -> None:
+def test_schedules_of_another_project_in_the_same_table_are_not_changed() -> None:
     Schedule.objects.create(name="theirs", job_type="theirs.tidy", every=60, declared=True)
     Schedule.objects.create(name="ours", job_type="app.gone", every=60, declared=True)
     rows = table()

@@ -40,7 +40,7 @@ def test_calling_a_job_type_calls_its_handler() -> None:
 
 
 @pytest.mark.django_db
-def test_arguments_are_bound_by_name_however_they_were_given() -> None:
+def test_arguments_are_bound_by_name() -> None:
     assert add.enqueue(1).payload == {"first": 1}
     assert add.enqueue(1, 2).payload == add.enqueue(second=2, first=1).payload
     assert Job.objects.latest("pk").payload == {"first": 1, "second": 2}
@@ -74,7 +74,7 @@ def test_arguments_that_do_not_fit_are_refused_where_they_are_given(
         ((1, 2, 3), {"first": 1}, "3 positional arguments, first"),
     ],
 )
-def test_a_refused_call_is_told_with_what_it_was_given_but_no_values(
+def test_a_refused_call_names_its_arguments_but_no_values(
     args: tuple[Any, ...], kwargs: dict[str, Any], given: str
 ) -> None:
     with pytest.raises(PayloadError, match=f"^app.add.*; got {given}$"):
@@ -82,7 +82,7 @@ def test_a_refused_call_is_told_with_what_it_was_given_but_no_values(
 
 
 @pytest.mark.django_db
-def test_a_handler_of_the_program_that_was_started_is_not_enqueued(
+def test_a_handler_declared_in_main_is_not_enqueued(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     def handler() -> None: ...
@@ -105,7 +105,7 @@ def test_a_handler_of_the_program_that_was_started_is_not_enqueued(
         ({1: 2}, "payload.first: key 1 is an int"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_with_its_path_before_any_sql(
+def test_an_unstorable_value_is_refused_with_its_path_before_any_sql(
     value: Any, path: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     with django_assert_num_queries(0), pytest.raises(PayloadError, match=f"^app.add: {path}"):
@@ -143,7 +143,7 @@ def test_the_callers_transaction_is_unharmed_by_a_refusal() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("payload", [[1], "first", 7, {1: 2}])
-def test_a_payload_that_is_no_dict_of_names_is_refused(payload: Any) -> None:
+def test_a_payload_that_is_not_a_dict_of_names_is_refused(payload: Any) -> None:
     with pytest.raises(PayloadError, match="payload"):
         enqueue("app.add", payload)
 
@@ -169,7 +169,7 @@ def test_a_job_is_enqueued_by_name_with_the_options_of_using() -> None:
         ),
     ],
 )
-def test_arguments_among_the_options_are_refused_with_the_call_that_was_meant(
+def test_arguments_among_the_options_are_refused_with_the_right_call(
     request_: Callable[[], Any], meant: str
 ) -> None:
     with pytest.raises(TypeError) as refused:
@@ -186,7 +186,7 @@ def test_an_unknown_job_type_or_queue_is_refused_with_the_known_ones() -> None:
 
 
 @pytest.mark.django_db
-def test_what_comes_back_otherwise_is_what_the_page_says() -> None:
+def test_values_that_json_changes_are_those_on_the_page() -> None:
     """docs/reference/api.md, "What a payload may be"."""
 
     def open_handler(**arguments: Any) -> None: ...
@@ -212,7 +212,7 @@ def test_async_code_enqueues_with_aenqueue() -> None:
 
 
 @pytest.mark.django_db
-def test_a_generator_of_twelve_thousand_is_enqueued_in_order_in_two_statements_a_batch(
+def test_a_generator_of_twelve_thousand_is_enqueued_in_batches_in_order(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     noop.enqueue()
@@ -224,7 +224,7 @@ def test_a_generator_of_twelve_thousand_is_enqueued_in_order_in_two_statements_a
 
 
 @pytest.mark.django_db
-def test_many_take_a_key_each() -> None:
+def test_enqueue_many_takes_a_key_for_each_payload() -> None:
     first = add.enqueue_many([{"first": 1}, {"first": 2}], idempotency_keys=iter(["a", None]))
     again = add.enqueue_many([{"first": 3}, {"first": 4}], idempotency_keys=["a", "b"])
     assert again[0] == first[0]

@@ -156,7 +156,7 @@ def test_an_option_that_cannot_work_is_refused(options: dict[str, Any], problem:
         ({"error_budgets": {TimeLimitExceeded: 1}}, "TimeLimitExceeded has a fixed meaning"),
     ],
 )
-def test_an_option_that_another_keeps_from_acting_is_refused(
+def test_an_option_that_can_never_take_effect_is_refused(
     options: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^@job .*: .*{problem}"):
@@ -180,12 +180,12 @@ def test_an_option_that_another_keeps_from_acting_is_refused(
         {"delivery": "exactly_once", "isolated": True, "silence_timeout": 5, "max_rss": 512},
     ],
 )
-def test_options_that_act_together_are_taken(options: dict[str, Any]) -> None:
+def test_compatible_options_are_accepted(options: dict[str, Any]) -> None:
     with declared(plain, name="app.together", **options) as job_type:
         assert job_type.name == "app.together"
 
 
-def test_one_exception_class_is_taken_by_itself() -> None:
+def test_a_single_exception_class_is_accepted() -> None:
     with declared(plain, name="app.once", retry_on=OSError, discard_on=[KeyError]) as job_type:
         assert job_type.retry_on == (OSError,)
         assert job_type.discard_on == (KeyError,)
@@ -237,7 +237,7 @@ def test_a_job_type_can_be_the_key_of_a_dict() -> None:
 
 
 @pytest.mark.parametrize("habit", ["delay", "apply_async"])
-def test_whoever_calls_a_job_type_as_celery_does_is_told_how_it_is_asked_for(habit: str) -> None:
+def test_a_call_in_the_style_of_celery_raises_with_a_hint(habit: str) -> None:
     with pytest.raises(AttributeError, match=habit) as refused:
         getattr(noop, habit)
     assert str(refused.value).endswith(

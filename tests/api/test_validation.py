@@ -24,7 +24,7 @@ from tests.factories import declared, enqueue_and_claim, heard
 
 
 @pytest.mark.django_db
-def test_a_due_time_and_a_delay_put_the_job_off() -> None:
+def test_run_at_and_delay_postpone_the_job() -> None:
     later = timezone.now() + timedelta(hours=2)
     assert noop.using(run_at=later).enqueue().available_at == later
     delayed = noop.using(delay=timedelta(minutes=3)).enqueue()
@@ -68,7 +68,7 @@ def test_a_due_time_and_a_delay_put_the_job_off() -> None:
         ({"headers": 5}, "headers are a dict, not 5"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], problem: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(EnqueueError, match=f"^app.noop: .*{problem}"):
         noop.using(**options)
 
@@ -84,9 +84,7 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], problem: st
         ("colour", "known are: queue, priority, "),
     ],
 )
-def test_an_option_that_using_does_not_take_is_refused_with_what_it_takes(
-    option: str, hint: str
-) -> None:
+def test_an_unknown_option_of_using_is_refused_with_the_known_ones(option: str, hint: str) -> None:
     options: dict[str, Any] = {option: 5}
     for request in (noop.using, lambda **options: enqueue("app.noop", **options)):
         with pytest.raises(TypeError) as refused:
@@ -149,7 +147,7 @@ def test_cancel_says_whether_there_was_something_to_stop() -> None:
 
 
 @pytest.mark.parametrize("given", ["x", "7", None, 7.0, True, Job(pk=7)])
-def test_what_is_no_id_cannot_be_cancelled(given: Any) -> None:
+def test_cancel_refuses_anything_but_an_id(given: Any) -> None:
     with pytest.raises(TypeError, match="cancel takes the id of a job"):
         cancel(given)
 

@@ -21,7 +21,7 @@ def elsewhere(settings: Settings) -> None:
     settings.DATABASE_ROUTERS = [f"{__name__}.Elsewhere"]
 
 
-def test_where_all_is_in_one_database_nothing_is_told() -> None:
+def test_a_single_database_passes() -> None:
     assert check_delivery() == []
 
 
@@ -36,7 +36,7 @@ def test_exactly_once_across_two_databases_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_other_deliveries_are_free_to_write_where_they_like() -> None:
+def test_other_deliveries_may_write_to_any_database() -> None:
     def handler() -> None: ...
 
     messages = "".join(message.msg for message in check_delivery())
@@ -56,6 +56,6 @@ def test_an_app_without_models_is_free_too(module: str) -> None:
         assert "'app.fine'" not in "".join(message.msg for message in check_delivery())
 
 
-def test_settings_that_cannot_be_read_are_told_by_their_own_check(settings: Settings) -> None:
+def test_unreadable_settings_are_reported_by_their_own_check(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"DATABASE": 7}
     assert check_delivery() == []

@@ -36,7 +36,7 @@ def test_schedules_that_can_be_fired_pass() -> None:
         (lambda: schedule("a", "app.add", every=60), "missing a required argument: 'first'"),
     ],
 )
-def test_a_schedule_that_cannot_be_fired_is_told_with_the_reason(
+def test_a_schedule_that_cannot_be_fired_is_reported_with_the_reason(
     declare: Callable[[], None], expected: str
 ) -> None:
     declare()
@@ -45,7 +45,7 @@ def test_a_schedule_that_cannot_be_fired_is_told_with_the_reason(
     assert expected in problem
 
 
-def test_a_name_that_is_declared_twice_is_told_unless_both_are_alike() -> None:
+def test_a_name_declared_twice_is_reported_unless_both_are_equal() -> None:
     schedule("a", "app.noop", every=60)
     schedule("a", "app.noop", every=60.0)
     assert problems() == []

@@ -24,10 +24,12 @@ SECONDS = '"seconds" must be a positive number below 1,000,000,000, not '
         ({"crash": 3, 7: 7}, """its keys may be "crashes" and "seconds", not 'crash', 7"""),
     ],
 )
-def test_a_quarantine_that_cannot_work_is_told_what_it_must_be(value: Any, expected: str) -> None:
+def test_an_invalid_quarantine_setting_is_reported_with_the_valid_form(
+    value: Any, expected: str
+) -> None:
     assert RULES["QUARANTINE"](value) == f"wrong ({expected})"
 
 
 @pytest.mark.parametrize("value", [{}, {"crashes": None}, {"crashes": 1, "seconds": 0.5}])
-def test_a_quarantine_that_works_is_not_told(value: Any) -> None:
+def test_a_valid_quarantine_setting_is_not_reported(value: Any) -> None:
     assert RULES["QUARANTINE"](value) is None

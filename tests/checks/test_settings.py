@@ -48,7 +48,7 @@ def test_no_setting_at_all_is_fine_but_for_the_queues_of_the_handlers(settings: 
     assert set(ids(run_checks(tags=[checks_settings.TAG]))) <= {"W001"}
 
 
-def test_another_database_vendor_is_told_without_a_connection(settings: Settings) -> None:
+def test_another_database_vendor_is_reported_without_a_connection(settings: Settings) -> None:
     settings.DATABASES["lite"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
     try:
         from django.db import connections
@@ -66,7 +66,7 @@ def test_another_database_vendor_is_told_without_a_connection(settings: Settings
         connections.settings = connections.configure_settings(settings.DATABASES)
 
 
-def test_an_alias_that_is_no_database_is_told_with_those_that_are(settings: Settings) -> None:
+def test_an_unknown_database_alias_is_reported_with_the_known_ones(settings: Settings) -> None:
     message = only(found(settings, DATABASE="jobs"))
     assert ids([message]) == ["E008"]
     assert "'default'" in str(message.hint)
@@ -81,7 +81,7 @@ def test_an_alias_that_is_no_database_is_told_with_those_that_are(settings: Sett
         ("RETENTIONS", "RETENTION"),
     ],
 )
-def test_an_unknown_key_is_told_with_the_one_that_was_meant(
+def test_an_unknown_key_is_reported_with_a_similar_one(
     settings: Settings, key: str, meant: str
 ) -> None:
     message = only(found(settings, **{key: 1}))
@@ -89,20 +89,20 @@ def test_an_unknown_key_is_told_with_the_one_that_was_meant(
     assert f"Did you mean '{meant}'?" in str(message.hint)
 
 
-def test_a_key_like_no_other_is_told_with_all_that_are_known(settings: Settings) -> None:
+def test_an_unknown_key_is_reported_with_all_known_ones(settings: Settings) -> None:
     message = only(found(settings, BROKER_URL="redis://"))
     assert "Did you mean" not in str(message.hint)
     assert "Known are: CANCEL_GRACE_SECONDS, CODE_VERSION, DATABASE," in str(message.hint)
 
 
-def test_an_unknown_option_of_a_queue_is_told(settings: Settings) -> None:
+def test_an_unknown_option_of_a_queue_is_reported(settings: Settings) -> None:
     message = only(found(settings, QUEUES=queues(default={"max_concurency": 3})))
     assert ids([message]) == ["E002"]
     assert '["QUEUES"]["default"]' in message.msg
     assert "Did you mean 'max_concurrency'?" in str(message.hint)
 
 
-def test_a_lease_shorter_than_three_heartbeats_is_told(settings: Settings) -> None:
+def test_a_lease_shorter_than_three_heartbeats_is_reported(settings: Settings) -> None:
     assert found(settings, LEASE_SECONDS=30, HEARTBEAT_SECONDS=10) == []
     message = only(found(settings, LEASE_SECONDS=30, HEARTBEAT_SECONDS=11))
     assert ids([message]) == ["E003"]
@@ -114,7 +114,7 @@ def test_time_zones_are_needed(settings: Settings) -> None:
     assert ids([only(found(settings))]) == ["E004"]
 
 
-def test_two_handlers_of_one_name_are_told_with_both_places(settings: Settings) -> None:
+def test_two_handlers_of_one_name_are_reported_with_both_paths(settings: Settings) -> None:
     def one() -> None: ...
     def other() -> None: ...
 
@@ -127,7 +127,7 @@ def test_two_handlers_of_one_name_are_told_with_both_places(settings: Settings) 
     assert found(settings) == []
 
 
-def test_an_alias_that_another_handler_has_is_told(settings: Settings) -> None:
+def test_an_alias_of_another_handler_is_reported(settings: Settings) -> None:
     def handler() -> None: ...
 
     with declared(handler, name="app.greedy", aliases=["app.noop"]):
@@ -177,14 +177,14 @@ def test_hints_show_what_to_write_and_no_file_of_the_repository(settings: Settin
         assert "docs/" not in str(message.hint)
 
 
-def test_a_number_for_a_backoff_is_told_what_to_write(settings: Settings) -> None:
+def test_a_number_as_backoff_is_refused_with_what_to_write(settings: Settings) -> None:
     message = only(found(settings, QUEUES=queues(default={"backoff": 5})))
     assert message.msg == 'DJANGO_JOBS["QUEUES"]["default"]["backoff"] is not a Backoff: 5.'
     assert "Backoff.fixed(5)" in str(message.hint)
 
 
 @pytest.mark.parametrize("value", [["default"], "default", 7])
-def test_a_setting_that_is_no_dict_is_told(settings: Settings, value: Any) -> None:
+def test_a_setting_that_is_not_a_dict_is_reported(settings: Settings, value: Any) -> None:
     settings.DJANGO_JOBS = value
     assert ids(run_checks(tags=[checks_settings.TAG])) == ["E007"]
     assert checks_settings.check_server(databases=["default"]) == []
@@ -234,7 +234,7 @@ def test_the_bad_values_of_these_tests_are_of_all_keys() -> None:
 @pytest.mark.parametrize(
     "key, value", [(key, value) for key, values in BAD_VALUES.items() for value in values]
 )
-def test_a_value_that_cannot_work_is_told_and_nothing_falls_over(
+def test_an_invalid_value_is_reported_without_a_crash(
     settings: Settings, key: str, value: Any
 ) -> None:
     messages = found(settings, **{key: value})
@@ -245,15 +245,13 @@ def test_a_value_that_cannot_work_is_told_and_nothing_falls_over(
 @pytest.mark.parametrize(
     "key, value", [(key, value) for key, values in BAD_OPTIONS.items() for value in values]
 )
-def test_an_option_of_a_queue_that_cannot_work_is_told(
-    settings: Settings, key: str, value: Any
-) -> None:
+def test_an_invalid_option_of_a_queue_is_reported(settings: Settings, key: str, value: Any) -> None:
     message = only(found(settings, QUEUES={"default": {key: value}}))
     assert ids([message]) == ["E007"]
     assert f'DJANGO_JOBS["QUEUES"]["default"]["{key}"]' in message.msg
 
 
-def test_values_that_work_are_not_told(settings: Settings) -> None:
+def test_valid_values_are_not_reported(settings: Settings) -> None:
     options = {
         "max_concurrency": 3,
         "max_backlog": 10,
@@ -282,7 +280,7 @@ def test_the_server_is_asked_only_where_its_database_is_to_be_checked(
 
 
 @pytest.mark.django_db
-def test_a_server_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_too_old_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     major = connection.cursor().connection.info.server_version // 10_000
     monkeypatch.setattr(checks_settings, "OLDEST_POSTGRESQL", major + 1)
     message = only(checks_settings.check_server(databases=["default"]))

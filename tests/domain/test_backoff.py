@@ -65,12 +65,12 @@ def test_a_delay_before_jitter_never_shrinks_from_failure_to_failure(
 
 
 @given(failures)
-def test_a_base_of_nothing_stays_nothing_however_often_it_is_multiplied(count: int) -> None:
+def test_a_base_of_zero_never_grows(count: int) -> None:
     assert Backoff.exponential(base=0).longest(count) == 0
 
 
 @given(rules)
-def test_a_rule_comes_back_from_json_as_it_was(rule: Backoff) -> None:
+def test_a_rule_round_trips_through_json(rule: Backoff) -> None:
     assert Backoff.from_json(json.loads(json.dumps(rule.as_json()))) == rule
 
 
@@ -91,7 +91,7 @@ def test_a_rule_comes_back_from_json_as_it_was(rule: Backoff) -> None:
         7,
     ],
 )
-def test_what_cannot_be_read_gives_the_default_rule(stored: Any) -> None:
+def test_an_unreadable_rule_is_the_default_rule(stored: Any) -> None:
     assert Backoff.from_json(stored) == DEFAULT_BACKOFF
 
 
@@ -108,6 +108,6 @@ def test_what_cannot_be_read_gives_the_default_rule(stored: Any) -> None:
         lambda: Backoff.fixed("3"),  # type: ignore[arg-type]
     ],
 )
-def test_a_number_that_cannot_work_is_refused_at_once(make: Any) -> None:
+def test_an_invalid_number_is_refused_at_once(make: Any) -> None:
     with pytest.raises(ValueError, match="backoff"):
         make()

@@ -248,7 +248,7 @@ def test_the_oracle_agrees_in_all_zones_wherever_one_starts(
 
 @settings(max_examples=60, deadline=None)
 @given(rules_at_a_change(), st.sampled_from(DST_POLICIES))
-def test_asking_again_after_a_result_gives_its_successor(
+def test_the_time_after_a_result_is_its_successor(
     drawn: tuple[str, str, datetime], dst: str
 ) -> None:
     cron, timezone, moment = drawn
@@ -261,7 +261,7 @@ def test_asking_again_after_a_result_gives_its_successor(
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(ZONES), st.data(), st.sampled_from(DST_POLICIES))
-def test_a_quarter_of_an_hour_stays_one_in_all_zones(
+def test_a_quarter_hourly_rule_is_regular_in_all_zones(
     timezone: str, data: st.DataObject, dst: str
 ) -> None:
     moment = data.draw(
@@ -379,7 +379,7 @@ def test_a_start_without_a_zone_and_an_unknown_policy_are_refused() -> None:
         next_times("* * * * *", "UTC", MOMENT, 1, "never")
 
 
-def test_a_broken_rule_is_refused_before_the_first_time_is_asked_for() -> None:
+def test_a_broken_rule_is_refused_before_its_first_due_time() -> None:
     with pytest.raises(BrokenCron):
         times("61 * * * *", "UTC", MOMENT)
     with pytest.raises(UnknownTimezone):
@@ -613,7 +613,7 @@ def test_all_zones_of_the_database_are_known() -> None:
         "+02:00",
     ],
 )
-def test_what_is_no_zone_is_refused_with_a_bounded_message(name: Any) -> None:
+def test_an_invalid_zone_is_refused_with_a_bounded_message(name: Any) -> None:
     with pytest.raises(UnknownTimezone) as refused:
         check_timezone(name)
     assert len(str(refused.value)) < 200

@@ -104,7 +104,7 @@ items = st.sampled_from(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(items, min_size=5, max_size=5).map(" ".join))
-def test_an_accepted_rule_has_words_that_end_in_no_remainder(cron: str) -> None:
+def test_the_description_of_an_accepted_rule_is_complete(cron: str) -> None:
     try:
         check_cron(cron)
     except BrokenCron:

@@ -78,16 +78,14 @@ def some_facts(**changes: object) -> Facts:
 
 
 @given(facts, outcomes)
-def test_every_outcome_has_a_fate_within_the_diagram(facts: Facts, outcome: Outcome) -> None:
+def test_every_outcome_has_a_transition_in_the_diagram(facts: Facts, outcome: Outcome) -> None:
     decision = decide(facts, outcome, NOW)
     assert decision.run == RUN_OF[type(outcome)]
     assert decision.status in AFTER_RUNNING[decision.run]
 
 
 @given(facts, outcomes)
-def test_a_delay_is_given_exactly_when_the_job_is_put_off_and_is_bounded(
-    facts: Facts, outcome: Outcome
-) -> None:
+def test_a_delay_is_bounded_and_set_only_for_postponed_jobs(facts: Facts, outcome: Outcome) -> None:
     delay = decide(facts, outcome, NOW).delay
     scheduled = decide(facts, outcome, NOW).status == JobState.SCHEDULED
     assert (delay is not None) == scheduled
@@ -130,7 +128,7 @@ def test_a_success_stands_and_any_other_end_of_a_cancelled_job_is_cancelled(
 
 
 @given(facts, outcomes)
-def test_whoever_ends_dead_or_cancelled_is_told_why(facts: Facts, outcome: Outcome) -> None:
+def test_dead_and_cancelled_jobs_have_a_reason(facts: Facts, outcome: Outcome) -> None:
     decision = decide(facts, outcome, NOW)
     assert bool(decision.reason) == (decision.status in FINAL - {JobState.SUCCEEDED})
 
@@ -156,7 +154,7 @@ def test_a_failure_is_dead_exactly_when_a_rule_says_so(
 
 
 @given(facts, outcomes)
-def test_release_and_snooze_burn_nothing(facts: Facts, outcome: Outcome) -> None:
+def test_release_and_snooze_count_as_no_failure(facts: Facts, outcome: Outcome) -> None:
     if isinstance(outcome, Released | Snoozed):
         decision = decide(facts, outcome, NOW)
         assert decision.failures == facts.failures
@@ -167,7 +165,7 @@ def test_release_and_snooze_burn_nothing(facts: Facts, outcome: Outcome) -> None
 
 
 @given(facts, outcomes)
-def test_what_is_delivered_at_most_once_is_never_begun_again_but_by_its_own_wish(
+def test_an_at_most_once_job_runs_again_only_if_its_handler_asks(
     facts: Facts, outcome: Outcome
 ) -> None:
     decision = decide(replace(facts, at_most_once=True), outcome, NOW)
@@ -189,7 +187,7 @@ def test_what_is_delivered_at_most_once_is_never_begun_again_but_by_its_own_wish
         (10 * LONGEST_RETRY_AFTER, LONGEST_RETRY_AFTER),
     ],
 )
-def test_a_delay_that_was_asked_for_overrides_the_backoff_within_bounds(
+def test_a_retry_after_overrides_the_backoff_within_bounds(
     asked: float | None, given: float
 ) -> None:
     facts = some_facts(backoff=Backoff.fixed(10).as_json())
@@ -223,7 +221,7 @@ def test_a_poison_pill_is_dead_at_its_third_crash_and_not_before() -> None:
     assert after(2).failures == 0
 
 
-def test_a_job_that_is_delivered_at_most_once_says_why_it_is_dead() -> None:
+def test_the_reason_of_a_dead_at_most_once_job_names_its_delivery() -> None:
     once = some_facts(at_most_once=True)
     assert decide(once, Failed(error=ERROR), NOW).reason == (
         "its delivery is at_most_once, and it failed: ValueError: boom"
@@ -236,7 +234,7 @@ def test_a_job_that_is_delivered_at_most_once_says_why_it_is_dead() -> None:
     )
 
 
-def test_a_class_of_errors_may_have_a_budget_smaller_than_all_attempts() -> None:
+def test_an_error_budget_may_be_smaller_than_max_attempts() -> None:
     outcome = Failed(error=ERROR, budget=2)
     assert decide(some_facts(failures=0), outcome, NOW).status == JobState.SCHEDULED
     spent = decide(some_facts(failures=1), outcome, NOW)
@@ -244,7 +242,7 @@ def test_a_class_of_errors_may_have_a_budget_smaller_than_all_attempts() -> None
     assert spent.reason == "failed 2 times, and the error budget of ValueError is 2"
 
 
-def test_a_process_that_ran_nothing_else_is_told_from_one_that_ran_several() -> None:
+def test_a_crash_of_a_process_with_one_job_differs_from_one_with_several() -> None:
     kinds = [
         error.type
         for alone in (True, False)
@@ -253,7 +251,7 @@ def test_a_process_that_ran_nothing_else_is_told_from_one_that_ran_several() -> 
     assert kinds == ["Crashed", "WorkerLost"]
 
 
-def test_a_silent_attempt_is_told_from_a_long_one() -> None:
+def test_a_silent_attempt_differs_from_a_long_one() -> None:
     error = decide(some_facts(), TimedOut(seconds=30, silent=True), NOW).error
     assert error is not None
     assert error.message == "reported no progress for 30 s"
@@ -276,7 +274,7 @@ def test_a_time_out_counts_as_a_failure_and_says_how_long_it_had() -> None:
         (1e7 + 0.0001, "10000000"),
     ],
 )
-def test_a_time_out_is_told_as_it_was_declared(seconds: float, shown: str) -> None:
+def test_a_time_out_is_shown_as_declared(seconds: float, shown: str) -> None:
     decision = decide(some_facts(), TimedOut(seconds=seconds), NOW)
     assert decision.error is not None
     assert decision.error.message == f"exceeded its time-out of {shown} s"

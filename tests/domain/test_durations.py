@@ -33,5 +33,5 @@ class Broken:
         (Broken(), None),
     ],
 )
-def test_what_is_a_length_of_time(given: Any, seconds: float | None) -> None:
+def test_a_duration_is_converted_to_seconds_or_none(given: Any, seconds: float | None) -> None:
     assert as_seconds(given) == seconds

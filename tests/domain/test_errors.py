@@ -49,20 +49,20 @@ def test_a_class_outside_builtins_is_named_with_its_module() -> None:
     assert ErrorReport.of(Unspeakable()).type == "tests.domain.test_errors.Unspeakable"
 
 
-def test_an_error_whose_text_cannot_be_made_is_reported_all_the_same() -> None:
+def test_an_error_without_readable_text_is_still_reported() -> None:
     report = ErrorReport.of(caught(Unspeakable()))
     assert report.message == "(the error's own text is unreadable: RuntimeError)"
     assert report.fingerprint
 
 
-def test_chains_that_bite_their_tail_and_groups_are_reported() -> None:
+def test_cyclic_exception_chains_and_groups_are_reported() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
     assert "second" in ErrorReport.of(first).traceback
     assert "inner" in ErrorReport.of(ExceptionGroup("outer", [KeyError("inner")])).traceback
 
 
-def test_a_huge_message_is_cut_to_its_head_and_tail_in_good_time() -> None:
+def test_a_huge_message_is_cut_quickly_to_its_head_and_tail() -> None:
     started = time.thread_time()  # of this thread: the machine may have other things to do
     report = ErrorReport.of(caught(ValueError("head" + "x" * 20_000_000 + "tail")))
     assert time.thread_time() - started < 5
@@ -118,7 +118,7 @@ def test_the_values_that_postgresql_quotes_in_its_detail_are_left_out() -> None:
     assert "already exists" not in report.traceback
 
 
-def test_a_detail_of_several_lines_is_left_out_whole_and_nothing_else() -> None:
+def test_a_detail_of_several_lines_is_removed_completely() -> None:
     text = (
         "psycopg.errors.UniqueViolation: duplicate key\nDETAIL:  Key (e)=(bob\n@x.org) exists.\n"
         "CONTEXT:  SQL statement\n\nThe above exception was the direct cause"
@@ -144,7 +144,7 @@ def report_of(place: object, message: str) -> ErrorReport:
     return ErrorReport.of(error.value)
 
 
-def test_a_fingerprint_is_equal_for_one_class_at_one_place_whatever_the_message() -> None:
+def test_a_fingerprint_does_not_depend_on_the_message() -> None:
     assert report_of(fails_here, "1").fingerprint == report_of(fails_here, "2").fingerprint
 
 

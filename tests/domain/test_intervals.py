@@ -57,20 +57,20 @@ def test_it_is_the_first_of_the_row_and_exactly_in_it(
 
 
 @given(moments, lengths, moments)
-def test_the_row_goes_on_in_equal_steps(anchor: datetime, every: float, after: datetime) -> None:
+def test_intervals_are_equally_spaced(anchor: datetime, every: float, after: datetime) -> None:
     first, *others = islice(interval_times(anchor, every, after), 5)
     step = timedelta(seconds=every)
     assert others == [first + count * step for count in range(1, 5)]
 
 
-def test_an_interval_is_real_time_whatever_the_local_clock_does() -> None:
+def test_an_interval_ignores_changes_of_the_local_clock() -> None:
     anchor = datetime(2026, 3, 28, 12, tzinfo=ZoneInfo("Europe/Paris"))
     due = next_interval(anchor, 86_400, anchor)
     assert due.astimezone(ZoneInfo("Europe/Paris")).hour == 13
     assert due.tzinfo is UTC
 
 
-def test_the_row_ends_with_the_calendar() -> None:
+def test_interval_times_end_with_the_calendar() -> None:
     late = datetime(9999, 12, 30, tzinfo=UTC)
     assert len(list(interval_times(late, 86_400, late))) == 1
     with pytest.raises(OverflowError):
@@ -93,7 +93,7 @@ def test_times_without_a_zone_are_refused() -> None:
         (timedelta(days=366), LONGEST_INTERVAL),
     ],
 )
-def test_what_is_an_interval(given_as: Any, seconds: float) -> None:
+def test_an_interval_is_returned_in_seconds(given_as: Any, seconds: float) -> None:
     assert check_every(given_as) == seconds
 
 
@@ -104,7 +104,7 @@ def test_what_is_an_interval(given_as: Any, seconds: float) -> None:
         *(True, False, None, "60", b"60", [], object(), Decimal("NaN"), timedelta(days=367)),
     ],
 )
-def test_what_is_no_interval(value: Any) -> None:
+def test_invalid_intervals_are_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="an interval is"):
         check_every(value)
     with pytest.raises(ValueError, match="an interval is"):

@@ -47,12 +47,12 @@ def same(one: Any, other: Any) -> bool:
 
 
 @given(json_values)
-def test_what_is_encoded_is_read_back_unchanged(value: Any) -> None:
+def test_an_encoded_value_round_trips(value: Any) -> None:
     assert json.loads(encode(value, max_bytes=MEBIBYTE)) == value
 
 
 @pytest.mark.django_db
-def test_what_is_encoded_comes_back_from_postgresql() -> None:
+def test_an_encoded_value_round_trips_through_postgresql() -> None:
     @settings(max_examples=60, deadline=None)
     @given(json_values)
     def round_trip(value: Any) -> None:
@@ -112,7 +112,7 @@ def test_multi_byte_characters_count_towards_the_limit() -> None:
         ({"n": 10**5000}, "payload.n", "4,200 digits"),
     ],
 )
-def test_what_json_or_postgresql_does_not_know_is_refused_with_its_path(
+def test_values_unknown_to_json_or_postgresql_are_refused_with_their_path(
     value: Any, path: str, problem: str
 ) -> None:
     with pytest.raises(NotStorable) as caught:

@@ -21,7 +21,7 @@ def test_a_higher_priority_goes_before_a_lower_of_the_same_age() -> None:
     assert rank(NOW, 5, AGEING_WEIGHT) < rank(NOW, 4, AGEING_WEIGHT)
 
 
-def test_a_job_that_waited_long_enough_goes_before_a_fresh_one_of_higher_priority() -> None:
+def test_a_job_that_waited_long_starts_before_a_new_one_of_higher_priority() -> None:
     assert rank(NOW - 9 * 60 - 1, 0, AGEING_WEIGHT) < rank(NOW, 9, AGEING_WEIGHT)
     assert rank(NOW - 9 * 60 + 1, 0, AGEING_WEIGHT) > rank(NOW, 9, AGEING_WEIGHT)
 

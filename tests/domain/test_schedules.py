@@ -59,7 +59,7 @@ def between(rule: Rule, first: datetime, last: datetime) -> list[datetime]:
 # One look
 
 
-def test_a_due_time_that_is_seen_in_time_fires_and_the_next_is_told() -> None:
+def test_a_due_time_seen_in_time_fires_and_the_next_is_returned() -> None:
     for policy, limit in (("latest", None), ("skip", None), ("at_most", 3), ("window", 60)):
         seen = plan(HOURLY, NOON, NOON + timedelta(seconds=1), policy, limit)
         assert seen == Plan(fire=[NOON], next_due=NOON + timedelta(hours=1)), policy
@@ -75,7 +75,7 @@ def test_after_an_outage_the_latest_fires_and_the_others_are_late() -> None:
     assert (seen.fire, seen.late, seen.more_missed) == ([NOON], hours_before(3, 2, 1), False)
 
 
-def test_skip_fires_nothing_that_is_over_a_minute_late() -> None:
+def test_skip_fires_nothing_more_than_a_minute_late() -> None:
     (first,) = hours_before(3)
     assert plan(HOURLY, first, NOON + timedelta(seconds=60), "skip").fire == [NOON]
     late = plan(HOURLY, first, NOON + timedelta(seconds=61), "skip")
@@ -89,17 +89,17 @@ def test_at_most_fires_the_newest_up_to_its_limit(limit: float | None, fired: in
     assert (seen.fire, seen.late) == (everything[4 - fired :], everything[: 4 - fired])
 
 
-def test_a_window_fires_all_that_came_due_within_it_also_at_its_very_begin() -> None:
+def test_a_window_fires_all_due_times_in_it_including_its_start() -> None:
     seen = plan(HOURLY, *hours_before(5, 0), "window", 7200)
     assert (seen.fire, seen.late) == (hours_before(2, 1, 0), hours_before(5, 4, 3))
 
 
-def test_a_window_is_never_shorter_than_what_is_in_time() -> None:
+def test_a_window_is_never_shorter_than_on_time() -> None:
     seen = plan(EVERY_SECOND, NOON - timedelta(seconds=30), NOON, "window", 0.001)
     assert len(seen.fire) == 31
 
 
-def test_no_look_fires_more_than_its_cap_and_a_window_goes_on_at_the_next() -> None:
+def test_a_look_fires_at_most_its_cap_and_a_window_continues_next_time() -> None:
     first = NOON - timedelta(hours=1)
     for limit in (1_000_000.0, float("inf")):
         assert len(plan(EVERY_SECOND, first, NOON, "at_most", limit).fire) == MOST_AT_ONCE
@@ -108,7 +108,7 @@ def test_no_look_fires_more_than_its_cap_and_a_window_goes_on_at_the_next() -> N
         assert seen.next_due == seen.fire[-1] + timedelta(seconds=1) <= NOON
 
 
-def test_of_very_many_that_were_missed_the_newest_are_told_one_by_one() -> None:
+def test_only_the_newest_missed_due_times_get_separate_ticks() -> None:
     seen = plan(EVERY_SECOND, NOON - YEAR, NOON, "latest")
     assert seen.more_missed
     assert seen.late == [NOON - timedelta(seconds=n) for n in range(MOST_MISSED_TICKS, 0, -1)]
@@ -117,7 +117,7 @@ def test_of_very_many_that_were_missed_the_newest_are_told_one_by_one() -> None:
     assert not plan(EVERY_SECOND, one_more + timedelta(seconds=1), NOON, "latest").more_missed
 
 
-def test_where_the_rule_has_ended_there_is_no_next_due_time() -> None:
+def test_an_ended_rule_has_no_next_due_time() -> None:
     rule = Rule(every=3600.0, ends_at=NOON)
     assert plan(rule, NOON, NOON + timedelta(hours=5), "latest") == Plan(fire=[NOON], next_due=None)
     ended = plan(rule, NOON - YEAR, NOON + YEAR, "window", 3600)
@@ -136,7 +136,7 @@ SEASONS = (
 
 @pytest.mark.parametrize("rule", SEASONS, ids=str)
 @pytest.mark.parametrize("policy, limit", [("latest", None), ("at_most", 1e9), ("window", 86_400)])
-def test_years_of_missed_due_times_are_planned_in_no_time(
+def test_years_of_missed_due_times_are_planned_quickly(
     rule: Rule, policy: str, limit: float | None
 ) -> None:
     began = time.process_time()
@@ -152,7 +152,7 @@ def test_years_of_missed_due_times_are_planned_in_no_time(
 
 @given(rule=rules, missed=spans, policy=policies)
 @settings(max_examples=200, deadline=None)
-def test_a_plan_fires_due_times_of_the_rule_only_and_each_once(
+def test_a_plan_fires_only_due_times_of_the_rule_and_each_once(
     rule: Rule, missed: timedelta, policy: tuple[str, Any]
 ) -> None:
     first = rule.next(NOON - missed)
@@ -175,7 +175,7 @@ def test_a_plan_fires_due_times_of_the_rule_only_and_each_once(
     policy=policies,
 )
 @settings(max_examples=100, deadline=None)
-def test_looks_at_any_times_fire_each_due_time_once_at_most_and_all_of_an_endless_window(
+def test_any_sequence_of_looks_fires_each_due_time_at_most_once(
     rule: Rule, steps: list[int], policy: tuple[str, Any]
 ) -> None:
     now = NOON
@@ -220,7 +220,7 @@ def test_looks_at_any_times_fire_each_due_time_once_at_most_and_all_of_an_endles
         ),
     ],
 )
-def test_a_rule_that_cannot_be_is_refused_with_the_reason(rule: Rule, problem: str) -> None:
+def test_an_invalid_rule_is_refused_with_the_reason(rule: Rule, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         rule.check()
 
@@ -276,7 +276,7 @@ def test_only_h_depends_on_the_name() -> None:
         ("unheard of", None, 1, 0, "skip"),
     ],
 )
-def test_what_the_jobs_that_are_live_do_to_the_next(
+def test_live_jobs_decide_the_admission_of_the_next(
     policy: str, limit: int | None, live: int, waiting: int, expected: str
 ) -> None:
     assert admit(policy, limit, live, waiting) is Admission(expected)

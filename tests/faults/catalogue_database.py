@@ -26,7 +26,7 @@ CABLE = "tests/faults/test_network.py::"
 DATABASE: dict[str, Fault] = {
     "D1": shown(
         "the server restarts, fast or immediately",
-        f"{OUTAGES}test_a_restart_in_the_midst_of_claims_and_settles_loses_and_doubles_nothing",
+        f"{OUTAGES}test_a_database_restart_under_load_loses_and_doubles_nothing",
         f"{OUTAGE}test_a_restart_while_a_job_runs_is_survived",
         f"{SURVIVE}test_a_restart_of_the_database_does_not_end_the_firing",
     ),
@@ -45,23 +45,23 @@ DATABASE: dict[str, Fault] = {
     "D4": shown(
         "the answer to an enqueue's commit is lost",
         f"{ANSWERS}test_an_enqueue_whose_answer_was_lost_is_asked_for_again_with_its_key",
-        f"{ANSWERS}test_without_a_key_an_enqueue_whose_answer_was_lost_is_there_all_the_same",
+        f"{ANSWERS}test_without_a_key_an_enqueue_whose_answer_was_lost_may_exist",
     ),
     "D5": shown(
         "the answer to a claim's commit is lost",
-        f"{ANSWERS}test_a_claim_whose_answer_was_lost_is_given_back_and_its_job_runs_once",
-        f"{RESILIENCE}test_a_claim_whose_answer_was_lost_is_given_back_and_run",
+        f"{ANSWERS}test_jobs_of_a_claim_whose_answer_was_lost_run_once",
+        f"{RESILIENCE}test_a_claim_whose_answer_was_lost_is_given_back",
     ),
     "D6": shown(
         "the answer to a settle's commit is lost",
         f"{ANSWERS}test_a_settle_whose_answer_was_lost_is_read_back_as_written",
-        f"{ANSWERS}test_an_effect_and_its_success_whose_commit_was_not_heard_of_are_there_once",
-        f"{ANSWERS}test_an_effect_whose_transaction_was_cut_before_its_commit_is_written_by_the_next_attempt",
+        f"{ANSWERS}test_an_exactly_once_effect_with_an_unknown_commit_exists_once",
+        f"{ANSWERS}test_an_effect_cut_off_before_its_commit_is_written_by_the_next_attempt",
     ),
     "D7": shown(
         "a black hole: bytes are taken and nothing comes back",
-        f"{SILENCE}test_a_worker_in_a_black_hole_stops_its_handler_before_another_begins_and_comes_back",
-        f"{SILENCE}test_a_claim_that_reaches_the_server_long_after_it_was_given_up_strands_no_job",
+        f"{SILENCE}test_a_worker_in_a_black_hole_stops_its_handler_before_another_starts",
+        f"{SILENCE}test_a_claim_that_arrives_after_its_timeout_strands_no_job",
     ),
     "D8": shown(
         "the database is slow",
@@ -69,11 +69,11 @@ DATABASE: dict[str, Fault] = {
     ),
     "D9": shown(
         "an outage that outlasts the lease of all workers, who are alive",
-        f"{OUTAGES}test_when_all_leases_ran_out_in_an_outage_the_living_renew_and_nobody_takes_over",
+        f"{OUTAGES}test_leases_that_expired_in_an_outage_are_renewed_by_live_workers",
     ),
     "D10": shown(
         "two handlers deadlock",
-        f"{LOCKS}test_of_two_handlers_that_deadlock_one_tries_again_soon_and_both_succeed",
+        f"{LOCKS}test_of_two_handlers_that_deadlock_one_is_retried_soon_and_both_succeed",
     ),
     "D11": shown(
         "the project uses REPEATABLE READ or SERIALIZABLE",
@@ -85,7 +85,7 @@ DATABASE: dict[str, Fault] = {
     ),
     "D13": shown(
         "the disk of the data is full",
-        f"{FAILOVER}test_a_full_disk_is_told_to_who_enqueues_and_jobs_run_once_there_is_room",
+        f"{FAILOVER}test_a_full_disk_refuses_enqueues_and_jobs_run_once_there_is_room",
     ),
     "D14": shown(
         "the server cannot write its log and panics",
@@ -93,25 +93,25 @@ DATABASE: dict[str, Fault] = {
     ),
     "D15": shown(
         "the server becomes read-only",
-        f"{REFUSALS}test_a_server_that_became_read_only_is_waited_for_and_nothing_is_called_done",
+        f"{REFUSALS}test_a_read_only_server_is_waited_for_and_no_job_succeeds",
     ),
     "D16": shown(
         "a failover loses the last commits",
-        f"{FAILOVER}test_after_a_failover_that_lost_commits_nobody_owns_what_nobody_runs",
+        f"{FAILOVER}test_after_a_failover_with_lost_commits_no_job_stays_running",
     ),
     "D17": shown(
         "somebody holds a row in an open transaction",
-        f"{LOCKS}test_a_job_that_somebody_holds_in_an_open_transaction_is_passed_by_and_runs_when_it_is_let_go",
+        f"{LOCKS}test_a_locked_job_is_skipped_and_runs_once_it_is_unlocked",
         f"{RESILIENCE}test_a_lock_on_a_running_job_stops_neither_heartbeats_nor_the_settles_of_others",
         f"{RESILIENCE}test_others_are_settled_while_one_row_is_locked",
         f"{RESILIENCE}test_a_lock_on_the_row_of_a_limited_queue_does_not_end_the_process",
         "tests/metrics/test_snapshot.py::"
-        "test_the_age_is_that_of_the_oldest_job_that_waits_whatever_its_priority",
+        "test_the_age_is_that_of_the_oldest_waiting_job_of_any_priority",
     ),
     "D18": shown(
         "an old snapshot keeps dead rows",
         "tests/faults/test_database_snapshots.py::"
-        "test_claims_do_not_read_again_what_an_old_snapshot_keeps_from_being_removed",
+        "test_claims_skip_dead_rows_that_an_old_snapshot_keeps",
         cannot="There is no check yet that warns of an old snapshot, so that part has no test.",
     ),
     "D19": shown(
@@ -119,25 +119,25 @@ DATABASE: dict[str, Fault] = {
         f"{POOLER}test_hundreds_of_jobs_run_once_each_and_the_worker_drains",
         f"{POOLER}test_leases_are_renewed_and_a_failure_is_tried_again",
         f"{POOLER}test_jobs_start_within_the_poll_where_no_notification_passes",
-        f"{POOLER}test_that_no_notification_passes_is_found_out_also_where_the_pooler_is_idle",
-        f"{POOLER}test_jobs_are_enqueued_and_read_through_it_again_and_again",
+        f"{POOLER}test_missing_notifications_are_noticed_behind_an_idle_pooler",
+        f"{POOLER}test_jobs_are_enqueued_and_read_repeatedly",
         f"{POOLER}test_schedules_fire_through_it",
         f"{POOLER}test_no_setting_of_a_worker_is_left_on_a_connection_that_others_get",
     ),
     "D20": shown(
         "the listening connection dies, a notification is lost or refused",
-        f"{LISTEN}test_a_listening_connection_that_died_is_opened_again_and_what_came_meanwhile_is_found",
-        f"{LISTEN}test_a_job_that_nobody_told_of_waits_for_no_more_than_the_poll",
-        "tests/lifecycle/test_notifying.py::test_a_wake_up_that_fails_is_logged_and_harms_nobody",
+        f"{LISTEN}test_a_broken_listener_reconnects_and_misses_no_job",
+        f"{LISTEN}test_a_job_without_a_notification_waits_for_at_most_a_poll",
+        "tests/lifecycle/test_notifying.py::test_a_notification_that_fails_is_logged_and_affects_no_job",
     ),
     "D21": shown(
         "the role has a statement_timeout and a lock_timeout",
-        f"{REFUSALS}test_a_lock_time_out_of_the_role_at_a_settle_keeps_no_other_from_being_settled",
-        f"{REFUSALS}test_a_lock_time_out_of_the_role_at_a_claim_keeps_no_other_queue_waiting",
+        f"{REFUSALS}test_a_lock_timeout_of_the_role_in_a_settle_delays_no_other_job",
+        f"{REFUSALS}test_a_lock_timeout_of_the_role_in_a_claim_delays_no_other_queue",
     ),
     "D22": shown(
         "numbers grow beyond 32 bits; the database's clock goes back",
-        f"{CLOCKS}test_ids_above_what_an_integer_holds_are_ids_like_any_other",
+        f"{CLOCKS}test_ids_beyond_32_bits_work",
         f"{CLOCKS}test_a_clock_of_the_database_that_goes_back_revives_no_lease",
     ),
     "D23": shown(
@@ -162,11 +162,11 @@ DATABASE: dict[str, Fault] = {
 NETWORK: dict[str, Fault] = {
     "N1": shown(
         "the cable to the database is pulled",
-        f"{CABLE}test_a_worker_cut_off_in_silence_stops_its_handler_before_another_begins_and_comes_back",
+        f"{CABLE}test_a_worker_cut_off_silently_stops_its_handler_before_another_starts",
     ),
     "N2": shown(
         "packets are lost one way",
-        f"{CABLE}test_a_worker_cut_off_in_silence_stops_its_handler_before_another_begins_and_comes_back",
+        f"{CABLE}test_a_worker_cut_off_silently_stops_its_handler_before_another_starts",
     ),
     "N3": shown(
         "a line that loses a fifth and takes 300 ms",
@@ -174,6 +174,6 @@ NETWORK: dict[str, Fault] = {
     ),
     "N4": shown(
         "the cable is pulled just after a commit",
-        f"{CABLE}test_a_cable_that_is_pulled_just_after_a_commit_loses_and_doubles_nothing",
+        f"{CABLE}test_a_line_cut_after_a_commit_loses_and_doubles_nothing",
     ),
 }

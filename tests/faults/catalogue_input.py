@@ -19,13 +19,13 @@ INPUT: dict[str, Fault] = {
     "B2": shown(
         "a handler was renamed",
         "tests/lifecycle/test_claiming_versions.py::"
-        "test_jobs_of_an_old_name_are_taken_by_those_who_have_the_alias",
-        "tests/api/test_payload_versions.py::test_what_is_enqueued_by_an_old_name_bears_the_new_one",
+        "test_jobs_of_an_old_name_are_claimed_through_the_alias",
+        "tests/api/test_payload_versions.py::test_a_job_enqueued_by_an_old_name_has_the_new_one",
     ),
     "B3": shown(
         "a handler's arguments changed",
         f"{PROCESS}test_a_payload_that_cannot_be_read_fails_alone",
-        "tests/api/test_payload_versions.py::test_what_today_s_code_makes_of_a_stored_payload",
+        "tests/api/test_payload_versions.py::test_payload_problem_names_the_problem_of_a_stored_payload",
     ),
     "B4": shown(
         "a row names a dotted path",
@@ -40,7 +40,7 @@ INPUT: dict[str, Fault] = {
     "B6": shown(
         "values at enqueue that JSON or PostgreSQL cannot hold",
         "tests/domain/test_payload.py::"
-        "test_what_json_or_postgresql_does_not_know_is_refused_with_its_path",
+        "test_values_unknown_to_json_or_postgresql_are_refused_with_their_path",
         "tests/domain/test_payload.py::test_nesting_is_allowed_to_the_limit_and_refused_beyond",
         "tests/api/test_shortcuts.py::test_of_many_the_refused_one_is_named_by_its_index",
     ),
@@ -64,47 +64,46 @@ INPUT: dict[str, Fault] = {
     ),
     "B10": shown(
         "an exception that is hard to write down",
-        f"{BAD}test_errors_that_are_hard_to_write_down_are_written_and_bounded",
+        f"{BAD}test_errors_that_are_hard_to_format_are_stored_and_bounded",
         "tests/worker/execution/test_failures.py::"
-        "test_an_exception_that_raises_at_every_look_is_an_ordinary_failure",
+        "test_an_exception_that_raises_when_inspected_is_an_ordinary_failure",
         "tests/lifecycle/test_settling.py::"
         "test_texts_that_postgresql_cannot_store_are_stored_escaped",
     ),
     "B11": shown(
         "a key of thousands of characters",
-        "tests/api/test_validation.py::test_options_that_cannot_be_are_refused",
+        "tests/api/test_validation.py::test_invalid_options_are_refused",
         "tests/api/test_validation.py::test_any_other_key_of_up_to_200_characters_is_taken",
     ),
     "B12": shown(
         "an enqueue whose transaction rolls back, or whose hook after the commit raises",
         f"{ENQUEUEING}test_a_rolled_back_transaction_leaves_no_job",
         f"{ENQUEUEING}test_a_rolled_back_savepoint_takes_its_job_and_leaves_the_others",
-        f"{BAD}test_a_hook_after_the_commit_that_raises_takes_no_job_along",
+        f"{BAD}test_an_on_commit_hook_that_raises_affects_no_job",
     ),
     "B13": shown(
         "twenty threads enqueue with one key",
         f"{ENQUEUEING}test_twenty_threads_with_one_key_make_one_job_and_all_get_it",
-        f"{ENQUEUEING}"
-        "test_a_key_that_changes_hands_while_twenty_threads_ask_for_it_never_has_two_holders",
+        f"{ENQUEUEING}test_a_key_requested_by_many_threads_never_has_two_live_jobs",
     ),
     "B14": shown(
         "a cron rule that is broken or never true",
         "tests/domain/test_cron.py::test_a_rule_is_refused_with_its_reason",
-        "tests/api/test_schedules.py::test_what_can_never_be_fired_is_refused_at_its_declaration",
+        "tests/api/test_schedules.py::test_a_schedule_that_can_never_fire_is_refused_at_its_declaration",
         "tests/admin/schedules/test_form.py::"
-        "test_what_would_fail_in_a_worker_is_refused_with_the_reason",
-        f"{SCHEDULES}test_broken_rows_are_put_aside_with_their_error_and_the_others_go_on",
+        "test_input_that_would_fail_in_a_worker_is_refused_with_the_reason",
+        f"{SCHEDULES}test_broken_rows_get_an_error_and_the_others_fire",
     ),
     "B15": shown(
         "the clock changes",
         "tests/domain/test_cron.py::test_a_change_of_the_clock",
         "tests/domain/test_cron.py::test_the_oracle_agrees_at_every_change_of_the_named_zones",
         "tests/domain/test_cron.py::test_a_daily_rule_is_due_once_a_day_in_all_zones",
-        "tests/domain/test_cron.py::test_a_quarter_of_an_hour_stays_one_in_all_zones",
+        "tests/domain/test_cron.py::test_a_quarter_hourly_rule_is_regular_in_all_zones",
     ),
     "B16": shown(
         "nobody fires schedules for three hours",
-        f"{SCHEDULES}test_what_was_missed_in_an_outage_is_made_up_for_as_each_schedule_says",
+        f"{SCHEDULES}test_after_an_outage_each_schedule_catches_up_by_its_policy",
         f"{SCHEDULES}test_a_schedule_of_each_second_is_caught_up_with_in_bounded_steps",
     ),
     "B17": shown(
@@ -117,11 +116,11 @@ INPUT: dict[str, Fault] = {
         "a schedule is edited while it is due; its zone is gone",
         f"{SCHEDULES}test_an_edit_while_it_is_due_wins_and_the_others_do_not_wait_for_it",
         "tests/maintenance/test_schedules_trouble.py::"
-        "test_a_bad_row_is_put_aside_with_its_error_and_the_others_fire",
+        "test_a_bad_row_gets_an_error_and_the_others_fire",
     ),
     "B19": shown(
         "what a handler leaves behind",
-        f"{BAD}test_what_a_handler_leaves_behind_is_not_there_for_the_next",
+        f"{BAD}test_session_state_does_not_leak_into_the_next_job",
         f"{PROCESS}test_a_connection_is_clean_after_each_job",
         cannot="Directory, environment and limits belong to the whole process and are nobody's to "
         "put back: a job that changes them takes isolated=True.",
@@ -139,7 +138,7 @@ INPUT: dict[str, Fault] = {
     ),
     "B22": shown(
         "a storm of failures",
-        f"{LOADS}test_failures_in_a_storm_are_spread_and_jobs_of_other_queues_do_not_wait",
+        f"{LOADS}test_mass_failures_are_spread_and_delay_no_other_queue",
         "tests/domain/test_backoff.py::test_jitter_takes_away_no_more_than_its_share",
     ),
     "B23": shown(

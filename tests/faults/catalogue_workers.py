@@ -16,21 +16,19 @@ SIGNALLED = "tests/faults/test_signals.py"
 WORKERS: dict[str, Fault] = {
     "W1": shown(
         "the supervisor is killed while a job runs",
-        f"{DEATH}::test_a_job_of_a_killed_supervisor_runs_elsewhere_and_its_run_says_whose_it_was",
+        f"{DEATH}::test_a_job_of_a_killed_supervisor_runs_elsewhere",
         f"{SUPERVISOR}::test_jobs_of_a_killed_group_run_elsewhere_once_the_lease_is_over",
-        f"{SUPERVISOR}::test_the_children_leave_when_the_supervisor_is_killed",
+        f"{SUPERVISOR}::test_the_children_exit_when_the_supervisor_is_killed",
     ),
     "W2": shown(
         "a worker process is killed",
         f"{DEATH}::test_a_killed_process_is_replaced_and_the_jobs_of_its_neighbour_run_on",
-        f"{SUPERVISOR}::"
-        "test_jobs_of_a_killed_process_run_again_within_a_second_and_each_has_one_lost_run",
-        f"{SUPERVISOR}::"
-        "test_what_was_only_prefetched_is_given_back_without_a_trace_when_its_process_dies",
+        f"{SUPERVISOR}::test_jobs_of_a_killed_process_run_again_within_a_second",
+        f"{SUPERVISOR}::test_prefetched_jobs_of_a_dead_process_are_given_back_without_a_run",
     ),
     "W3": shown(
         "a handler segfaults",
-        f"{DEATH}::test_a_handler_that_segfaults_is_told_of_by_name_and_ends_dead",
+        f"{DEATH}::test_a_handler_that_segfaults_is_logged_by_name_and_its_job_dies",
     ),
     "W4": shown(
         "a handler is out of memory",
@@ -41,7 +39,7 @@ WORKERS: dict[str, Fault] = {
     ),
     "W5": shown(
         "a handler ends its process with os._exit(0)",
-        f"{SUPERVISOR}::test_an_exit_of_the_process_is_no_success",
+        f"{SUPERVISOR}::test_an_exit_of_the_process_is_not_a_success",
     ),
     "W6": shown(
         "a handler raises what is no Exception",
@@ -50,14 +48,13 @@ WORKERS: dict[str, Fault] = {
     ),
     "W7": shown(
         "a poison pill: the handler kills its process each time",
-        f"{SUPERVISOR}::test_a_poison_pill_convicts_itself_and_not_its_neighbours",
-        f"{DEATH}::test_a_handler_that_segfaults_is_told_of_by_name_and_ends_dead",
+        f"{SUPERVISOR}::test_a_poison_pill_dies_and_the_other_suspects_do_not",
+        f"{DEATH}::test_a_handler_that_segfaults_is_logged_by_name_and_its_job_dies",
     ),
     "W8": shown(
         "a whole worker is stopped past its lease, and wakes",
-        f"{SUPERVISOR}::"
-        "test_a_stopped_worker_that_wakes_after_its_lease_is_refused_and_goes_on_as_a_new_one",
-        f"{RESILIENCE}::test_handlers_that_run_on_with_lost_jobs_are_stopped",
+        f"{SUPERVISOR}::test_a_stopped_worker_that_wakes_after_its_lease_starts_as_a_new_one",
+        f"{RESILIENCE}::test_handlers_of_lost_jobs_are_stopped",
     ),
     "W9": shown(
         "only the supervisor is stopped past the lease",
@@ -66,8 +63,7 @@ WORKERS: dict[str, Fault] = {
     "W10": shown(
         "only one worker process is stopped",
         f"{STALLS}::test_a_stopped_process_is_killed_when_the_time_of_its_job_is_over",
-        f"{STALLS}::"
-        "test_a_job_without_a_limit_stays_with_its_stopped_process_and_ends_when_that_wakes",
+        f"{STALLS}::test_a_job_without_a_timeout_waits_for_its_stopped_process",
     ),
     "W11": shown(
         "a handler holds the GIL for three leases",
@@ -81,11 +77,11 @@ WORKERS: dict[str, Fault] = {
     "W13": shown(
         "a handler leaves threads and programs behind",
         f"{DEATH}::test_a_thread_that_a_handler_left_does_not_touch_the_next_job",
-        f"{DEATH}::test_what_a_handler_started_dies_with_the_child_that_is_killed",
+        f"{DEATH}::test_processes_of_a_handler_die_with_its_killed_child",
     ),
     "W14": shown(
         "a handler forks, and both processes return from it",
-        f"{DEATH}::test_a_fork_that_returns_from_its_handler_takes_no_job_and_settles_none",
+        f"{DEATH}::test_a_fork_that_returns_from_its_handler_claims_and_settles_nothing",
     ),
     "W15": shown(
         "a fork after a connection was opened",
@@ -94,14 +90,13 @@ WORKERS: dict[str, Fault] = {
     ),
     "W16": shown(
         "the machine sleeps for longer than the lease, and all wake together",
-        f"{STALLS}::"
-        "test_workers_that_slept_together_for_longer_than_the_lease_go_on_with_what_they_ran",
+        f"{STALLS}::test_workers_suspended_longer_than_the_lease_keep_their_jobs",
         cannot="The server's clock goes on while its workers are stopped, so it is not stopped "
         "with them; that it is away for longer than the lease is fault D9.",
     ),
     "W17": shown(
         "a crash between two steps: claim, handler, effect, settle",
-        f"{POINTS}::test_a_crash_at_any_step_loses_no_job_and_tells_how_each_attempt_ended",
+        f"{POINTS}::test_a_crash_at_any_step_loses_no_job_and_no_run",
         f"{POINTS}::test_an_error_of_the_database_at_any_statement_costs_no_attempt",
         f"{POINTS}::test_a_process_that_is_stopped_before_its_settle_writes_it_when_it_wakes",
         f"{POINTS}::test_the_passage_is_counted_over_the_whole_tree",
@@ -110,8 +105,8 @@ WORKERS: dict[str, Fault] = {
         "the heartbeat dies, hangs, or fails",
         f"{SUPERVISOR}::test_the_heartbeat_is_replaced_when_it_dies",
         f"{RESILIENCE}::test_a_heartbeat_process_that_hangs_is_replaced",
-        f"{POINTS}::test_a_crash_of_the_heartbeat_at_any_step_leaves_what_runs_alone",
-        f"{POINTS}::test_a_heartbeat_that_dies_while_it_settles_what_the_dead_held_is_told_again",
+        f"{POINTS}::test_a_crash_of_the_heartbeat_at_any_step_stops_no_handler",
+        f"{POINTS}::test_a_heartbeat_that_dies_during_crash_recovery_is_asked_again",
     ),
     "W19": shown(
         "a worker has the name, the host and the process id of a dead one",
@@ -131,8 +126,7 @@ SIGNALS: dict[str, Fault] = {
     ),
     "S2": shown(
         "a job runs for longer than the drain",
-        f"{SUPERVISOR}::"
-        "test_a_job_longer_than_the_drain_is_released_without_a_failure_and_run_by_the_next_worker",
+        f"{SUPERVISOR}::test_a_job_longer_than_the_drain_is_released_and_run_by_the_next_worker",
     ),
     "S3": shown(
         "a second signal: SIGTERM or SIGINT after either",
@@ -141,8 +135,7 @@ SIGNALS: dict[str, Fault] = {
     ),
     "S4": shown(
         "SIGTERM while the worker starts",
-        f"{SIGNALLED}::"
-        "test_sigterm_at_any_moment_of_the_start_ends_the_worker_and_nothing_is_left_claimed",
+        f"{SIGNALLED}::test_sigterm_at_any_moment_of_the_start_leaves_nothing_claimed",
         f"{SIGNALLED}::test_sigterm_at_the_first_sign_of_life_drains",
     ),
     "S5": shown(
@@ -166,8 +159,8 @@ SIGNALS: dict[str, Fault] = {
         "SIGHUP; nobody reads the log: it is closed, its reader is gone, or its pipe is full",
         f"{SIGNALLED}::test_sighup_drains",
         f"{RESILIENCE}::test_a_worker_runs_with_its_output_closed",
-        f"{SIGNALLED}::test_a_worker_goes_on_when_nobody_reads_its_log_any_more",
-        f"{SIGNALLED}::test_a_worker_goes_on_when_its_log_is_full_and_nobody_reads_it",
+        f"{SIGNALLED}::test_a_worker_continues_when_its_log_reader_is_gone",
+        f"{SIGNALLED}::test_a_worker_continues_when_its_log_pipe_is_full",
     ),
     "S10": shown(
         "old and new code run side by side",

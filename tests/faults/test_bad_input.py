@@ -76,7 +76,7 @@ def test_a_payload_of_a_hundred_megabytes_is_refused_before_it_is_written_out() 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_hook_after_the_commit_that_raises_takes_no_job_along() -> None:
+def test_an_on_commit_hook_that_raises_affects_no_job() -> None:
     def fail() -> None:
         raise RuntimeError("a hook of the project")
 
@@ -91,7 +91,7 @@ def test_a_hook_after_the_commit_that_raises_takes_no_job_along() -> None:
 
 
 @pytest.mark.processes
-def test_errors_that_are_hard_to_write_down_are_written_and_bounded(start_worker: Start) -> None:
+def test_errors_that_are_hard_to_format_are_stored_and_bounded(start_worker: Start) -> None:
     kinds = ["nul", "surrogate", "huge", "unspeakable", "cycle", "group"]
     rows = [database_jobs.raise_strangely.enqueue(kind) for kind in kinds]
     start_worker("--threads", "1")
@@ -112,7 +112,7 @@ LEFT_BEHIND = [
 
 
 @pytest.mark.processes
-def test_what_a_handler_leaves_behind_is_not_there_for_the_next(start_worker: Start) -> None:
+def test_session_state_does_not_leak_into_the_next_job(start_worker: Start) -> None:
     """One thread runs all, and one job lies between two that leave something."""
     start_worker("--threads", "1")
     clean = until_status(database_jobs.tell_what_is_left.enqueue(), "succeeded").result

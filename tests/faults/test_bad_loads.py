@@ -40,7 +40,7 @@ def test_a_flood_is_cancelled_while_jobs_of_others_are_claimed(start_worker: Sta
     assert sorted(waits)[len(waits) // 2] < timedelta(seconds=1)
 
 
-def test_failures_in_a_storm_are_spread_and_jobs_of_other_queues_do_not_wait(
+def test_mass_failures_are_spread_and_delay_no_other_queue(
     start_worker: Start,
 ) -> None:
     storm = database_jobs.depend.using(queue="bulk").enqueue_many({} for _ in range(3_000))

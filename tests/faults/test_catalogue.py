@@ -33,7 +33,7 @@ def test_every_fault_is_there_exactly_once() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE))
-def test_a_fault_is_shown_by_tests_that_exist_or_it_is_said_why_not(name: str) -> None:
+def test_each_fault_names_existing_tests_or_the_reason_for_none(name: str) -> None:
     fault = CATALOGUE[name]
     assert fault.what
     assert fault.tests or fault.cannot

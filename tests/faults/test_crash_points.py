@@ -53,7 +53,7 @@ CRASHES = [
     CRASHES,
     ids=[f"{fault}-{job_type.name}" for fault, job_type, _, _ in CRASHES],
 )
-def test_a_crash_at_any_step_loses_no_job_and_tells_how_each_attempt_ended(
+def test_a_crash_at_any_step_loses_no_job_and_no_run(
     start_worker: Start,
     tmp_path: Path,
     fault: str,
@@ -100,7 +100,7 @@ def test_an_error_of_the_database_at_any_statement_costs_no_attempt(
 
 
 @pytest.mark.parametrize("fault", ["before_beat:kill", "after_beat:exit"])
-def test_a_crash_of_the_heartbeat_at_any_step_leaves_what_runs_alone(
+def test_a_crash_of_the_heartbeat_at_any_step_stops_no_handler(
     start_worker: Start, tmp_path: Path, fault: str
 ) -> None:
     path = tmp_path / "job"
@@ -118,7 +118,7 @@ def test_a_crash_of_the_heartbeat_at_any_step_leaves_what_runs_alone(
     assert worker.wait() == 0
 
 
-def test_a_heartbeat_that_dies_while_it_settles_what_the_dead_held_is_told_again(
+def test_a_heartbeat_that_dies_during_crash_recovery_is_asked_again(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path, other = tmp_path / "job", tmp_path / "other"

@@ -63,7 +63,7 @@ def small_disk(stage: Stage) -> Iterator[Stage]:
         directory.rmdir()
 
 
-def test_a_full_disk_is_told_to_who_enqueues_and_jobs_run_once_there_is_room(
+def test_a_full_disk_refuses_enqueues_and_jobs_run_once_there_is_room(
     small_disk: Stage,
 ) -> None:
     waiting = jobs.noop.enqueue_many({} for _ in range(50))
@@ -98,7 +98,7 @@ def fill() -> None:
                 raise
 
 
-def test_after_a_failover_that_lost_commits_nobody_owns_what_nobody_runs(
+def test_after_a_failover_with_lost_commits_no_job_stays_running(
     stage: Stage, tmp_path: Path
 ) -> None:
     """What was claimed in the lost commits runs again; what was enqueued in them is forgotten."""

@@ -32,7 +32,7 @@ def new_listeners(before: set[int]) -> set[int]:
     return listeners() - before
 
 
-def test_a_listening_connection_that_died_is_opened_again_and_what_came_meanwhile_is_found(
+def test_a_broken_listener_reconnects_and_misses_no_job(
     start_worker: Start,
 ) -> None:
     """The poll is long, so what is found soon was not found by it."""
@@ -48,7 +48,7 @@ def test_a_listening_connection_that_died_is_opened_again_and_what_came_meanwhil
         until_status(jobs.noop.enqueue(), "succeeded", 40)
 
 
-def test_a_job_that_nobody_told_of_waits_for_no_more_than_the_poll(
+def test_a_job_without_a_notification_waits_for_at_most_a_poll(
     start_worker: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start_worker("--poll-seconds", "1")

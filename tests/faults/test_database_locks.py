@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 
 
-def test_of_two_handlers_that_deadlock_one_tries_again_soon_and_both_succeed(
+def test_of_two_handlers_that_deadlock_one_is_retried_soon_and_both_succeed(
     start_worker: Start, tmp_path: Path
 ) -> None:
     a, b = (Effect.objects.create(note=note).pk for note in "ab")
@@ -68,7 +68,7 @@ def jobs_with_effects() -> int:
     return 370
 
 
-def test_a_job_that_somebody_holds_in_an_open_transaction_is_passed_by_and_runs_when_it_is_let_go(
+def test_a_locked_job_is_skipped_and_runs_once_it_is_unlocked(
     start_worker: Start,
 ) -> None:
     start_worker("--poll-seconds", "0.2")

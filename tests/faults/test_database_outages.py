@@ -65,9 +65,7 @@ def each_job_ran_once(count: int = 400) -> None:
 
 
 @pytest.mark.parametrize("how", [FAST, IMMEDIATE], ids=["fast", "immediate"])
-def test_a_restart_in_the_midst_of_claims_and_settles_loses_and_doubles_nothing(
-    stage: Stage, how: int
-) -> None:
+def test_a_database_restart_under_load_loses_and_doubles_nothing(stage: Stage, how: int) -> None:
     load()
     workers = [stage.start_worker(*POLL, "--lease-seconds", "60") for _ in range(2)]
     until(lambda: Run.objects.count() > 50)
@@ -130,7 +128,7 @@ def test_terminated_sessions_cost_no_beat_and_no_attempt(stage: Stage, tmp_path:
     assert Worker.objects.get() == boot
 
 
-def test_when_all_leases_ran_out_in_an_outage_the_living_renew_and_nobody_takes_over(
+def test_leases_that_expired_in_an_outage_are_renewed_by_live_workers(
     stage: Stage, tmp_path: Path
 ) -> None:
     paths = [tmp_path / f"job-{number}" for number in range(4)]

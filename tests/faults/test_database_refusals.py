@@ -104,9 +104,7 @@ def take_all_but_the_heartbeat_s(url: str, taken: ExitStack) -> None:
     until(take, 30, "all connections are taken")
 
 
-def test_a_server_that_became_read_only_is_waited_for_and_nothing_is_called_done(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_a_read_only_server_is_waited_for_and_no_job_succeeds(stage: Stage, tmp_path: Path) -> None:
     worker = stage.start_worker(*POLL, "--lease-seconds", "60")
     path = tmp_path / "job"
     held = database_jobs.hold_without_a_database.enqueue(str(path))
@@ -148,7 +146,7 @@ def short_of_time(stage: Stage) -> Iterator[Stage]:
     run_sql("ALTER ROLE postgres RESET ALL")
 
 
-def test_a_lock_time_out_of_the_role_at_a_settle_keeps_no_other_from_being_settled(
+def test_a_lock_timeout_of_the_role_in_a_settle_delays_no_other_job(
     short_of_time: Stage, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -169,7 +167,7 @@ def test_a_lock_time_out_of_the_role_at_a_settle_keeps_no_other_from_being_settl
     assert until_status(held, "succeeded").attempt == 1
 
 
-def test_a_lock_time_out_of_the_role_at_a_claim_keeps_no_other_queue_waiting(
+def test_a_lock_timeout_of_the_role_in_a_claim_delays_no_other_queue(
     short_of_time: Stage,
 ) -> None:
     short_of_time.start_worker(*POLL)

@@ -28,7 +28,7 @@ def proxy(transactional_db: None) -> Iterator[Proxy]:
         yield own
 
 
-def test_a_worker_in_a_black_hole_stops_its_handler_before_another_begins_and_comes_back(
+def test_a_worker_in_a_black_hole_stops_its_handler_before_another_starts(
     proxy: Proxy, start_worker: Start, tmp_path: Path
 ) -> None:
     options = ("--lease-seconds", str(LEASE), "--poll-seconds", "0.2")
@@ -53,7 +53,7 @@ def test_a_worker_in_a_black_hole_stops_its_handler_before_another_begins_and_co
     assert not Job.objects.exclude(status="succeeded").exists()
 
 
-def test_a_claim_that_reaches_the_server_long_after_it_was_given_up_strands_no_job(
+def test_a_claim_that_arrives_after_its_timeout_strands_no_job(
     proxy: Proxy, start_worker: Start
 ) -> None:
     """The lease outlives the silence, so the jobs are its worker's, and nobody knows of them."""

@@ -36,7 +36,7 @@ def pages_of_a_claim(worker: int, after: QueuePosition) -> int:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_claims_do_not_read_again_what_an_old_snapshot_keeps_from_being_removed() -> None:
+def test_claims_skip_dead_rows_that_an_old_snapshot_keeps() -> None:
     worker = register_worker()
     with another_connection() as old:
         old.ensure_connection()

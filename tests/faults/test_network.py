@@ -45,7 +45,7 @@ TROUBLES: dict[str, Callable[[Cable], None]] = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_a_worker_cut_off_in_silence_stops_its_handler_before_another_begins_and_comes_back(
+def test_a_worker_cut_off_silently_stops_its_handler_before_another_starts(
     network: Cable, proxy: Proxy, start_worker: Start, tmp_path: Path, trouble: str
 ) -> None:
     with network.inside():
@@ -92,7 +92,7 @@ def test_on_a_line_that_loses_a_fifth_every_job_is_done_once(
     ["SET status = 'running'", "INSERT INTO django_jobs_run"],
     ids=["claim", "settle"],
 )
-def test_a_cable_that_is_pulled_just_after_a_commit_loses_and_doubles_nothing(
+def test_a_line_cut_after_a_commit_loses_and_doubles_nothing(
     network: Cable, proxy: Proxy, start_worker: Start, statement: str
 ) -> None:
     with network.inside():

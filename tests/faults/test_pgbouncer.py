@@ -86,14 +86,14 @@ def test_jobs_start_within_the_poll_where_no_notification_passes(
     assert worker.text().count("pooler in transaction mode") <= 2
 
 
-def test_that_no_notification_passes_is_found_out_also_where_the_pooler_is_idle(
+def test_missing_notifications_are_noticed_behind_an_idle_pooler(
     pooler: Pooler,
 ) -> None:
     with queries_on(pooler.url):
         assert Wakeup(lambda hint: None)._listen() is None
 
 
-def test_jobs_are_enqueued_and_read_through_it_again_and_again(pooler: Pooler) -> None:
+def test_jobs_are_enqueued_and_read_repeatedly(pooler: Pooler) -> None:
     """A prepared statement would be another session's at the tenth time at the latest."""
     with queries_on(pooler.url):
         for number in range(20):

@@ -69,7 +69,7 @@ DELAYS = (0.0, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
 """Seconds from the start to SIGTERM: before Python, in imports, in setup, in the first claim."""
 
 
-def test_sigterm_at_any_moment_of_the_start_ends_the_worker_and_nothing_is_left_claimed(
+def test_sigterm_at_any_moment_of_the_start_leaves_nothing_claimed(
     start_worker: Start,
 ) -> None:
     ids = jobs.nap.enqueue_many({"seconds": 0.05} for _ in range(60))
@@ -224,7 +224,7 @@ def test_sighup_drains(start_worker: Start, tmp_path: Path) -> None:
     assert outcomes(job) == ["succeeded"]
 
 
-def test_a_worker_under_nohup_goes_on_after_sighup(transactional_db: None) -> None:
+def test_a_worker_under_nohup_ignores_sighup(transactional_db: None) -> None:
     with started("nohup", *JOBWORKER, output=subprocess.DEVNULL) as process:
         running_workers(1)
         for one in (psutil.Process(process.pid), *below(process.pid)):
@@ -235,7 +235,7 @@ def test_a_worker_under_nohup_goes_on_after_sighup(transactional_db: None) -> No
         assert process.wait(PATIENCE) == 0
 
 
-def test_a_worker_goes_on_when_nobody_reads_its_log_any_more(transactional_db: None) -> None:
+def test_a_worker_continues_when_its_log_reader_is_gone(transactional_db: None) -> None:
     reading, writing = os.pipe()
     with started(*JOBWORKER, output=writing) as process:
         os.close(writing)
@@ -248,7 +248,7 @@ def test_a_worker_goes_on_when_nobody_reads_its_log_any_more(transactional_db: N
         assert process.wait(PATIENCE) == 0
 
 
-def test_a_worker_goes_on_when_its_log_is_full_and_nobody_reads_it(transactional_db: None) -> None:
+def test_a_worker_continues_when_its_log_pipe_is_full(transactional_db: None) -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     try:

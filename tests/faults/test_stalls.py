@@ -77,7 +77,7 @@ def test_a_stopped_process_is_killed_when_the_time_of_its_job_is_over(
     settled(jobs.noop.enqueue())
 
 
-def test_a_job_without_a_limit_stays_with_its_stopped_process_and_ends_when_that_wakes(
+def test_a_job_without_a_timeout_waits_for_its_stopped_process(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -128,7 +128,7 @@ def tree_of(pid: int) -> list[psutil.Process]:
     return [root, *root.children(recursive=True)]
 
 
-def test_workers_that_slept_together_for_longer_than_the_lease_go_on_with_what_they_ran(
+def test_workers_suspended_longer_than_the_lease_keep_their_jobs(
     start_worker: Start, tmp_path: Path
 ) -> None:
     """As on a machine that was suspended. The server need not sleep with them: to the leases it is

@@ -32,9 +32,7 @@ from .watching import (
 pytestmark = pytest.mark.processes
 
 
-def test_a_job_of_a_killed_supervisor_runs_elsewhere_and_its_run_says_whose_it_was(
-    start_worker: Start, tmp_path: Path
-) -> None:
+def test_a_job_of_a_killed_supervisor_runs_elsewhere(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
     first = start_worker("--lease-seconds", "3")
     job = jobs.hold_in_transaction.enqueue(str(path))
@@ -83,7 +81,7 @@ def test_a_killed_process_is_replaced_and_the_jobs_of_its_neighbour_run_on(
     assert worker.wait() == 0
 
 
-def test_a_handler_that_segfaults_is_told_of_by_name_and_ends_dead(
+def test_a_handler_that_segfaults_is_logged_by_name_and_its_job_dies(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -141,7 +139,7 @@ def test_a_thread_that_a_handler_left_does_not_touch_the_next_job(
     assert settled(jobs.tell_connection.enqueue()).result == ["0", "True", "False"]
 
 
-def test_what_a_handler_started_dies_with_the_child_that_is_killed(
+def test_processes_of_a_handler_die_with_its_killed_child(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -153,7 +151,7 @@ def test_what_a_handler_started_dies_with_the_child_that_is_killed(
     processes.until(lambda: gone(program), 5, "the program that it started is gone")
 
 
-def test_a_fork_that_returns_from_its_handler_takes_no_job_and_settles_none(
+def test_a_fork_that_returns_from_its_handler_claims_and_settles_nothing(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path, other = tmp_path / "job", tmp_path / "other"

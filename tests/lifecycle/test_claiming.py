@@ -45,7 +45,7 @@ def test_a_claimed_job_is_running_for_its_worker_with_its_attempt_counted() -> N
 
 
 @pytest.mark.django_db
-def test_jobs_come_by_priority_and_those_of_one_priority_by_age() -> None:
+def test_jobs_are_ordered_by_priority_then_age() -> None:
     low, first, second, high = (
         noop.using(priority=priority).enqueue().pk for priority in (-5, 0, 0, 5)
     )
@@ -118,7 +118,7 @@ def test_a_queue_without_a_row_gives_nothing() -> None:
 
 
 @pytest.mark.django_db
-def test_a_worker_that_was_declared_lost_or_has_ended_gets_nothing() -> None:
+def test_a_lost_or_ended_worker_claims_nothing() -> None:
     noop.enqueue()
     lost, ended = register_worker(lease=-1), register_worker()
     reaping.reap()
@@ -129,7 +129,7 @@ def test_a_worker_that_was_declared_lost_or_has_ended_gets_nothing() -> None:
 
 
 @pytest.mark.django_db
-def test_a_draining_worker_may_still_claim_what_it_chooses_to() -> None:
+def test_a_draining_worker_may_still_claim() -> None:
     noop.enqueue()
     worker = register_worker()
     workers.mark_draining([worker])
@@ -137,7 +137,7 @@ def test_a_draining_worker_may_still_claim_what_it_chooses_to() -> None:
 
 
 @pytest.mark.django_db
-def test_a_claim_goes_on_behind_the_place_it_is_given() -> None:
+def test_a_claim_continues_after_the_given_position() -> None:
     ids = [noop.enqueue().pk for _ in range(4)]
     worker = register_worker()
     first = claim_ready(worker, limit=2)
@@ -148,7 +148,7 @@ def test_a_claim_goes_on_behind_the_place_it_is_given() -> None:
 
 
 @pytest.mark.django_db
-def test_held_by_tells_what_a_worker_holds_as_the_claim_did() -> None:
+def test_claimed_by_returns_the_jobs_as_the_claim_did() -> None:
     for number in range(3):
         add.enqueue(number)
     worker = register_worker()
@@ -172,7 +172,7 @@ def test_a_job_whose_process_died_is_a_suspect_at_its_next_claim() -> None:
 
 
 @pytest.mark.django_db
-def test_a_row_whose_backoff_is_no_object_is_claimed_and_decided_with_the_default() -> None:
+def test_a_row_with_an_invalid_backoff_uses_the_default() -> None:
     job = noop.enqueue()
     run_sql("UPDATE django_jobs_job SET backoff = '[1, 2]' WHERE id = %s", [job.pk])
     (held,) = claim_ready(register_worker())
@@ -180,7 +180,7 @@ def test_a_row_whose_backoff_is_no_object_is_claimed_and_decided_with_the_defaul
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_somebody_has_locked_is_passed_by() -> None:
+def test_a_locked_job_is_skipped() -> None:
     locked, free = noop.enqueue(), noop.enqueue()
     worker = register_worker()
     with transaction.atomic():
@@ -205,7 +205,7 @@ def test_eight_threads_take_each_job_once() -> None:
 
 
 @pytest.mark.django_db
-def test_a_row_whose_attempts_are_at_their_end_keeps_no_other_from_being_claimed() -> None:
+def test_a_row_with_the_highest_attempt_blocks_no_claim() -> None:
     """``attempt`` is a 32-bit column. Only a row that was written by hand gets there."""
     poisoned, healthy = (noop.enqueue().pk for _ in range(2))
     run_sql("UPDATE django_jobs_job SET attempt = 2147483647 WHERE id = %s", [poisoned])
@@ -226,7 +226,7 @@ def test_a_row_whose_attempts_are_at_their_end_keeps_no_other_from_being_claimed
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("compressible", [True, False])
-def test_a_claim_takes_no_more_bytes_than_it_was_given(compressible: bool) -> None:
+def test_a_claim_is_limited_in_bytes(compressible: bool) -> None:
     """Counted as text, however little the table takes for it; and small ones are no exception."""
     ids = enqueue_many("app.write_effect", [{"note": text_of(10, compressible)}] * 5)
     ids += enqueue_many("app.write_effect", [{"note": text_of(300_000, compressible)}] * 10)
@@ -253,7 +253,7 @@ def test_bytes_are_counted_only_where_the_largest_payloads_would_be_too_many(
 
 
 @pytest.mark.django_db
-def test_a_payload_larger_than_all_that_may_be_taken_is_claimed_alone() -> None:
+def test_a_payload_above_the_byte_limit_is_claimed_alone() -> None:
     ids = enqueue_many("app.write_effect", [{"note": text_of(300_000, False)}] * 2)
     worker = register_worker()
     assert [ids_of(claim_ready(worker, most_bytes=most)) for most in (1_000, 0, 0)] == [
@@ -293,7 +293,7 @@ def text_of(size: int, compressible: bool) -> str:
         "timeout = 'NaN'",
     ],
 )
-def test_a_row_of_odd_numbers_harms_itself_alone(poison: str) -> None:
+def test_a_row_with_odd_numbers_affects_only_itself(poison: str) -> None:
     """Claimed, failed or left; the others of its queue are claimed and settled."""
     poisoned, *healthy = (noop.enqueue().pk for _ in range(4))
     run_sql(f"UPDATE django_jobs_job SET {poison} WHERE id = %s", [poisoned])

@@ -32,7 +32,7 @@ def test_a_limited_claim_of_a_queue_without_limit_takes_what_it_wants() -> None:
 
 
 @pytest.mark.django_db
-def test_the_limit_of_a_queue_counts_what_all_workers_hold() -> None:
+def test_the_limit_of_a_queue_counts_the_jobs_of_all_workers() -> None:
     enqueue_many("app.noop", [{}] * 5, queue="emails")
     one, other = register_worker(), register_worker()
     first = claim_ready(one, "emails", limit=1, limited=True)

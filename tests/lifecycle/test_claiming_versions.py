@@ -25,7 +25,7 @@ def of_version(version: int, job_type: str = "app.greet") -> int:
     return job.pk
 
 
-def test_a_job_bears_the_version_of_its_handler() -> None:
+def test_a_job_has_the_version_of_its_handler() -> None:
     assert Job.objects.get(pk=greet.enqueue("Ada", "Lovelace").pk).payload_version == 3
     (many,) = greet.enqueue_many([{"first": "Ada", "last": "Lovelace"}])
     assert Job.objects.get(pk=many).payload_version == 3
@@ -43,14 +43,14 @@ def test_a_claim_takes_payloads_up_to_the_version_of_its_handler() -> None:
     assert newest.id == ids[3]
 
 
-def test_a_worker_of_the_old_code_leaves_newer_payloads_and_takes_what_stands_behind() -> None:
+def test_a_worker_of_old_code_skips_newer_payloads() -> None:
     newer, other = of_version(2), noop.enqueue().pk
     old = {"app.greet": 1, "app.noop": 1}
     assert [one.id for one in claim_ready(register_worker(), job_types=old)] == [other]
     assert Job.objects.get(pk=newer).status == "ready"
 
 
-def test_jobs_of_an_old_name_are_taken_by_those_who_have_the_alias() -> None:
+def test_jobs_of_an_old_name_are_claimed_through_the_alias() -> None:
     old = of_version(1, "app.old_name")
     assert claim_ready(register_worker(), job_types={"app.present_name": 1}) == []
     (held,) = claim_ready(register_worker(), job_types=registry.versions())
@@ -67,7 +67,7 @@ def test_a_quarantined_type_is_not_claimed_and_all_others_are() -> None:
     assert [one.id for one in claim_ready(worker)] == [held]
 
 
-def test_a_limited_claim_leaves_them_too() -> None:
+def test_a_limited_claim_skips_them_too() -> None:
     noop.using(queue="emails").enqueue()
     greet.using(queue="emails").enqueue("Ada", "Lovelace")
     quarantines.quarantine("app.noop", seconds=0)

@@ -103,7 +103,7 @@ def test_a_delay_counts_from_the_statement_and_not_from_the_start_of_the_transac
 
 
 @pytest.mark.django_db
-def test_a_live_key_gives_back_the_job_that_holds_it() -> None:
+def test_an_enqueue_with_a_live_key_returns_its_job() -> None:
     first = add.using(idempotency_key="k").enqueue(1)
     second = add.using(idempotency_key="k").enqueue(2)
     assert second.deduplicated
@@ -120,7 +120,7 @@ def test_the_same_key_in_another_queue_is_another_job() -> None:
 
 
 @pytest.mark.django_db
-def test_a_running_job_still_holds_its_key_and_a_finished_one_has_let_go() -> None:
+def test_a_running_job_holds_its_key_and_a_finished_one_does_not() -> None:
     held = enqueue_and_claim(idempotency_key="k")
     running = noop.using(idempotency_key="k").enqueue()
     assert running.pk == held.id
@@ -138,7 +138,7 @@ def test_twenty_threads_with_one_key_make_one_job_and_all_get_it() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_key_that_changes_hands_while_twenty_threads_ask_for_it_never_has_two_holders() -> None:
+def test_a_key_requested_by_many_threads_never_has_two_live_jobs() -> None:
     worker = register_worker()
 
     def ask_or_settle(number: int) -> None:
@@ -153,7 +153,7 @@ def test_a_key_that_changes_hands_while_twenty_threads_ask_for_it_never_has_two_
 
 
 @pytest.mark.django_db
-def test_many_are_written_in_order_and_without_a_key_of_their_own() -> None:
+def test_many_jobs_are_written_in_order_without_keys() -> None:
     ids = enqueue_many("app.add", [{"first": number} for number in range(20)])
     assert ids == sorted(ids)
     stored = Job.objects.order_by("pk").values_list("payload", flat=True)
@@ -161,7 +161,7 @@ def test_many_are_written_in_order_and_without_a_key_of_their_own() -> None:
 
 
 @pytest.mark.django_db
-def test_keys_that_are_held_or_repeated_give_the_id_of_their_holder_in_its_place() -> None:
+def test_duplicate_keys_return_the_id_of_the_live_job() -> None:
     holder = add.using(idempotency_key="held").enqueue(0)
     keys = ["held", None, "new", None, "new"]
     ids = enqueue_many("app.add", [{"first": n} for n in range(5)], idempotency_keys=keys)
@@ -212,7 +212,7 @@ def test_a_commit_wakes_and_a_rollback_does_not() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_was_written_before_a_refusal_wakes_its_workers() -> None:
+def test_batches_written_before_a_refusal_notify_their_workers() -> None:
     payloads = [{}] * BATCH + [{"unknown": 1}]
     with listening() as notes:
         with pytest.raises(PayloadError, match=r"payload\[5000\]"):

@@ -32,7 +32,7 @@ def shuffled(items: list[T]) -> list[T]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_operators_who_change_the_same_jobs_do_not_deadlock() -> None:
+def test_operators_changing_the_same_jobs_do_not_deadlock() -> None:
     ids = enqueue_many("app.noop", [{}] * JOBS, delay=3600)
     verbs: list[Callable[[], object]] = [
         lambda: job_operations.reprioritize(shuffled(ids), random.randint(-100, 100)),
@@ -65,7 +65,7 @@ def end_at_once(worker: int, held: list[ClaimedJob], ids: list[int]) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_operators_and_workers_that_give_back_do_not_deadlock() -> None:
+def test_operators_and_give_backs_do_not_deadlock() -> None:
     for _ in range(ROUNDS):
         Job.objects.all().delete()
         ids = enqueue_many("app.noop", [{}] * JOBS)
@@ -78,7 +78,7 @@ def test_operators_and_workers_that_give_back_do_not_deadlock() -> None:
 
 
 @pytest.mark.django_db
-def test_a_settle_tells_its_endings_in_the_order_they_came() -> None:
+def test_a_settle_sends_its_signals_in_order() -> None:
     enqueue_many("app.noop", [{}] * 50)
     held = shuffled(claim_ready(register_worker()))
     endings = [Ending(job, Succeeded()) for job in held]
@@ -87,7 +87,7 @@ def test_a_settle_tells_its_endings_in_the_order_they_came() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("batch", [5_000, 1])
-def test_two_who_ask_for_the_same_keys_in_opposite_orders_do_not_deadlock(
+def test_requests_for_the_same_keys_in_opposite_orders_do_not_deadlock(
     monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     """Also where one call is several statements of one transaction. A third holds the key in the

@@ -46,7 +46,9 @@ def test_a_wake_up_is_sent_outside_the_callers_transaction() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_wake_up_that_fails_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_notification_that_fails_is_logged_and_affects_no_job(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.INFO, "django_jobs"), transaction.atomic():
         noop.enqueue()
         transaction.on_commit(lambda: connection.connection.close())

@@ -163,7 +163,7 @@ def test_versions_and_quarantines_cost_a_claim_nothing_that_grows_with_the_backl
 
 
 @pytest.mark.django_db
-def test_holding_reads_one_page_of_the_ready_index() -> None:
+def test_blocking_reads_one_page_of_the_ready_index() -> None:
     quarantines.quarantine("app.other")
     run_sql(
         "UPDATE django_jobs_job SET job_type = 'app.other' WHERE id IN (SELECT id FROM"
@@ -178,7 +178,7 @@ def test_holding_reads_one_page_of_the_ready_index() -> None:
 
 
 @pytest.mark.django_db
-def test_what_a_quarantine_holds_is_found_by_its_own_index() -> None:
+def test_blocked_jobs_of_a_quarantine_are_found_by_their_index() -> None:
     run_sql(
         "UPDATE django_jobs_job SET reason = 'quarantined', job_type = 'app.blocked' || id % 3"
         " WHERE id IN (SELECT id FROM django_jobs_job WHERE status = 'blocked' LIMIT 50000)"
@@ -197,7 +197,7 @@ def test_what_a_quarantine_holds_is_found_by_its_own_index() -> None:
 
 
 @pytest.mark.django_db
-def test_where_nothing_is_held_the_duty_reads_no_job() -> None:
+def test_without_blocked_jobs_the_task_reads_no_job() -> None:
     plan = explain(quarantines.TYPES_TO_UNBLOCK, {})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 1
@@ -251,7 +251,7 @@ def test_giving_back_finds_its_jobs_by_primary_key(worker: int) -> None:
 
 
 @pytest.mark.django_db
-def test_what_others_have_locked_is_found_by_primary_key(worker: int) -> None:
+def test_rows_locked_by_others_are_found_by_primary_key(worker: int) -> None:
     ids = [job.id for job in claiming.claimed_by(worker)[:50]]
     plan = explain(settling_rows.LOCKED_BY_OTHERS, {"ids": ids})
     assert indexes(plan) == {"django_jobs_job_pkey"}
@@ -272,7 +272,7 @@ def test_promoting_reads_the_due_end_of_the_scheduled_index() -> None:
 
 
 @pytest.mark.django_db
-def test_what_workers_hold_is_found_by_the_running_index(worker: int) -> None:
+def test_claimed_jobs_are_found_by_the_running_index(worker: int) -> None:
     for sql, parameters in (
         (claiming.CLAIMED_BY, {"worker": worker, "ids": None}),
         (claiming.COUNT_RUNNING, {"queue": "default"}),
@@ -298,7 +298,7 @@ def test_cancels_are_found_by_their_own_index_and_no_other_running_job_is_read(
 
 
 @pytest.mark.django_db
-def test_a_page_of_pruning_reads_no_more_than_its_page_and_what_hangs_on_it() -> None:
+def test_a_page_of_pruning_reads_only_its_jobs_and_their_runs() -> None:
     run_sql(
         "UPDATE django_jobs_job SET finished_at = now() - interval '8 days' WHERE id IN"
         " (SELECT id FROM django_jobs_job WHERE status = 'succeeded' ORDER BY id LIMIT 2000)"
@@ -324,7 +324,7 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
 
 
 @pytest.mark.django_db
-def test_a_survey_looks_at_one_entry_of_each_queue() -> None:
+def test_a_peek_reads_one_entry_of_each_queue() -> None:
     plan = explain(promoting.PEEK, {"queues": ["default", "bulk", "emails"], "every": True})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 10

@@ -28,7 +28,7 @@ def row_of(held: ClaimedJob) -> tuple[Any, ...]:
     return row.attempt, row.fraction, row.note, row.checkpoint
 
 
-def test_what_a_report_does_not_speak_of_is_kept() -> None:
+def test_a_report_keeps_the_fields_that_it_omits() -> None:
     held = enqueue_and_claim()
     assert report([ProgressReport(job=held, fraction=0.1, note="a")]) == {(held.id, 1)}
     assert row_of(held) == (1, 0.1, "a", None)
@@ -48,7 +48,7 @@ def test_only_the_attempt_that_holds_the_job_may_report(fields: dict[str, int]) 
     assert not Progress.objects.exists()
 
 
-def test_many_are_written_at_once_and_each_is_told_of() -> None:
+def test_many_endings_are_settled_at_once_and_each_is_signalled() -> None:
     enqueue_many("app.noop", [{}] * 5)
     held = claim_ready(register_worker())
     reports = [ProgressReport(job=one, fraction=0.5) for one in held]
@@ -57,7 +57,7 @@ def test_many_are_written_at_once_and_each_is_told_of() -> None:
     assert Progress.objects.count() == 5
 
 
-def test_a_job_that_was_taken_over_hears_nothing_more_from_the_attempt_before() -> None:
+def test_an_earlier_attempt_reports_nothing_after_the_job_was_taken_over() -> None:
     held = enqueue_and_claim()
     report([ProgressReport(job=held, checkpoint="52")])
     assert take_over(held._replace(attempt=2)) == (True, "52")

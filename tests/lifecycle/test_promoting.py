@@ -27,7 +27,7 @@ def test_due_jobs_become_ready_and_others_stay() -> None:
 
 
 @pytest.mark.django_db
-def test_the_queues_of_the_promoted_are_told_so_that_their_workers_can_be_woken() -> None:
+def test_promoting_returns_the_queues_to_notify() -> None:
     noop.using(delay=100).enqueue()
     noop.using(delay=100, queue="bulk").enqueue()
     let_all_be_due()
@@ -35,7 +35,7 @@ def test_the_queues_of_the_promoted_are_told_so_that_their_workers_can_be_woken(
 
 
 @pytest.mark.django_db
-def test_the_longest_due_go_first_where_not_all_are_taken() -> None:
+def test_the_longest_due_jobs_are_promoted_first() -> None:
     ids = enqueue_many("app.noop", [{}] * 3, delay=100)
     for age, id_ in enumerate(ids):
         run_sql(
@@ -57,7 +57,7 @@ def test_a_promoted_job_keeps_its_rank_and_can_be_claimed() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_that_promote_at_once_share_the_work_and_wait_for_nobody() -> None:
+def test_concurrent_promotions_share_the_work_without_waiting() -> None:
     enqueue_many("app.noop", [{}] * 300, delay=100)
     let_all_be_due()
     locked = Job.objects.earliest("pk")

@@ -11,7 +11,7 @@ from tests.factories import claim_ready, register_worker
 
 
 @pytest.mark.django_db
-def test_it_tells_which_of_the_served_queues_hold_ready_jobs_and_which_have_a_limit() -> None:
+def test_it_returns_which_queues_have_ready_jobs_and_which_a_limit() -> None:
     noop.enqueue()
     noop.using(queue="bulk").enqueue()
     seen = peek(["default", "emails", "nowhere"])
@@ -22,7 +22,7 @@ def test_it_tells_which_of_the_served_queues_hold_ready_jobs_and_which_have_a_li
 
 
 @pytest.mark.django_db
-def test_it_names_all_queues_where_these_are_asked_for_and_are_others() -> None:
+def test_it_returns_all_queues_if_requested_and_changed() -> None:
     names = list(Queue.objects.order_by("name").values_list("name", flat=True))
     assert peek(names, every=True).queues is None
     Queue.objects.create(name="later")
@@ -31,7 +31,7 @@ def test_it_names_all_queues_where_these_are_asked_for_and_are_others() -> None:
 
 
 @pytest.mark.django_db
-def test_it_tells_when_the_next_scheduled_job_is_due() -> None:
+def test_it_returns_when_the_next_scheduled_job_is_due() -> None:
     assert peek(["default"]).next_due_in is None
     noop.using(delay=200).enqueue()
     noop.using(delay=100, queue="bulk").enqueue()

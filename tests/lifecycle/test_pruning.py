@@ -64,7 +64,7 @@ def test_a_status_without_a_retention_is_kept_for_ever() -> None:
 
 
 @pytest.mark.django_db
-def test_live_jobs_stay_whatever_their_age_and_whatever_the_rules_say() -> None:
+def test_live_jobs_are_never_pruned() -> None:
     noop.enqueue()
     noop.using(delay=100).enqueue()
     enqueue_and_claim(queue="bulk")
@@ -76,7 +76,7 @@ def test_live_jobs_stay_whatever_their_age_and_whatever_the_rules_say() -> None:
 
 
 @pytest.mark.django_db
-def test_a_queue_has_rules_of_its_own() -> None:
+def test_a_queue_may_have_its_own_retention() -> None:
     kept, gone = finish(1), finish(1, "bulk")
     age(2)
     rules: Rules = {**RULES, "bulk": {"succeeded": DAY}}
@@ -86,7 +86,7 @@ def test_a_queue_has_rules_of_its_own() -> None:
 
 
 @pytest.mark.django_db
-def test_a_queue_that_keeps_for_ever_is_not_touched_by_the_rule_for_the_others() -> None:
+def test_a_queue_without_retention_ignores_the_rule_of_the_others() -> None:
     finish(1, "bulk")
     age(1000)
     assert prune({**RULES, "bulk": {"succeeded": None}}).deleted == 0
@@ -100,7 +100,7 @@ def test_a_retention_of_a_million_years_is_for_ever_and_no_error() -> None:
 
 
 @pytest.mark.django_db
-def test_the_walk_goes_on_behind_each_page_and_stops_where_all_is_younger() -> None:
+def test_pruning_continues_after_each_page_until_all_jobs_are_younger() -> None:
     ids = finish(25)
     age(8, ids[:12])
     steps, after = [], 0
@@ -124,7 +124,7 @@ def test_a_dry_run_counts_the_same_and_deletes_nothing() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_is_being_replayed_is_passed_by_and_stays() -> None:
+def test_pruning_skips_a_job_that_is_being_replayed() -> None:
     dead = make_dead()
     age(100)
     rules: Rules = {"*": {"dead": DAY}}

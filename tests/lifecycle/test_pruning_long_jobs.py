@@ -48,7 +48,7 @@ def test_progress_and_receipts_go_with_their_job_and_those_of_others_stay() -> N
 
 
 @pytest.mark.django_db
-def test_a_replay_keeps_both() -> None:
+def test_a_replay_keeps_progress_and_receipts() -> None:
     worker = register_worker()
     held = enqueue_and_claim(worker=worker)
     report([ProgressReport(job=held, checkpoint="52")])
@@ -61,7 +61,7 @@ def test_a_replay_keeps_both() -> None:
 
 
 @pytest.mark.django_db
-def test_they_are_found_by_the_job() -> None:
+def test_progress_and_receipts_are_found_by_the_job() -> None:
     run_sql(
         "INSERT INTO django_jobs_progress (job_id, attempt, note, reported_at)"
         " SELECT n, 1, '', now() FROM generate_series(1, 20000) AS n"

@@ -43,7 +43,7 @@ def test_a_worker_in_its_lease_is_left_alone() -> None:
 
 
 @pytest.mark.django_db
-def test_what_an_expired_worker_held_is_lost_and_ready_for_another() -> None:
+def test_jobs_of_an_expired_worker_are_lost_and_ready_again() -> None:
     held = enqueue_and_claim()
     expire(held.worker)
     (settled,) = reaping.reap()
@@ -57,7 +57,7 @@ def test_what_an_expired_worker_held_is_lost_and_ready_for_another() -> None:
 
 
 @pytest.mark.django_db
-def test_what_the_worker_of_a_deleted_row_held_is_found() -> None:
+def test_jobs_of_a_worker_with_a_deleted_row_are_found() -> None:
     held = enqueue_and_claim()
     Worker.objects.all().delete()
     assert len(reaping.reap()) == 1
@@ -66,7 +66,7 @@ def test_what_the_worker_of_a_deleted_row_held_is_found() -> None:
 
 
 @pytest.mark.django_db
-def test_what_an_orderly_ended_worker_left_behind_is_found() -> None:
+def test_jobs_left_by_a_stopped_worker_are_found() -> None:
     held = enqueue_and_claim()
     run_sql("UPDATE django_jobs_worker SET status = 'stopped' WHERE id = %s", [held.worker])
     assert len(reaping.reap()) == 1
@@ -94,7 +94,7 @@ def test_a_job_type_that_may_crash_once_only_is_dead_at_once() -> None:
 
 
 @pytest.mark.django_db
-def test_a_lost_job_that_was_to_be_cancelled_is_cancelled() -> None:
+def test_a_lost_job_with_a_cancel_request_is_cancelled() -> None:
     held = enqueue_and_claim()
     job_operations.cancel([held.id])
     expire(held.worker)
@@ -112,7 +112,7 @@ def test_jobs_of_types_that_this_process_does_not_know_are_settled_too() -> None
 
 
 @pytest.mark.django_db
-def test_a_large_haul_is_taken_batch_by_batch() -> None:
+def test_a_large_claim_is_made_in_batches() -> None:
     enqueue_many("app.noop", [{}] * (reaping.BATCH + 10))
     worker = register_worker()
     claim_ready(worker, limit=reaping.BATCH + 10)
@@ -135,7 +135,7 @@ def test_many_reapers_at_once_settle_each_job_once() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_between_a_reaper_and_a_late_settle_one_wins_and_the_other_knows() -> None:
+def test_a_reaper_and_a_late_settle_never_both_write() -> None:
     for _ in range(15):
         held = enqueue_and_claim()
         expire(held.worker)
@@ -155,7 +155,7 @@ def test_between_a_reaper_and_a_late_settle_one_wins_and_the_other_knows() -> No
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_reaper_does_not_wait_for_a_settle_that_is_under_way() -> None:
+def test_a_reaper_does_not_wait_for_a_running_settle() -> None:
     held = enqueue_and_claim()
     expire(held.worker)
     with transaction.atomic():
@@ -165,7 +165,7 @@ def test_a_reaper_does_not_wait_for_a_settle_that_is_under_way() -> None:
 
 
 @pytest.mark.django_db
-def test_burying_settles_what_was_in_hand_and_gives_the_rest_back_untouched() -> None:
+def test_recovery_settles_started_jobs_and_gives_back_the_rest() -> None:
     enqueue_many("app.noop", [{}] * 3)
     worker = register_worker()
     held = claim_ready(worker)
@@ -180,7 +180,7 @@ def test_burying_settles_what_was_in_hand_and_gives_the_rest_back_untouched() ->
 
 
 @pytest.mark.django_db
-def test_the_end_of_an_earlier_attempt_is_not_that_of_one_that_was_prefetched() -> None:
+def test_the_end_of_an_earlier_attempt_does_not_settle_a_prefetched_one() -> None:
     """The place of the first on the scoreboard may still name it."""
     noop.enqueue()
     worker = register_worker()
@@ -195,7 +195,7 @@ def test_the_end_of_an_earlier_attempt_is_not_that_of_one_that_was_prefetched() 
 
 
 @pytest.mark.django_db
-def test_burying_a_worker_that_held_nothing_closes_its_row() -> None:
+def test_recovering_an_idle_worker_closes_its_row() -> None:
     noop.enqueue()
     worker = register_worker()
     assert reaping.recover_process(worker, {}, reason="drained", status="stopped") == []

@@ -12,7 +12,7 @@ from tests.factories import enqueue_and_claim, in_threads
 pytestmark = pytest.mark.django_db
 
 
-def test_an_answer_is_kept_and_each_time_it_is_given_is_counted() -> None:
+def test_an_answer_is_stored_and_its_reuse_is_counted() -> None:
     held = enqueue_and_claim()
     assert look_up(held, "charge") is None
     assert store(held, "charge", '{"id": 7}') == '{"id": 7}'
@@ -22,14 +22,14 @@ def test_an_answer_is_kept_and_each_time_it_is_given_is_counted() -> None:
     assert Receipt.objects.get().prevented == 2
 
 
-def test_the_first_answer_stays() -> None:
+def test_the_first_answer_is_kept() -> None:
     held = enqueue_and_claim()
     assert store(held, "charge", "1") == "1"
     assert store(held, "charge", "2") == "1"
     assert Receipt.objects.get().answer == 1
 
 
-def test_whoever_lost_the_job_may_not_ask_but_may_tell() -> None:
+def test_a_lost_attempt_may_store_a_receipt_but_not_look_one_up() -> None:
     held = enqueue_and_claim()
     late = held._replace(attempt=0)
     assert store(late, "charge", "1") == "1"
@@ -47,7 +47,7 @@ def test_a_null_by_hand_is_an_answer_too() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_that_store_at_once_one_wins_and_all_are_told_its_answer() -> None:
+def test_of_many_that_store_at_once_all_get_the_first_answer() -> None:
     held = enqueue_and_claim()
     answers = in_threads(6, lambda number: store(held, "charge", str(number)))
     assert len(set(answers)) == 1

@@ -117,7 +117,7 @@ def test_every_outcome_leaves_its_status_and_exactly_one_run(
 
 
 @pytest.mark.django_db
-def test_a_result_of_an_earlier_attempt_is_not_kept() -> None:
+def test_a_result_of_an_earlier_attempt_is_cleared() -> None:
     held = enqueue_and_claim()
     run_sql("UPDATE django_jobs_job SET result = '1'")
     settle_one(held, failure())
@@ -145,7 +145,7 @@ def test_a_late_worker_with_an_old_attempt_matches_nothing() -> None:
 
 
 @pytest.mark.django_db
-def test_a_late_worker_is_told_so_although_a_run_was_written_in_its_name() -> None:
+def test_a_late_worker_is_refused_although_it_has_a_run() -> None:
     held = enqueue_and_claim()
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '1 s'")
     reaping.reap()
@@ -155,7 +155,7 @@ def test_a_late_worker_is_told_so_although_a_run_was_written_in_its_name() -> No
 
 
 @pytest.mark.django_db
-def test_a_worker_that_does_not_hold_the_job_matches_nothing_and_is_told() -> None:
+def test_a_worker_without_the_job_matches_nothing_and_is_refused() -> None:
     held = enqueue_and_claim()
     stranger = held._replace(worker=register_worker("stranger"))
     assert settle_one(stranger, Succeeded()).decision is None
@@ -165,7 +165,7 @@ def test_a_worker_that_does_not_hold_the_job_matches_nothing_and_is_told() -> No
 
 
 @pytest.mark.django_db
-def test_a_settle_whose_commit_was_not_heard_of_is_read_back_as_written() -> None:
+def test_a_settle_with_an_unknown_commit_is_read_back() -> None:
     held = enqueue_and_claim()
     ending = Ending(held, Succeeded(result="1"))
     assert settle([ending])[0].decision is not None
@@ -175,7 +175,7 @@ def test_a_settle_whose_commit_was_not_heard_of_is_read_back_as_written() -> Non
 
 
 @pytest.mark.django_db
-def test_a_cancel_that_came_in_between_is_heeded_by_a_failure_and_not_by_a_success() -> None:
+def test_a_cancel_meanwhile_ends_a_failed_job_but_not_a_successful_one() -> None:
     failed, succeeded = enqueue_and_claim(), enqueue_and_claim()
     job_operations.cancel([failed.id, succeeded.id])
     one, other = settle([Ending(failed, failure()), Ending(succeeded, Succeeded())])
@@ -214,7 +214,7 @@ def test_texts_that_postgresql_cannot_store_are_stored_escaped() -> None:
 
 
 @pytest.mark.django_db
-def test_a_result_of_many_digits_and_odd_letters_is_stored_as_it_is() -> None:
+def test_a_result_with_many_digits_and_odd_letters_is_stored_unchanged() -> None:
     held = enqueue_and_claim()
     settle_one(held, Succeeded(result='{"ü": 12345678901234567890, "\\ud83d\\ude00": 1.50}'))
     assert Job.objects.get().result == {"ü": 12345678901234567890, "😀": 1.5}
@@ -264,7 +264,7 @@ def test_a_batch_reads_no_table_of_middling_size_from_end_to_end() -> None:
 
 
 @pytest.mark.django_db
-def test_a_plain_success_and_one_that_has_to_be_told_are_written_alike() -> None:
+def test_successes_with_and_without_listeners_are_written_alike() -> None:
     """The first comes in arrays, the second as JSON."""
     first, second = (noop.enqueue().pk for _ in range(2))
     Job.objects.filter(pk=second).update(failures=1)

@@ -42,7 +42,7 @@ def test_only_what_is_still_the_workers_can_be_given_back() -> None:
 
 
 @pytest.mark.django_db
-def test_a_prefetched_job_that_was_cancelled_ends_when_it_is_given_back() -> None:
+def test_a_cancelled_prefetched_job_ends_when_it_is_given_back() -> None:
     held = enqueue_and_claim()
     job_operations.cancel([held.id])
     give_back([held.fence])

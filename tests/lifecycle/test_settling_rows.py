@@ -49,7 +49,7 @@ def statuses(held: Sequence[ClaimedJob]) -> list[str]:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_reaping_ends_a_spoilt_row_readably_and_settles_the_rest(spoil: str) -> None:
+def test_reaping_ends_an_unreadable_row_and_settles_the_rest(spoil: str) -> None:
     worker, held = three_held()
     run_sql(spoil, [held[1].id])
     forget(worker)
@@ -64,7 +64,7 @@ def test_reaping_ends_a_spoilt_row_readably_and_settles_the_rest(spoil: str) -> 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_burying_ends_a_spoilt_row_readably_and_settles_the_rest(spoil: str) -> None:
+def test_recovery_ends_an_unreadable_row_and_settles_the_rest(spoil: str) -> None:
     worker, held = three_held()
     run_sql(spoil, [held[0].id])
     outcomes: dict[Fence, Outcome] = {one.fence: Lost(reason="SIGSEGV") for one in held[:2]}
@@ -78,7 +78,7 @@ def test_burying_ends_a_spoilt_row_readably_and_settles_the_rest(spoil: str) -> 
 
 
 @pytest.mark.django_db
-def test_what_cannot_be_given_back_is_left_for_the_next_sweep() -> None:
+def test_a_job_that_cannot_be_given_back_is_left_for_the_next_sweep() -> None:
     worker, held = three_held()
     run_sql("UPDATE django_jobs_job SET attempt = 0 WHERE id = %s", [held[1].id])
     assert reaping.recover_process(worker, {}, reason="SIGKILL") == []
@@ -88,7 +88,7 @@ def test_what_cannot_be_given_back_is_left_for_the_next_sweep() -> None:
 
 
 @pytest.mark.django_db
-def test_what_can_not_even_be_ended_is_left_and_logged(
+def test_a_row_that_cannot_even_be_ended_is_left_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker, held = three_held()
@@ -101,7 +101,7 @@ def test_what_can_not_even_be_ended_is_left_and_logged(
 
 
 @pytest.mark.django_db
-def test_a_spoilt_row_of_another_attempt_is_not_touched() -> None:
+def test_an_unreadable_row_of_another_attempt_is_not_touched() -> None:
     worker, held = three_held()
     run_sql(SPOILT[0], [held[0].id])
     (spoilt, *_) = claimed_by(worker)
@@ -113,7 +113,7 @@ def test_a_spoilt_row_of_another_attempt_is_not_touched() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_somebody_has_locked_is_told_and_nobody_waits() -> None:
+def test_locked_rows_are_returned_without_waiting() -> None:
     _, held = three_held()
     fences = [job.fence for job in held]
     with transaction.atomic():
@@ -128,7 +128,7 @@ def test_what_somebody_has_locked_is_told_and_nobody_waits() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_neither_reaping_nor_burying_waits_for_a_locked_row() -> None:
+def test_reaping_and_recovery_do_not_wait_for_a_locked_row() -> None:
     worker, held = three_held()
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[0].id])

@@ -13,7 +13,7 @@ from tests.factories import enqueue_and_claim, failure, heard, settle_one
 
 
 @pytest.mark.django_db
-def test_a_success_is_told_as_finished_and_as_nothing_else() -> None:
+def test_a_success_sends_only_job_finished() -> None:
     held = enqueue_and_claim()
     now = time.monotonic()
     settled = settle_one(held, Succeeded(), started=now - 2, finished=now)
@@ -37,7 +37,7 @@ def test_a_success_is_told_as_finished_and_as_nothing_else() -> None:
 
 
 @pytest.mark.django_db
-def test_a_failure_is_told_to_those_who_ask_for_failures_with_its_error_on_one_line() -> None:
+def test_attempt_failed_has_the_error_on_one_line() -> None:
     settled = settle_one(enqueue_and_claim(), failure("no\nway"))
     with heard(job_finished) as finished, heard(attempt_failed) as failed, heard(job_dead) as dead:
         send_job_signals([settled])
@@ -48,7 +48,7 @@ def test_a_failure_is_told_to_those_who_ask_for_failures_with_its_error_on_one_l
 
 
 @pytest.mark.django_db
-def test_a_dead_letter_is_told_with_its_reason() -> None:
+def test_a_dead_letter_is_shown_with_its_reason() -> None:
     settled = settle_one(enqueue_and_claim(), failure(final=True))
     with heard(job_dead) as dead:
         send_job_signals([settled])
@@ -56,7 +56,7 @@ def test_a_dead_letter_is_told_with_its_reason() -> None:
 
 
 @pytest.mark.django_db
-def test_a_lost_lease_is_not_told() -> None:
+def test_a_lost_lease_is_not_reported() -> None:
     held = enqueue_and_claim()
     settle_one(held, failure(final=True))
     late = settle_one(held, Snoozed(seconds=1))
@@ -66,7 +66,7 @@ def test_a_lost_lease_is_not_told() -> None:
 
 
 @pytest.mark.django_db
-def test_a_receiver_that_raises_harms_no_other() -> None:
+def test_a_receiver_that_raises_does_not_affect_others() -> None:
     def broken(**keywords: object) -> None:
         raise RuntimeError("receiver")
 

@@ -49,7 +49,7 @@ def test_a_boot_is_registered_with_a_lease_from_now() -> None:
 
 
 @pytest.mark.django_db
-def test_every_boot_is_a_new_row_whatever_its_name() -> None:
+def test_every_start_of_a_worker_makes_a_new_row() -> None:
     assert register_worker("same") != register_worker("same")
 
 
@@ -100,7 +100,7 @@ def test_a_heartbeat_extends_the_lease_of_all_workers_it_speaks_for() -> None:
 
 
 @pytest.mark.django_db
-def test_a_worker_that_was_asked_to_drain_hears_it_at_its_heartbeat() -> None:
+def test_a_drain_request_arrives_with_the_heartbeat() -> None:
     worker = register_worker()
     job_operations.stop_workers([worker])
     assert drains([worker], 30) == {worker: True}
@@ -161,7 +161,7 @@ def test_a_clock_of_the_database_that_goes_back_costs_no_lease() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_lock_on_one_row_keeps_no_other_worker_from_being_renewed() -> None:
+def test_a_locked_worker_row_delays_no_other_renewal() -> None:
     locked, other = register_worker(lease=5), register_worker(lease=5)
     with transaction.atomic():
         run_sql("SELECT 1 FROM django_jobs_worker WHERE id = %s FOR UPDATE", [locked])
@@ -179,7 +179,7 @@ def test_a_lock_on_one_row_keeps_no_other_worker_from_being_renewed() -> None:
 
 
 @pytest.mark.django_db
-def test_cancels_are_told_for_the_running_jobs_of_these_workers_only() -> None:
+def test_cancels_are_found_only_for_running_jobs_of_these_workers() -> None:
     one, other = enqueue_and_claim(), enqueue_and_claim()
     job_operations.cancel([one.id, other.id])
     assert lifecycle_workers.cancels_asked([one.worker]) == [(one.worker, one.id)]
@@ -187,7 +187,7 @@ def test_cancels_are_told_for_the_running_jobs_of_these_workers_only() -> None:
 
 
 @pytest.mark.django_db
-def test_a_draining_worker_goes_on_holding_and_renewing() -> None:
+def test_a_draining_worker_keeps_its_jobs_and_its_lease() -> None:
     held = enqueue_and_claim()
     lifecycle_workers.mark_draining([held.worker])
     assert Worker.objects.get().status == "draining"
@@ -196,7 +196,7 @@ def test_a_draining_worker_goes_on_holding_and_renewing() -> None:
 
 
 @pytest.mark.django_db
-def test_a_row_is_closed_once() -> None:
+def test_a_worker_row_is_closed_once() -> None:
     worker = register_worker()
     assert lifecycle_workers.end(worker, reason="SIGTERM" + "!" * 400)
     assert not lifecycle_workers.end(worker, status="lost", reason="too late")

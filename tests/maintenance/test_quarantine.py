@@ -28,7 +28,7 @@ def rule(settings: Settings, **quarantine: Any) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "QUARANTINE": quarantine}
 
 
-def test_ready_jobs_of_a_quarantined_type_are_held_and_let_go_after_it() -> None:
+def test_ready_jobs_of_a_quarantined_type_are_blocked_until_it_is_lifted() -> None:
     noop.enqueue_many({} for _ in range(3))
     noop.using(queue="bulk").enqueue()
     add.enqueue(1)
@@ -43,7 +43,7 @@ def test_ready_jobs_of_a_quarantined_type_are_held_and_let_go_after_it() -> None
     assert statuses() == {"ready"}
 
 
-def test_what_stands_far_behind_is_found_by_walking_on(settings: Settings) -> None:
+def test_jobs_far_down_the_queue_are_found_page_by_page(settings: Settings) -> None:
     add.enqueue_many({"first": n} for n in range(25))
     noop.enqueue_many({} for _ in range(5))
     quarantines.quarantine("app.noop", seconds=0)
@@ -59,7 +59,7 @@ def test_what_stands_far_behind_is_found_by_walking_on(settings: Settings) -> No
     assert task.positions == {}
 
 
-def test_a_run_always_begins_at_the_head_where_jobs_come_back_to() -> None:
+def test_each_run_begins_at_the_head_of_the_queue() -> None:
     add.enqueue_many({"first": n} for n in range(10))
     quarantines.quarantine("app.noop")
     task = Quarantining(page=4, budget=0.0)
@@ -69,7 +69,7 @@ def test_a_run_always_begins_at_the_head_where_jobs_come_back_to() -> None:
     assert task.run_once() == 1
 
 
-def test_the_places_of_a_walk_are_forgotten_with_the_last_quarantine() -> None:
+def test_the_positions_are_dropped_with_the_last_quarantine() -> None:
     add.enqueue_many({"first": n} for n in range(10))
     quarantines.quarantine("app.noop")
     task = Quarantining(page=4, budget=0.0)
@@ -96,7 +96,7 @@ def test_all_workers_may_do_it_at_once() -> None:
     assert statuses() == {"ready"}
 
 
-def test_a_schedule_sees_its_held_job_as_one_under_way() -> None:
+def test_a_blocked_job_of_a_schedule_counts_as_live() -> None:
     schedule = due_schedule(overlap="skip")
     look()
     quarantines.quarantine("app.noop")
@@ -111,7 +111,7 @@ def test_a_schedule_sees_its_held_job_as_one_under_way() -> None:
     assert set(schedule.ticks.values_list("outcome", flat=True)) == {"fired", "skipped_overlap"}
 
 
-def test_a_type_that_crashes_too_often_is_quarantined_once_and_told(settings: Settings) -> None:
+def test_a_type_that_crashes_too_often_is_quarantined_once_and_logged(settings: Settings) -> None:
     rule(settings, crashes=3, seconds=600)
     crash()
     crash()
@@ -127,14 +127,14 @@ def test_a_type_that_crashes_too_often_is_quarantined_once_and_told(settings: Se
     assert event["fields"] == {"job_type": "app.noop", "reason": row.reason}
 
 
-def test_its_jobs_are_held_in_the_same_run(settings: Settings) -> None:
+def test_its_jobs_are_blocked_in_the_same_run(settings: Settings) -> None:
     rule(settings, crashes=1)
     crash()
     assert Quarantining().run_once() == 2
     assert statuses() == {"blocked"}
 
 
-def test_a_released_type_needs_as_many_new_crashes(settings: Settings) -> None:
+def test_a_lifted_type_needs_as_many_new_crashes(settings: Settings) -> None:
     rule(settings, crashes=2)
     crash()
     crash()
@@ -148,7 +148,7 @@ def test_a_released_type_needs_as_many_new_crashes(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("off", [{"crashes": None}, {"crashes": None, "seconds": 600}])
-def test_it_can_be_turned_off(settings: Settings, off: dict[str, Any]) -> None:
+def test_quarantining_can_be_turned_off(settings: Settings, off: dict[str, Any]) -> None:
     rule(settings, **off)
     for _ in range(12):
         crash()
@@ -156,14 +156,14 @@ def test_it_can_be_turned_off(settings: Settings, off: dict[str, Any]) -> None:
     assert not Quarantine.objects.exists()
 
 
-def test_what_the_setting_leaves_out_is_the_default(settings: Settings) -> None:
+def test_omitted_keys_of_the_setting_have_their_defaults(settings: Settings) -> None:
     rule(settings)
     for _ in range(10):
         crash()
     assert quarantine_what_crashes() == 1
 
 
-def test_a_walk_does_not_stop_while_it_finds_what_is_to_be_held() -> None:
+def test_a_run_continues_while_it_finds_jobs_to_block() -> None:
     noop.enqueue_many({} for _ in range(25))
     add.enqueue_many({"first": n} for n in range(25))
     quarantines.quarantine("app.noop", seconds=0)
@@ -173,7 +173,7 @@ def test_a_walk_does_not_stop_while_it_finds_what_is_to_be_held() -> None:
     assert "default" in task.positions  # behind those, its time was over
 
 
-def test_a_walk_ends_in_time_and_the_next_continues_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_in_time_and_the_next_continues_it(monkeypatch: pytest.MonkeyPatch) -> None:
     noop.enqueue_many({} for _ in range(9))
     quarantines.quarantine("app.noop", seconds=0)
     monkeypatch.setattr("django_jobs.maintenance.quarantine.MOVING_SECONDS", 0.0)

@@ -49,7 +49,7 @@ def test_one_run_walks_through_all_pages_within_its_budget() -> None:
 
 
 @pytest.mark.django_db
-def test_a_run_out_of_budget_goes_on_next_time_where_it_stopped() -> None:
+def test_a_run_out_of_budget_continues_next_time() -> None:
     ids = finish(30)
     age(8)
     walk = Retention(page=10, budget=0)
@@ -60,7 +60,7 @@ def test_a_run_out_of_budget_goes_on_next_time_where_it_stopped() -> None:
 
 
 @pytest.mark.django_db
-def test_after_a_walk_the_next_starts_from_the_bottom() -> None:
+def test_after_a_complete_pass_pruning_starts_at_the_lowest_id() -> None:
     ids = finish(3)
     walk = Retention(page=2, budget=60)
     assert walk.run_once() == 0

@@ -79,7 +79,7 @@ def test_a_due_time_makes_one_job_and_one_tick_and_moves_on() -> None:
     assert Job.objects.count() == 1
 
 
-def test_a_job_is_what_its_job_type_its_queue_and_its_schedule_say() -> None:
+def test_a_fired_job_has_the_options_of_its_type_queue_and_schedule() -> None:
     run_sql("UPDATE django_jobs_queue SET priority_weight = 7 WHERE name = 'bulk'")
     fields = {"job_type": "app.add", "payload": {"first": 3}, "queue": "bulk", "priority": 9}
     schedule = due_schedule(**fields)
@@ -94,7 +94,7 @@ def test_a_job_is_what_its_job_type_its_queue_and_its_schedule_say() -> None:
     assert job.scheduled_for == schedule.next_due_at
 
 
-def test_a_job_type_may_have_a_maximum_age_and_a_queue_of_its_own() -> None:
+def test_a_job_type_may_have_a_maximum_age_and_a_queue() -> None:
     with declared(aged, name="app.aged", queue="bulk", max_age=Decimal(60)):
         due_schedule(job_type="app.aged")
         look()
@@ -115,7 +115,7 @@ def test_the_key_of_a_job_follows_from_its_schedule_and_its_due_time() -> None:
     assert Job.objects.get().idempotency_key == f"schedule/{schedule.pk}/{due}"
 
 
-def test_a_handler_is_told_the_due_time_it_was_fired_for() -> None:
+def test_a_handler_gets_the_due_time_of_its_schedule() -> None:
     schedule = due_schedule(job_type=tell_due_time.name)
     look()
     (held,) = claim_ready(register_worker())
@@ -125,13 +125,13 @@ def test_a_handler_is_told_the_due_time_it_was_fired_for() -> None:
     assert json.loads(ended.result or "") == schedule.next_due_at.isoformat()
 
 
-def test_a_tick_says_by_how_much_it_was_late() -> None:
+def test_a_tick_stores_its_delay() -> None:
     due_schedule(seconds_ago=40)
     look()
     assert 40 <= Tick.objects.get().late_seconds < 60
 
 
-def test_jitter_puts_each_job_off_by_a_share_that_is_always_the_same() -> None:
+def test_jitter_delays_each_job_by_a_fixed_share() -> None:
     # So long that none of the forty is put off by less than the test takes.
     longest = 1e7
     names = [f"spread {n}" for n in range(40)]
@@ -175,7 +175,7 @@ def test_without_schedules_there_is_nothing_to_wait_for() -> None:
     assert Scheduling().look() == float("inf")
 
 
-def test_a_schedule_of_a_job_type_that_is_unknown_here_is_left_to_others() -> None:
+def test_a_schedule_of_an_unknown_job_type_is_left_to_other_workers() -> None:
     schedule = due_schedule(job_type="elsewhere.only")
     due_schedule(name="known")
     look()
@@ -199,7 +199,7 @@ def test_a_schedule_of_a_job_type_that_is_unknown_here_is_left_to_others() -> No
         ("window", 2.5 * 3600, ["skipped_late", "fired ready", "fired ready", "fired ready"]),
     ],
 )
-def test_after_an_outage_its_policy_says_what_is_made_up_for(
+def test_after_an_outage_the_catch_up_policy_decides(
     policy: str, limit: float | None, expected: list[str]
 ) -> None:
     schedule = overdue(3.1, catch_up=policy, catch_up_limit=limit, overlap="allow")
@@ -212,7 +212,7 @@ def test_after_an_outage_its_policy_says_what_is_made_up_for(
     assert late.late_seconds == pytest.approx(3.1 * 3600, abs=60)
 
 
-def test_a_job_of_long_ago_does_not_go_before_those_that_wait() -> None:
+def test_a_job_for_an_old_due_time_does_not_overtake_waiting_ones() -> None:
     noop.enqueue()
     overdue(500, catch_up="window", catch_up_limit=1e9, overlap="allow")
     look()
@@ -222,7 +222,7 @@ def test_a_job_of_long_ago_does_not_go_before_those_that_wait() -> None:
     assert first.schedule_id is None
 
 
-def test_of_a_year_of_due_times_few_are_told_and_one_fires() -> None:
+def test_of_a_year_of_missed_due_times_few_get_ticks_and_one_fires() -> None:
     schedule = overdue(24 * 365, every=60.0)
     look()
     expected = outcomes(schedule)
@@ -246,7 +246,7 @@ def test_a_rule_that_was_changed_never_fires_a_due_time_that_has_passed() -> Non
     assert schedule.next_due_at > run_sql("SELECT now()")[0][0]
 
 
-def test_a_rule_that_is_changed_between_two_statements_of_a_look_is_not_fired() -> None:
+def test_a_rule_changed_during_a_look_is_not_fired() -> None:
     overdue(3.1)
     run_sql("UPDATE django_jobs_schedule SET stale = true")
     with transaction.atomic():
@@ -270,7 +270,7 @@ def test_a_payload_that_is_changed_during_an_outage_loses_nothing() -> None:
         ({"starts_at": dt.datetime(2199, 1, 1, tzinfo=dt.UTC)}, {"starts_at": None}),
     ],
 )
-def test_what_came_due_while_it_was_off_is_not_made_up_for(
+def test_due_times_while_a_schedule_was_off_are_skipped(
     off: dict[str, Any], on: dict[str, Any]
 ) -> None:
     schedule = overdue(3.1)

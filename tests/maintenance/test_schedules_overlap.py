@@ -95,7 +95,7 @@ def test_jobs_that_wait_run_one_after_the_other(policy: str, made: int, how: str
     assert set(schedule.jobs.values_list("status", flat=True)) == {how}
 
 
-def test_the_released_job_counts_its_waiting_from_its_release() -> None:
+def test_a_started_waiting_job_is_ranked_by_its_start() -> None:
     schedule = due_schedule(overlap="queue_one")
     look()
     come_due(schedule)
@@ -110,7 +110,7 @@ def test_the_released_job_counts_its_waiting_from_its_release() -> None:
     assert rank == pytest.approx(3605, abs=70)
 
 
-def test_what_waits_for_a_schedule_that_was_deleted_is_let_go() -> None:
+def test_waiting_jobs_of_a_deleted_schedule_are_started() -> None:
     schedule = due_schedule(overlap="queue_all")
     look()
     come_due(schedule, 2)
@@ -131,7 +131,7 @@ def test_of_several_due_times_at_once_only_the_last_replaces() -> None:
     ]
 
 
-def test_a_due_time_that_was_told_before_cancels_nothing_and_fires_no_more() -> None:
+def test_a_due_time_with_a_tick_cancels_nothing_and_does_not_fire() -> None:
     schedule = due_schedule(overlap="cancel")
     look()
     due = Tick.objects.get().due_at
@@ -160,7 +160,7 @@ def test_a_full_queue_suppresses_the_due_time_and_the_schedule_goes_on() -> None
     assert outcomes(schedule) == ["suppressed", "fired ready"]
 
 
-def test_so_many_dead_in_a_row_pause_a_schedule_and_a_resume_forgives_them(
+def test_dead_jobs_in_a_row_pause_a_schedule_until_resumed(
     django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
 ) -> None:
     schedule = due_schedule(pause_after_dead=2)
@@ -187,7 +187,7 @@ def test_so_many_dead_in_a_row_pause_a_schedule_and_a_resume_forgives_them(
 
 
 @pytest.mark.parametrize("between", ["succeeded", "cancelled"])
-def test_another_end_between_them_is_no_row_of_dead(between: str) -> None:
+def test_a_success_in_between_ends_a_row_of_dead_jobs(between: str) -> None:
     schedule = due_schedule(pause_after_dead=2)
     look()
     for how in ("dead", between, "dead"):

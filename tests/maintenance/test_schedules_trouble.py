@@ -51,7 +51,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_bad_row_is_put_aside_with_its_error_and_the_others_fire(
+def test_a_bad_row_gets_an_error_and_the_others_fire(
     what: str, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     others = [due_schedule(name=f"good {n}") for n in range(3)]
@@ -71,7 +71,7 @@ def test_a_bad_row_is_put_aside_with_its_error_and_the_others_fire(
 
 
 @pytest.mark.parametrize("what", ["a broken cron", "a start that is never"])
-def test_a_bad_row_is_put_aside_when_its_next_due_time_is_computed(what: str) -> None:
+def test_a_bad_row_gets_an_error_when_its_next_due_time_is_computed(what: str) -> None:
     bad, good = (Schedule.objects.create(name=n, job_type="app.noop", every=60) for n in "ab")
     run_sql(f"UPDATE django_jobs_schedule SET {BAD[what]} WHERE id = %s", [bad.pk])
     look()
@@ -80,7 +80,7 @@ def test_a_bad_row_is_put_aside_when_its_next_due_time_is_computed(what: str) ->
     assert good.next_due_at is not None
 
 
-def test_a_row_that_was_mended_fires_again_from_then_on() -> None:
+def test_a_corrected_row_fires_again_from_then_on() -> None:
     schedule = overdue(3.1)
     run_sql("UPDATE django_jobs_schedule SET queue = 'nowhere'")
     look()
@@ -122,7 +122,7 @@ def test_ten_schedulers_at_once_fire_each_due_time_once() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_somebody_else_has_in_hand_is_left_and_looked_at_again_soon() -> None:
+def test_locked_schedules_are_skipped_and_looked_at_again_soon() -> None:
     schedule = due_schedule()
     process = Scheduling()
     with another_connection() as other, other.cursor() as cursor:
@@ -162,7 +162,7 @@ def test_a_crash_before_the_commit_leaves_nothing_and_the_next_look_fires() -> N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_operators_who_cancel_and_schedulers_that_replace_and_release_do_not_deadlock() -> None:
+def test_cancels_and_schedulers_do_not_deadlock() -> None:
     rows = [
         Schedule(
             name=f"s{n}",
@@ -225,7 +225,7 @@ SELECT date_part('epoch', starts_at - clock_timestamp()) FROM django_jobs_schedu
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_locked_schedule_does_not_make_those_behind_it_late() -> None:
+def test_a_locked_schedule_does_not_delay_the_others() -> None:
     due_schedule(name="locked")
     soon = due_schedule(-0.5, name="soon")
     scheduling = Scheduling()
@@ -245,7 +245,7 @@ def test_a_locked_schedule_does_not_make_those_behind_it_late() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_in_somebody_s_hands_keeps_no_schedule_from_firing() -> None:
+def test_a_locked_job_keeps_no_schedule_from_firing() -> None:
     replaces = due_schedule(name="replaces", overlap="cancel")
     look()
     (old,) = Job.objects.all()
@@ -262,7 +262,7 @@ def test_a_job_in_somebody_s_hands_keeps_no_schedule_from_firing() -> None:
     assert Job.objects.get(pk=live.pk).status == "ready"
 
 
-def test_what_was_put_aside_is_tried_again_when_a_worker_starts() -> None:
+def test_schedules_in_error_are_retried_when_a_worker_starts() -> None:
     schedule = due_schedule(payload={"first": 1})
     working = Scheduling()
     working.look()
@@ -278,7 +278,9 @@ def test_what_was_put_aside_is_tried_again_when_a_worker_starts() -> None:
     assert schedule.next_due_at is not None
 
 
-def test_what_was_missed_by_many_is_written_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missed_due_times_of_many_schedules_are_written_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(maintenance, "MOST_TICKS", 50)
     for number in range(6):
         overdue(20.5, name=str(number), catch_up="window", catch_up_limit=86_400, overlap="allow")
@@ -289,7 +291,7 @@ def test_what_was_missed_by_many_is_written_in_steps(monkeypatch: pytest.MonkeyP
     assert Job.objects.count() == 6 * 21
 
 
-def test_what_is_on_time_does_not_stand_behind_what_others_missed(
+def test_due_times_on_time_do_not_wait_behind_missed_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(maintenance, "BATCH", 2)

@@ -43,7 +43,7 @@ def test_a_burst_gives_the_signals_back() -> None:
     assert before == {number: signal.getsignal(number) for number in CAUGHT}
 
 
-def test_a_burst_leaves_what_is_scheduled_for_later_retries_among_them() -> None:
+def test_a_burst_leaves_scheduled_jobs_and_retries() -> None:
     later = write_effect.using(delay=3600).enqueue("later")
     retried = fail.using(max_attempts=2).enqueue()
     Job.objects.filter(pk=retried.pk).update(backoff={"curve": "fixed", "base": 3600})

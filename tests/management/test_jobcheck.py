@@ -48,11 +48,11 @@ def stored(job_type: str = "app.noop", version: int = 1, payload: Any = None) ->
     return job.pk
 
 
-def test_where_nothing_is_stored_there_is_nothing_to_say() -> None:
+def test_without_stored_jobs_nothing_is_reported() -> None:
     assert check() == "Checked 0 live jobs and 0 schedules.\n"
 
 
-def test_what_can_be_read_passes_older_versions_and_old_names_too() -> None:
+def test_readable_payloads_pass_including_older_versions_and_names() -> None:
     add.enqueue(1)
     add.enqueue(1, second=2)
     greet.enqueue("Ada", "Lovelace")
@@ -76,7 +76,7 @@ def test_what_can_be_read_passes_older_versions_and_old_names_too() -> None:
         ("app.add", 1, "text", "its payload is not a dict of arguments"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_how_many_and_which_is_the_first(
+def test_unreadable_jobs_are_reported_with_their_number_and_lowest_id(
     job_type: str, version: int, payload: Any, why: str
 ) -> None:
     noop.enqueue()
@@ -89,7 +89,7 @@ def test_what_cannot_be_read_is_told_with_how_many_and_which_is_the_first(
     assert shown.endswith("Checked 3 live jobs and 0 schedules.\n")
 
 
-def test_jobs_that_differ_in_their_arguments_only_and_have_one_problem_are_one_line() -> None:
+def test_jobs_with_the_same_problem_share_one_line() -> None:
     first = stored("app.gone", 1, {"a": 1})
     stored("app.gone", 1, {"b": 1})
     (output,) = json.loads(fails("--json"))["listed_jobs"]
@@ -97,12 +97,12 @@ def test_jobs_that_differ_in_their_arguments_only_and_have_one_problem_are_one_l
 
 
 @pytest.mark.parametrize("status", ["scheduled", "waiting", "blocked", "ready"])
-def test_whatever_has_not_ended_is_looked_at(status: str) -> None:
+def test_all_live_jobs_are_checked(status: str) -> None:
     run_sql("UPDATE django_jobs_job SET status = %s WHERE id = %s", [status, stored("app.gone")])
     assert "app.gone" in fails()
 
 
-def test_what_runs_is_looked_at_and_what_has_ended_is_not() -> None:
+def test_running_jobs_are_checked_and_ended_ones_are_not() -> None:
     make_dead()
     enqueue_and_claim()
     run_sql("UPDATE django_jobs_job SET job_type = 'app.gone'")
@@ -110,7 +110,7 @@ def test_what_runs_is_looked_at_and_what_has_ended_is_not() -> None:
     assert output["jobs"] == 1
 
 
-def test_a_payload_that_python_cannot_read_is_told() -> None:
+def test_a_payload_that_python_cannot_read_is_reported() -> None:
     id_ = stored()
     run_sql(
         "UPDATE django_jobs_job SET payload = ('{\"n\": ' || repeat('9', 5000) || '}')::jsonb"
@@ -165,7 +165,7 @@ def test_json_is_one_object() -> None:
     ]
 
 
-def test_many_forms_are_counted_to_the_end_and_told_up_to_a_limit(
+def test_many_problems_are_all_counted_and_listed_up_to_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(payload_check, "MOST_LISTED_PROBLEMS", 3)

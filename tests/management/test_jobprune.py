@@ -30,7 +30,7 @@ def test_without_options_the_configured_retention_holds() -> None:
 
 
 @pytest.mark.django_db
-def test_a_dry_run_tells_how_many_and_deletes_none() -> None:
+def test_a_dry_run_counts_and_deletes_nothing() -> None:
     finish(3)
     age(8)
     assert prune("--dry-run") == "Would delete 3 jobs."
@@ -49,7 +49,7 @@ def test_an_age_overrides_the_retention_and_spares_dead_letters_that_are_not_nam
 
 
 @pytest.mark.django_db
-def test_a_status_without_an_age_goes_by_its_retention() -> None:
+def test_a_status_without_an_age_uses_its_retention() -> None:
     finish(1)
     make_dead()
     age(1000)
@@ -92,6 +92,6 @@ def test_live_jobs_are_never_deleted() -> None:
         (("--batch", "0"), "--batch takes 1 to 100,000"),
     ],
 )
-def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], problem: str) -> None:
+def test_bad_input_is_refused_with_valid_input(arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(CommandError, match=problem):
         prune(*arguments)

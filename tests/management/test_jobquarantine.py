@@ -26,14 +26,14 @@ def run(*arguments: str) -> str:
     return out.getvalue().strip()
 
 
-def test_a_type_is_quarantined_with_who_and_why() -> None:
+def test_add_stores_operator_and_reason() -> None:
     output = run("add", "app.noop", "--reason", "eats memory")
     assert output == "app.noop: quarantined. Running jobs are not stopped."
     row = Quarantine.objects.get()
     assert (row.reason, row.by) == ("eats memory", f"{getpass.getuser()}@{socket.gethostname()}")
 
 
-def test_to_quarantine_twice_tells_since_when_by_whom_and_why_and_keeps_that() -> None:
+def test_a_second_quarantine_shows_the_first_and_keeps_it() -> None:
     quarantines.quarantine("app.noop", reason="eats memory", by="ada")
     run_sql("UPDATE django_jobs_quarantine SET since = now() - interval '3 hours'")
     already = "app.noop: already quarantined, for 3h, by ada: eats memory"
@@ -46,9 +46,7 @@ def test_to_quarantine_twice_tells_since_when_by_whom_and_why_and_keeps_that() -
     assert run("add", "app.noop") == "app.noop: already quarantined, for 3h, by a worker"
 
 
-def test_a_name_that_a_quarantined_type_has_got_since_is_quarantined_and_the_others_are_told() -> (
-    None
-):
+def test_a_new_alias_of_a_quarantined_type_is_quarantined() -> None:
     quarantines.quarantine("app.old_name")
     Quarantine.objects.exclude(job_type="app.old_name").delete()
     output = run("add", "app.old_name")
@@ -56,7 +54,7 @@ def test_a_name_that_a_quarantined_type_has_got_since_is_quarantined_and_the_oth
     assert output.count("app.old_name: already quarantined") == 1
 
 
-def test_a_release_lets_its_jobs_go() -> None:
+def test_lifting_a_quarantine_unblocks_its_jobs() -> None:
     noop.enqueue()
     run("add", "app.noop")
     quarantines.block("default")
@@ -73,7 +71,7 @@ def test_a_release_lets_its_jobs_go() -> None:
         ([f"shop.resize_{n}" for n in range(11)], "x", "jobquarantine list shows the .* types"),
     ],
 )
-def test_to_release_what_is_not_quarantined_fails_and_tells_what_is(
+def test_lifting_an_unquarantined_type_fails_with_a_hint(
     quarantined: Sequence[str], asked: str, hint: str
 ) -> None:
     for name in quarantined:
@@ -84,18 +82,18 @@ def test_to_release_what_is_not_quarantined_fails_and_tells_what_is(
     assert set(quarantines.in_force()) == set(quarantined)
 
 
-def test_a_type_that_is_quarantined_under_another_name_only_is_released() -> None:
+def test_a_type_quarantined_under_another_name_is_lifted() -> None:
     quarantines.quarantine("app.old_name")
     Quarantine.objects.exclude(job_type="app.old_name").delete()
     assert run("lift", "app.present_name") == "app.old_name: lifted."
 
 
-def test_all_names_of_a_type_are_told() -> None:
+def test_all_names_of_a_type_are_registered() -> None:
     assert run("add", "app.old_name").count("quarantined.") == 3
     assert run("lift", "app.present_name").count("lifted.") == 3
 
 
-def test_the_list_shows_what_is_in_force_and_how_much_it_holds() -> None:
+def test_the_list_shows_quarantines_and_their_blocked_jobs() -> None:
     assert run("list") == "No job type is quarantined."
     noop.enqueue_many({} for _ in range(3))
     run("add", "app.noop", "--reason", "eats memory")
@@ -109,13 +107,13 @@ def test_the_list_shows_what_is_in_force_and_how_much_it_holds() -> None:
     assert row.endswith("eats memory")
 
 
-def test_a_misspelt_name_is_refused_with_those_that_are_near() -> None:
+def test_a_misspelt_name_is_refused_with_similar_ones() -> None:
     with pytest.raises(CommandError, match="did you mean 'app"):
         run("add", "app.nop")
     assert not Quarantine.objects.exists()
 
 
-def test_a_type_that_only_a_worker_knows_is_taken() -> None:
+def test_a_type_that_only_a_worker_knows_is_accepted() -> None:
     register_worker()
     run_sql("""UPDATE django_jobs_worker SET job_types = '["other.service"]'""")
     assert (
@@ -126,7 +124,7 @@ def test_a_type_that_only_a_worker_knows_is_taken() -> None:
     assert "quarantined." in run("add", "other.service")
 
 
-def test_a_type_that_only_jobs_know_is_taken() -> None:
+def test_a_type_that_only_jobs_have_is_accepted() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
     assert (
@@ -134,7 +132,7 @@ def test_a_type_that_only_jobs_know_is_taken() -> None:
     )
 
 
-def test_a_snapshot_and_jobstatus_tell_of_it() -> None:
+def test_a_snapshot_and_jobstatus_show_it() -> None:
     noop.enqueue()
     quarantines.quarantine("app.noop", reason="crashed 10 times in 600 s")
     quarantines.block("default")

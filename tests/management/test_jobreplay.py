@@ -47,7 +47,7 @@ def test_a_queue_or_a_job_type_chooses() -> None:
 
 
 @pytest.mark.django_db
-def test_a_fingerprint_chooses_those_whose_last_run_bears_it() -> None:
+def test_a_fingerprint_chooses_jobs_by_their_last_run() -> None:
     make_dead()
     held = enqueue_and_claim()
     settle_one(held, failure(kind="KeyError", final=True))
@@ -77,7 +77,7 @@ def test_a_limit_takes_the_oldest() -> None:
 
 
 @pytest.mark.django_db
-def test_each_refusal_is_told_with_its_reason_and_makes_the_command_fail(
+def test_each_refusal_is_printed_and_makes_the_command_fail(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     good, keyed = make_dead(), make_dead(idempotency_key="k")
@@ -101,7 +101,7 @@ def test_a_dry_run_refuses_the_same_and_changes_nothing() -> None:
 
 
 @pytest.mark.django_db
-def test_a_job_that_is_not_dead_is_told_with_what_it_is(
+def test_a_job_that_is_not_dead_is_refused_with_its_status(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     held = enqueue_and_claim()
@@ -125,7 +125,7 @@ def test_nothing_to_replay_is_no_failure() -> None:
 
 
 @pytest.mark.django_db
-def test_a_job_type_that_nobody_knows_is_refused_and_one_that_only_jobs_know_is_not() -> None:
+def test_only_a_job_type_without_jobs_and_handler_is_refused() -> None:
     gone = make_dead()
     assert replay("--type", "app.add") == "Replayed 0 jobs."
     with pytest.raises(CommandError, match=r"^no job type is named 'shop\.gone'$"):
@@ -152,7 +152,7 @@ def test_a_job_type_that_nobody_knows_is_refused_and_one_that_only_jobs_know_is_
         (("--queue", "nope"), "no queue is named 'nope'; known are: bulk, default"),
     ],
 )
-def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], problem: str) -> None:
+def test_bad_input_is_refused_with_valid_input(arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(CommandError, match=problem):
         replay(*arguments)
 

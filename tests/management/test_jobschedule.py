@@ -57,7 +57,7 @@ def overdue(schedule: Schedule, seconds: int = 100) -> None:
 
 
 @pytest.mark.django_db
-def test_a_list_tells_when_each_is_due_and_what_became_of_the_last_time() -> None:
+def test_a_list_shows_the_next_due_time_and_the_last_outcome() -> None:
     schedule = armed(timezone="Asia/Tokyo")
     schedule_operations.run_now([schedule.pk], lambda _: (scheduling_request(), "{}"))
     line = row_of("nightly", jobschedule("list"))
@@ -76,7 +76,7 @@ def scheduling_request() -> Any:
 
 
 @pytest.mark.django_db
-def test_json_holds_the_same_for_machines() -> None:
+def test_json_has_the_same_content() -> None:
     schedule = armed(every=5400)
     Tick.objects.create(
         schedule=schedule,
@@ -102,7 +102,7 @@ def test_json_holds_the_same_for_machines() -> None:
 
 
 @pytest.mark.django_db
-def test_each_state_is_told_with_its_reason() -> None:
+def test_each_state_is_shown_with_its_reason() -> None:
     make_schedule("new")
     armed("well")
     schedule_operations.pause([make_schedule("resting").pk], reason="the bank is closed")
@@ -125,7 +125,7 @@ def test_each_state_is_told_with_its_reason() -> None:
 
 
 @pytest.mark.django_db
-def test_a_broken_zone_and_a_deleted_job_are_shown_as_what_they_are() -> None:
+def test_a_broken_zone_and_a_deleted_job_are_shown() -> None:
     schedule = armed()
     run_sql("UPDATE django_jobs_schedule SET timezone = 'Mars/Base' WHERE id = %s", [schedule.pk])
     jobschedule("run", "nightly")
@@ -136,7 +136,7 @@ def test_a_broken_zone_and_a_deleted_job_are_shown_as_what_they_are() -> None:
 
 
 @pytest.mark.django_db
-def test_failing_lists_what_somebody_should_look_at() -> None:
+def test_failing_lists_schedules_that_need_attention() -> None:
     for name in ("well", "dies", "skips", "behind", "broken", "resting"):
         armed(name)
     jobschedule("run", "well", "dies", "skips")
@@ -152,7 +152,7 @@ def test_failing_lists_what_somebody_should_look_at() -> None:
 
 
 @pytest.mark.django_db
-def test_a_part_of_the_name_and_a_limit_make_a_list_shorter() -> None:
+def test_a_part_of_the_name_and_a_limit_shorten_the_list() -> None:
     for number in range(4):
         make_schedule(f"Report {number}")
     make_schedule("clean")
@@ -174,7 +174,7 @@ def test_a_part_of_the_name_and_a_limit_make_a_list_shorter() -> None:
         (1.5, "every 1.5 s"),
     ],
 )
-def test_intervals_are_told_in_words(every: float, words: str) -> None:
+def test_intervals_are_described_in_words(every: float, words: str) -> None:
     make_schedule(every=every)
     assert words in row_of("nightly", jobschedule("list"))
 
@@ -208,7 +208,7 @@ def test_the_clock_policy_can_be_tried_too() -> None:
 
 
 @pytest.mark.django_db
-def test_of_a_schedule_that_does_not_come_due_next_says_so() -> None:
+def test_next_says_if_a_schedule_is_not_due() -> None:
     make_schedule("over", ends_at=datetime(2020, 1, 1, tzinfo=UTC))
     jobschedule("pause", make_schedule("resting").name, "--reason", "holiday")
     assert jobschedule("next", "over") == "It has no further due times."
@@ -241,7 +241,7 @@ def test_of_a_schedule_that_does_not_come_due_next_says_so() -> None:
         ((), "ACTION"),
     ],
 )
-def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], problem: str) -> None:
+def test_bad_input_is_refused_with_valid_input(arguments: tuple[str, ...], problem: str) -> None:
     make_schedule()
     with pytest.raises(CommandError, match=problem):
         jobschedule(*arguments)
@@ -251,7 +251,7 @@ def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], pro
 
 
 @pytest.mark.django_db
-def test_a_run_makes_a_job_of_each_and_notes_who_asked() -> None:
+def test_run_makes_a_job_of_each_schedule_and_stores_the_operator() -> None:
     make_schedule("one")
     make_schedule("other", job_type="app.add", payload={"first": 1})
     output = jobschedule("run", "other", "one").splitlines()
@@ -264,7 +264,7 @@ def test_a_run_makes_a_job_of_each_and_notes_who_asked() -> None:
 
 
 @pytest.mark.django_db
-def test_where_one_cannot_be_run_none_is() -> None:
+def test_if_one_schedule_cannot_run_none_does() -> None:
     make_schedule("good")
     make_schedule("bad", job_type="app.gone")
     with pytest.raises(CommandError, match=r"no job type is named 'app\.gone'"):
@@ -273,7 +273,7 @@ def test_where_one_cannot_be_run_none_is() -> None:
 
 
 @pytest.mark.django_db
-def test_a_pause_keeps_who_and_why_and_a_resume_forgets_them() -> None:
+def test_a_pause_stores_operator_and_reason_and_a_resume_clears_them() -> None:
     make_schedule("one")
     make_schedule("other")
     assert jobschedule("pause", "one", "--reason", "holiday").startswith("one: paused.")
@@ -289,13 +289,13 @@ def test_a_pause_keeps_who_and_why_and_a_resume_forgets_them() -> None:
 
 
 @pytest.mark.django_db
-def test_a_resume_says_where_the_schedule_is_disabled_all_the_same() -> None:
+def test_a_resume_says_if_the_schedule_is_still_disabled() -> None:
     make_schedule(enabled=False)
     assert jobschedule("resume", "nightly") == "nightly: it was not paused, but it is disabled."
 
 
 @pytest.mark.django_db
-def test_a_misspelt_name_is_told_with_those_that_are_near_and_nothing_is_done() -> None:
+def test_a_misspelt_name_is_refused_with_similar_ones_and_changes_nothing() -> None:
     make_schedule("nightly report")
     make_schedule("clean")
     for verb in ("run", "pause", "resume", "next"):
@@ -310,7 +310,7 @@ def test_a_misspelt_name_is_told_with_those_that_are_near_and_nothing_is_done() 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_are_told_at_once() -> None:
+def test_workers_are_notified_at_once() -> None:
     make_schedule()
     with listening() as heard:
         jobschedule("pause", "nightly")
@@ -318,6 +318,6 @@ def test_workers_are_told_at_once() -> None:
 
 
 @pytest.mark.django_db
-def test_options_of_django_may_stand_behind_the_verb() -> None:
+def test_options_of_django_may_follow_the_action() -> None:
     make_schedule()
     assert "nightly" in jobschedule("list", "-v", 2, "--settings", "tests.settings")

@@ -30,7 +30,7 @@ def _nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.django_db
-def test_it_says_how_many_jobs_it_makes_and_makes_them() -> None:
+def test_it_prints_the_number_of_jobs_and_makes_them() -> None:
     make_schedule(timezone="Europe/Paris")
     first, second = jobschedule(*RANGE, "--yes").splitlines()
     assert first == (
@@ -53,7 +53,9 @@ def test_a_dry_run_makes_nothing() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("answer, jobs", [("y\n", 4), ("Yes\n", 4), ("\n", 0), ("no\n", 0)])
-def test_a_person_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, jobs: int) -> None:
+def test_a_person_at_a_terminal_is_asked_for_confirmation(
+    monkeypatch: pytest.MonkeyPatch, answer: str, jobs: int
+) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     make_schedule()
     output = jobschedule(*RANGE)
@@ -63,7 +65,7 @@ def test_a_person_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, jobs: i
 
 
 @pytest.mark.django_db
-def test_where_nobody_can_be_asked_it_wants_to_be_told_yes() -> None:
+def test_without_a_terminal_backfill_requires_yes() -> None:
     make_schedule()
     with pytest.raises(CommandError, match="give --yes"):
         jobschedule(*RANGE)
@@ -81,7 +83,7 @@ def test_where_nobody_can_be_asked_it_wants_to_be_told_yes() -> None:
         ("2026-10-23T00:31Z", "2026-10-24T00:29Z", 0),
     ],
 )
-def test_times_are_local_to_the_schedule_unless_they_say_otherwise(
+def test_times_without_an_offset_are_in_the_zone_of_the_schedule(
     begin: str, end: str, jobs: int
 ) -> None:
     make_schedule(timezone="Europe/Paris")
@@ -90,7 +92,7 @@ def test_times_are_local_to_the_schedule_unless_they_say_otherwise(
 
 
 @pytest.mark.django_db
-def test_what_is_left_can_be_cancelled() -> None:
+def test_the_remaining_jobs_of_a_backfill_can_be_cancelled() -> None:
     make_schedule()
     jobschedule(*RANGE, "--yes")
     row = Backfill.objects.get()
@@ -119,21 +121,21 @@ def test_what_is_left_can_be_cancelled() -> None:
         ("1971-01-01", "2026-10-26", "more than 10,000 due times"),
     ],
 )
-def test_a_range_that_cannot_be_is_refused(begin: str, end: str, problem: str) -> None:
+def test_an_invalid_range_is_refused(begin: str, end: str, problem: str) -> None:
     make_schedule()
     with pytest.raises(CommandError, match=problem):
         jobschedule("backfill", "nightly", "--from", begin, "--to", end)
 
 
 @pytest.mark.django_db
-def test_a_job_type_that_is_gone_is_told_before_anybody_is_asked() -> None:
+def test_an_unknown_job_type_is_reported_before_the_confirmation() -> None:
     make_schedule(job_type="app.gone")
     with pytest.raises(CommandError, match=r"no job type is named 'app\.gone'"):
         jobschedule(*RANGE)
 
 
 @pytest.mark.django_db
-def test_a_schedule_with_a_broken_rule_is_told_why() -> None:
+def test_a_schedule_with_a_broken_rule_is_reported() -> None:
     make_schedule(timezone="Mars/Base")
     with pytest.raises(CommandError, match="no time zone is called 'Mars/Base'"):
         jobschedule(*RANGE)

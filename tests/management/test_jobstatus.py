@@ -66,7 +66,7 @@ def test_it_shows_each_queue_on_a_line() -> None:
 
 
 @pytest.mark.django_db
-def test_ages_are_told_in_the_unit_that_fits() -> None:
+def test_ages_are_shown_in_a_suitable_unit() -> None:
     noop.enqueue()
     for seconds, output in ((90, "(9|10)[0-9]s"), (600, "10m"), (10_800, "3h"), (345_600, "4d")):
         run_sql(
@@ -77,7 +77,7 @@ def test_ages_are_told_in_the_unit_that_fits() -> None:
 
 
 @pytest.mark.django_db
-def test_it_shows_the_workers_that_are_alive_and_says_where_there_is_none() -> None:
+def test_it_lists_the_live_workers_or_says_there_are_none() -> None:
     assert "No worker is alive." in status()
     noop.enqueue()
     claim_ready(register_worker("web-1"))
@@ -88,7 +88,7 @@ def test_it_shows_the_workers_that_are_alive_and_says_where_there_is_none() -> N
 
 
 @pytest.mark.django_db
-def test_json_holds_the_same_for_machines() -> None:
+def test_json_has_the_same_content() -> None:
     noop.enqueue()
     register_worker("web-1")
     output = json.loads(status("--json"))
@@ -123,7 +123,7 @@ def test_ready_jobs_in_a_queue_without_a_worker_are_shown() -> None:
 
 
 @pytest.mark.django_db
-def test_jobs_that_are_too_new_for_all_living_workers_are_shown() -> None:
+def test_jobs_too_new_for_all_live_workers_are_shown() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
     register_worker("web-1")
@@ -138,14 +138,14 @@ def test_jobs_that_are_too_new_for_all_living_workers_are_shown() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_watching_shows_it_again_until_the_reader_has_had_enough() -> None:
+def test_watch_repeats_until_ctrl_c() -> None:
     out = Impatient()
     call_command("jobstatus", "--watch", "0.1", stdout=out)
     assert out.getvalue().count("QUEUE  ") == 2
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e9"])
-def test_an_interval_that_makes_no_sense_is_refused(seconds: str) -> None:
+def test_an_invalid_interval_is_refused(seconds: str) -> None:
     with pytest.raises(CommandError, match="--watch takes"):
         status(f"--watch={seconds}")
 
@@ -161,7 +161,7 @@ def _no_schedules(db: None) -> None:
 
 
 @pytest.mark.usefixtures("_no_schedules")
-def test_schedules_are_told_in_a_line_where_there_are_any() -> None:
+def test_schedules_are_summed_up_in_one_line() -> None:
     worker = register_worker()
     assert "chedules" not in status()
     make_schedule()
@@ -202,7 +202,7 @@ def test_json_has_the_schedules_too() -> None:
 
 
 @pytest.mark.usefixtures("_no_schedules")
-def test_a_check_ends_well_or_with_the_problem_in_one_line() -> None:
+def test_check_prints_ok_or_the_problem_in_one_line() -> None:
     with pytest.raises(CommandError, match=r"^no worker is alive$") as refused:
         status("--check")
     assert refused.value.returncode == 1
@@ -250,7 +250,7 @@ def test_a_check_fails_for_jobs_that_no_live_worker_can_run() -> None:
 
 
 @pytest.mark.usefixtures("_no_schedules")
-def test_a_check_names_a_few_kinds_of_such_jobs_and_counts_the_others() -> None:
+def test_check_names_three_kinds_of_stuck_jobs_and_counts_the_others() -> None:
     register_worker()
     for _ in range(5):
         noop.enqueue()
@@ -263,7 +263,7 @@ def test_a_check_names_a_few_kinds_of_such_jobs_and_counts_the_others() -> None:
 
 
 @pytest.mark.usefixtures("_no_schedules")
-def test_a_check_gives_a_worker_that_has_just_started_the_time_to_look() -> None:
+def test_check_gives_a_new_worker_time_to_look_at_schedules() -> None:
     make_schedule()
     register_worker()
     assert json.loads(status("--json"))["schedules"]["seen_seconds"] is None
@@ -275,7 +275,7 @@ def test_a_check_gives_a_worker_that_has_just_started_the_time_to_look() -> None
 
 
 @pytest.mark.usefixtures("_no_schedules")
-def test_a_check_asks_nothing_of_schedules_where_they_are_switched_off(settings: Settings) -> None:
+def test_check_ignores_schedules_that_are_switched_off(settings: Settings) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SCHEDULES": False}
     register_worker()
     make_schedule()
@@ -292,6 +292,6 @@ def test_a_check_asks_nothing_of_schedules_where_they_are_switched_off(settings:
         (("--check", "--max-lag", "nan"), "--max-lag takes 1 to 86,400 seconds"),
     ],
 )
-def test_a_check_that_makes_no_sense_is_refused(arguments: tuple[str, ...], problem: str) -> None:
+def test_invalid_options_of_check_are_refused(arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(CommandError, match=problem):
         status(*arguments)

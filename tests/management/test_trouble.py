@@ -29,7 +29,7 @@ def unreachable(*args: Any) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("command", COMMANDS)
-def test_missing_tables_are_told_with_the_way_to_make_them(command: tuple[str, ...]) -> None:
+def test_missing_tables_are_reported_with_the_command_to_run(command: tuple[str, ...]) -> None:
     wanted = r"django_jobs has no tables in 'default': run manage.py migrate$"
     with transaction.atomic():
         tables = ("run", "job", "queue", "backfill", "tick", "schedule")
@@ -41,14 +41,14 @@ def test_missing_tables_are_told_with_the_way_to_make_them(command: tuple[str, .
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_database_that_does_not_answer_is_told_in_one_line(command: tuple[str, ...]) -> None:
+def test_a_database_that_does_not_answer_is_reported_in_one_line(command: tuple[str, ...]) -> None:
     wanted = "^the database 'default' does not answer: connection refused Is the server running"
     with connection.execute_wrapper(unreachable), pytest.raises(CommandError, match=wanted):
         call_command(*command, stdout=StringIO())
 
 
 @pytest.mark.django_db
-def test_a_fault_of_the_code_keeps_its_traceback() -> None:
+def test_a_bug_keeps_its_traceback() -> None:
     def wrong(*args: Any) -> None:
         raise ProgrammingError("syntax error")
 
@@ -57,7 +57,7 @@ def test_a_fault_of_the_code_keeps_its_traceback() -> None:
 
 
 @pytest.mark.django_db
-def test_a_missing_column_is_told_too() -> None:
+def test_a_missing_column_is_reported_too() -> None:
     with pytest.raises(ProgrammingError) as caught, transaction.atomic():
         connection.cursor().execute("SELECT colour FROM django_jobs_job")
     assert "are not those of this code" in str(database_problem(caught.value))

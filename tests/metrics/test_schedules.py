@@ -42,7 +42,7 @@ def schedules_snapshot() -> SchedulesSnapshot:
 
 
 @pytest.mark.usefixtures("_none")
-def test_without_schedules_there_is_nothing_to_tell() -> None:
+def test_without_schedules_nothing_is_shown() -> None:
     assert schedules_snapshot() == SchedulesSnapshot()
 
 
@@ -84,7 +84,7 @@ def test_the_last_look_of_any_living_worker_counts() -> None:
 
 
 @pytest.mark.usefixtures("_none")
-def test_what_nobody_has_seen_yet_is_unseen_since_the_longest_living_worker_started() -> None:
+def test_unseen_time_counts_from_the_start_of_the_oldest_worker() -> None:
     assert schedules_snapshot().unseen_seconds is None
     longest, other, lost = (
         register_worker("a"),
@@ -106,7 +106,7 @@ def test_what_nobody_has_seen_yet_is_unseen_since_the_longest_living_worker_star
 
 
 @pytest.mark.usefixtures("_none")
-def test_a_look_of_before_all_live_workers_started_is_held_against_none_of_them() -> None:
+def test_a_look_from_before_all_live_workers_started_does_not_count() -> None:
     lost = register_worker("lost")
     workers.renew([lost], 30, looked_ago=300)
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '270 s'")
@@ -158,7 +158,7 @@ WELL = SchedulesSnapshot(on=2, overdue_seconds=0.0, seen_seconds=3.0, unseen_sec
 
 
 @pytest.mark.django_db
-def test_without_a_living_worker_something_is_wrong() -> None:
+def test_without_a_live_worker_there_is_a_problem() -> None:
     assert problem(take_snapshot()) == "no worker is alive"
     register_worker(lease=-1)
     assert problem(take_snapshot()) == "no worker is alive"

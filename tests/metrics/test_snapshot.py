@@ -19,7 +19,7 @@ def queue_named(name: str) -> QueueSnapshot:
 
 
 @pytest.mark.django_db
-def test_a_queue_tells_how_many_jobs_stand_in_each_live_state_and_how_many_are_dead() -> None:
+def test_a_queue_snapshot_counts_its_live_and_dead_jobs() -> None:
     make_dead()
     enqueue_many("app.noop", [{}] * 2, delay=100)
     enqueue_many("app.noop", [{}] * 5)
@@ -31,7 +31,7 @@ def test_a_queue_tells_how_many_jobs_stand_in_each_live_state_and_how_many_are_d
 
 
 @pytest.mark.django_db
-def test_the_age_is_that_of_the_oldest_job_that_waits_whatever_its_priority() -> None:
+def test_the_age_is_that_of_the_oldest_waiting_job_of_any_priority() -> None:
     old = noop.enqueue()
     noop.using(priority=50).enqueue()
     run_sql(
@@ -57,7 +57,7 @@ def test_a_queue_whose_row_is_gone_is_listed_while_it_has_jobs() -> None:
 
 
 @pytest.mark.django_db
-def test_living_workers_are_listed_with_their_heartbeat_and_what_they_hold() -> None:
+def test_live_workers_are_listed_with_heartbeat_and_claimed_jobs() -> None:
     enqueue_many("app.noop", [{}] * 3)
     busy, expired, ended = (
         register_worker("a"),

@@ -42,7 +42,7 @@ def test_ready_jobs_of_a_version_that_no_living_worker_reads_are_counted() -> No
 
 
 @pytest.mark.django_db
-def test_a_worker_of_a_release_without_versions_is_taken_to_read_them_all() -> None:
+def test_a_worker_of_an_older_release_counts_as_reading_all_versions() -> None:
     enqueue_many("app.noop", [{}])
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
     register_worker(job_types={"app.noop": 1})
@@ -51,7 +51,7 @@ def test_a_worker_of_a_release_without_versions_is_taken_to_read_them_all() -> N
 
 
 @pytest.mark.django_db
-def test_an_unknown_type_is_told_once_whatever_its_versions() -> None:
+def test_an_unknown_type_is_reported_once_for_all_versions() -> None:
     enqueue_many("app.noop", [{}] * 2)
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone', payload_version = id % 2 + 1")
     register_worker()
@@ -75,7 +75,7 @@ def test_only_the_workers_of_a_jobs_own_queue_count() -> None:
 
 
 @pytest.mark.django_db
-def test_a_version_below_the_first_is_nobodys_to_wait_for() -> None:
+def test_a_version_below_1_is_not_reported_as_unread() -> None:
     enqueue_many("app.noop", [{}])
     run_sql("UPDATE django_jobs_job SET payload_version = 0")
     worker = register_worker()
@@ -96,7 +96,7 @@ def test_old_names_of_a_type_are_read_in_its_version() -> None:
 
 
 @pytest.mark.django_db
-def test_versions_are_told_before_any_number_of_unknown_types() -> None:
+def test_versions_are_listed_before_any_number_of_unknown_types() -> None:
     enqueue_many("app.noop", [{}] * 402)
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone_' || id % 201")
     enqueue_many("app.noop", [{}])

@@ -30,7 +30,9 @@ def test_the_hot_tables_are_vacuumed_early() -> None:
 
 
 @pytest.mark.django_db
-def test_another_database_takes_the_tables_and_leaves_the_vacuum_out(tmp_path: Path) -> None:
+def test_another_database_vendor_gets_the_tables_without_autovacuum_settings(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "other.sqlite3"
     sqlite = SQLite({**connection.settings_dict, "NAME": file, "OPTIONS": {}}, "default")
     tables = sqlite.introspection.table_names

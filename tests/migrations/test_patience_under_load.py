@@ -249,7 +249,7 @@ def test_claims_go_on_while_each_operation_waits_for_its_table(first_schema: Clu
     cluster.execute("ALTER TABLE django_jobs_job DROP plain")
 
 
-def test_what_was_cut_short_is_done_by_migrating_again(first_schema: Cluster) -> None:
+def test_an_interrupted_migration_is_completed_by_running_it_again(first_schema: Cluster) -> None:
     cluster = first_schema
     cluster.execute("ALTER TABLE django_jobs_job ADD region varchar(20) DEFAULT 'here' NOT NULL")
     with (
@@ -299,7 +299,7 @@ def test_an_autovacuum_under_way_gives_way_to_a_migration(first_schema: Cluster)
 
 
 @pytest.mark.parametrize("table", ["job", "worker"])
-def test_patience_ends_with_the_name_of_the_process_that_is_in_the_way(
+def test_a_migration_that_gives_up_names_the_blocking_process(
     first_schema: Cluster, table: str
 ) -> None:
     cluster = first_schema

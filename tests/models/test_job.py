@@ -55,7 +55,7 @@ def test_a_job_says_whether_it_has_ended() -> None:
 
 
 @pytest.mark.django_db
-def test_the_querysets_tell_the_live_the_dead_and_the_holder_of_a_key() -> None:
+def test_the_querysets_find_live_and_dead_jobs_and_the_holder_of_a_key() -> None:
     dead = make_dead(idempotency_key="k")
     holder = noop.using(idempotency_key="k").enqueue()
     assert list(Job.objects.live()) == [holder]
@@ -70,7 +70,7 @@ def test_a_job_without_a_rule_backs_off_by_the_default() -> None:
 
 
 @pytest.mark.parametrize("habit", ["get", "wait", "ready", "successful", "failed", "state"])
-def test_who_waits_for_a_result_is_told_where_it_stands(habit: str) -> None:
+def test_attributes_of_other_libraries_raise_with_a_hint(habit: str) -> None:
     job = Job(pk=7)
     assert not hasattr(job, habit)
     with pytest.raises(AttributeError) as refused:

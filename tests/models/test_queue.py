@@ -35,7 +35,7 @@ def test_the_options_of_the_settings_become_the_row() -> None:
 
 
 @pytest.mark.django_db
-def test_a_queue_is_read_once_in_a_while(
+def test_a_queue_is_cached_for_a_while(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     with django_assert_num_queries(1):
@@ -45,7 +45,7 @@ def test_a_queue_is_read_once_in_a_while(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_queue_that_was_never_committed_is_not_remembered() -> None:
+def test_an_uncommitted_queue_is_not_cached() -> None:
     with transaction.atomic():
         with transaction.atomic():
             Queue.objects.bulk_create([Queue(name="never")])
@@ -58,7 +58,7 @@ def test_a_queue_that_was_never_committed_is_not_remembered() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_committed_queue_is_remembered_from_inside_a_transaction_that_writes(
+def test_a_committed_queue_is_cached_inside_a_writing_transaction(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     with transaction.atomic():
@@ -76,7 +76,7 @@ def test_a_time_out_beyond_its_bounds_is_refused(seconds: float) -> None:
 
 
 @pytest.mark.django_db
-def test_a_queue_that_is_saved_is_read_anew() -> None:
+def test_saving_a_queue_clears_its_cache() -> None:
     queue = Queue.objects.recent("default", "default")
     assert queue is not None
     changed = Queue.objects.get(name="default")
@@ -88,7 +88,7 @@ def test_a_queue_that_is_saved_is_read_anew() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "-a", "a/b", "a\n", "é", "<script>"])
-def test_a_name_that_would_not_do_on_a_command_line_is_refused(name: str) -> None:
+def test_a_name_that_a_command_line_cannot_take_is_refused(name: str) -> None:
     with pytest.raises(ValidationError):
         Queue(name=name).clean_fields()
 

@@ -22,14 +22,14 @@ def test_an_attempt_has_one_run_only() -> None:
 
 
 @pytest.mark.django_db
-def test_an_outcome_that_is_none_is_refused() -> None:
+def test_an_unknown_outcome_is_refused() -> None:
     settle_one(enqueue_and_claim(), Succeeded())
     with pytest.raises(IntegrityError, match="django_jobs_run_outcome"), transaction.atomic():
         run_sql("UPDATE django_jobs_run SET outcome = 'running'")
 
 
 @pytest.mark.django_db
-def test_a_run_tells_how_long_it_took_or_that_nobody_knows() -> None:
+def test_a_run_has_a_duration_or_none() -> None:
     settle_one(enqueue_and_claim(), Succeeded(), started=5.0, finished=7.5)
     settle_one(enqueue_and_claim(), Lost(reason="SIGKILL"))
     done, lost = Run.objects.order_by("pk")

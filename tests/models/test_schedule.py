@@ -44,7 +44,7 @@ def test_a_new_schedule_waits_to_be_looked_at() -> None:
 
 
 @pytest.mark.parametrize("field", CHANGES)
-def test_a_change_of_the_rule_is_noted_however_it_is_saved(field: str) -> None:
+def test_each_way_to_save_a_changed_rule_marks_it_stale(field: str) -> None:
     for number, save in enumerate(
         (
             lambda row: row.save(),
@@ -76,7 +76,7 @@ def test_a_change_of_anything_else_leaves_the_next_due_time(field: str, value: A
     assert not is_stale(schedule)
 
 
-def test_a_rule_that_is_not_among_the_fields_saved_is_noted_when_it_is() -> None:
+def test_an_unsaved_change_of_the_rule_is_noted_when_it_is_saved() -> None:
     schedule = settled()
     schedule.every = 60.0
     schedule.payload = {"a": 1}
@@ -86,7 +86,7 @@ def test_a_rule_that_is_not_among_the_fields_saved_is_noted_when_it_is() -> None
     assert is_stale(schedule)
 
 
-def test_what_is_read_anew_is_not_taken_for_a_change() -> None:
+def test_a_refreshed_row_is_not_a_change() -> None:
     schedule = settled()
     Schedule.objects.filter(pk=schedule.pk).update(every=60.0, stale=False)
     schedule.refresh_from_db()
@@ -98,7 +98,7 @@ def test_what_is_read_anew_is_not_taken_for_a_change() -> None:
     assert not is_stale(schedule)
 
 
-def test_fields_that_were_deferred_are_no_change() -> None:
+def test_deferred_fields_are_not_a_change() -> None:
     pk = due_schedule().pk
     for schedule in (Schedule.objects.only("payload").get(), Schedule.objects.defer("cron").get()):
         assert schedule.cron == ""
@@ -111,7 +111,7 @@ def test_fields_that_were_deferred_are_no_change() -> None:
     assert is_stale(some)
 
 
-def test_a_second_save_after_a_change_is_none() -> None:
+def test_a_second_save_after_a_change_changes_nothing() -> None:
     schedule = settled()
     schedule.every = 60.0
     schedule.save()
@@ -121,7 +121,7 @@ def test_a_second_save_after_a_change_is_none() -> None:
     assert not is_stale(schedule)
 
 
-def test_a_save_mends_what_had_put_it_aside_and_an_update_of_its_error_too() -> None:
+def test_a_save_or_an_update_clears_the_error() -> None:
     schedule = settled()
     Schedule.objects.filter(pk=schedule.pk).update(error="broken", stale=False)
     schedule = Schedule.objects.get()
@@ -137,7 +137,7 @@ def test_a_save_mends_what_had_put_it_aside_and_an_update_of_its_error_too() -> 
     assert is_stale(schedule)
 
 
-def test_only_those_come_due_that_are_enabled_not_paused_and_without_an_error() -> None:
+def test_only_armed_schedules_come_due() -> None:
     good = settled(name="good")
     for number, fields in enumerate(
         ({"enabled": False}, {"paused_at": good.created_at}, {"error": "x"})
@@ -167,9 +167,7 @@ def test_only_those_come_due_that_are_enabled_not_paused_and_without_an_error() 
         ({"every": 60, "pause_after_dead": 101}, "pause_after_dead", "less than or equal to 100"),
     ],
 )
-def test_what_cannot_be_is_told_at_its_field(
-    fields: dict[str, Any], field: str, problem: str
-) -> None:
+def test_an_error_is_shown_at_its_field(fields: dict[str, Any], field: str, problem: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Schedule(name="x", job_type="app.noop", **fields).full_clean()
     assert problem in " ".join(caught.value.message_dict[field])
@@ -178,13 +176,13 @@ def test_what_cannot_be_is_told_at_its_field(
 @pytest.mark.parametrize(
     "fields", [{"priority": 101}, {"overlap": "x"}, {"catch_up": "x"}, {"name": "taken"}]
 )
-def test_what_may_never_be_is_refused_by_the_table(fields: dict[str, Any]) -> None:
+def test_the_table_refuses_impossible_rows(fields: dict[str, Any]) -> None:
     Schedule.objects.create(name="taken", job_type="app.noop", every=60)
     with pytest.raises((IntegrityError, DataError)), transaction.atomic():
         Schedule.objects.create(**{"name": "x", "job_type": "app.noop", "every": 60, **fields})
 
 
-def test_a_schedule_is_not_deleted_through_its_manager() -> None:
+def test_a_schedule_cannot_be_deleted_through_its_manager() -> None:
     assert not hasattr(Schedule.objects, "delete")
     schedule = settled()
     assert Schedule.objects.filter(pk=schedule.pk).distinct().delete()[0] == 1

@@ -58,7 +58,7 @@ def test_any_other_time_is_what_django_makes_of_it(zone: str) -> None:
         assert type(read) is datetime
 
 
-def test_queries_of_all_kinds_take_the_column() -> None:
+def test_all_kinds_of_queries_work_with_the_column() -> None:
     first, second = noop.enqueue(), noop.using(run_at=timezone.now() + timedelta(days=2)).enqueue()
     jobs, column = Job.objects.order_by("available_at"), "available_at"
     wanted = [first.available_at, second.available_at]

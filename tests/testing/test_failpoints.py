@@ -66,7 +66,7 @@ def test_nothing_is_replaced_unless_a_fault_is_asked_for(
     [(point, *place) for point, found in POINTS.items() for place in found.places],
     ids=[f"{point}-{name}" for point, found in POINTS.items() for _, name in found.places],
 )
-def test_a_fault_is_made_at_each_place_of_its_point_and_once(
+def test_a_fault_happens_once_at_each_place_of_its_point(
     monkeypatch: pytest.MonkeyPatch, heard: list[Any], point: str, owner: Any, name: str
 ) -> None:
     monkeypatch.setattr(owner, name, one)
@@ -79,7 +79,7 @@ def test_a_fault_is_made_at_each_place_of_its_point_and_once(
     assert heard[1][1]["fault"] == f"{point}:raise:1"
 
 
-def test_a_fault_is_made_at_the_passage_that_was_asked_for(
+def test_a_fault_happens_at_the_requested_passage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workers, "renew", one)
@@ -103,7 +103,7 @@ def test_the_passages_of_all_places_of_a_point_are_counted_together(
         last()
 
 
-def test_a_claim_that_came_to_nothing_passes_no_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_claim_passes_no_fault_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claiming, "claim", nothing)
     install({VARIABLE: "after_claim:raise"})
     passing: Any = claiming.claim
@@ -135,7 +135,7 @@ def test_several_faults_may_be_asked_for_also_at_one_point(
         ("before_settle:kill,", "no point is named ''; known: after_claim, "),
     ],
 )
-def test_what_is_not_known_is_refused_with_what_is_and_nothing_is_replaced(
+def test_unknown_faults_are_refused_with_the_known_ones(
     places: list[tuple[Any, str]], text: str, problem: str
 ) -> None:
     before = [getattr(owner, name) for owner, name in places]
@@ -154,9 +154,7 @@ def test_the_command_refuses_a_fault_that_it_does_not_know(start_worker: Start) 
 
 
 @pytest.mark.processes
-def test_the_command_says_loudly_that_faults_are_in_place(
-    start_worker: Start, tmp_path: Path
-) -> None:
+def test_the_command_warns_of_installed_faults(start_worker: Start, tmp_path: Path) -> None:
     job = jobs.noop.enqueue()
     worker = start_worker("-v", "0", "--burst", DJANGO_JOBS_FAULT="before_settle:raise:2")
     assert worker.wait() == 0

@@ -162,7 +162,7 @@ def test_once_does_all_the_work_and_finds_it_right_also_when_repeated(
         assert "crashed 3 times" in output
 
 
-def test_once_says_what_is_left_when_time_is_up_and_fails(demo: Callable[..., Demo]) -> None:
+def test_once_lists_unfinished_work_when_time_is_up(demo: Callable[..., Demo]) -> None:
     run = demo("--once", "--time-limit", "1")
     output = run.rest()
     assert run.process.returncode == 1
@@ -207,7 +207,7 @@ def command_of(process: psutil.Process) -> list[str]:
         return []
 
 
-def test_the_death_of_a_child_stops_everything_and_is_told(demo: Callable[..., Demo]) -> None:
+def test_the_death_of_a_child_stops_everything_and_is_reported(demo: Callable[..., Demo]) -> None:
     run = demo("--port", "0")
     address_of(run)
     processes = run.children()
@@ -271,7 +271,7 @@ def test_a_second_demo_on_the_same_database_is_refused(demo: Callable[..., Demo]
     assert first.process.poll() is None
 
 
-def test_a_port_in_use_is_passed_over_and_told(demo: Callable[..., Demo]) -> None:
+def test_a_port_in_use_is_skipped_and_reported(demo: Callable[..., Demo]) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

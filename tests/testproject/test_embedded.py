@@ -79,7 +79,7 @@ def test_a_killed_server_starts_again_and_keeps_its_data(cluster: Path) -> None:
         connection.execute("DROP TABLE kept")
 
 
-def test_a_strangers_process_id_in_the_pid_file_is_not_taken_for_the_server(
+def test_a_foreign_process_id_in_the_pid_file_is_not_the_server(
     cluster: Path, stranger: int
 ) -> None:
     embedded.start(cluster, cleanup_mode=None)
@@ -88,7 +88,7 @@ def test_a_strangers_process_id_in_the_pid_file_is_not_taken_for_the_server(
     assert psutil.pid_exists(stranger)
 
 
-def test_the_process_id_of_another_clusters_server_is_not_taken_for_this_one(
+def test_the_process_id_of_another_clusters_server_is_rejected(
     cluster: Path,
 ) -> None:
     parent = Path(tempfile.mkdtemp(prefix="django_jobs-test-", dir="/var/tmp"))
@@ -108,7 +108,7 @@ def test_the_process_id_of_another_clusters_server_is_not_taken_for_this_one(
 
 
 @pytest.mark.parametrize("remnant", ["", "not a number\n", "1\n"])
-def test_a_pid_file_cut_short_is_no_obstacle(cluster: Path, remnant: str) -> None:
+def test_a_truncated_pid_file_is_ignored(cluster: Path, remnant: str) -> None:
     embedded.start(cluster, cleanup_mode=None)
     kill_postmaster(cluster)
     (cluster / "postmaster.pid").write_text(remnant)

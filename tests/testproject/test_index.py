@@ -66,7 +66,7 @@ def test_the_parent_job_fans_out_one_job_for_each_package(tree: Path) -> None:
 
 
 @pytest.mark.usefixtures("demo_queues")
-def test_the_parent_job_may_run_again_without_doubling_its_children(tree: Path) -> None:
+def test_a_second_run_of_the_parent_job_doubles_no_children(tree: Path) -> None:
     index_installation()
     index_installation()
     assert enqueued("demo.index_package") == NAMES
@@ -122,7 +122,7 @@ def test_the_summary_of_a_package_holds_the_totals_of_its_files(tree: Path) -> N
 
 
 @pytest.mark.usefixtures("demo_queues")
-def test_the_check_of_the_index_passes_for_a_whole_index(tree: Path) -> None:
+def test_the_check_of_the_index_passes_for_a_complete_index(tree: Path) -> None:
     index_all()
     assert [check.passed for check in checking.check_index()] == [True, True]
 

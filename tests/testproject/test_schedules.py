@@ -12,7 +12,7 @@ from tests.factories import make_dead
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("demo_queues")]
 
 
-def test_dead_webhooks_are_given_another_try_and_other_dead_letters_are_not() -> None:
+def test_only_dead_webhooks_are_replayed() -> None:
     webhook = make_dead(jobs.deliver_webhook, "one", "http://127.0.0.1/", {}, queue="default")
     other = make_dead(jobs.always_fails)
     assert jobs.redeliver_webhooks() == "Replayed 1 job."
@@ -21,7 +21,7 @@ def test_dead_webhooks_are_given_another_try_and_other_dead_letters_are_not() ->
     assert statuses == {webhook.pk: "ready", other.pk: "dead"}
 
 
-def test_totals_that_were_changed_by_hand_are_counted_anew() -> None:
+def test_totals_changed_by_hand_are_recounted() -> None:
     package = Package.objects.create(name="pack", lines=7)
     Module.objects.create(
         package=package, name="pack", path="pack/__init__.py", lines=3, functions=1, classes=0

@@ -69,14 +69,14 @@ def test_a_slow_receiver_is_given_up_and_answers_the_second_request(
     assert deliver(receiver, Script.SLOW) == 200
 
 
-def test_deliveries_are_told_apart(receiver: Receiver) -> None:
+def test_deliveries_are_distinguished(receiver: Receiver) -> None:
     deliver(receiver, Script.ACCEPTS, "one")
     deliver(receiver, Script.ACCEPTS, "one")
     deliver(receiver, Script.ACCEPTS, "two")
     assert receiver.accepted == {"one": 2, "two": 1}
 
 
-def test_a_proxy_of_the_environment_is_passed_by(
+def test_proxy_variables_of_the_environment_are_ignored(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")

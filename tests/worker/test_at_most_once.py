@@ -38,9 +38,7 @@ def test_an_attempt_that_failed_or_killed_its_process_is_never_made_again(
     assert len(lines(path)) == 1
 
 
-def test_what_a_lost_machine_held_is_dead_and_not_run_by_another(
-    start_worker: Start, tmp_path: Path
-) -> None:
+def test_at_most_once_jobs_of_a_lost_machine_are_dead(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
     first = start_worker("--lease-seconds", "2")
     job = once_jobs.pay.enqueue(str(path))
@@ -54,7 +52,7 @@ def test_what_a_lost_machine_held_is_dead_and_not_run_by_another(
     assert len(lines(path)) == 1
 
 
-def test_what_a_drain_cut_short_is_dead_but_what_had_not_begun_is_run_by_another(
+def test_a_drain_kills_started_at_most_once_jobs_and_returns_the_others(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path, later = tmp_path / "job", tmp_path / "later"
@@ -73,7 +71,7 @@ def test_what_a_drain_cut_short_is_dead_but_what_had_not_begun_is_run_by_another
     assert len(lines(later)) == 1
 
 
-def test_an_operator_may_replay_it(start_worker: Start, tmp_path: Path) -> None:
+def test_an_operator_may_replay_an_at_most_once_job(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
     let_go(path)
     start_worker()

@@ -59,7 +59,7 @@ def test_an_async_handler_is_cancelled_where_it_waits(
     assert Worker.objects.count() == 1
 
 
-def test_an_isolated_handler_that_does_not_look_is_killed_after_the_grace(
+def test_an_isolated_handler_that_ignores_a_cancel_is_killed_after_the_grace(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path, other = tmp_path / "job", tmp_path / "other"
@@ -80,7 +80,9 @@ def test_an_isolated_handler_that_does_not_look_is_killed_after_the_grace(
     assert not Effect.objects.filter(note="after all").exists()
 
 
-def test_a_plain_handler_is_asked_and_not_forced(start_worker: Start, tmp_path: Path) -> None:
+def test_a_plain_handler_is_asked_to_stop_and_not_interrupted(
+    start_worker: Start, tmp_path: Path
+) -> None:
     heeding, deaf = tmp_path / "heeding", tmp_path / "deaf"
     first = jobs.hold.enqueue(str(heeding))
     second = jobs.hold_in_transaction.enqueue(str(deaf))
@@ -117,7 +119,7 @@ HOARDS_DEAF = f"{HOARDS}; from django_jobs.worker import wakeup; wakeup.CHANNEL 
 
 
 @pytest.mark.parametrize("before", [HOARDS, HOARDS_DEAF])
-def test_what_a_worker_holds_and_has_not_begun_never_begins(
+def test_a_cancelled_prefetched_job_never_starts(
     start_worker: Start, tmp_path: Path, before: str
 ) -> None:
     """Also where no notification arrives."""
@@ -147,7 +149,7 @@ HELD_UP = (
 )
 
 
-def test_a_thread_has_cancels_looked_for_where_nobody_has_lately(
+def test_a_thread_requests_a_look_for_cancels_if_the_last_is_old(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "slow"

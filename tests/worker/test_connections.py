@@ -64,7 +64,7 @@ def others() -> int:
 
 
 @pytest.mark.processes
-def test_a_default_worker_has_five_connections_when_idle_and_ten_when_all_is_in_use(
+def test_a_default_worker_has_five_connections_idle_and_ten_at_most(
     start_worker: Start, tmp_path: Path
 ) -> None:
     start_worker()
@@ -87,13 +87,13 @@ def test_two_processes_of_eight_threads_need_what_the_formula_says() -> None:
     assert options.connections == 2 + 2 * (4 + 8)
 
 
-def test_one_process_needs_another_one_to_settle_what_it_leaves() -> None:
+def test_another_process_settles_what_one_process_leaves() -> None:
     assert Options(queues=(), forks=False).connections == DEFAULT.connections + 1
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("limit", [8, 9])
-def test_with_less_than_it_needs_every_job_is_done_once_and_settled(
+def test_with_too_few_connections_every_job_still_runs_once(
     role: Role, start_worker: Start, limit: int
 ) -> None:
     role.limit(limit)
@@ -133,7 +133,7 @@ def all_once(number: int) -> bool:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("limit", [1, 2])
-def test_a_worker_that_cannot_have_what_settles_and_renews_says_so_and_claims_nothing(
+def test_a_worker_that_cannot_settle_and_renew_logs_it_and_claims_nothing(
     role: Role, start_worker: Start, limit: int
 ) -> None:
     role.limit(limit)
@@ -148,7 +148,7 @@ def test_a_worker_that_cannot_have_what_settles_and_renews_says_so_and_claims_no
 
 
 @pytest.mark.processes
-def test_where_two_connections_are_left_they_renew_and_settle(
+def test_the_last_two_connections_renew_and_settle(
     role: Role, start_worker: Start, tmp_path: Path
 ) -> None:
     """All of the worker's are ended at once, and what claims, listens and cleans up is as quick to
@@ -171,7 +171,7 @@ def test_where_two_connections_are_left_they_renew_and_settle(
 
 
 @pytest.mark.processes
-def test_what_waits_goes_back_where_its_worker_cannot_connect_to_claim(
+def test_prefetched_jobs_go_back_if_the_claimer_cannot_connect(
     role: Role, start_worker: Start, tmp_path: Path
 ) -> None:
     """Two connections are left, which renew and settle. Another worker may have one to claim."""

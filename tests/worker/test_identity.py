@@ -83,7 +83,7 @@ def test_no_job_runs_twice_where_all_tables_were_flushed_under_two_workers(
     assert alive(2) == workers
 
 
-def test_a_handler_of_before_a_flush_ends_no_job_of_after_it(
+def test_a_handler_from_before_a_flush_ends_no_job_after_it(
     start_worker: Start, tmp_path: Path
 ) -> None:
     flush()
@@ -103,7 +103,7 @@ def test_a_handler_of_before_a_flush_ends_no_job_of_after_it(
     assert Run.objects.get().job_id == new.pk
 
 
-def test_a_job_with_the_number_of_one_that_its_worker_still_runs_is_another_job(
+def test_a_job_with_the_id_of_one_still_running_is_another_job(
     start_worker: Start, tmp_path: Path
 ) -> None:
     """The jobs were truncated and count from 1 again; the worker's row is still there."""

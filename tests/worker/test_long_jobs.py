@@ -59,7 +59,7 @@ def sources(count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_an_import_that_is_killed_at_52_percent_goes_on_there(
+def test_an_import_killed_at_52_percent_continues_there(
     start_worker: Start, tmp_path: Path, inside: bool
 ) -> None:
     path = tmp_path / "job"
@@ -79,7 +79,7 @@ def test_an_import_that_is_killed_at_52_percent_goes_on_there(
     assert made == [*range(520), *range(done.result, ROWS)]
 
 
-def test_what_was_reported_is_written_within_about_a_second_and_survives_a_kill(
+def test_reports_are_written_within_a_second_and_survive_a_kill(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -96,7 +96,7 @@ def test_what_was_reported_is_written_within_about_a_second_and_survives_a_kill(
 
 
 @pytest.mark.parametrize("job_type, arguments", [(walk, [True]), (walk, [False]), (walk_async, [])])
-def test_a_drain_stops_a_walk_between_two_rows_and_the_next_worker_goes_on_there(
+def test_a_drain_stops_iterate_and_the_next_worker_continues_there(
     start_worker: Start, tmp_path: Path, job_type: JobType[..., int], arguments: list[bool]
 ) -> None:
     wanted, path = sources(ROWS), tmp_path / "job"
@@ -114,7 +114,7 @@ def test_a_drain_stops_a_walk_between_two_rows_and_the_next_worker_goes_on_there
     assert outcomes(job) == ["released", "succeeded"]
 
 
-def test_a_walk_in_a_process_of_its_own_is_drained_too(start_worker: Start, tmp_path: Path) -> None:
+def test_iterate_in_an_isolated_job_is_drained_too(start_worker: Start, tmp_path: Path) -> None:
     wanted, path = sources(ROWS), tmp_path / "job"
     job = walk_alone.enqueue(str(path), 300)
     worker = start_worker("--drain-timeout", "300")
@@ -135,7 +135,7 @@ def drain_at_the_pause(worker: JobWorker, path: Path) -> None:
     let_go(path)
 
 
-def test_a_cancel_stops_a_walk_between_two_rows(start_worker: Start, tmp_path: Path) -> None:
+def test_a_cancel_stops_iterate_between_two_rows(start_worker: Start, tmp_path: Path) -> None:
     sources(ROWS)
     path = tmp_path / "job"
     job = walk.enqueue(str(path), 300, False)
@@ -148,7 +148,7 @@ def test_a_cancel_stops_a_walk_between_two_rows(start_worker: Start, tmp_path: P
     assert worker.process.poll() is None
 
 
-def test_an_async_handler_reports_and_is_given_what_it_saved(start_worker: Start) -> None:
+def test_an_async_handler_reports_and_reads_its_saved_checkpoint(start_worker: Start) -> None:
     job = report_async.enqueue()
     start_worker()
     assert until_status(job, "succeeded").result == {"number": 999}
@@ -156,7 +156,7 @@ def test_an_async_handler_reports_and_is_given_what_it_saved(start_worker: Start
 
 
 @pytest.mark.parametrize("job_type", [charge, charge_async])
-def test_a_call_outside_is_made_once_although_the_first_attempt_failed(
+def test_a_once_call_is_made_once_although_the_first_attempt_failed(
     start_worker: Start, tmp_path: Path, job_type: JobType[..., object]
 ) -> None:
     path = tmp_path / "call"

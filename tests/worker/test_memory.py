@@ -35,7 +35,7 @@ def test_the_memory_of_a_process_is_known_as_long_as_there_is_one() -> None:
 
 
 @processes
-def test_a_job_that_holds_too_much_is_killed_until_it_is_dead_and_its_neighbours_go_on(
+def test_a_job_above_max_rss_is_killed_until_dead_and_others_run(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path, hog = tmp_path / "job", tmp_path / "hog"
@@ -55,7 +55,7 @@ def test_a_job_that_holds_too_much_is_killed_until_it_is_dead_and_its_neighbours
 
 
 @processes
-def test_a_job_with_a_limit_of_memory_runs_alone_and_may_stay_below_it(
+def test_a_job_with_max_rss_runs_isolated_and_may_stay_below_it(
     start_worker: Start, tmp_path: Path
 ) -> None:
     job = limit_jobs.hold_memory.enqueue(str(tmp_path / "job"), 20)
@@ -66,7 +66,7 @@ def test_a_job_with_a_limit_of_memory_runs_alone_and_may_stay_below_it(
 
 @processes
 @pytest.mark.parametrize("how", ["SIGSEGV", "SIGKILL", "exit"])
-def test_a_job_that_crashes_alone_harms_nobody_and_is_dead_after_the_third_time(
+def test_a_job_that_crashes_alone_is_dead_after_the_third_time(
     start_worker: Start, tmp_path: Path, how: str
 ) -> None:
     path = tmp_path / "job"

@@ -25,7 +25,7 @@ NONSENSE = [
 ]
 
 
-def test_whatever_a_notification_says_workers_ask_the_table(
+def test_workers_read_the_table_regardless_of_the_notification(
     start_worker: Callable[..., JobWorker],
 ) -> None:
     worker = start_worker("--poll-seconds", "0.5")

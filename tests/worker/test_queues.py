@@ -21,7 +21,7 @@ def served() -> set[str]:
     return {name for queues in found for name in queues}
 
 
-def test_a_worker_of_all_queues_serves_those_that_come_and_drops_those_that_go(
+def test_a_worker_of_all_queues_follows_new_and_deleted_queues(
     start_worker: Start,
 ) -> None:
     Queue.objects.create(name="passing")

@@ -43,7 +43,7 @@ def running_worker() -> Worker:
     return worker
 
 
-def test_a_claim_whose_answer_was_lost_is_given_back_and_run(start_worker: Start) -> None:
+def test_a_claim_whose_answer_was_lost_is_given_back(start_worker: Start) -> None:
     """The claim is made here in the worker's name, so that its process knows nothing of it."""
     start_worker(
         *("--lease-seconds", "2", "--queues", "default", "--poll-seconds", "0.2"),
@@ -58,7 +58,7 @@ def test_a_claim_whose_answer_was_lost_is_given_back_and_run(start_worker: Start
     assert list(Run.objects.filter(job=job).values_list("attempt", "outcome")) == [(1, "succeeded")]
 
 
-def test_what_comes_due_and_what_is_limited_does_not_wait_for_the_end_of_a_backlog(
+def test_due_and_limited_jobs_do_not_wait_for_the_end_of_a_backlog(
     start_worker: Start,
 ) -> None:
     jobs.nap.enqueue_many({"seconds": 0.02} for _ in range(1_500))
@@ -206,9 +206,7 @@ def test_a_heartbeat_process_that_hangs_is_replaced(start_worker: Start, tmp_pat
     assert any(runs_while_it_hangs(lease) == 1 for lease in (8, 8, 40))
 
 
-def test_handlers_that_run_on_with_lost_jobs_are_stopped(
-    start_worker: Start, tmp_path: Path
-) -> None:
+def test_handlers_of_lost_jobs_are_stopped(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
     first = start_worker("--lease-seconds", "2", TEST_DJANGO_JOBS=REAPS_NEVER)
     job = jobs.sleep_deaf.enqueue(str(path), 600)

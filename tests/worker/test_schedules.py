@@ -59,7 +59,7 @@ BROKEN = {
 }
 
 
-def test_broken_rows_are_put_aside_with_their_error_and_the_others_go_on(
+def test_broken_rows_get_an_error_and_the_others_fire(
     start_worker: Start,
 ) -> None:
     rows = [Schedule(name=name, job_type="app.noop", **what) for name, what in BROKEN.items()]
@@ -79,7 +79,7 @@ def test_broken_rows_are_put_aside_with_their_error_and_the_others_go_on(
     assert not Tick.objects.exclude(schedule=healthy).exists()
 
 
-def test_a_rule_that_breaks_in_the_table_after_it_was_armed_is_put_aside_when_it_comes_due(
+def test_a_rule_broken_after_it_was_armed_gets_an_error_when_due(
     start_worker: Start,
 ) -> None:
     """As with a zone that tzdata dropped, or a row that somebody changed by SQL."""
@@ -110,7 +110,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("column", ["payload", "starts_at", "ends_at", "next_due_at"])
-def test_a_row_that_python_cannot_read_stops_nobody(start_worker: Start, column: str) -> None:
+def test_a_row_that_python_cannot_read_stops_no_other_job(start_worker: Start, column: str) -> None:
     healthy, unreadable = each_second(), each_second("unreadable")
     worker = start_worker("--poll-seconds", "0.2")
     until_fired(unreadable)
@@ -130,7 +130,7 @@ MISSED = {
 }
 
 
-def test_what_was_missed_in_an_outage_is_made_up_for_as_each_schedule_says(
+def test_after_an_outage_each_schedule_catches_up_by_its_policy(
     start_worker: Start,
 ) -> None:
     began = database_time() - timedelta(hours=10, minutes=5)
@@ -240,7 +240,7 @@ def test_an_edit_while_it_is_due_wins_and_the_others_do_not_wait_for_it(
     assert fired(edited, after=held_since) == 0
 
 
-def test_a_change_is_obeyed_at_once_however_long_the_poll(start_worker: Start) -> None:
+def test_a_change_takes_effect_before_the_next_poll(start_worker: Start) -> None:
     start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
     first = each_second("made while workers sleep")
@@ -255,7 +255,7 @@ def test_a_change_is_obeyed_at_once_however_long_the_poll(start_worker: Start) -
     until_fires_on(second)
 
 
-def test_a_pause_and_a_resume_are_obeyed_at_once(start_worker: Start) -> None:
+def test_a_pause_and_a_resume_take_effect_at_once(start_worker: Start) -> None:
     schedule, other = each_second(), each_second("other")
     start_worker(*LONG_POLL)
     until_fired(schedule)
@@ -270,7 +270,7 @@ def test_a_pause_and_a_resume_are_obeyed_at_once(start_worker: Start) -> None:
     assert not missed.exists()
 
 
-def test_one_waits_for_the_one_before_and_runs_when_it_has_ended(
+def test_a_waiting_job_runs_when_the_one_before_has_ended(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"

@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Start = Callable[..., JobWorker]
 
 
-def test_a_new_heartbeat_process_fires_on_when_the_old_one_is_killed(start_worker: Start) -> None:
+def test_a_new_heartbeat_process_fires_after_the_old_one_is_killed(start_worker: Start) -> None:
     schedule = each_second(catch_up="window", catch_up_limit=60)
     worker = start_worker()
     until_fired(schedule)
@@ -137,7 +137,7 @@ def test_a_restart_of_the_database_does_not_end_the_firing(tmp_path: Path) -> No
             worker.end()
 
 
-def test_workers_that_are_not_to_fire_schedules_do_not(start_worker: Start, tmp_path: Path) -> None:
+def test_workers_with_schedules_off_fire_none(start_worker: Start, tmp_path: Path) -> None:
     schedule = each_second()
     Scheduling().look()
     (tmp_path / "quiet_settings.py").write_text(

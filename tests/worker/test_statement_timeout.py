@@ -53,7 +53,7 @@ def nap(seconds: float) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_work_of_many_statements_over_a_slow_line_comes_to_its_end(
+def test_work_of_many_statements_over_a_slow_line_completes(
     deadline: StatementTimeout,
 ) -> None:
     """A round trip of 0.6 s, for a deadline of 1: three of them take longer, and so do two and the
@@ -80,7 +80,7 @@ def test_work_of_many_statements_over_a_slow_line_comes_to_its_end(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_statement_that_takes_too_long_is_cut_short(deadline: StatementTimeout) -> None:
+def test_a_statement_that_takes_too_long_is_cancelled(deadline: StatementTimeout) -> None:
     def work() -> bool:
         with pytest.raises(StatementTimedOut):
             retry_while_disconnected(lambda: nap(600), what="claim", deadline=deadline)
@@ -91,7 +91,7 @@ def test_a_statement_that_takes_too_long_is_cut_short(deadline: StatementTimeout
 
 @pytest.mark.processes
 @pytest.mark.timeout(180)
-def test_a_lock_that_a_duty_waits_for_keeps_no_schedule_from_firing(
+def test_a_maintenance_task_that_waits_for_a_lock_delays_no_schedule(
     start_worker: Callable[..., JobWorker],
 ) -> None:
     schedule = each_second()

@@ -67,7 +67,7 @@ def visible() -> list[str]:
 
 
 @pytest.mark.parametrize("tenant", [tenant_in_transaction, tenant_in_session])
-def test_a_tenant_of_one_job_is_not_that_of_the_next(
+def test_the_tenant_of_a_job_does_not_leak_into_the_next(
     bound_handlers: Handlers, tenant: Callable[[int], contextmanager[None]]
 ) -> None:
     def of_tenant(tenant_id: int) -> list[str]:

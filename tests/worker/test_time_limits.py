@@ -40,7 +40,7 @@ def nobody_was_killed(worker: JobWorker) -> bool:
     return Worker.objects.count() == 1 and "event=process_" not in worker.text()
 
 
-def test_a_handler_is_told_when_its_time_is_over_and_cleans_up(
+def test_a_handler_gets_an_exception_at_its_timeout_and_cleans_up(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -78,7 +78,7 @@ def test_an_isolated_handler_is_woken_from_its_sleep_and_cleans_up(
         ("write_too_slowly",),
     ],
 )
-def test_whatever_a_late_handler_does_then_it_has_timed_out(
+def test_a_late_handler_has_timed_out_regardless_of_its_reaction(
     start_worker: Start, late: tuple[str, ...]
 ) -> None:
     name, *arguments = late
@@ -90,7 +90,7 @@ def test_whatever_a_late_handler_does_then_it_has_timed_out(
     assert nobody_was_killed(worker)
 
 
-def test_a_tree_that_stood_still_gives_its_handlers_the_time_to_clean_up(
+def test_a_resumed_tree_gives_its_handlers_time_to_clean_up(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -176,9 +176,7 @@ def test_a_storm_of_short_jobs_around_their_time_out_hits_the_right_ones_and_los
 
 
 @pytest.mark.parametrize("name", ["say_nothing", "say_nothing_async", "say_nothing_alone"])
-def test_a_handler_that_reports_nothing_is_ended(
-    start_worker: Start, tmp_path: Path, name: str
-) -> None:
+def test_a_silent_handler_is_stopped(start_worker: Start, tmp_path: Path, name: str) -> None:
     worker = start_worker()
     job = getattr(limit_jobs, name).enqueue(str(tmp_path / "job"))
     assert "reported no progress for 1 s" in until_status(job, "dead").last_error
@@ -188,7 +186,7 @@ def test_a_handler_that_reports_nothing_is_ended(
 
 
 @pytest.mark.parametrize("name", ["keep_reporting", "keep_reporting_async", "keep_reporting_alone"])
-def test_a_handler_that_reports_goes_on(start_worker: Start, name: str) -> None:
+def test_a_handler_that_reports_is_not_stopped(start_worker: Start, name: str) -> None:
     job = getattr(limit_jobs, name).enqueue(3.0)
     start_worker()
     until_status(job, "succeeded", timeout=180)

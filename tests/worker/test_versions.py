@@ -34,7 +34,7 @@ def stored(job_type: str, version: int, payload: object) -> Job:
     return job
 
 
-def test_old_payloads_and_old_names_are_run_and_newer_payloads_are_left(
+def test_old_payloads_and_names_run_and_newer_payloads_wait(
     start_worker: Start,
 ) -> None:
     first = stored("app.greet", 1, {"name": "Ada Lovelace"})
@@ -58,7 +58,7 @@ def test_old_payloads_and_old_names_are_run_and_newer_payloads_are_left(
     assert row.versions == {name: one for name, one in registry.versions().items() if one > 1}
 
 
-def test_a_payload_that_cannot_be_upgraded_is_dead_readably_and_replayable_once_it_can(
+def test_a_job_that_cannot_be_upgraded_is_dead_and_replayable_later(
     start_worker: Start,
 ) -> None:
     job = stored("app.greet", 1, {"who": "Ada"})
@@ -73,7 +73,7 @@ def test_a_payload_that_cannot_be_upgraded_is_dead_readably_and_replayable_once_
     assert until_status(job, "succeeded").result == "Dear Ada L"
 
 
-def test_a_burst_ends_although_jobs_are_held(start_worker: Start) -> None:
+def test_a_burst_ends_although_jobs_are_blocked(start_worker: Start) -> None:
     held, runs = noop.enqueue(), write_effect.enqueue("runs")
     quarantines.quarantine("app.noop")
     assert start_worker("--burst").wait() == 0
@@ -81,7 +81,7 @@ def test_a_burst_ends_although_jobs_are_held(start_worker: Start) -> None:
     assert Job.objects.get(pk=runs.pk).status == "succeeded"
 
 
-def test_a_worker_holds_what_is_quarantined_and_runs_it_after_the_release(
+def test_a_worker_blocks_quarantined_jobs_and_runs_them_after_the_lift(
     start_worker: Start,
 ) -> None:
     ids = noop.enqueue_many({} for _ in range(50))
@@ -114,7 +114,7 @@ def test_a_type_that_keeps_crashing_is_quarantined_by_the_workers(start_worker: 
     assert Run.objects.filter(error_type="Crashed").count() >= 2
 
 
-def test_a_quarantine_has_the_workers_move_at_once_what_it_leaves(start_worker: Start) -> None:
+def test_a_quarantine_notifies_the_workers_to_block_the_rest(start_worker: Start) -> None:
     def held(name: str) -> bool:
         return Job.objects.filter(job_type=name, status="blocked").exists()
 

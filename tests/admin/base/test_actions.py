@@ -114,7 +114,7 @@ VIEW = ("view_job", "view_run", "view_queue", "view_worker", "view_schedule")
 
 
 @each_action
-def test_an_action_asks_and_then_does_reports_and_writes_down(page: Page, name: str) -> None:
+def test_an_action_confirms_executes_reports_and_logs(page: Page, name: str) -> None:
     model, action, _permission, make, given, becomes = ACTIONS[name]
     pk = make()
     before = state_of(model, pk)
@@ -136,7 +136,7 @@ def test_an_action_asks_and_then_does_reports_and_writes_down(page: Page, name: 
 
 
 @each_action
-def test_who_may_only_look_is_offered_nothing_and_changes_nothing(
+def test_the_view_permission_offers_and_allows_no_change(
     page_of: Callable[..., Page], name: str
 ) -> None:
     model, action, _permission, make, given, _becomes = ACTIONS[name]
@@ -173,9 +173,7 @@ def test_the_one_permission_allows_exactly_its_actions(
 
 
 @each_action
-def test_without_the_permission_to_look_there_is_no_way_to_act(
-    page_of: Callable[..., Page], name: str
-) -> None:
+def test_actions_require_the_view_permission(page_of: Callable[..., Page], name: str) -> None:
     model, action, permission, make, given, _becomes = ACTIONS[name]
     pk = make()
     before = state_of(model, pk)
@@ -219,7 +217,7 @@ def test_a_wrong_priority_is_refused_on_the_same_page(page: Page, priority: str)
     assert Job.objects.get(pk=pk).priority == 0
 
 
-def test_a_cancel_tells_the_stopped_from_those_that_were_asked_to_stop(page: Page) -> None:
+def test_a_cancel_counts_stopped_jobs_and_jobs_asked_to_stop(page: Page) -> None:
     running, ready, other = enqueue_and_claim().id, ready_job(), ready_job()
     message = page.act(Job, "cancel_jobs", running, ready, other)
     assert message == "2 jobs were cancelled. | 1 running job was asked to stop."
@@ -241,7 +239,7 @@ def test_reasons_are_kept(page: Page) -> None:
 
 
 @pytest.mark.parametrize("reason", ["x" * 301, "nul\x00"])
-def test_a_reason_that_cannot_be_kept_is_refused(page: Page, reason: str) -> None:
+def test_a_reason_that_cannot_be_stored_is_refused(page: Page, reason: str) -> None:
     pk = ready_job()
     assert page.confirm(Job, "cancel_jobs", pk, reason=reason).status_code == 200
     assert Job.objects.get(pk=pk).status == "ready"
@@ -268,7 +266,7 @@ def test_a_dead_letter_that_was_replayed_meanwhile_is_reported(page: Page) -> No
     assert not LogEntry.objects.exists()
 
 
-def test_a_chosen_job_is_meant_though_the_filter_lost_it(page: Page) -> None:
+def test_a_chosen_job_stays_chosen_although_the_filter_no_longer_matches(page: Page) -> None:
     pk = scheduled_job()
     page.ask(Job, "cancel_jobs", pk, query="?status=scheduled")
     job_operations.run_now([pk])
@@ -325,7 +323,7 @@ def test_all_matching_takes_what_the_filter_matches(page: Page) -> None:
     assert Job.objects.get(pk=kept).status == "ready"
 
 
-def test_all_matching_leaves_alone_what_arrived_after_the_question(page: Page) -> None:
+def test_all_matching_excludes_rows_added_after_the_confirmation(page: Page) -> None:
     pk = ready_job()
     max_id = across(page, Job, "cancel_jobs").context["choice"].max_id
     late = ready_job()
@@ -358,7 +356,7 @@ def test_all_matching_stops_at_the_limit_and_says_so(
     assert Job.objects.filter(pk__in=pks[:2], status="ready").count() == 2
 
 
-def test_more_than_a_hundred_are_written_down_in_one_entry(page: Page) -> None:
+def test_more_than_a_hundred_rows_share_one_log_entry(page: Page) -> None:
     noop.enqueue_many([{}] * 101)
     newest = Job.objects.latest("pk").pk
     page.confirm(Job, "cancel_jobs", 0, select_across=1, max_id=newest, reason="flood")
@@ -368,7 +366,7 @@ def test_more_than_a_hundred_are_written_down_in_one_entry(page: Page) -> None:
     assert "101 jobs" in page.text("/admin/")
 
 
-def test_what_was_done_is_written_down_though_a_later_chunk_fails(
+def test_completed_chunks_are_logged_although_a_later_one_fails(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actions, "CHUNK", 1)
@@ -387,7 +385,7 @@ def test_what_was_done_is_written_down_though_a_later_chunk_fails(
 
 
 @pytest.mark.parametrize("wrong", ["x", "-1", "1.5", "9" * 30, "", "\u0661"])
-def test_a_row_number_that_is_none_is_refused(page: Page, wrong: str) -> None:
+def test_an_invalid_row_number_is_refused(page: Page, wrong: str) -> None:
     ready_job()
     data = {"action": "cancel_jobs", "_selected_action": wrong, "confirmed": 1}
     done = page.client.post(list_url(Job), data)
@@ -395,7 +393,7 @@ def test_a_row_number_that_is_none_is_refused(page: Page, wrong: str) -> None:
     assert not Job.objects.filter(status="cancelled").exists()
 
 
-def test_the_verb_checks_the_permission_again(
+def test_the_action_checks_the_permission_again(
     page_of: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(JobPage, "has_cancel_permission", lambda self, request: True)

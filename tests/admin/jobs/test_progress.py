@@ -43,9 +43,7 @@ def test_a_share_is_a_number_of_html_in_every_language(page: Page, settings: Any
     assert '<progress value="0.5" max="1"' in page.text(change_url(Job, held.id))
 
 
-def test_a_checkpoint_is_masked_and_shown_to_those_who_may_see_payloads(
-    page: Page, page_of: Any
-) -> None:
+def test_a_checkpoint_is_masked_and_needs_the_payload_permission(page: Page, page_of: Any) -> None:
     held = reported(checkpoint='{"row": 520, "api_token": "s3cret"}')
     text = page.read(change_url(Job, held.id))
     assert '"row": 520' in text
@@ -79,7 +77,7 @@ def test_a_job_that_never_reported_has_no_such_section(page: Page) -> None:
     assert "jobs-progress" not in page.text(change_url(Job, enqueue_and_claim().id))
 
 
-def test_a_success_is_done_whatever_it_reported_last(page: Page) -> None:
+def test_a_success_is_shown_as_100_percent(page: Page) -> None:
     held = reported(fraction=0.98, note="nearly")
     settle_one(held, Succeeded())
     assert "<strong>100 %</strong>" in page.read(change_url(Job, held.id))
@@ -110,9 +108,7 @@ def test_the_page_of_a_dead_letter_shows_it_too(page: Page) -> None:
 
 
 @pytest.mark.parametrize("broken", BROKEN_PAYLOADS.values(), ids=BROKEN_PAYLOADS)
-def test_a_checkpoint_and_an_answer_that_cannot_be_read_break_no_page(
-    page: Page, broken: str
-) -> None:
+def test_an_unreadable_checkpoint_or_answer_breaks_no_page(page: Page, broken: str) -> None:
     held = reported(fraction=0.5)
     store(held, "charge", "1")
     run_sql("UPDATE django_jobs_progress SET checkpoint = %s", [broken])
@@ -121,7 +117,7 @@ def test_a_checkpoint_and_an_answer_that_cannot_be_read_break_no_page(
     assert "cannot be shown" in text or "too large to show" in text
 
 
-def test_whatever_is_in_them_is_escaped(page: Page) -> None:
+def test_any_value_is_escaped(page: Page) -> None:
     attack = "<script>alert(1)</script>"
     held = reported(fraction=0.5, note=attack, checkpoint=f'"{attack}"')
     store(held, attack, f'"{attack}"')

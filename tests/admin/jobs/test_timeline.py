@@ -110,7 +110,7 @@ def shown(text: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", "", text.partition("Timeline")[2]).split())
 
 
-def test_the_timeline_says_who_holds_a_job_since_when_and_why(page: Page) -> None:
+def test_the_timeline_names_the_quarantine_of_a_blocked_job(page: Page) -> None:
     job = held_job(reason="eats memory", by="ada")
     text = page.read(change_url(Job, job.pk))
     wanted = r"Blocked: its job type is quarantined since [^()]+ \([^()]+ ago\) by ada: eats memory"
@@ -137,7 +137,7 @@ def test_a_quarantine_is_a_link_for_those_who_may_follow_it(
     assert (f'<a href="{there.removesuffix("change/")[:-1]}' in text) is linked
 
 
-def test_a_ready_job_of_a_quarantined_type_is_said_to_be_held_soon(page: Page) -> None:
+def test_a_ready_job_of_a_quarantined_type_is_shown_as_blocked_soon(page: Page) -> None:
     job = add.enqueue(1)
     quarantines.quarantine("app.add", seconds=0)
     soon = "Its job type is quarantined; a worker blocks it within seconds."
@@ -146,7 +146,7 @@ def test_a_ready_job_of_a_quarantined_type_is_said_to_be_held_soon(page: Page) -
     assert soon not in shown(page.read(change_url(Job, job.pk)))
 
 
-def test_a_job_that_a_released_quarantine_still_holds_is_said_to_be_ready_soon(page: Page) -> None:
+def test_a_job_still_blocked_after_a_lift_is_shown_as_ready_soon(page: Page) -> None:
     job = held_job()
     soon = "Blocked; its quarantine was lifted, and a worker makes it ready within seconds."
     run_sql("UPDATE django_jobs_quarantine SET released_at = now()")
@@ -155,7 +155,7 @@ def test_a_job_that_a_released_quarantine_still_holds_is_said_to_be_ready_soon(p
     assert soon in shown(page.read(change_url(Job, job.pk)))
 
 
-def test_a_job_that_waits_for_anything_else_is_not_said_to_be_held(page: Page) -> None:
+def test_a_job_blocked_by_no_quarantine_is_not_shown_as_quarantined(page: Page) -> None:
     job = add.enqueue(1)
     run_sql("UPDATE django_jobs_job SET status = 'blocked', reason = 'of its queue'")
     hints = "Waits because of a limit. of its queue"

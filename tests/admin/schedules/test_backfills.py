@@ -37,7 +37,7 @@ def words_of(response: Any) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", response.content.decode())).split())
 
 
-def test_it_says_how_many_jobs_it_will_make_and_makes_them_once_confirmed(page: Page) -> None:
+def test_it_shows_the_number_of_jobs_and_makes_them_once_confirmed(page: Page) -> None:
     schedule = nightly()
     url = backfill_url(schedule)
     assert "In the time zone of the schedule: Europe/Paris." in page.read(url)
@@ -57,7 +57,7 @@ def test_it_says_how_many_jobs_it_will_make_and_makes_them_once_confirmed(page: 
     assert entry.change_message.endswith(": 3 jobs")
 
 
-def test_many_due_times_are_named_at_both_ends(page: Page) -> None:
+def test_many_due_times_show_the_first_and_the_last(page: Page) -> None:
     text = words_of(page.client.post(backfill_url(nightly()), span("2026-01-01 00:00")))
     assert "It will make 88 jobs." in text
     assert "and 78 more" in text
@@ -65,7 +65,7 @@ def test_many_due_times_are_named_at_both_ends(page: Page) -> None:
     assert "Sun 29 Mar 2026" in text
 
 
-def test_another_number_than_was_said_is_asked_again(page: Page) -> None:
+def test_a_changed_number_of_jobs_is_confirmed_again(page: Page) -> None:
     answered = page.client.post(backfill_url(nightly()), span(confirmed="2"))
     assert "It will make 3 jobs." in words_of(answered)
     assert not Job.objects.exists()
@@ -87,14 +87,14 @@ def test_a_get_makes_nothing(page: Page) -> None:
         ("tomorrow 00:00", "2026-03-30 00:00", "Enter a valid date"),
     ],
 )
-def test_a_range_that_cannot_be_is_refused(page: Page, begin: str, end: str, why: str) -> None:
+def test_an_invalid_range_is_refused(page: Page, begin: str, end: str, why: str) -> None:
     answered = page.client.post(backfill_url(nightly()), span(begin, end, confirmed="1"))
     assert answered.status_code == 200
     assert why in words_of(answered)
     assert not Backfill.objects.exists()
 
 
-def test_a_broken_schedule_and_one_that_is_not_there_are_told(page: Page) -> None:
+def test_a_broken_and_a_missing_schedule_are_reported(page: Page) -> None:
     schedule = nightly(timezone="Mars/Olympus")
     assert "no time zone is called" in words_of(page.client.post(backfill_url(schedule), span()))
     gone = nightly_of_a_type_that_is_gone()
@@ -132,7 +132,7 @@ def test_the_progress_is_shown_and_a_cancelled_one_makes_no_more(page: Page) -> 
     assert "it is already cancelled" in page.act(Backfill, "cancel_backfills", backfill.pk)
 
 
-def test_one_whose_jobs_have_ended_says_so_and_offers_nothing(page: Page) -> None:
+def test_an_ended_backfill_offers_no_cancel(page: Page) -> None:
     page.client.post(backfill_url(nightly()), span(confirmed="3"))
     job_operations.cancel(list(Job.objects.values_list("pk", flat=True)))
     backfill = Backfill.objects.get()
@@ -149,7 +149,7 @@ def test_a_job_of_a_backfill_is_linked_to_it(page: Page) -> None:
     assert change_url(Backfill, Backfill.objects.get().pk) in text
 
 
-def test_it_takes_its_own_permission_also_in_the_verb(
+def test_backfilling_requires_its_own_permission(
     page_of: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule = nightly()

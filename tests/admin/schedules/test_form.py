@@ -41,7 +41,7 @@ def refused(page: Page, job_type: str = "app.report", **values: Any) -> dict[str
     return errors
 
 
-def test_first_the_job_type_is_chosen_of_those_that_are_schedulable(page: Page) -> None:
+def test_the_add_page_first_offers_the_schedulable_job_types(page: Page) -> None:
     text = page.read(add_url("").partition("?")[0])
     assert 'href="?job_type=app.report"' in text
     assert "Tell a customer how things stand." in text
@@ -58,7 +58,7 @@ def test_another_job_type_is_refused(page: Page, name: str) -> None:
     assert not Schedule.objects.exists()
 
 
-def test_a_job_type_in_the_form_is_not_looked_at(page: Page) -> None:
+def test_a_job_type_in_the_posted_form_is_ignored(page: Page) -> None:
     values = filled_in(argument_customer="7", job_type="app.noop", payload='{"x": 1}')
     assert page.client.post(add_url(), values).status_code == 302
     schedule = Schedule.objects.get()
@@ -66,7 +66,7 @@ def test_a_job_type_in_the_form_is_not_looked_at(page: Page) -> None:
     assert schedule.payload == {"customer": 7}
 
 
-def test_what_is_left_empty_is_the_handlers_default(page: Page) -> None:
+def test_an_empty_field_is_the_handlers_default(page: Page) -> None:
     text = page.read(add_url())
     for help_text in (
         "Empty: draft.",
@@ -102,7 +102,7 @@ def test_every_kind_of_argument_has_its_field(page: Page) -> None:
     assert 'value="k"' not in text
 
 
-def test_what_a_page_shows_is_what_it_saves(page: Page) -> None:
+def test_a_page_saves_what_it_shows(page: Page) -> None:
     payload = {
         "customer": 7, "kind": "final", "share": 0.25, "loud": False, "note": "a\nb",
         "api_key": "s3cret", "colour": "g", "parts": [1], "day": None,
@@ -165,7 +165,7 @@ def test_arguments_of_any_name_and_without_an_annotation_are_json(page: Page) ->
         ("jitter_seconds", "-1"),
     ],
 )
-def test_what_would_fail_in_a_worker_is_refused_with_the_reason(
+def test_input_that_would_fail_in_a_worker_is_refused_with_the_reason(
     page: Page, field: str, value: str
 ) -> None:
     errors = refused(page, **{field: value})
@@ -173,7 +173,7 @@ def test_what_would_fail_in_a_worker_is_refused_with_the_reason(
     assert where in errors or "nested deeper" in str(errors["__all__"])
 
 
-def test_a_policy_without_its_limit_and_a_name_given_twice_are_refused(page: Page) -> None:
+def test_a_policy_without_its_limit_and_a_duplicate_name_are_refused(page: Page) -> None:
     assert "catch_up_limit" in refused(page, catch_up="at_most")
     new_schedule(name="nightly")
     again = page.client.post(add_url(), filled_in(argument_customer="7"))
@@ -185,7 +185,7 @@ def test_a_payload_that_is_too_large_is_refused(page: Page) -> None:
     assert "app.report" in str(refused(page, argument_note="x" * 200)["__all__"])
 
 
-def test_a_field_of_its_own_is_not_among_the_others(page: Page) -> None:
+def test_an_argument_with_a_field_is_not_among_the_others(page: Page) -> None:
     errors = refused(page, "app.collect", argument_where="x", more_arguments='{"where": 1}')
     assert "where has a field in this form." in str(errors["more_arguments"])
     assert "more_arguments" in refused(
@@ -200,7 +200,7 @@ def test_a_full_queue_does_not_keep_a_schedule_from_being_saved(page: Page) -> N
     added(page, argument_customer="7")
 
 
-def test_zones_are_those_that_a_rule_may_name(page: Page) -> None:
+def test_the_form_lists_the_zones_that_a_rule_accepts(page: Page) -> None:
     flat = [name for name, group in zones() if isinstance(group, str)]
     flat += [name for _, group in zones() if not isinstance(group, str) for name, _ in group]
     assert {"UTC", "Europe/Paris", "Pacific/Apia"} <= set(flat)
@@ -208,7 +208,7 @@ def test_zones_are_those_that_a_rule_may_name(page: Page) -> None:
     assert not [name for name in flat if name.startswith(("right/", "posix/"))]
 
 
-def test_a_zone_that_is_gone_is_shown_and_refused(page: Page) -> None:
+def test_a_zone_that_no_longer_exists_is_shown_and_refused(page: Page) -> None:
     schedule = new_schedule(
         job_type="app.count_up", payload={"step": 1}, every=None, cron="0 1 * * *",
         timezone="Mars/Olympus",
@@ -233,7 +233,7 @@ def test_a_pause_while_the_form_was_open_stays(page: Page) -> None:
     assert (schedule.paused_reason, schedule.is_armed) == ("a while", False)
 
 
-def test_what_says_nothing_of_the_rule_leaves_the_next_due_time(page: Page) -> None:
+def test_an_update_of_other_fields_keeps_the_next_due_time(page: Page) -> None:
     schedule = new_schedule(job_type="app.count_up", payload={"step": 1}, timezone="Europe/Paris")
     due = schedule.next_due_at
     values = filled_in(name="hourly", cron="", every="3600", argument_step="2", priority="5")
@@ -266,7 +266,7 @@ def test_a_secret_is_not_copied(page: Page) -> None:
 
 
 @pytest.mark.parametrize("copy", ["0", "x", "9" * 30, "-1"])
-def test_a_copy_of_nothing_is_an_empty_form(page: Page, copy: str) -> None:
+def test_a_copy_of_a_missing_schedule_is_an_empty_form(page: Page, copy: str) -> None:
     assert " copy" not in page.text(add_url(copy=copy)).replace("copyright", "")
 
 

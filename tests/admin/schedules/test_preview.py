@@ -26,7 +26,7 @@ def preview(page: Page, **rule: str) -> dict[str, Any]:
     return answer
 
 
-def test_five_times_are_told_on_both_clocks_and_a_clock_change_is_marked(page: Page) -> None:
+def test_five_times_are_previewed_local_and_utc_with_clock_changes(page: Page) -> None:
     answer = preview(
         page, cron="30 2 * * *", timezone="Europe/Paris", dst="once",
         starts_at_0="2099-03-28", starts_at_1="00:00",
@@ -85,13 +85,13 @@ def test_an_interval_and_a_name_are_previewed(page: Page) -> None:
         {"cron": "0 0 * * *", "name": "n" * 500},
     ],
 )
-def test_a_wrong_rule_is_told_its_error(page: Page, rule: dict[str, str]) -> None:
+def test_a_wrong_rule_is_answered_with_its_error(page: Page, rule: dict[str, str]) -> None:
     answer = preview(page, **rule)
     assert answer["error"]
     assert not answer.get("times")
 
 
-def test_who_may_look_or_add_may_preview(page_of: Callable[..., Page]) -> None:
+def test_the_preview_requires_the_view_or_add_permission(page_of: Callable[..., Page]) -> None:
     for name, permission in (
         ("a", "view_schedule"),
         ("b", "add_schedule"),
@@ -111,7 +111,7 @@ def test_a_page_has_its_times_without_a_script(page: Page) -> None:
     assert "It has no further due times." in page.read(change_url(type(ended), ended.pk))
 
 
-def test_a_form_that_was_refused_shows_the_times_of_what_it_says(page: Page) -> None:
+def test_a_refused_form_previews_its_own_values(page: Page) -> None:
     with schedulable():
         assert "Enter a cron expression or an interval." in page.read(add_url())
         kept = page.client.post(add_url(), filled_in(cron="15 3 * * *"))
@@ -135,6 +135,6 @@ def test_the_script_is_served_as_a_file_and_writes_text_only(page: Page) -> None
     ("seconds", "words"),
     [(1.0, "1 s"), (90.0, "1 min 30 s"), (3723.5, "1 h 2 min 3.5 s"), (90_000.0, "1 d 1 h")],
 )
-def test_an_interval_is_told_exactly(seconds: float, words: str) -> None:
+def test_an_interval_is_shown_exactly(seconds: float, words: str) -> None:
     assert exactly(seconds) == words
     assert in_words("", seconds) == f"every {words}"

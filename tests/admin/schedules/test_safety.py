@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 MODELS = (Schedule, Tick, Backfill)
 
 
-def test_what_is_declared_in_code_is_read_only_but_can_be_paused(page: Page) -> None:
+def test_a_declared_schedule_is_read_only_but_can_be_paused(page: Page) -> None:
     with in_code("theirs") as schedule:
         url = change_url(Schedule, schedule.pk)
         text = page.read(url)
@@ -42,7 +42,7 @@ def test_what_is_declared_in_code_is_read_only_but_can_be_paused(page: Page) -> 
     assert (schedule.paused_reason, schedule.every) == ("enough", 3600.0)
 
 
-def test_what_was_declared_once_is_read_only_and_can_be_deleted(page: Page) -> None:
+def test_a_formerly_declared_schedule_is_read_only_and_can_be_deleted(page: Page) -> None:
     schedule = new_schedule(declared=True)
     assert "no longer declares it" in page.read(change_url(Schedule, schedule.pk))
     assert page.client.post(change_url(Schedule, schedule.pk), filled_in()).status_code == 403
@@ -70,7 +70,7 @@ def test_a_payload_that_cannot_be_read_breaks_neither_list_nor_page(page: Page) 
         page.text(add_url("app.count_up", copy=schedule.pk))
 
 
-def test_deletion_counts_up_to_a_limit_and_takes_the_ledger_along(page: Page) -> None:
+def test_deletion_counts_up_to_a_limit_and_deletes_ticks(page: Page) -> None:
     schedule = new_schedule()
     schedule_operations.run_now([schedule.pk], request_of)
     schedule_operations.run_now([schedule.pk], request_of)
@@ -117,7 +117,9 @@ def test_markup_in_rows_is_shown_and_not_run(page: Page) -> None:
         assert "<script>alert" not in text
 
 
-def test_who_may_only_look_sees_no_button_and_changes_nothing(page_of: Callable[..., Page]) -> None:
+def test_the_view_permission_shows_no_button_and_allows_no_change(
+    page_of: Callable[..., Page],
+) -> None:
     page = page_of("view_schedule")
     with schedulable():
         schedule = new_schedule(job_type="app.report", payload={"customer": 987654})
@@ -140,7 +142,7 @@ def test_who_may_only_look_sees_no_button_and_changes_nothing(page_of: Callable[
     assert schedule.name == "hourly"
 
 
-def test_a_stranger_sees_nothing(page_of: Callable[..., Page]) -> None:
+def test_a_user_without_permissions_sees_nothing(page_of: Callable[..., Page]) -> None:
     schedule = new_schedule()
     schedule_operations.run_now([schedule.pk], request_of)
     page = page_of("view_job", "pause_schedule", "run_schedule", "backfill_schedule")
@@ -151,7 +153,7 @@ def test_a_stranger_sees_nothing(page_of: Callable[..., Page]) -> None:
     page.text(reverse("admin:django_jobs_schedule_preview"), status=403)
 
 
-def test_only_who_may_run_a_schedule_makes_a_job(page_of: Callable[..., Page]) -> None:
+def test_run_now_requires_its_permission(page_of: Callable[..., Page]) -> None:
     schedule = new_schedule()
     others = ("change_schedule", "add_schedule", "pause_schedule", "backfill_schedule")
     page = page_of("view_schedule", *others)

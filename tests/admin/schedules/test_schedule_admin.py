@@ -48,7 +48,7 @@ def states(page: Page, query: str = "") -> dict[str, str]:
     return dict(re.findall(BADGE, text, re.DOTALL))
 
 
-def test_the_list_tells_what_runs_when_and_how_it_stands(page: Page) -> None:
+def test_the_list_shows_job_type_rule_and_state(page: Page) -> None:
     one_of_each_state()
     assert states(page) == {name: name for name in one_of_each()}
     text = page.read(list_url(Schedule))
@@ -65,7 +65,7 @@ def one_of_each() -> list[str]:
 
 
 @pytest.mark.parametrize("state", one_of_each())
-def test_the_filter_of_states_finds_what_the_badge_says(page: Page, state: str) -> None:
+def test_the_state_filter_agrees_with_the_badge(page: Page, state: str) -> None:
     one_of_each_state()
     assert states(page, f"?state={state}") == {state: state}
 
@@ -83,7 +83,7 @@ def test_the_other_filters_and_the_search_narrow(page: Page) -> None:
         assert states(page, "?q=app.add") == {"theirs": "on"}
 
 
-def test_the_last_tick_is_told(page: Page) -> None:
+def test_the_last_tick_is_shown(page: Page) -> None:
     schedule = new_schedule()
     schedule_operations.run_now([schedule.pk], request_of)
     assert "jobs-fired" in page.text(list_url(Schedule))
@@ -115,7 +115,7 @@ def test_a_job_that_waits_for_its_schedule_says_so(page: Page) -> None:
     assert "Waits for the previous job of its schedule to end." in text
 
 
-def test_the_list_warns_where_no_worker_looks(page: Page) -> None:
+def test_the_list_warns_if_no_worker_looks_at_schedules(page: Page) -> None:
     assert "so none is fired" not in page.read(list_url(Schedule))
     new_schedule()
     assert "No live worker looks at the schedules, so none is fired." in page.read(
@@ -158,7 +158,7 @@ def test_the_ticks_of_one_schedule_come_in_the_order_of_their_due_times(page: Pa
     assert page.client.get(list_url(Tick) + "?job__payload__x=1").status_code == 400
 
 
-def test_several_run_now_and_a_broken_one_keeps_no_other_from_it(page: Page) -> None:
+def test_a_broken_schedule_does_not_stop_the_others_from_run_now(page: Page) -> None:
     sound, broken = new_schedule(), new_schedule(name="broken", job_type="app.gone")
     message = page.act(Schedule, "run_schedules_now", sound.pk, broken.pk)
     assert "1 schedule made a job." in message
@@ -166,7 +166,7 @@ def test_several_run_now_and_a_broken_one_keeps_no_other_from_it(page: Page) -> 
     assert Job.objects.get().schedule_id == sound.pk
 
 
-def test_one_that_was_put_aside_is_resumed(page: Page) -> None:
+def test_a_schedule_in_error_is_resumed(page: Page) -> None:
     schedule = new_schedule()
     run_sql("UPDATE django_jobs_schedule SET error = 'boom', next_due_at = NULL")
     assert 'value="resume_schedules"' in page.text(change_url(Schedule, schedule.pk))
@@ -192,7 +192,7 @@ def test_one_is_duplicated_at_a_time(page: Page) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_are_told_of_a_change_and_of_a_deletion(page: Page) -> None:
+def test_workers_are_notified_of_a_change_and_a_deletion(page: Page) -> None:
     with schedulable(), listening() as heard:
         page.client.post(add_url("app.count_up"), filled_in(argument_step="1"))
         assert ":schedules" in heard()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 OLD: dict[str, Any] = {"job_type": "app.greet", "payload": {"name": "Ada Lovelace"}}
 
 
-def test_the_jobs_of_an_old_schedule_bear_the_payload_and_the_version_of_today() -> None:
+def test_the_jobs_of_an_old_schedule_have_an_upgraded_payload() -> None:
     row = due_schedule(**OLD)
     look()
     job = Job.objects.get(schedule=row)
@@ -30,13 +30,13 @@ def test_the_jobs_of_an_old_schedule_bear_the_payload_and_the_version_of_today()
     assert row.payload == OLD["payload"]
 
 
-def test_a_schedule_of_an_old_name_is_fired_by_those_who_have_the_alias() -> None:
+def test_a_schedule_of_an_old_name_is_fired_through_the_alias() -> None:
     row = due_schedule(job_type="app.old_name")
     look()
     assert Job.objects.get(schedule=row).job_type == "app.present_name"
 
 
-def test_a_payload_of_a_newer_version_is_left_due_for_those_who_read_it() -> None:
+def test_a_schedule_with_a_newer_payload_stays_due_for_newer_workers() -> None:
     row = due_schedule(**{**OLD, "payload_version": 4})
     assert take_due(registry.versions(), 10) == []
     assert take_due({"app.greet": 4}, 10) == [row.pk]
@@ -46,7 +46,7 @@ def test_a_payload_of_a_newer_version_is_left_due_for_those_who_read_it() -> Non
     assert row.next_due_at is not None
 
 
-def test_one_that_cannot_be_upgraded_is_put_aside_readably() -> None:
+def test_a_schedule_that_cannot_be_upgraded_gets_a_readable_error() -> None:
     row = due_schedule(**{**OLD, "payload": {"who": "Ada"}})
     look()
     row.refresh_from_db()
@@ -54,7 +54,7 @@ def test_one_that_cannot_be_upgraded_is_put_aside_readably() -> None:
 
 
 @pytest.mark.parametrize("job_type", [greet, "app.greet"])
-def test_what_the_code_declares_is_of_the_version_of_today(
+def test_declared_schedules_have_the_current_payload_version(
     monkeypatch: pytest.MonkeyPatch, job_type: Any
 ) -> None:
     monkeypatch.setattr(registry, "_schedules", {})
@@ -68,7 +68,7 @@ def test_what_the_code_declares_is_of_the_version_of_today(
     assert Schedule.objects.get().payload_version == 3
 
 
-def test_one_that_names_a_job_type_by_its_old_name_is_declared_in_its_version(
+def test_a_schedule_by_an_old_name_has_the_version_of_its_type(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registry, "_schedules", {})
@@ -78,7 +78,7 @@ def test_one_that_names_a_job_type_by_its_old_name_is_declared_in_its_version(
     assert set(Schedule.objects.values_list("payload_version", flat=True)) == {1}
 
 
-def test_the_form_shows_the_arguments_of_today_and_saves_them_as_such(page: Page) -> None:
+def test_the_form_shows_and_saves_upgraded_arguments(page: Page) -> None:
     row = Schedule.objects.create(name="tick", every=60, **OLD)
     text = page.read(change_url(Schedule, row.pk))
     assert 'value="Lovelace"' in text
@@ -96,13 +96,13 @@ def test_the_form_shows_the_arguments_of_today_and_saves_them_as_such(page: Page
     assert request_of(row)[0].payload_version == 3
 
 
-def test_a_new_one_is_of_the_version_of_today(page: Page) -> None:
+def test_a_new_schedule_has_the_current_payload_version(page: Page) -> None:
     values = filled_in(argument_first="Ada", argument_last="Lovelace")
     assert page.client.post(add_url("app.greet"), values).status_code == 302
     assert Schedule.objects.get().payload_version == 3
 
 
-def test_one_that_cannot_be_upgraded_is_shown_as_far_as_it_goes(page: Page) -> None:
+def test_a_schedule_that_cannot_be_upgraded_is_shown_as_stored(page: Page) -> None:
     row = Schedule.objects.create(
         name="tick",
         every=60,

@@ -108,7 +108,9 @@ def test_a_crontab_is_written_as_cron_reads_it(celery: tuple[str, ...], cron: st
         ),
     ],
 )
-def test_what_cron_cannot_say_is_refused(celery: tuple[str, ...], problem: str) -> None:
+def test_a_crontab_that_cron_cannot_express_is_refused(
+    celery: tuple[str, ...], problem: str
+) -> None:
     with pytest.raises(ValueError, match=problem):
         cron_of(dict(zip(COLUMNS, celery, strict=True)))
 
@@ -117,7 +119,7 @@ def test_what_cron_cannot_say_is_refused(celery: tuple[str, ...], problem: str) 
 
 
 @pytest.mark.django_db
-def test_a_database_without_the_tables_is_told() -> None:
+def test_a_database_without_the_tables_is_reported() -> None:
     with pytest.raises(CommandError, match="'default' has no tables of django-celery-beat"):
         import_beat()
 
@@ -133,7 +135,7 @@ def test_tables_of_an_early_version_are_read() -> None:
 
 
 @pytest.mark.usefixtures("_tables", "_two_of_a_name")
-def test_a_name_that_several_job_types_bear_has_to_be_mapped() -> None:
+def test_a_name_shared_by_several_job_types_must_be_mapped() -> None:
     add_task("mails", "proj.tasks.send")
     with pytest.raises(CommandError, match="1 of 1 task cannot be imported"):
         import_beat()
@@ -142,7 +144,7 @@ def test_a_name_that_several_job_types_bear_has_to_be_mapped() -> None:
 
 
 @pytest.mark.usefixtures("_tables", "_two_of_a_name")
-def test_a_task_of_the_very_name_of_a_job_type_is_that_one() -> None:
+def test_a_task_with_the_full_name_of_a_job_type_is_mapped_to_it() -> None:
     add_task("mails", "shop.send")
     import_beat()
     assert Schedule.objects.get(name="mails").job_type == "shop.send"
@@ -157,7 +159,7 @@ def test_a_task_is_never_imported_as_code() -> None:
 
 
 @pytest.mark.usefixtures("_tables")
-def test_a_queue_that_is_full_just_now_is_no_obstacle() -> None:
+def test_a_full_queue_does_not_stop_the_import() -> None:
     Queue.objects.filter(name="default").update(max_backlog=0)
     add_task("every hour")
     import_beat()
@@ -195,20 +197,20 @@ def test_a_row_that_cannot_be_read_is_refused_alone(fields: dict[str, Any], reas
         (("--database", "elsewhere"), "invalid choice: 'elsewhere'"),
     ],
 )
-def test_bad_input_is_refused_with_what_would_do(arguments: tuple[str, ...], problem: str) -> None:
+def test_bad_input_is_refused_with_valid_input(arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(CommandError, match=problem):
         import_beat(*arguments)
 
 
 @pytest.mark.usefixtures("_tables")
-def test_a_mapping_that_no_task_bears_is_told() -> None:
+def test_a_mapping_of_an_unknown_task_is_reported() -> None:
     assert "--map proj.tasks.misspelt: no periodic task has this name." in import_beat(
         "--map", "proj.tasks.misspelt=app.noop"
     )
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_are_told_of_an_import_and_not_of_a_dry_run() -> None:
+def test_workers_are_notified_of_an_import_but_not_a_dry_run() -> None:
     run_sql(TABLES)
     try:
         with listening() as heard:

@@ -127,7 +127,7 @@ def celery_times(fields: Fields, begin: datetime, days: int) -> Iterator[datetim
             yield moment
 
 
-def test_celery_does_with_a_change_of_the_clock_what_the_docs_say(
+def test_celery_handles_clock_changes_as_the_docs_say(
     of_celery: dict[str, Any],
 ) -> None:
     """What is otherwise here is told at the end of ``docs/reference/commands.md``'s section."""
@@ -137,7 +137,7 @@ def test_celery_does_with_a_change_of_the_clock_what_the_docs_say(
     assert "31 02:00 CET" not in quarters
 
 
-def test_an_interval_goes_on_from_its_last_run() -> None:
+def test_an_interval_continues_from_its_last_run() -> None:
     import_beat()
     assert (imported("every 90 minutes").every, imported("every 90 minutes").cron) == (5400.0, "")
     assert imported("ran before").starts_at == datetime(2026, 5, 1, 14, 3, 7, tzinfo=UTC)
@@ -177,7 +177,7 @@ def test_priorities_are_those_of_rabbitmq_or_of_redis() -> None:
     assert (imported("first").priority, imported("far above").priority) == (-9, -9)
 
 
-def test_what_is_left_out_is_noted() -> None:
+def test_parts_that_are_not_imported_are_noted() -> None:
     output = import_beat()
     assert "note: its routing key, headers are not imported" in output
     assert "note: its jobs do not expire after 60 s: declare app.noop with max_age" in output
@@ -207,7 +207,7 @@ def test_what_is_left_out_is_noted() -> None:
         ("celery.backend_cleanup (celery.backend_cleanup)", "it is Celery's clean-up task"),
     ],
 )
-def test_what_cannot_be_imported_is_told_with_the_reason(name: str, reason: str) -> None:
+def test_a_task_that_cannot_be_imported_is_reported_with_the_reason(name: str, reason: str) -> None:
     assert f"refused   {name}: {reason}" in import_beat()
     assert not Schedule.objects.filter(name=name.partition(" (")[0]).exists()
 
@@ -218,7 +218,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
     assert would.replace("Would import", "Imported") == import_beat(*MAPPED)
 
 
-def test_a_second_import_leaves_alone_what_exists() -> None:
+def test_a_second_import_does_not_change_existing_schedules() -> None:
     import_beat()
     Schedule.objects.filter(name="nightly in Paris").update(cron="0 5 * * *")
     output = import_beat(*MAPPED)
@@ -228,7 +228,7 @@ def test_a_second_import_leaves_alone_what_exists() -> None:
     assert output.splitlines()[-1].startswith("Imported 1 schedule; ")
 
 
-def test_what_is_imported_can_be_paused_at_once() -> None:
+def test_imported_schedules_can_be_paused_at_once() -> None:
     import_beat("--paused")
     made = imported("nightly in Paris")
     assert made.paused_at is not None

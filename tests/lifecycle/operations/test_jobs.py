@@ -73,7 +73,7 @@ VERBS: list[tuple[str, Callable[[Any], Any]]] = [
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("permission, verb", VERBS)
-def test_a_verb_is_refused_to_whoever_lacks_its_permission_and_to_nobody_else(
+def test_each_action_requires_exactly_its_permission(
     permission: str, verb: Callable[[Any], Any]
 ) -> None:
     others = {name for name, _ in VERBS} - {permission}
@@ -84,7 +84,7 @@ def test_a_verb_is_refused_to_whoever_lacks_its_permission_and_to_nobody_else(
 
 
 @pytest.mark.django_db
-def test_a_refused_verb_changes_nothing() -> None:
+def test_a_refused_action_changes_nothing() -> None:
     job = noop.enqueue()
     with pytest.raises(PermissionDenied):
         job_operations.cancel([job.pk], actor=make_user())
@@ -117,7 +117,7 @@ def test_a_running_job_is_asked_to_stop_and_the_first_request_counts() -> None:
 
 
 @pytest.mark.django_db
-def test_what_has_ended_or_never_was_is_reported_with_its_state() -> None:
+def test_an_ended_or_missing_job_is_refused_with_its_status() -> None:
     held = enqueue_and_claim()
     settle_one(held, Succeeded())
     report = job_operations.cancel([held.id, 10**12])
@@ -127,14 +127,14 @@ def test_what_has_ended_or_never_was_is_reported_with_its_state() -> None:
 
 
 @pytest.mark.django_db
-def test_the_reason_that_was_given_is_kept() -> None:
+def test_the_given_reason_is_stored() -> None:
     job = noop.enqueue()
     job_operations.cancel([job.pk], reason="wrong customer")
     assert Job.objects.get().reason == "wrong customer"
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_is_put_off_while_it_is_being_cancelled_does_not_slip_through() -> None:
+def test_a_job_postponed_during_its_cancel_is_cancelled() -> None:
     held = enqueue_and_claim()
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():
@@ -165,7 +165,7 @@ def test_the_rank_after_a_change_is_that_of_a_job_enqueued_so() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("priority", [-101, 101])
-def test_a_priority_outside_is_refused(priority: int) -> None:
+def test_a_priority_out_of_range_is_refused(priority: int) -> None:
     with pytest.raises(OperationRefused, match="from -100 to 100"):
         job_operations.reprioritize([1], priority)
 

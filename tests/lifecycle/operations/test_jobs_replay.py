@@ -27,7 +27,7 @@ def replay(*ids: int, **options: Any) -> job_operations.OperationResult:
 
 
 @pytest.mark.django_db
-def test_a_replayed_job_is_fresh_and_keeps_its_key_its_runs_and_its_fence() -> None:
+def test_a_replayed_job_resets_its_counters_and_keeps_key_and_runs() -> None:
     dead = make_dead(add, 1, idempotency_key="k", headers={"trace": "t"}, priority=4)
     run_sql("UPDATE django_jobs_job SET crashes = 3, failures = 5")
     report = replay(dead.pk, actor=make_user("replay_job"), reason="fixed in 1.2")
@@ -47,14 +47,14 @@ def test_a_replayed_job_is_fresh_and_keeps_its_key_its_runs_and_its_fence() -> N
 
 
 @pytest.mark.django_db
-def test_a_replay_without_an_actor_may_say_who_it_was() -> None:
+def test_a_replay_without_an_actor_may_name_its_operator() -> None:
     dead = make_dead()
     replay(dead.pk, by="ada@host")
     assert Job.objects.get().headers["replays"][0]["by"] == "ada@host"
 
 
 @pytest.mark.django_db
-def test_each_replay_is_recorded_behind_the_others() -> None:
+def test_each_replay_is_recorded_after_the_others() -> None:
     job = make_dead()
     for number in range(3):
         run_sql("UPDATE django_jobs_job SET status = 'dead' WHERE id = %s", [job.pk])
@@ -136,7 +136,7 @@ def test_of_many_that_replay_a_job_at_once_one_does() -> None:
 
 
 @pytest.mark.django_db
-def test_verbs_take_thousands_of_ids() -> None:
+def test_actions_take_thousands_of_ids() -> None:
     ids = enqueue_many("app.noop", [{}] * 3000)
     assert len(job_operations.reprioritize(ids, 5).done) == 3000
     assert len(job_operations.cancel(ids).done) == 3000

@@ -38,7 +38,7 @@ def crash(job_type: Any = noop) -> None:
     settle_one(enqueue_and_claim(job_type), Lost(reason="SIGSEGV", alone=True))
 
 
-def test_a_quarantine_is_written_with_who_and_why() -> None:
+def test_a_quarantine_stores_operator_and_reason() -> None:
     assert quarantines.quarantine("app.noop", actor=None, reason="leaks", by="deploy@web-1") == [
         "app.noop"
     ]
@@ -49,7 +49,7 @@ def test_a_quarantine_is_written_with_who_and_why() -> None:
     assert quarantines.in_force() == ["app.noop"]
 
 
-def test_both_verbs_change_nothing_the_second_time() -> None:
+def test_quarantine_and_lift_change_nothing_the_second_time() -> None:
     assert quarantines.lift("app.noop") == []
     assert quarantines.quarantine("app.noop", reason="first") == ["app.noop"]
     since = Quarantine.objects.get().since
@@ -62,7 +62,7 @@ def test_both_verbs_change_nothing_the_second_time() -> None:
     assert Quarantine.objects.get().released_at == released
 
 
-def test_a_type_that_was_released_is_quarantined_again_in_its_old_row() -> None:
+def test_a_lifted_type_is_quarantined_again_in_its_row() -> None:
     quarantines.quarantine("app.noop", reason="first", by="ada")
     quarantines.lift("app.noop")
     assert quarantines.quarantine("app.noop", reason="second") == ["app.noop"]
@@ -70,7 +70,7 @@ def test_a_type_that_was_released_is_quarantined_again_in_its_old_row() -> None:
     assert (row.reason, row.by, row.in_force) == ("second", "", True)
 
 
-def test_the_permission_is_demanded_of_an_actor() -> None:
+def test_an_actor_needs_the_permission() -> None:
     olga, ada = make_user("view_job"), make_user("quarantine_job_type", name="ada")
     for verb in (quarantines.quarantine, quarantines.lift):
         with pytest.raises(PermissionDenied, match="quarantine_job_type"):
@@ -80,14 +80,14 @@ def test_the_permission_is_demanded_of_an_actor() -> None:
     assert Quarantine.objects.get().by == "ada"
 
 
-def test_a_job_type_is_quarantined_and_released_under_all_of_its_names() -> None:
+def test_a_job_type_is_quarantined_and_lifted_under_all_its_names() -> None:
     family = ["app.old_name", "app.older_name", "app.present_name"]
     assert quarantines.quarantine("app.old_name") == family
     assert quarantines.lift("app.present_name") == family
     assert quarantines.in_force() == []
 
 
-def test_a_name_that_a_type_got_while_it_was_quarantined_is_quarantined_too() -> None:
+def test_an_alias_added_during_a_quarantine_is_quarantined_too() -> None:
     run_sql(
         "INSERT INTO django_jobs_quarantine (job_type, since, reason, by) "
         "VALUES ('app.old_name', now(), 'leaks', 'olga')"
@@ -101,11 +101,11 @@ def test_a_name_that_a_type_got_while_it_was_quarantined_is_quarantined_too() ->
     assert quarantines.spread(quarantines.in_force()) == []  # a lifted one stays
 
 
-def test_a_name_that_nobody_knows_here_can_be_quarantined_too() -> None:
+def test_an_unknown_name_can_be_quarantined_too() -> None:
     assert quarantines.quarantine("other.service") == ["other.service"]
 
 
-def test_what_is_ready_is_blocked_and_comes_back_to_its_place() -> None:
+def test_ready_jobs_are_blocked_and_return_to_their_place() -> None:
     first, other, second = noop.enqueue().pk, add.enqueue(1).pk, noop.enqueue().pk
     ranks = dict(Job.objects.values_list("pk", "rank"))
     quarantines.quarantine("app.noop", seconds=0)
@@ -119,7 +119,7 @@ def test_what_is_ready_is_blocked_and_comes_back_to_its_place() -> None:
     assert [one.id for one in claim_ready(register_worker())] == [first, other, second]
 
 
-def test_what_a_second_suffices_for_is_held_at_once_and_is_in_no_claims_way(
+def test_a_quarantine_blocks_jobs_for_a_second_without_delaying_claims(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(quarantines, "PAGE", 4)
@@ -140,7 +140,7 @@ def test_nothing_else_of_the_job_changes() -> None:
     assert Job.objects.values().get(pk=job.pk) == before
 
 
-def test_a_page_goes_on_where_the_one_before_ended() -> None:
+def test_a_page_continues_where_the_last_one_ended() -> None:
     ids = noop.enqueue_many({} for _ in range(5))
     quarantines.quarantine("app.noop", seconds=0)
     run_sql("UPDATE django_jobs_job SET job_type = 'app.add' WHERE id = %s", [ids[0]])
@@ -151,7 +151,7 @@ def test_a_page_goes_on_where_the_one_before_ended() -> None:
     assert quarantines.block("default", rest.last, page=4).blocked == 0
 
 
-def test_what_runs_goes_on() -> None:
+def test_running_jobs_are_not_stopped() -> None:
     held = enqueue_and_claim()
     quarantines.quarantine("app.noop")
     quarantines.block("default")
@@ -160,7 +160,7 @@ def test_what_runs_goes_on() -> None:
 
 
 @pytest.mark.parametrize("verb", ["cancel", "reprioritize"])
-def test_operators_may_do_to_a_held_job_what_they_do_to_a_ready_one(verb: str) -> None:
+def test_operators_may_change_a_blocked_job_like_a_ready_one(verb: str) -> None:
     job = noop.using(idempotency_key="k").enqueue()
     quarantines.quarantine("app.noop")
     quarantines.block("default")
@@ -176,7 +176,7 @@ def test_operators_may_do_to_a_held_job_what_they_do_to_a_ready_one(verb: str) -
         assert noop.using(idempotency_key="k").enqueue().deduplicated
 
 
-def test_what_comes_to_be_ready_meanwhile_follows() -> None:
+def test_jobs_that_become_ready_meanwhile_are_blocked_too() -> None:
     quarantines.quarantine("app.noop")
     dead = make_dead(add, 1)
     run_sql("UPDATE django_jobs_job SET job_type = 'app.noop', payload = '{}'")
@@ -186,7 +186,7 @@ def test_what_comes_to_be_ready_meanwhile_follows() -> None:
     assert quarantines.block("default").blocked == 2
 
 
-def test_a_release_wakes_the_queues_of_its_jobs(transactional_db: None) -> None:
+def test_lifting_a_quarantine_notifies_the_queues_of_its_jobs(transactional_db: None) -> None:
     noop.using(queue="bulk").enqueue()
     quarantines.quarantine("app.noop")
     quarantines.block("bulk")
@@ -195,7 +195,7 @@ def test_a_release_wakes_the_queues_of_its_jobs(transactional_db: None) -> None:
         assert "bulk" in heard()
 
 
-def test_a_release_without_time_leaves_the_rest_to_the_duty(
+def test_a_lift_out_of_time_leaves_the_rest_to_the_maintenance_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(quarantines, "PAGE", 2)
@@ -211,7 +211,7 @@ def test_a_release_without_time_leaves_the_rest_to_the_duty(
     assert quarantines.types_to_unblock() == []
 
 
-def test_what_is_held_is_let_go_also_where_somebody_deleted_the_quarantine() -> None:
+def test_jobs_are_unblocked_even_if_the_quarantine_was_deleted() -> None:
     add.enqueue(1)
     noop.enqueue()
     for name in ("app.add", "app.noop"):
@@ -222,7 +222,7 @@ def test_what_is_held_is_let_go_also_where_somebody_deleted_the_quarantine() -> 
     assert quarantines.types_to_unblock() == ["app.noop"]
 
 
-def test_what_somebody_has_locked_is_passed_over(transactional_db: None) -> None:
+def test_locked_rows_are_skipped(transactional_db: None) -> None:
     locked, free = noop.enqueue().pk, noop.enqueue().pk
     quarantines.quarantine("app.noop", seconds=0)
     with another_connection() as other, transaction.atomic():
@@ -248,7 +248,7 @@ def test_crashes_are_counted_by_type_and_other_ends_are_not() -> None:
     assert found[1].count == 2
 
 
-def test_those_of_an_old_name_count_for_the_present_one() -> None:
+def test_crashes_under_an_old_name_count_for_the_present_one() -> None:
     crash()
     crash()
     run_sql(
@@ -258,7 +258,7 @@ def test_those_of_an_old_name_count_for_the_present_one() -> None:
     assert quarantines.crashes(600)["app.present_name"].count == 2
 
 
-def test_crashes_of_long_ago_and_of_before_a_release_do_not_count() -> None:
+def test_old_crashes_and_those_before_a_lift_do_not_count() -> None:
     crash()
     run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '11 minutes'")
     assert quarantines.crashes(600) == {}
@@ -271,7 +271,7 @@ def test_crashes_of_long_ago_and_of_before_a_release_do_not_count() -> None:
     assert quarantines.crashes(600)["app.noop"].count == 1
 
 
-def test_a_worker_that_counted_before_a_release_does_not_undo_it() -> None:
+def test_a_worker_that_counted_before_a_lift_does_not_undo_it() -> None:
     crash()
     counted = quarantines.crashes(600)["app.noop"]
     quarantines.quarantine("app.noop")

@@ -73,7 +73,7 @@ VERBS: dict[str, tuple[str, Callable[[Schedule, Any], object]]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_each_verb_asks_for_its_permission_again(verb: str) -> None:
+def test_each_action_checks_its_permission_again(verb: str) -> None:
     permission, act = VERBS[verb]
     schedule = overdue(3.5)
     schedule.backfills.create(begins_at=now(), ends_at=now())
@@ -90,7 +90,7 @@ def test_each_verb_asks_for_its_permission_again(verb: str) -> None:
 # Pause and resume
 
 
-def test_a_pause_holds_and_a_resume_fires_from_then_on() -> None:
+def test_a_paused_schedule_fires_nothing_until_resumed() -> None:
     schedule, other = overdue(3.5), overdue(3.5, name="other")
     assert schedule_operations.pause([schedule.pk, 0], reason="too loud") == ["tick"]
     assert schedule_operations.pause([schedule.pk]) == []
@@ -107,7 +107,7 @@ def test_a_pause_holds_and_a_resume_fires_from_then_on() -> None:
     assert not Tick.objects.filter(schedule=schedule).exists()
 
 
-def test_a_pause_names_who_asked_where_no_reason_is_given() -> None:
+def test_a_pause_without_a_reason_names_the_operator() -> None:
     schedule = due_schedule()
     schedule_operations.pause([schedule.pk], actor=make_user("pause_schedule"))
     schedule.refresh_from_db()
@@ -118,7 +118,7 @@ def test_a_pause_names_who_asked_where_no_reason_is_given() -> None:
     assert schedule.paused_reason == "x" * 300
 
 
-def test_a_resume_takes_what_was_put_aside_as_mended() -> None:
+def test_a_resume_clears_the_error() -> None:
     schedule = due_schedule(queue="nowhere")
     look()
     assert schedule_operations.resume([schedule.pk]) == ["tick"]
@@ -129,7 +129,7 @@ def test_a_resume_takes_what_was_put_aside_as_mended() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_hear_of_a_change_once_it_is_committed() -> None:
+def test_workers_are_notified_of_a_change_after_its_commit() -> None:
     schedule = due_schedule()
     with listening() as notified:
         schedule_operations.pause([schedule.pk])
@@ -139,7 +139,7 @@ def test_workers_hear_of_a_change_once_it_is_committed() -> None:
 # Run now
 
 
-def test_a_run_now_makes_a_job_whatever_the_rule_and_the_policy_say() -> None:
+def test_run_now_ignores_the_rule_and_the_policies() -> None:
     schedule = due_schedule()
     look()
     schedule_operations.pause([schedule.pk])
@@ -152,7 +152,7 @@ def test_a_run_now_makes_a_job_whatever_the_rule_and_the_policy_say() -> None:
     assert Job.objects.count() == 3
 
 
-def test_a_run_now_that_is_refused_makes_no_job_of_any() -> None:
+def test_a_refused_run_now_makes_no_job() -> None:
     good = due_schedule(name="good")
     bad = due_schedule(name="bad", payload={"n": 1})
     with pytest.raises(PayloadError):
@@ -164,7 +164,7 @@ def test_a_run_now_that_is_refused_makes_no_job_of_any() -> None:
 # Backfill
 
 
-def test_a_backfill_makes_a_job_of_each_due_time_and_a_second_none() -> None:
+def test_a_backfill_makes_a_job_for_each_due_time_only_once() -> None:
     schedule = overdue(5.5)
     begin, end = due_times(schedule, 4)
     expected = [begin + number * HOUR for number in range(5)]
@@ -182,7 +182,7 @@ def test_a_backfill_makes_a_job_of_each_due_time_and_a_second_none() -> None:
     assert Job.objects.count() == 5
 
 
-def test_a_backfill_makes_up_for_what_was_skipped_and_a_look_for_nothing_of_it() -> None:
+def test_only_a_backfill_makes_jobs_for_skipped_due_times() -> None:
     schedule = overdue(3.5)
     look()
     begin, end = due_times(schedule, 3)
@@ -198,7 +198,7 @@ def test_a_backfill_makes_up_for_what_was_skipped_and_a_look_for_nothing_of_it()
     assert Job.objects.count() == 4
 
 
-def test_a_backfill_is_not_seen_by_the_overlap_policy() -> None:
+def test_the_overlap_policy_does_not_count_a_backfill() -> None:
     schedule = overdue(3.5)
     schedule_operations.backfill(schedule, *due_times(schedule, 2), request_of)
     look()
@@ -270,7 +270,7 @@ def test_ten_thousand_are_backfilled_and_more_are_refused() -> None:
         (-1, -2, "ends before it begins"),
     ],
 )
-def test_a_range_that_cannot_be_is_refused(begin: int, end: int, problem: str) -> None:
+def test_an_invalid_range_is_refused(begin: int, end: int, problem: str) -> None:
     schedule = overdue(5.5)
     with pytest.raises(OperationRefused, match=problem):
         schedule_operations.backfill(schedule, now() + begin * HOUR, now() + end * HOUR, request_of)
@@ -279,7 +279,7 @@ def test_a_range_that_cannot_be_is_refused(begin: int, end: int, problem: str) -
         schedule_operations.backfill_times(schedule, naive, now())
 
 
-def test_a_backfill_of_a_schedule_that_is_gone_or_of_a_full_queue_makes_nothing() -> None:
+def test_a_backfill_of_a_deleted_schedule_or_a_full_queue_makes_nothing() -> None:
     schedule = overdue(5.5, queue="bulk")
     Queue.objects.filter(name="bulk").update(max_backlog=1)
     noop.using(queue="bulk").enqueue()

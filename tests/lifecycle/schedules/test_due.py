@@ -17,7 +17,7 @@ from .test_firing import NOON, fired
 pytestmark = pytest.mark.django_db
 
 
-def test_the_horizon_tells_the_next_due_time_and_the_first_that_is_to_come() -> None:
+def test_the_horizon_has_the_next_due_time_and_the_first_to_come() -> None:
     assert due.horizon().next_due_in is None
     due_schedule(-100, name="later")
     due_schedule(-50, name="sooner", job_type="app.add")
@@ -44,7 +44,7 @@ def test_a_job_that_does_not_count_is_not_seen_among_the_live() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_who_take_what_is_due_take_different_ones() -> None:
+def test_two_that_read_due_schedules_at_once_get_different_ones() -> None:
     for number in range(40):
         due_schedule(name=f"s{number}")
 

@@ -44,7 +44,7 @@ def test_a_tick_of_a_due_time_that_fired_stands() -> None:
     assert (tick.outcome, tick.job_id, Job.objects.get().pk) == ("fired", job, job)
 
 
-def test_a_tick_of_a_due_time_that_was_skipped_is_replaced_by_a_backfill_only() -> None:
+def test_only_a_backfill_replaces_the_tick_of_a_skipped_due_time() -> None:
     schedule = due_schedule()
     write_ticks([skipped(schedule)])
     assert write_ticks([fired(schedule)]) == []
@@ -54,7 +54,7 @@ def test_a_tick_of_a_due_time_that_was_skipped_is_replaced_by_a_backfill_only() 
     assert Tick.objects.values_list("outcome", "job_id", "reason").get() == ("fired", job, "")
 
 
-def test_a_due_time_that_is_told_twice_at_once_is_written_once() -> None:
+def test_a_due_time_fired_twice_at_once_is_written_once() -> None:
     schedule = due_schedule()
     assert len(write_ticks([fired(schedule), fired(schedule)])) == 1
     assert Tick.objects.count() == Job.objects.count() == 1
@@ -77,7 +77,7 @@ def test_the_due_time_comes_with_the_claim() -> None:
     assert held.scheduled_for == NOON.timestamp()
 
 
-def test_the_last_due_time_stays_where_none_is_told() -> None:
+def test_the_last_due_time_is_kept_if_there_is_no_tick() -> None:
     schedule = due_schedule()
     later = NOON + dt.timedelta(hours=1)
     advance({schedule.pk: (later, NOON)})
@@ -97,7 +97,7 @@ def test_the_workers_of_the_queue_are_woken_once_it_is_committed() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_who_write_the_same_tick_make_one_job() -> None:
+def test_concurrent_writers_of_a_tick_make_one_job() -> None:
     schedule = due_schedule()
     made = in_threads(8, lambda number: len(write_ticks([fired(schedule)])))
     assert sorted(made) == [0] * 7 + [1]

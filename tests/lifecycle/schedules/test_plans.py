@@ -115,12 +115,12 @@ def test_a_look_reads_the_head_of_each_index() -> None:
     assert rows_read(plan) <= 10
 
 
-def test_a_look_reads_no_more_where_nothing_waits_among_many_live_jobs() -> None:
+def test_a_look_reads_no_more_with_many_live_jobs_that_do_not_wait() -> None:
     run_sql("UPDATE django_jobs_job SET status = 'cancelled' WHERE status = 'waiting'")
     assert rows_read(explain(due.HORIZON, {})) <= 10
 
 
-def test_what_is_due_is_taken_from_the_head_of_its_index() -> None:
+def test_due_schedules_are_read_from_the_head_of_their_index() -> None:
     plan = plan_of(lambda: due.take_due({"app.add": 1, "app.noop": 1}, 50))
     assert "django_jobs_due" in indexes(plan)
     assert not whole_tables(plan)
@@ -128,14 +128,14 @@ def test_what_is_due_is_taken_from_the_head_of_its_index() -> None:
     assert rows_read(plan) <= 51
 
 
-def test_a_process_that_knows_none_of_the_job_types_reads_what_is_due_and_no_more() -> None:
+def test_a_process_without_the_job_types_reads_only_what_is_due() -> None:
     plan = plan_of(lambda: due.take_due({"elsewhere.only": 1}, 50))
     assert "django_jobs_due" in indexes(plan)
     due_by_now = Schedule.objects.armed().filter(next_due_at__lte=Now()).count()
     assert rows_read(plan) <= due_by_now  # a hundred, and one more each second
 
 
-def test_what_was_changed_is_taken_from_an_index_of_its_own() -> None:
+def test_stale_schedules_are_read_from_their_index() -> None:
     plan = plan_of(lambda: due.take_stale(500))
     assert "django_jobs_stale" in indexes(plan)
     assert not whole_tables(plan)
@@ -172,7 +172,7 @@ def test_how_the_last_jobs_ended_is_found_by_the_ticks_of_each_schedule() -> Non
     assert rows_read(plan) <= 500
 
 
-def test_releasing_reads_what_waits_and_locks_the_schedules_that_have_none_under_way() -> None:
+def test_starting_waiting_jobs_locks_only_schedules_without_live_ones() -> None:
     run_sql(
         "UPDATE django_jobs_job SET status = 'succeeded' WHERE status = 'ready' AND schedule_id IN"
         " (SELECT schedule_id FROM django_jobs_job WHERE status = 'waiting' ORDER BY id LIMIT 40)"

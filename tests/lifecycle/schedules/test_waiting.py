@@ -28,7 +28,7 @@ def ready() -> set[int]:
     return set(Job.objects.filter(status="ready").values_list("pk", flat=True))
 
 
-def test_the_oldest_goes_of_each_schedule_that_has_none_under_way() -> None:
+def test_the_oldest_waiting_job_of_each_idle_schedule_starts() -> None:
     free, busy = due_schedule(name="free"), due_schedule(name="busy")
     first, _ = job(free), job(free)
     job(busy, "scheduled")
@@ -39,13 +39,13 @@ def test_the_oldest_goes_of_each_schedule_that_has_none_under_way() -> None:
     assert start_next_waiting() == 0
 
 
-def test_jobs_that_wait_for_anything_else_are_left() -> None:
+def test_waiting_jobs_without_a_schedule_are_not_started() -> None:
     job(None)
     assert start_next_waiting() == 0
     assert not ready()
 
 
-def test_those_of_a_schedule_that_is_gone_all_go() -> None:
+def test_waiting_jobs_of_a_deleted_schedule_all_start() -> None:
     gone = due_schedule()
     jobs = {job(gone), job(gone)}
     gone.delete()
@@ -54,7 +54,7 @@ def test_those_of_a_schedule_that_is_gone_all_go() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_somebody_has_in_hand_is_left_and_nobody_waits() -> None:
+def test_a_locked_job_is_skipped_without_waiting() -> None:
     first, second = due_schedule(name="a"), due_schedule(name="b")
     held, free = job(first), job(second)
     orphan = due_schedule(name="c")
@@ -72,7 +72,7 @@ def test_a_job_that_somebody_has_in_hand_is_left_and_nobody_waits() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_at_once_let_one_go() -> None:
+def test_of_many_at_once_only_one_starts_the_next_waiting_job() -> None:
     schedule = due_schedule()
     for _ in range(5):
         job(schedule)

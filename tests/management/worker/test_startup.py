@@ -55,7 +55,7 @@ def test_a_worker_without_a_job_type_says_where_it_looked(
     assert "no app in INSTALLED_APPS has a jobs.py" in events[0]["fields"]["hint"]
 
 
-def test_a_change_of_a_loaded_module_is_told_once(
+def test_a_change_of_a_loaded_module_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "shop_jobs.py"
@@ -76,7 +76,7 @@ def test_a_change_of_a_loaded_module_is_told_once(
     assert event["fields"]["files"].endswith("shop_jobs.py")
 
 
-def test_what_is_installed_is_not_watched() -> None:
+def test_installed_packages_are_not_watched() -> None:
     files = set(project_files())
     assert __file__ in files
     assert os.__file__ not in files

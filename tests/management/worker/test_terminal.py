@@ -85,7 +85,7 @@ def test_a_person_sees_the_job_types_each_job_and_the_traceback_of_a_failure(
 
 
 @pytest.mark.processes
-def test_a_person_reads_that_a_second_ctrl_c_stops_at_once(
+def test_the_start_message_explains_a_second_ctrl_c(
     start: Callable[..., WorkerAtTerminal], tmp_path: Path
 ) -> None:
     hold.enqueue(str(tmp_path / "held"))
@@ -111,13 +111,13 @@ def test_lines_of_keys_and_values_stay_where_they_are_asked_for(
     assert "succeeded" not in shown
 
 
-def test_an_event_without_words_of_its_own_is_shown_with_its_fields() -> None:
+def test_an_event_without_a_sentence_is_shown_with_its_fields() -> None:
     shown = terminal.sentence("lease_lost", {"worker": 7, "reason": "a b"})
     assert shown == 'Lease lost: worker=7 reason="a b"'
     assert terminal.sentence("draining", {"asked": "by an operator"}).startswith("Draining: asked=")
 
 
-def test_what_an_error_says_cannot_steer_the_terminal(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_message_cannot_control_the_terminal(caplog: pytest.LogCaptureFixture) -> None:
     terminal.show_attempt(
         "app.fail",
         job_id=1,
@@ -136,7 +136,7 @@ def test_what_an_error_says_cannot_steer_the_terminal(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("level, listens", [(logging.INFO, True), (logging.WARNING, False)])
-def test_successes_are_listened_to_only_where_they_are_shown(
+def test_successes_have_a_receiver_only_if_shown(
     level: int, listens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "logger", logging.Logger("of this test"))

@@ -35,7 +35,7 @@ def test_tasks_are_done_in_order_on_one_thread_and_none_before_its_time(
     assert names == {"django_jobs-background"}
 
 
-def test_what_fails_is_told_to_whoever_asked_and_to_nobody_else(
+def test_an_exception_is_raised_only_for_the_caller_of_its_task(
     background: BackgroundThread,
 ) -> None:
     def fail() -> None:

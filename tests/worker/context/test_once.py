@@ -39,7 +39,7 @@ class Remote:
         return self.answer
 
 
-def test_a_later_attempt_is_given_the_answer_and_makes_no_call(desk: Desk) -> None:
+def test_a_later_attempt_gets_the_answer_without_a_call(desk: Desk) -> None:
     remote, given = Remote({"id": (7, 2.5)}), []
 
     def handler() -> None:
@@ -62,7 +62,7 @@ def test_a_later_attempt_is_given_the_answer_and_makes_no_call(desk: Desk) -> No
     assert desk.heard == 3
 
 
-def test_each_key_has_a_call_of_its_own(desk: Desk) -> None:
+def test_each_key_makes_its_own_call(desk: Desk) -> None:
     remote = Remote()
 
     def handler() -> None:
@@ -107,7 +107,7 @@ def test_a_call_that_raises_leaves_no_receipt_and_is_made_again(desk: Desk) -> N
     assert not Receipt.objects.exists()
 
 
-def test_an_answer_that_cannot_be_stored_is_a_note_for_all_attempts(desk: Desk) -> None:
+def test_an_answer_that_cannot_be_stored_becomes_a_note(desk: Desk) -> None:
     remote, given = Remote({1, 2}), []
 
     def handler() -> None:
@@ -154,7 +154,7 @@ def test_a_handler_that_lost_its_job_calls_nobody(desk: Desk) -> None:
     assert remote.calls == 0
 
 
-def test_a_call_that_was_made_is_written_down_although_the_job_was_lost_meanwhile(
+def test_the_receipt_of_a_call_is_stored_although_the_job_was_lost(
     desk: Desk,
 ) -> None:
     remote = Remote("late")
@@ -177,7 +177,7 @@ def test_a_call_that_was_made_is_written_down_although_the_job_was_lost_meanwhil
     assert remote.calls == 1
 
 
-def test_of_two_that_called_at_once_the_first_receipt_is_everybodys_answer(desk: Desk) -> None:
+def test_of_two_concurrent_calls_both_get_the_first_receipt(desk: Desk) -> None:
     def call() -> str:
         run_sql(
             "INSERT INTO django_jobs_receipt (job_id, key, attempt, answer, made_at)"
@@ -191,7 +191,7 @@ def test_of_two_that_called_at_once_the_first_receipt_is_everybodys_answer(desk:
     assert desk.run(handler) == [Succeeded(result='"theirs"')]
 
 
-def test_a_database_that_is_away_is_asked_before_the_call_and_waited_for_after_it(
+def test_an_outage_refuses_a_once_call_before_it_and_delays_its_receipt(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote, tries = Remote("stored in the end"), []
@@ -231,7 +231,7 @@ def test_async_handlers_call_once_too(desk: Desk) -> None:
     assert Receipt.objects.get().prevented == 1
 
 
-def test_an_attempt_that_was_cut_short_ends_when_its_receipt_is_stored(desk: Desk) -> None:
+def test_a_timed_out_attempt_ends_once_its_receipt_is_stored(desk: Desk) -> None:
     """The database is slow, and a time-out did not wait for it."""
     held = enqueue_and_claim()
     attempt, another = desk.begin(held), desk.begin(held._replace(id=held.id + 1))
@@ -256,7 +256,7 @@ class TestACallOfTheOtherKind:
         """The async call."""
         return remote.call()
 
-    def test_an_async_function_is_refused_before_anything_is_looked_up(
+    def test_an_async_function_is_refused_before_any_lookup(
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         remote = Remote()
@@ -275,9 +275,7 @@ class TestACallOfTheOtherKind:
             )
         assert remote.calls == 0
 
-    def test_one_that_shows_by_its_answer_only_is_not_run_and_leaves_no_receipt(
-        self, desk: Desk
-    ) -> None:
+    def test_a_call_that_returns_an_awaitable_leaves_no_receipt(self, desk: Desk) -> None:
         remote = Remote("paid")
 
         def handler() -> None:
@@ -296,9 +294,7 @@ class TestACallOfTheOtherKind:
         assert outcomes == [Succeeded(), Succeeded(), Succeeded(result='"paid"')]
         assert remote.calls == 1
 
-    def test_the_answer_of_a_plain_call_to_aonce_is_kept_for_it_has_been_made(
-        self, desk: Desk
-    ) -> None:
+    def test_the_answer_of_a_plain_call_to_aonce_is_stored(self, desk: Desk) -> None:
         remote = Remote((7, "paid"))
 
         async def handler() -> Any:
@@ -307,7 +303,7 @@ class TestACallOfTheOtherKind:
         assert desk.run(handler, handler) == [Succeeded(result='[7,"paid"]')] * 2
         assert remote.calls == 1
 
-    def test_what_is_no_call_is_refused_before_anything_is_looked_up(
+    def test_an_uncallable_call_is_refused_before_any_lookup(
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         remote = Remote()

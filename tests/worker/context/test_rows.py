@@ -45,7 +45,7 @@ def walked(seen: list[int], fail_after: int = 0, **options: Any) -> Any:
     return handler
 
 
-def test_each_row_comes_once_in_order_and_the_next_attempt_goes_on_behind_the_last(
+def test_each_row_comes_once_and_the_next_attempt_continues(
     desk: Desk,
 ) -> None:
     keys = sources(25)
@@ -58,7 +58,7 @@ def test_each_row_comes_once_in_order_and_the_next_attempt_goes_on_behind_the_la
     assert row.note == "20 of 25"
 
 
-def test_it_reads_in_parts_behind_the_last_key_and_counts_once(desk: Desk) -> None:
+def test_it_reads_in_chunks_after_the_last_key_and_counts_once(desk: Desk) -> None:
     sources(25)
     seen: list[int] = []
     with CaptureQueriesContext(connection) as first:
@@ -69,7 +69,7 @@ def test_it_reads_in_parts_behind_the_last_key_and_counts_once(desk: Desk) -> No
     assert len([sql for sql in reads if "LIMIT 10" in sql]) == 2
 
 
-def test_a_walk_over_nothing_ends(desk: Desk) -> None:
+def test_iterate_over_no_rows_ends(desk: Desk) -> None:
     assert desk.run(walked([])) == [Succeeded()]
 
 
@@ -181,7 +181,7 @@ def test_keys_of_any_kind_go_through_a_checkpoint(
         (lambda: Group.objects.all(), "user", "is not a single column"),
     ],
 )
-def test_what_no_walk_can_be_made_of_is_refused(
+def test_iterate_refuses_unsuitable_querysets(
     desk: Desk, make: Any, key: str, problem: str
 ) -> None:
     def handler() -> None:
@@ -211,7 +211,7 @@ def test_a_key_that_a_constraint_makes_unique_will_do(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("chunk", [0, -1, 2.5, True, None])
-def test_a_chunk_that_is_no_number_of_rows_is_refused(desk: Desk, chunk: Any) -> None:
+def test_an_invalid_chunk_is_refused(desk: Desk, chunk: Any) -> None:
     def handler() -> None:
         with pytest.raises(ValueError, match="chunk is a number of rows"):
             this_run().iterate(Effect.objects.all(), chunk=chunk)
@@ -219,7 +219,7 @@ def test_a_chunk_that_is_no_number_of_rows_is_refused(desk: Desk, chunk: Any) ->
     assert desk.run(handler) == [Succeeded()]
 
 
-def test_there_is_one_walk_in_a_handler_and_it_keeps_the_checkpoint(desk: Desk) -> None:
+def test_a_handler_iterates_once_and_iterate_owns_the_checkpoint(desk: Desk) -> None:
     def handler() -> None:
         accept(Effect.objects.all())
         with pytest.raises(ValueError, match="can call iterate\\(\\) once"):
@@ -230,7 +230,7 @@ def test_there_is_one_walk_in_a_handler_and_it_keeps_the_checkpoint(desk: Desk) 
     assert desk.run(handler) == [Succeeded()]
 
 
-def test_a_checkpoint_of_other_code_is_passed_over_and_told_of(desk: Desk) -> None:
+def test_a_checkpoint_of_other_code_is_ignored_and_logged(desk: Desk) -> None:
     keys = sources(3)
     seen: list[int] = []
 
@@ -261,7 +261,7 @@ class TestStopping:
 
         return seen, list(desk.run(handler, **options))
 
-    def test_a_drain_releases_the_attempt_and_the_next_goes_on(self, desk: Desk) -> None:
+    def test_a_drain_releases_the_attempt_and_the_next_continues(self, desk: Desk) -> None:
         keys = sources(6)
 
         def drain() -> None:
@@ -281,7 +281,7 @@ class TestStopping:
         assert seen == keys[:3]
         assert outcomes == [Cancelled(reason="cancelled while running")]
 
-    def test_a_lost_lease_is_told(self, desk: Desk) -> None:
+    def test_a_lost_lease_is_reported(self, desk: Desk) -> None:
         sources(6)
 
         def lose() -> None:
@@ -291,7 +291,7 @@ class TestStopping:
         with pytest.raises(LeaseLost):
             self.stopped(desk, lose)
 
-    def test_what_would_be_lost_is_not_stopped_by_a_drain(self, desk: Desk) -> None:
+    def test_a_drain_does_not_stop_iterate_if_its_work_would_be_lost(self, desk: Desk) -> None:
         """There is no next attempt of what is delivered at most once, and a transaction would be
         rolled back."""
         keys = sources(6)
@@ -306,7 +306,7 @@ class TestStopping:
         assert isinstance(outcomes[0], Settled)
 
 
-def test_a_row_that_is_done_in_its_transaction_is_not_done_again_and_no_other_is_left_out(
+def test_rows_done_in_transactions_are_neither_repeated_nor_skipped(
     desk: Desk,
 ) -> None:
     keys = sources(5)
@@ -325,7 +325,7 @@ def test_a_row_that_is_done_in_its_transaction_is_not_done_again_and_no_other_is
     assert sorted(made) == sorted(f"of {key}" for key in keys)
 
 
-def test_no_row_is_done_before_the_loop_and_none_more_behind_it(desk: Desk) -> None:
+def test_done_requires_a_current_row(desk: Desk) -> None:
     sources(1)
 
     def handler() -> None:
@@ -341,7 +341,7 @@ def test_no_row_is_done_before_the_loop_and_none_more_behind_it(desk: Desk) -> N
     assert desk.run(handler) == [Succeeded()]
 
 
-def test_async_handlers_are_told_of_async_for(desk: Desk) -> None:
+def test_async_handlers_get_a_hint_to_async_for(desk: Desk) -> None:
     sources(1)
 
     async def handler() -> None:
@@ -352,7 +352,7 @@ def test_async_handlers_are_told_of_async_for(desk: Desk) -> None:
     assert desk.run(handler) == [Succeeded()]
 
 
-def test_async_handlers_walk_with_async_for(desk: Desk) -> None:
+def test_async_handlers_iterate_with_async_for(desk: Desk) -> None:
     keys = sources(7)
     seen: list[int] = []
 
@@ -366,7 +366,7 @@ def test_async_handlers_walk_with_async_for(desk: Desk) -> None:
     assert seen == keys
 
 
-def test_async_handlers_stop_for_a_drain(desk: Desk) -> None:
+def test_async_handlers_are_stopped_by_a_drain(desk: Desk) -> None:
     sources(7)
 
     async def handler() -> None:

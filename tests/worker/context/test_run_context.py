@@ -68,7 +68,7 @@ def test_a_run_is_shown_without_its_payload(desk: Desk) -> None:
     assert "<RunContext app.handler #" in str(result_of(outcome))
 
 
-def test_what_was_reported_is_seen_while_the_handler_runs(desk: Desk) -> None:
+def test_reports_are_visible_while_the_handler_runs(desk: Desk) -> None:
     def handler() -> None:
         run = this_run()
         run.progress(0.25, "a quarter")
@@ -85,7 +85,7 @@ def test_what_was_reported_is_seen_while_the_handler_runs(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "fraction", [-0.01, 1.01, float("nan"), float("inf"), "half", None, 10**400]
 )
-def test_progress_that_is_no_fraction_is_refused(desk: Desk, fraction: Any) -> None:
+def test_progress_that_is_not_a_fraction_is_refused(desk: Desk, fraction: Any) -> None:
     def handler() -> None:
         with pytest.raises(ValueError, match=f"progress is a fraction .*, not {fraction!r}"):
             this_run().progress(fraction)
@@ -114,9 +114,7 @@ def test_no_note_is_an_empty_one(desk: Desk) -> None:
     assert Progress.objects.get().note == ""
 
 
-def test_a_checkpoint_that_cannot_be_stored_is_refused_and_the_one_before_stays(
-    desk: Desk, settings: Any
-) -> None:
+def test_an_invalid_checkpoint_is_refused_and_the_last_one_stays(desk: Desk, settings: Any) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "MAX_PAYLOAD_BYTES": 100}
 
     def handler() -> None:
@@ -131,7 +129,7 @@ def test_a_checkpoint_that_cannot_be_stored_is_refused_and_the_one_before_stays(
 
 
 @pytest.mark.parametrize("data", [0, "", None, [], {"a": [1, 2.5, "ä"]}])
-def test_the_next_attempt_is_given_what_this_one_saved(desk: Desk, data: Any) -> None:
+def test_the_next_attempt_gets_the_saved_checkpoint(desk: Desk, data: Any) -> None:
     def first() -> None:
         assert this_run().saved_checkpoint is None
         this_run().checkpoint("old")
@@ -182,7 +180,7 @@ def test_a_success_writes_nothing_more(desk: Desk, written: list[int]) -> None:
     assert not desk.reporter._open
 
 
-def test_a_handler_that_lost_its_job_is_told_at_its_next_report(desk: Desk) -> None:
+def test_a_handler_that_lost_its_job_gets_lease_lost_at_its_next_report(desk: Desk) -> None:
     with declared(lost_while_reporting) as job_type:
         held = enqueue_and_claim(job_type)
         with pytest.raises(LeaseLost, match=f"job {held.id} attempt 1 is no longer"):
@@ -197,7 +195,7 @@ def lost_while_reporting() -> None:
     raise AssertionError("unreachable")
 
 
-def test_a_late_report_is_not_written_over_one_of_the_attempt_after(desk: Desk) -> None:
+def test_a_late_report_does_not_overwrite_one_of_the_next_attempt(desk: Desk) -> None:
     held = enqueue_and_claim()
     later = next_attempt(held)
     assert progress.report([progress.ProgressReport(job=held, fraction=0.1)]) == set()
@@ -224,7 +222,7 @@ class TestInATransaction:
         assert result_of(outcome) == "1"
         assert Effect.objects.count() == 2
 
-    def test_it_is_seen_by_nobody_before_the_commit(self, desk: Desk) -> None:
+    def test_it_is_invisible_before_the_commit(self, desk: Desk) -> None:
         def handler() -> None:
             with transaction.atomic():
                 this_run().checkpoint(1)
@@ -235,7 +233,7 @@ class TestInATransaction:
 
         assert desk.run(handler) == [Succeeded()]
 
-    def test_an_older_one_that_was_put_off_comes_before_it(self, desk: Desk) -> None:
+    def test_an_older_checkpoint_outside_is_written_before_one_inside(self, desk: Desk) -> None:
         def rolls_back() -> None:
             this_run().checkpoint("outside")
             with transaction.atomic():
@@ -255,7 +253,7 @@ class TestInATransaction:
 
         assert result_of(desk.run(rolls_back, commits, tells)[-1]) == '"inside"'
 
-    def test_progress_is_reported_beside_it_and_nobody_waits_for_the_lock(self, desk: Desk) -> None:
+    def test_progress_is_reported_without_waiting_for_the_lock(self, desk: Desk) -> None:
         other = enqueue_and_claim(noop)
 
         def handler() -> None:
@@ -285,9 +283,7 @@ class TestInATransaction:
 
         assert result_of(desk.run(first, second)[-1]) == '"committed"'
 
-    def test_a_handler_that_lost_its_job_is_told_there_and_its_effect_undone(
-        self, desk: Desk
-    ) -> None:
+    def test_a_handler_that_lost_its_job_is_rolled_back(self, desk: Desk) -> None:
         def handler() -> None:
             with transaction.atomic():
                 Effect.objects.create(note="of a late worker")
@@ -318,7 +314,7 @@ class TestInATransaction:
             assert asked.result(30) == 52
         assert progress.report([progress.ProgressReport(job=held, fraction=0.2)]) == set()
 
-    def test_exactly_once_rolls_its_checkpoint_back_with_all_else(self, desk: Desk) -> None:
+    def test_exactly_once_rolls_its_checkpoint_back(self, desk: Desk) -> None:
         def first() -> None:
             this_run().checkpoint(1)
             this_run().progress(0.5)
@@ -372,14 +368,14 @@ def test_a_replay_of_a_dead_job_keeps_the_checkpoint(desk: Desk) -> None:
         assert result_of(desk.make(again)) == "52"
 
 
-def test_async_handlers_report_and_are_given_what_was_saved(desk: Desk) -> None:
+def test_async_handlers_report_and_read_the_saved_checkpoint(desk: Desk) -> None:
     held = enqueue_and_claim(report_async)
     assert isinstance(desk.make(held), Failed)
     assert (Progress.objects.get().fraction, Progress.objects.get().note) == (0.999, "on the loop")
     assert result_of(desk.make(next_attempt(held))) == '{"number":999}'
 
 
-def test_a_database_that_is_away_delays_the_end_of_an_attempt_by_so_much_only(
+def test_an_outage_delays_the_end_of_an_attempt_for_a_bounded_time(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(reports: Any) -> Any:
@@ -416,7 +412,7 @@ def test_reports_are_written_once_the_database_is_back(
     assert desk.run(handler) == [Succeeded()]
 
 
-def test_a_report_that_fails_in_itself_harms_no_handler(
+def test_a_report_that_fails_does_not_affect_its_handler(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(reports: Any) -> Any:
@@ -449,7 +445,7 @@ async def send_late() -> None:
 
 @pytest.mark.parametrize("use", USES_AFTERWARDS.values(), ids=USES_AFTERWARDS)
 @pytest.mark.parametrize("handler", [lambda: None, fail], ids=["succeeded", "failed"])
-def test_a_context_that_is_kept_refuses_and_leaves_nothing_in_memory(
+def test_a_run_context_kept_after_its_attempt_raises_and_leaks_nothing(
     desk: Desk, handler: Callable[[], None], use: Callable[[RunContext], Any]
 ) -> None:
     kept: list[RunContext] = []

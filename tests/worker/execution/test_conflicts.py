@@ -49,7 +49,7 @@ def test_the_transaction_is_made_once_more_in_the_same_attempt(desk: Desk) -> No
     assert run.attempt == 1
 
 
-def test_a_race_that_is_lost_each_time_is_no_failure(
+def test_a_repeated_serialization_failure_counts_as_no_failure(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conflicts, "LONGEST_PAUSE", 0.001)
@@ -60,7 +60,7 @@ def test_a_race_that_is_lost_each_time_is_no_failure(
     assert not Effect.objects.exists()
 
 
-def test_a_race_that_is_lost_in_the_settle_is_made_once_more(
+def test_a_serialization_failure_in_the_settle_is_retried(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job's row was written by somebody else since the transaction began."""
@@ -86,7 +86,7 @@ def test_the_errors_of_django_are_known_by_their_cause(error: type[Exception]) -
     assert conflicts.is_lost_race(wrapped)
 
 
-def test_what_a_handler_chose_itself_is_done(desk: Desk) -> None:
+def test_a_fate_that_the_handler_raised_is_applied(desk: Desk) -> None:
     def choose() -> None:
         try:
             run_sql(RAISE)
@@ -105,7 +105,7 @@ def test_other_deliveries_fail_and_are_tried_again_soon(desk: Desk) -> None:
     assert outcome.retry_after is not None
 
 
-def test_a_cancel_is_not_waited_out(desk: Desk) -> None:
+def test_a_stopping_worker_does_not_repeat_the_transaction(desk: Desk) -> None:
     def cancelled() -> None:
         desk.stopping = True
         run_sql(RAISE)
@@ -115,7 +115,7 @@ def test_a_cancel_is_not_waited_out(desk: Desk) -> None:
     assert "once" in outcome.reason
 
 
-def test_a_walk_begins_where_it_was_in_each_transaction(desk: Desk) -> None:
+def test_iterate_continues_in_each_transaction(desk: Desk) -> None:
     Effect.objects.bulk_create(Effect(note=str(number)) for number in range(3))
     seen: list[str] = []
     calls: list[int] = []

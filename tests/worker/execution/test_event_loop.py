@@ -88,7 +88,7 @@ def test_a_handler_that_is_cancelled_at_the_stop_was_stopped(loop: HandlerLoop) 
         loop.run(answer(), None)
 
 
-def test_a_handler_that_was_cancelled_for_its_time_tells_where_it_was(loop: HandlerLoop) -> None:
+def test_a_timed_out_async_handler_leaves_its_traceback(loop: HandlerLoop) -> None:
     async def sleep_too_long() -> None:
         await asyncio.sleep(600)
 

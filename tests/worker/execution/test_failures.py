@@ -105,13 +105,13 @@ def test_an_exception_that_cannot_be_read_is_an_ordinary_failure(what: str) -> N
     assert failed(error, discard_on=(Exception,)).final
 
 
-def test_an_exception_that_raises_at_every_look_is_an_ordinary_failure() -> None:
+def test_an_exception_that_raises_when_inspected_is_an_ordinary_failure() -> None:
     outcome = failed(Explosive())
     assert (outcome.retry_after, outcome.final) == (None, False)
     assert outcome.error.type.endswith("Explosive")
 
 
-def test_a_class_that_cannot_be_compared_with_forbids_no_retry() -> None:
+def test_an_exception_class_that_breaks_issubclass_forbids_no_retry() -> None:
     assert not failed(ValueError(), retry_on=(Strange,)).final
     assert not failed(ValueError(), discard_on=(Strange,)).final
 
@@ -142,20 +142,20 @@ NOW = format_datetime(datetime(2031, 1, 1, tzinfo=UTC), usegmt=True)
         {"Retry-After": NOW, "Date": NOW},
     ],
 )
-def test_a_header_that_asks_for_no_wait_leaves_it_to_the_backoff(headers: dict[str, Any]) -> None:
+def test_a_retry_after_header_of_zero_leaves_the_backoff(headers: dict[str, Any]) -> None:
     assert failed(answered(headers)).retry_after is None
     error = ConnectionError()
     error.headers = headers  # type: ignore[attr-defined]
     assert failed(error).retry_after is None
 
 
-def test_an_exception_that_asks_for_no_wait_does_not_hide_what_its_response_asks() -> None:
+def test_a_retry_after_of_zero_does_not_hide_that_of_the_response() -> None:
     error = answered({"Retry-After": "7"})
     error.retry_after = 0  # type: ignore[attr-defined]
     assert failed(error).retry_after == 7
 
 
-def test_a_handler_that_asks_for_no_wait_itself_gets_none() -> None:
+def test_retry_after_zero_is_retried_at_once() -> None:
     assert failed(Retry(after=0)).retry_after == 0
 
 
@@ -192,13 +192,13 @@ def by_django(cause: Exception | None) -> Exception:
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01", "57P01", "57P02", "57P03", "08006", "08P01"])
-def test_a_race_or_a_connection_that_is_lost_is_no_matter_of_retry_on(state: str) -> None:
+def test_deadlocks_and_lost_connections_are_retried_in_spite_of_retry_on(state: str) -> None:
     for error in (OfTheServer(state), by_django(OfTheServer(state))):
         assert not failed(error, retry_on=(ConnectionError,)).final
         assert failed(error, discard_on=(type(error),), retry_on=(ConnectionError,)).final
 
 
-def test_a_database_that_cannot_be_reached_is_no_matter_of_retry_on() -> None:
+def test_an_unreachable_database_is_retried_in_spite_of_retry_on() -> None:
     raw = psycopg.OperationalError("no route to host")
     for error in (raw, by_django(raw), by_django(None), InterfaceError("closed")):
         assert not failed(error, retry_on=(ConnectionError,)).final
@@ -206,6 +206,6 @@ def test_a_database_that_cannot_be_reached_is_no_matter_of_retry_on() -> None:
 
 
 @pytest.mark.parametrize("state", ["57014", "53100", "23505"])
-def test_what_the_server_refused_is_a_matter_of_retry_on(state: str) -> None:
+def test_errors_of_the_server_obey_retry_on(state: str) -> None:
     assert failed(by_django(OfTheServer(state)), retry_on=(ConnectionError,)).final
     assert not failed(by_django(OfTheServer(state)), retry_on=(OperationalError,)).final

@@ -155,7 +155,7 @@ def test_a_result_that_explodes_is_replaced_by_a_note() -> None:
     assert outcome == Succeeded(result='{"not_stored": "no\\\\x00where"}')
 
 
-def test_an_attempt_that_was_settled_by_somebody_else_leaves_no_effect_a_second_time(
+def test_an_attempt_settled_elsewhere_commits_no_effect(
     db: None,
 ) -> None:
     """Its fence is the same. Whatever let it begin twice, one effect is committed."""
@@ -167,7 +167,7 @@ def test_an_attempt_that_was_settled_by_somebody_else_leaves_no_effect_a_second_
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_was_to_follow_the_commit_fails_and_the_job_has_succeeded_all_the_same(
+def test_a_failing_on_commit_hook_does_not_undo_the_success(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def write_and_tell() -> None:
@@ -188,7 +188,7 @@ def test_what_was_to_follow_the_commit_fails_and_the_job_has_succeeded_all_the_s
     assert "nobody is there" in caplog.text
 
 
-def test_a_block_that_an_exactly_once_handler_did_not_leave_is_a_failure(
+def test_an_exactly_once_handler_that_leaves_atomic_open_fails(
     desk: Desk, handlers: Handlers
 ) -> None:
     def enter() -> None:

@@ -86,16 +86,14 @@ def test_the_orm_in_an_async_handler_is_not_tried_again_and_can_be_replayed(desk
 
 
 @pytest.mark.parametrize("handler", [number_of_nothing, call_wrongly])
-def test_a_type_error_inside_of_a_handler_is_tried_again(
-    desk: Desk, handler: Callable[[], None]
-) -> None:
+def test_a_type_error_inside_a_handler_is_retried(desk: Desk, handler: Callable[[], None]) -> None:
     """It may come of the data."""
     (outcome,) = desk.run(handler)
     assert isinstance(outcome, Failed)
     assert not outcome.final
 
 
-def test_retry_on_that_names_the_class_has_the_last_word(desk: Desk) -> None:
+def test_retry_on_that_names_the_class_wins(desk: Desk) -> None:
     (outcome,) = desk.run(use_the_orm, retry_on=SynchronousOnlyOperation)
     assert isinstance(outcome, Failed)
     assert not outcome.final

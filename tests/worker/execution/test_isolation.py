@@ -98,7 +98,7 @@ def test_a_shortage_of_connections_does_not_close_the_handler_s_own(
 
 @pytest.mark.usefixtures("no_signals")
 @pytest.mark.django_db(transaction=True)
-def test_a_job_is_settled_also_when_the_database_fails_and_no_beat_has_come_for_long() -> None:
+def test_a_job_is_settled_after_a_database_error_and_a_late_heartbeat() -> None:
     """It was given up, and then given back as a job that had never begun: it ran twice in one
     attempt. The chaos test found it."""
     with declared(terminate_own_connection) as job_type:
@@ -115,7 +115,7 @@ def test_a_job_is_settled_also_when_the_database_fails_and_no_beat_has_come_for_
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_is_not_the_worker_s_any_more_is_not_begun() -> None:
+def test_a_job_that_its_worker_lost_is_not_started() -> None:
     job = noop.enqueue()
     worker = register_worker()
     slot = Scoreboard(1).slots[0]
@@ -145,7 +145,7 @@ def in_the_best_of_three(once: Callable[[], bool]) -> bool:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("job_type", [long_jobs.nap_alone, long_jobs.nap_alone_async])
-def test_a_handler_that_runs_alone_is_told_when_the_time_to_drain_is_over_and_cleans_up(
+def test_an_isolated_handler_gets_a_stop_after_the_drain_timeout(
     start_worker: Start, tmp_path: Path, job_type: JobType[..., Any]
 ) -> None:
     def once() -> bool:
@@ -158,7 +158,7 @@ def test_a_handler_that_runs_alone_is_told_when_the_time_to_drain_is_over_and_cl
 
 
 @pytest.mark.processes
-def test_a_handler_is_stopped_also_while_it_reads_whether_it_should(
+def test_a_handler_is_stopped_even_while_it_calls_should_stop(
     start_worker: Start, tmp_path: Path
 ) -> None:
     def once() -> bool:
@@ -186,7 +186,7 @@ def test_programs_of_a_stopped_handler_end_with_it(start_worker: Start, tmp_path
 
 @pytest.mark.processes
 @pytest.mark.parametrize("name", ["leave_when_draining", "leave_when_draining_alone"])
-def test_a_handler_that_asks_may_leave_as_soon_as_its_worker_drains(
+def test_a_handler_that_calls_draining_may_leave_at_once(
     start_worker: Start, tmp_path: Path, name: str
 ) -> None:
     job = getattr(long_jobs, name).enqueue(str(tmp_path / "job"))
@@ -200,7 +200,7 @@ def test_a_handler_that_asks_may_leave_as_soon_as_its_worker_drains(
 
 
 @pytest.mark.parametrize("name", ["leave_when_draining", "leave_when_draining_alone"])
-def test_a_handler_may_leave_as_soon_as_its_worker_is_about_to_be_replaced(
+def test_draining_is_true_once_a_worker_is_to_be_replaced(
     start_worker: Start, tmp_path: Path, name: str
 ) -> None:
     job = getattr(long_jobs, name).enqueue(str(tmp_path / "job"))

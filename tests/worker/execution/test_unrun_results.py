@@ -78,7 +78,7 @@ def test_work_that_was_given_back_and_not_done_is_a_final_failure(
     assert problem in outcome.error.message
 
 
-def test_what_an_exactly_once_handler_wrote_before_is_rolled_back(desk: Desk) -> None:
+def test_earlier_writes_of_an_exactly_once_handler_are_rolled_back(desk: Desk) -> None:
     def write_and_forget() -> Awaitable[None]:
         Effect.objects.create(note="half")
         return send()

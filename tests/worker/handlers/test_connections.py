@@ -167,7 +167,7 @@ def own_functions(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # open cursors
-def test_what_a_handler_leaves_is_not_there_for_the_next(
+def test_state_that_a_handler_leaves_does_not_leak_into_the_next(
     handlers: Handlers, own_functions: None
 ) -> None:
     Effect.objects.bulk_create([Effect(note="a"), Effect(note="b")])
@@ -210,7 +210,7 @@ def enter_transaction_settings() -> None:
 
 
 @pytest.mark.parametrize("work", [write_with_the_orm, ask_for_jobs, enter_transaction_settings])
-def test_plain_work_keeps_its_session_and_pays_no_statement_for_it(
+def test_plain_statements_keep_the_session_without_a_reset(
     handlers: Handlers, work: Callable[[], None]
 ) -> None:
     before = handlers.run(state)
@@ -229,7 +229,7 @@ def test_a_session_is_used_again_after_a_reset(handlers: Handlers) -> None:
     assert handlers.run(backend) != server
 
 
-def test_what_the_project_sets_on_a_new_connection_is_there_after_a_reset(
+def test_settings_of_connection_created_survive_a_reset(
     handlers: Handlers,
 ) -> None:
     def set_up(connection: BaseDatabaseWrapper, **_: Any) -> None:
@@ -335,17 +335,17 @@ def test_the_server_calls_no_other_harmless_function_volatile() -> None:
         ("", False),
     ],
 )  # fmt: skip
-def test_what_is_plain_is_read_from_the_text(statement: Any, plain: bool) -> None:
+def test_plain_statements_are_recognised_by_their_text(statement: Any, plain: bool) -> None:
     for _ in range(2):
         assert is_plain(statement) is plain
 
 
-def test_a_long_literal_is_read_in_one_go() -> None:
+def test_a_long_literal_is_parsed_in_linear_time() -> None:
     """It would take minutes if each character of it were tried as the beginning of a name."""
     assert is_plain(f"INSERT INTO app_effect (note) VALUES ('{'f' * 1_000_000}')")
 
 
-def test_few_statements_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_statements_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_statements, "MOST_KEPT", 10)
     for number in range(100):
         assert is_plain(f"SELECT {number}")

@@ -108,7 +108,7 @@ def test_pools_end_as_often_as_a_handler_makes_them(start_worker: Start) -> None
 
 
 @pytest.mark.parametrize("name", ["look_from_a_fork", "look_from_a_fork_alone"])
-def test_what_a_handler_forks_has_the_usual_signals_and_connections_of_its_own(
+def test_a_child_of_a_handler_has_default_signals_and_its_own_connections(
     start_worker: Start, name: str
 ) -> None:
     job = getattr(fork_jobs, name).enqueue()
@@ -136,7 +136,7 @@ os.waitpid(pid, 0)
 """
 
 
-def test_what_is_forked_without_descriptors_hears_signals_and_leaves_the_connection_alone(
+def test_a_child_forked_without_descriptors_gets_signals(
     transactional_db: None,
 ) -> None:
     environment = {

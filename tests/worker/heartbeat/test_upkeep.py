@@ -45,7 +45,7 @@ def turns(upkeep: Upkeep, until_true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("look", [fail, refused])
-def test_duties_have_their_turn_although_the_schedules_fail(look: Callable[[], float]) -> None:
+def test_maintenance_tasks_run_although_the_schedules_fail(look: Callable[[], float]) -> None:
     done: list[int] = []
 
     def run_once() -> int:
@@ -57,7 +57,7 @@ def test_duties_have_their_turn_although_the_schedules_fail(look: Callable[[], f
     turns(upkeep, lambda: len(done) >= 3)
 
 
-def test_schedules_have_their_turn_although_a_duty_fails() -> None:
+def test_schedules_fire_although_a_maintenance_task_fails() -> None:
     looks: list[int] = []
 
     def look() -> float:

@@ -42,7 +42,7 @@ def test_each_end_of_an_attempt_has_its_outcome() -> None:
     }
 
 
-def test_a_misspelt_end_is_no_release() -> None:
+def test_an_unknown_ending_is_an_error() -> None:
     misspelt: Any = "crashd"
     with pytest.raises(AssertionError, match="crashd"):
         outcome_of_ending(misspelt, "why", 0.0)
@@ -59,7 +59,7 @@ def test_a_message_arrives_as_it_was_sent(
     assert theirs.receive(60) == {"type": type, "worker": 7, "end": AttemptEnd.LOST}
 
 
-def test_an_unknown_verb_is_refused_by_the_pipe(pipe: tuple[MessagePipe, MessagePipe]) -> None:
+def test_an_unknown_message_is_refused_by_the_pipe(pipe: tuple[MessagePipe, MessagePipe]) -> None:
     ours, theirs = pipe
     unknown: Any = "drian"
     ours.send(type=unknown, worker=7)

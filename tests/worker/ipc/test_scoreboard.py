@@ -14,7 +14,7 @@ def slot() -> WorkerSlot:
     return slot
 
 
-def test_what_is_started_is_read_back(slot: WorkerSlot) -> None:
+def test_a_started_job_is_read_back(slot: WorkerSlot) -> None:
     index = slot.start(11, 3, 7, 5.0, False, 2.0)
     (entry,) = slot.started_jobs()
     assert (entry.index, entry.job, entry.attempt, entry.worker) == (index, 11, 3, 7)
@@ -29,7 +29,7 @@ def test_what_is_started_is_read_back(slot: WorkerSlot) -> None:
     assert slot.started_jobs() == []
 
 
-def test_a_report_and_a_begin_are_seen_by_all(slot: WorkerSlot) -> None:
+def test_a_report_and_a_start_are_visible_to_all_processes(slot: WorkerSlot) -> None:
     index = slot.start(11, 1, 7, 0.0, True)
     before = slot.progress_at(index)
     slot.note_progress(index)
@@ -44,7 +44,7 @@ def test_a_report_and_a_begin_are_seen_by_all(slot: WorkerSlot) -> None:
     "times, watched",
     [((0.0, False, 0.0), False), ((5.0,), True), ((0.0, True), True), ((0.0, False, 3.0), True)],
 )
-def test_only_what_may_have_to_be_ended_is_watched(
+def test_only_jobs_with_a_limit_are_watched(
     slot: WorkerSlot, times: tuple[float, ...], watched: bool
 ) -> None:
     index = slot.start(11, 1, 7, *times)

@@ -39,7 +39,7 @@ def test_a_look_finds_what_was_cancelled_of_its_worker_and_is_fresh_for_a_while(
 
 
 @pytest.mark.django_db
-def test_a_cancel_of_an_earlier_job_with_the_same_id_is_not_believed() -> None:
+def test_a_cancel_of_an_earlier_job_with_the_same_id_is_ignored() -> None:
     """After ``flush`` or a restore ids come back. Each claim of such a job was given back at once,
     for ever."""
     noop.enqueue()
@@ -60,7 +60,7 @@ def test_a_cancel_of_an_earlier_job_with_the_same_id_is_not_believed() -> None:
 
 
 @pytest.mark.django_db
-def test_a_claim_says_when_it_was_answered() -> None:
+def test_a_claim_returns_its_time() -> None:
     noop.enqueue()
     before = time.monotonic()
     (held,) = claim_ready(register_worker())

@@ -16,7 +16,7 @@ def held(db: None) -> ClaimedJob:
     return enqueue_and_claim()
 
 
-def test_the_end_of_an_attempt_lets_go_of_no_later_one(held: ClaimedJob) -> None:
+def test_the_end_of_an_attempt_does_not_drop_a_later_one(held: ClaimedJob) -> None:
     """The job was lost, and came back to the process that still runs its old attempt."""
     claimed_jobs = ClaimedJobs()
     later = held._replace(attempt=2, worker=held.worker + 1)
@@ -29,7 +29,7 @@ def test_the_end_of_an_attempt_lets_go_of_no_later_one(held: ClaimedJob) -> None
     assert (len(claimed_jobs), claimed_jobs.ended) == (0, 1)
 
 
-def test_an_attempt_that_is_held_is_found_among_others(held: ClaimedJob) -> None:
+def test_a_claimed_attempt_is_found_among_others(held: ClaimedJob) -> None:
     claimed_jobs = ClaimedJobs()
     other = held._replace(id=held.id + 1)
     assert not claimed_jobs.has_any([held, other])
@@ -38,7 +38,7 @@ def test_an_attempt_that_is_held_is_found_among_others(held: ClaimedJob) -> None
     assert not claimed_jobs.has_any([other])
 
 
-def test_ends_of_many_threads_are_all_counted(held: ClaimedJob) -> None:
+def test_endings_of_many_threads_are_all_counted(held: ClaimedJob) -> None:
     claimed_jobs = ClaimedJobs()
 
     def end_many() -> None:

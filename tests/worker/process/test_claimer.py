@@ -46,7 +46,7 @@ def end_settler(process: WorkerProcess) -> None:
     assert not process._settler.thread.is_alive()
 
 
-def test_what_is_claimed_again_before_its_return_is_known_goes_back_and_costs_no_lease(
+def test_a_job_claimed_again_during_its_return_costs_no_lease(
     process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same worker claims it as the same attempt. Here the answer to its return was lost."""
@@ -79,7 +79,7 @@ def test_what_is_claimed_again_before_its_return_is_known_goes_back_and_costs_no
     end_settler(process)
 
 
-def test_what_is_claimed_though_it_is_held_costs_the_lease(process: WorkerProcess) -> None:
+def test_claiming_an_attempt_twice_costs_the_lease(process: WorkerProcess) -> None:
     noop.enqueue()
     held = claim_ready(process._slot.worker)
     process._claimed.add(held)
@@ -87,7 +87,7 @@ def test_what_is_claimed_though_it_is_held_costs_the_lease(process: WorkerProces
     assert process._slot.lease_lost
 
 
-def test_a_claimer_that_waits_for_the_settler_leaves_it_the_last_connection(
+def test_a_waiting_claimer_leaves_the_last_connection_to_the_settler(
     process: WorkerProcess,
 ) -> None:
     def count() -> bool:

@@ -83,7 +83,7 @@ def test_a_thread_looks_for_cancels_on_no_connection_of_its_handlers(
     assert not thread.submit(has_connected).result()
 
 
-def test_a_look_for_cancels_that_nobody_answers_ends_with_the_lease(
+def test_a_look_for_cancels_without_an_answer_ends_with_the_lease(
     process: WorkerProcess, thread: ThreadPoolExecutor
 ) -> None:
     held = hold(process)
@@ -95,7 +95,7 @@ def test_a_look_for_cancels_that_nobody_answers_ends_with_the_lease(
     assert not process._slot.may_start(held.worker, time.monotonic())
 
 
-def test_a_cancelled_job_whose_row_is_locked_holds_up_no_thread(
+def test_a_locked_row_of_a_cancelled_job_blocks_no_thread(
     process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settler, "LOCKED_SECONDS", 0.05)
@@ -110,7 +110,7 @@ def test_a_cancelled_job_whose_row_is_locked_holds_up_no_thread(
     until(lambda: not process._claimed)
 
 
-def test_what_waits_for_half_a_second_is_taken_back_but_for_the_next_half_second_of_work(
+def test_jobs_that_wait_half_a_second_are_taken_back(
     process: WorkerProcess,
 ) -> None:
     """The first to come stay, in their order."""
@@ -131,7 +131,7 @@ def test_what_waits_for_half_a_second_is_taken_back_but_for_the_next_half_second
     until(lambda: len(claimed) == 8)
 
 
-def test_a_process_that_drains_takes_back_all_that_waits(process: WorkerProcess) -> None:
+def test_a_draining_process_takes_back_all_waiting_jobs(process: WorkerProcess) -> None:
     held = hold(process)
     process._executor.pace.saw(0.001)
     process._claimed.put_back([held])

@@ -16,7 +16,7 @@ from tests.app import jobs
 
 
 @pytest.mark.django_db
-def test_it_looks_at_the_poll_where_nothing_is_due() -> None:
+def test_it_polls_if_nothing_is_due() -> None:
     poller = Poller(["default"], poll=5.0)
     now = time.monotonic()
     assert poller.next_at <= now
@@ -28,7 +28,7 @@ def test_it_looks_at_the_poll_where_nothing_is_due() -> None:
 
 
 @pytest.mark.django_db
-def test_it_looks_once_more_after_a_hint_also_when_it_has_looked_since() -> None:
+def test_it_polls_again_after_a_hint() -> None:
     poller = Poller(["default"], poll=600.0)
     heard = time.monotonic()
     poller.poll_again_soon()
@@ -40,7 +40,7 @@ def test_it_looks_once_more_after_a_hint_also_when_it_has_looked_since() -> None
 
 
 @pytest.mark.django_db
-def test_it_looks_when_the_next_job_is_due_and_makes_it_ready() -> None:
+def test_it_polls_when_the_next_job_is_due() -> None:
     job = jobs.noop.using(delay=60).enqueue()
     poller = Poller(["default"], poll=600.0)
     now = time.monotonic()
@@ -52,7 +52,7 @@ def test_it_looks_when_the_next_job_is_due_and_makes_it_ready() -> None:
 
 
 @pytest.mark.django_db
-def test_it_learns_of_new_queues_in_the_same_look(
+def test_it_finds_new_queues_in_the_same_look(
     django_assert_num_queries: Callable[[int], AbstractContextManager[Any]],
 ) -> None:
     names = list(Queue.objects.order_by("name").values_list("name", flat=True))

@@ -55,7 +55,7 @@ def end(settler: Settler, held: Sequence[ClaimedJob]) -> None:
         settler.add(Ending(job, Succeeded(), started=time.monotonic()), index)
 
 
-def test_a_batch_that_is_too_much_for_one_statement_is_written_in_less(
+def test_a_batch_too_large_for_one_statement_is_split(
     held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server cuts it short, and nobody holds a lock."""
@@ -72,7 +72,7 @@ def test_a_batch_that_is_too_much_for_one_statement_is_written_in_less(
     assert not settler._claimed
 
 
-def test_what_was_locked_is_written_once_it_is_free_however_much_else_there_is(
+def test_a_locked_row_is_settled_once_free_under_any_load(
     held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
@@ -100,9 +100,7 @@ def test_what_was_locked_is_written_once_it_is_free_however_much_else_there_is(
     assert Job.objects.get(pk=locked.id).status == "succeeded"
 
 
-def test_a_lock_on_one_job_keeps_no_other_from_being_given_back(
-    held: list[ClaimedJob], settler: Settler
-) -> None:
+def test_a_locked_job_delays_no_other_give_back(held: list[ClaimedJob], settler: Settler) -> None:
     claimed_jobs = settler._claimed
     claimed_jobs.add(held)
     with another_connection() as other, other.cursor() as cursor:
@@ -118,7 +116,7 @@ def test_a_lock_on_one_job_keeps_no_other_from_being_given_back(
     assert not Job.objects.exclude(status="ready").exists()
 
 
-def test_what_was_not_cancelled_waits_for_no_round_trip(
+def test_a_job_without_a_cancel_waits_for_no_round_trip(
     held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The threads find it while what was cancelled is given back."""
@@ -141,7 +139,7 @@ def test_what_was_not_cancelled_waits_for_no_round_trip(
     settler.give_back(waiting)
 
 
-def test_what_has_not_begun_is_left_to_the_reaper_once_the_lease_is_lost(
+def test_unstarted_jobs_are_left_to_the_reaper_once_the_lease_is_lost(
     held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(fences: Collection[Fence]) -> set[Fence]:
@@ -155,7 +153,7 @@ def test_what_has_not_begun_is_left_to_the_reaper_once_the_lease_is_lost(
     assert Job.objects.filter(status="running").count() == COUNT
 
 
-def test_what_fails_on_its_connection_is_raised_where_it_was_asked_for(settler: Settler) -> None:
+def test_an_error_on_its_connection_is_raised_in_the_caller(settler: Settler) -> None:
     def fail() -> None:
         raise ValueError("of the one who asked")
 
@@ -164,7 +162,7 @@ def test_what_fails_on_its_connection_is_raised_where_it_was_asked_for(settler: 
     assert settler.submit(lambda: "still there").result(60) == "still there"
 
 
-def test_what_has_not_begun_is_let_go_in_an_outage_that_outlasts_the_lease(
+def test_unstarted_jobs_are_dropped_in_an_outage_longer_than_the_lease(
     held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A drain waits for it, and the settler waits for the database."""

@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Start = Callable[..., JobWorker]
 
 
-def test_a_job_that_can_be_given_no_process_is_not_tried_again_at_once(
+def test_a_job_that_cannot_be_forked_is_retried_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The supervisor answers that it could not fork; once that is settled the job is ready."""
@@ -75,7 +75,7 @@ def test_burst_runs_all_that_is_ready_or_due_and_exits_zero(start_worker: Start)
     assert Job.objects.get(pk=later.pk).status == "scheduled"
 
 
-def test_a_burst_does_not_end_before_what_a_dead_process_of_its_held_is_settled(
+def test_a_burst_waits_until_the_jobs_of_its_dead_processes_are_settled(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -185,7 +185,7 @@ def test_async_handlers_run_and_time_out(start_worker: Start) -> None:
     raise AssertionError("each time the process was killed for it")
 
 
-def test_an_isolated_job_runs_in_a_process_of_its_own(start_worker: Start) -> None:
+def test_an_isolated_job_runs_in_its_own_process(start_worker: Start) -> None:
     first, second = jobs.alone.enqueue(), jobs.alone.enqueue()
     start_worker()
     pids = {until_status(job, "succeeded").result for job in (first, second)}
@@ -249,7 +249,7 @@ def test_a_limited_queue_never_runs_more_than_its_limit(
     assert Effect.objects.count() == 6
 
 
-def test_a_paused_queue_is_passed_by_until_it_is_resumed(start_worker: Start) -> None:
+def test_a_paused_queue_is_skipped_until_it_is_resumed(start_worker: Start) -> None:
     from django_jobs.lifecycle.operations import jobs as job_operations
 
     job_operations.pause(["bulk"])
@@ -261,7 +261,7 @@ def test_a_paused_queue_is_passed_by_until_it_is_resumed(start_worker: Start) ->
     until_status(paused, "succeeded")
 
 
-def test_a_running_job_that_is_cancelled_is_told_to_stop(
+def test_a_running_job_that_is_cancelled_is_asked_to_stop(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -361,7 +361,7 @@ def test_lone_scheduled_jobs_start_on_time_again_and_again(start_worker: Start) 
         until_status(job, "succeeded")
 
 
-def test_what_comes_in_the_shadow_of_a_hint_does_not_wait_for_the_poll(start_worker: Start) -> None:
+def test_a_job_with_a_throttled_hint_does_not_wait_for_the_poll(start_worker: Start) -> None:
     """A process sends one hint in 20 ms. The poll is long, so that a job that none tells of would
     be minutes late."""
     start_worker("--poll-seconds", "600")

@@ -28,9 +28,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Start = Callable[..., JobWorker]
 
 
-def test_one_process_runs_jobs_renews_its_lease_and_says_what_it_cannot_do(
-    start_worker: Start, tmp_path: Path
-) -> None:
+def test_one_process_runs_jobs_and_logs_its_limits(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
     alone = jobs.alone.enqueue()
     held = jobs.hold.enqueue(str(path))
@@ -70,7 +68,7 @@ def test_one_process_waits_for_its_jobs_when_it_drains(start_worker: Start, tmp_
     "drain_timeout, signals, heeds_the_stop",
     [("0.2", 1, False), ("600", 2, False), ("0.2", 1, True)],
 )
-def test_one_process_releases_what_does_not_end(
+def test_one_process_releases_jobs_that_do_not_end(
     start_worker: Start, tmp_path: Path, drain_timeout: str, signals: int, heeds_the_stop: bool
 ) -> None:
     path = tmp_path / "job"
@@ -88,16 +86,14 @@ def test_one_process_releases_what_does_not_end(
     assert Worker.objects.get().status == "stopped"
 
 
-def test_one_process_leaves_when_an_operator_asks(start_worker: Start) -> None:
+def test_one_process_exits_when_an_operator_asks(start_worker: Start) -> None:
     worker = start_worker("--no-fork", TEST_DJANGO_JOBS=BEATS_OFTEN)
     row = until(lambda: Worker.objects.filter(status="running").first())
     Worker.objects.filter(pk=row.pk).update(drain_requested_at=timezone.now())
     assert worker.wait() == 0
 
 
-def test_one_process_leaves_where_its_jobs_are_no_longer_its_own(
-    start_worker: Start, tmp_path: Path
-) -> None:
+def test_one_process_exits_when_it_loses_its_jobs(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
     jobs.sleep_deaf.enqueue(str(path), 600)
     worker = start_worker("--no-fork", TEST_DJANGO_JOBS=BEATS_OFTEN)
@@ -184,7 +180,7 @@ def test_a_system_without_fork_has_one_process(start_worker: Start, tmp_path: Pa
 
 
 @pytest.mark.parametrize("option", ["--processes=2", "--max-jobs=5", "--max-rss=100"])
-def test_what_takes_more_than_one_process_is_refused(option: str) -> None:
+def test_options_that_need_several_processes_are_refused(option: str) -> None:
     with pytest.raises(CommandError, match="--no-fork"):
         call_command("jobworker", "--no-fork", option)
 

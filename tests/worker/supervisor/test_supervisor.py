@@ -39,7 +39,7 @@ def outcomes(job: Job) -> list[str]:
     return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
 
 
-def test_jobs_of_a_killed_process_run_again_within_a_second_and_each_has_one_lost_run(
+def test_jobs_of_a_killed_process_run_again_within_a_second(
     start_worker: Start, tmp_path: Path
 ) -> None:
     rounds = itertools.count()
@@ -101,7 +101,7 @@ def test_jobs_of_a_killed_group_run_elsewhere_once_the_lease_is_over(
     assert quickest(seconds_until_it_runs_elsewhere, within=in_time) < in_time
 
 
-def test_a_stopped_worker_that_wakes_after_its_lease_is_refused_and_goes_on_as_a_new_one(
+def test_a_stopped_worker_that_wakes_after_its_lease_starts_as_a_new_one(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -167,7 +167,7 @@ def test_an_idle_worker_exits_at_once(start_worker: Start, number: int) -> None:
     assert quickest(seconds_to_exit, within=2) < 2
 
 
-def test_a_job_longer_than_the_drain_is_released_without_a_failure_and_run_by_the_next_worker(
+def test_a_job_longer_than_the_drain_is_released_and_run_by_the_next_worker(
     start_worker: Start, tmp_path: Path
 ) -> None:
     rounds = itertools.count()
@@ -230,7 +230,7 @@ def test_a_handler_that_holds_the_gil_for_three_leases_runs_once(
     assert outcomes(job) == ["succeeded"]
 
 
-def test_a_poison_pill_convicts_itself_and_not_its_neighbours(
+def test_a_poison_pill_dies_and_the_other_suspects_do_not(
     start_worker: Start, tmp_path: Path
 ) -> None:
     paths = [tmp_path / f"job-{number}" for number in range(3)]
@@ -251,14 +251,14 @@ def test_a_poison_pill_convicts_itself_and_not_its_neighbours(
         assert outcomes(neighbour) == ["lost", "succeeded"]
 
 
-def test_an_exit_of_the_process_is_no_success(start_worker: Start) -> None:
+def test_an_exit_of_the_process_is_not_a_success(start_worker: Start) -> None:
     job = jobs.exit_quietly.enqueue()
     start_worker()
     until_status(job, "dead")
     assert outcomes(job) == ["lost"] * 3
 
 
-def test_what_was_only_prefetched_is_given_back_without_a_trace_when_its_process_dies(
+def test_prefetched_jobs_of_a_dead_process_are_given_back_without_a_run(
     start_worker: Start, tmp_path: Path
 ) -> None:
     for number in range(6):
@@ -312,7 +312,7 @@ def test_an_operator_drains_a_worker_through_its_row(start_worker: Start) -> Non
     assert worker.wait() == 0
 
 
-def test_a_drained_process_of_a_living_tree_is_replaced_and_all_of_them_end_it(
+def test_a_drained_process_is_replaced_unless_all_of_its_tree_drain(
     start_worker: Start,
 ) -> None:
     def running() -> list[Worker] | None:
@@ -359,7 +359,7 @@ def test_the_heartbeat_is_replaced_when_it_dies(start_worker: Start, tmp_path: P
     assert outcomes(job) == ["succeeded"]
 
 
-def test_the_children_leave_when_the_supervisor_is_killed(start_worker: Start) -> None:
+def test_the_children_exit_when_the_supervisor_is_killed(start_worker: Start) -> None:
     worker = start_worker("--processes", "2")
     until(lambda: Worker.objects.filter(status="running").count() == 2)
     children = worker.children()

@@ -46,12 +46,12 @@ def test_a_job_is_overdue_a_moment_after_its_time(
 
 
 @pytest.mark.parametrize("torn", [0.0, 5e-324, 3.2])
-def test_a_time_that_was_read_while_it_was_written_ends_nothing(torn: float) -> None:
+def test_a_torn_read_of_a_deadline_ends_nothing(torn: float) -> None:
     assert _overdue(replace(RUNNING, progress_at=torn), 109.5) is None
     assert _overdue(replace(RUNNING, deadline=torn, progress_at=109.0), 109.5) is None
 
 
-def test_of_one_job_that_has_two_children_the_one_at_its_place_is_meant() -> None:
+def test_of_two_children_of_one_job_that_of_the_slot_is_meant() -> None:
     """Its first attempt was lost, and both run for the same process."""
     tree, child = (
         ProcessTree(Options(queues=()), ()),

@@ -116,7 +116,7 @@ def test_a_handler_that_is_late_is_interrupted_and_cleans_up(
 
 
 @pytest.mark.parametrize("error", [None, ValueError("instead"), SystemExit(1)])
-def test_whatever_a_late_handler_does_then_it_has_timed_out(
+def test_a_late_handler_has_timed_out_regardless_of_its_reaction(
     timeouts: TimeoutSource, slot: WorkerSlot, error: BaseException | None
 ) -> None:
     def handler() -> str:
@@ -138,7 +138,7 @@ def test_a_signal_ends_a_sleep(slot: WorkerSlot) -> None:
         limit.call(sleep, {"seconds": 600})
 
 
-def test_a_handler_that_is_told_is_stopped_and_what_it_does_then_is_its_own(
+def test_a_stop_request_is_reread_and_the_handler_may_still_return(
     slot: WorkerSlot,
 ) -> None:
     word: list[bool | None] = []
@@ -181,7 +181,7 @@ def test_a_signal_alone_stops_nothing(slot: WorkerSlot) -> None:
     assert limit_of(SignalTimeouts(), slot, None)[0].call(signal_itself, {}) == "went on"
 
 
-def test_a_handler_that_was_told_to_stop_before_it_began_is_stopped_at_once(
+def test_a_handler_asked_to_stop_before_it_starts_is_stopped_at_once(
     slot: WorkerSlot,
 ) -> None:
     limit, _ = limit_of(SignalTimeouts(lambda: True), slot, None)
