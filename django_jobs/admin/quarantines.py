@@ -102,7 +102,7 @@ class QuarantineAdmin(ConsoleAdmin):
 
     def get_ordering(self, request: HttpRequest) -> Any:
         """Quarantines in force first, then by the time they were lifted, latest first."""
-        return (F("released_at").desc(nulls_first=True), "-since", "-id")
+        return (F("lifted_at").desc(nulls_first=True), "-since", "-id")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:
@@ -128,7 +128,7 @@ class QuarantineAdmin(ConsoleAdmin):
     def state(self, quarantine: Any) -> str:
         if quarantine.in_force:
             return badge("blocked", _now("quarantined"))
-        since = ago(quarantine.released_at, quarantine.read_at)
+        since = ago(quarantine.lifted_at, quarantine.read_at)
         return format_html("{} {}", badge("released", _now("lifted")), since)
 
     @admin.display(description=_("blocked jobs"))
@@ -140,7 +140,7 @@ class QuarantineAdmin(ConsoleAdmin):
         return format_html('<a href="{}">{}</a>', address, counted(quarantine.blocked_count))
 
     since_text = moment_column("since", _("since"))
-    lifted_text = moment_column("released_at", _("lifted"))
+    lifted_text = moment_column("lifted_at", _("lifted"))
 
     @admin.display(description=_("by"))
     def made_by(self, quarantine: Any) -> str:

@@ -91,7 +91,7 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("known job types"))
     def known(self, worker: Any) -> str:
-        return _listed(worker.job_types, worker.versions)
+        return _listed(worker.job_types, worker.payload_versions)
 
     @admin.display(description=_("jobs / threads"))
     def busy(self, worker: Any) -> str:

@@ -33,7 +33,7 @@ FROM_READY = """FROM django_jobs_job
       AND job_type = ANY(%(job_types)s::text[])
       AND (payload_version <= 1
            OR payload_version <= (%(versions)s::jsonb -> job_type::text)::integer)
-      AND job_type NOT IN (SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL)
+      AND job_type NOT IN (SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)
       AND EXISTS (SELECT 1 FROM django_jobs_queue WHERE name = %(queue)s
                   AND paused_at IS NULL AND (max_concurrency IS NULL OR %(within_limit)s))
       AND EXISTS (SELECT 1 FROM django_jobs_worker WHERE id = %(worker)s

@@ -19,7 +19,7 @@ the sequence are below."""
 
 REGISTER = """
 INSERT INTO django_jobs_worker (id, name, host, pid, queues, threads, code_version, job_types,
-    versions, status, started_at, heartbeat_at, lease_expires_at, stop_reason)
+    payload_versions, status, started_at, heartbeat_at, lease_expires_at, stop_reason)
 SELECT %(id)s, %(name)s, %(host)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(code_version)s,
     %(job_types)s::jsonb, %(versions)s::jsonb, 'running', now, now,
     now + make_interval(secs => %(lease)s::float8), ''

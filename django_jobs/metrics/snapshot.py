@@ -95,7 +95,7 @@ SELECT quarantine.job_type,
           AND job.job_type = quarantine.job_type
         ORDER BY job.job_type, job.id LIMIT %(most)s) AS counted) AS blocked
 FROM django_jobs_quarantine AS quarantine
-WHERE quarantine.released_at IS NULL
+WHERE quarantine.lifted_at IS NULL
 ORDER BY quarantine.job_type
 LIMIT 1000
 """

@@ -19,8 +19,8 @@ FROM (
     GROUP BY queue.name, head.job_type, head.payload_version) AS seen
 CROSS JOIN LATERAL (
     SELECT bool_or(worker.job_types @> to_jsonb(seen.job_type)) AS known,
-        bool_or(worker.job_types @> to_jsonb(seen.job_type) AND (worker.versions IS NULL
-            OR seen.version <= coalesce((worker.versions -> seen.job_type::text)::integer, 1))
+        bool_or(worker.job_types @> to_jsonb(seen.job_type) AND (worker.payload_versions IS NULL OR
+            seen.version <= coalesce((worker.payload_versions -> seen.job_type::text)::integer, 1))
         ) AS reads
     FROM django_jobs_worker AS worker
     WHERE worker.status IN ('running', 'draining')

@@ -189,7 +189,7 @@ class Migration(migrations.Migration):
                 ),
                 ("job_types", models.JSONField(default=list, verbose_name="known job types")),
                 (
-                    "versions",
+                    "payload_versions",
                     models.JSONField(
                         blank=True,
                         help_text="By job type, unless it is 1. Null: a worker of an older release, which takes any.",
@@ -896,9 +896,9 @@ class Migration(migrations.Migration):
                 ),
                 ("begins_at", models.DateTimeField(verbose_name="from")),
                 ("ends_at", models.DateTimeField(verbose_name="to")),
-                ("jobs", models.PositiveIntegerField(default=0, verbose_name="jobs")),
+                ("job_count", models.PositiveIntegerField(default=0, verbose_name="jobs")),
                 (
-                    "asked_by",
+                    "requested_by",
                     models.CharField(
                         blank=True, default="", max_length=200, verbose_name="requested by"
                     ),
@@ -1088,7 +1088,7 @@ class Migration(migrations.Migration):
                 ),
                 ("since", models.DateTimeField(verbose_name="since")),
                 (
-                    "released_at",
+                    "lifted_at",
                     models.DateTimeField(
                         blank=True,
                         help_text="Empty: its jobs are blocked.",

@@ -17,7 +17,7 @@ class Quarantine(models.Model):
     id = models.BigAutoField(primary_key=True)
     job_type = models.CharField(_("job type"), max_length=200, unique=True)
     since = TimestampField(_("since"))
-    released_at = TimestampField(
+    lifted_at = TimestampField(
         _("lifted at"), null=True, blank=True, help_text=_("Empty: its jobs are blocked.")
     )
     reason = models.CharField(_("reason"), max_length=300, blank=True, default="")
@@ -37,4 +37,4 @@ class Quarantine(models.Model):
     @property
     def in_force(self) -> bool:
         """Whether the jobs of this type are blocked."""
-        return self.released_at is None
+        return self.lifted_at is None

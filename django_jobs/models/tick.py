@@ -20,8 +20,8 @@ class Backfill(models.Model):
     )
     begins_at = TimestampField(_("from"))
     ends_at = TimestampField(_("to"))
-    jobs = models.PositiveIntegerField(_("jobs"), default=0)
-    asked_by = models.CharField(_("requested by"), max_length=200, blank=True, default="")
+    job_count = models.PositiveIntegerField(_("jobs"), default=0)
+    requested_by = models.CharField(_("requested by"), max_length=200, blank=True, default="")
     cancelled_at = TimestampField(_("cancelled at"), null=True, blank=True)
     created_at = TimestampField(_("created at"), auto_now_add=True)
 

@@ -32,7 +32,7 @@ class Worker(models.Model):
     threads = models.PositiveIntegerField(_("threads"), default=1)
     code_version = models.CharField(_("code version"), max_length=100, blank=True, default="")
     job_types = models.JSONField(_("known job types"), default=list)
-    versions = models.JSONField(
+    payload_versions = models.JSONField(
         _("newest payload versions"),
         null=True,
         blank=True,

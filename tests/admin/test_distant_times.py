@@ -39,7 +39,7 @@ def one_of_each() -> None:
     schedule = due_schedule()
     look()
     Backfill.objects.create(
-        schedule=schedule, begins_at=timezone.now(), ends_at=timezone.now(), asked_by="ada"
+        schedule=schedule, begins_at=timezone.now(), ends_at=timezone.now(), requested_by="ada"
     )
     quarantines.quarantine("app.add", reason="why not")
 

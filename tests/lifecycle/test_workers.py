@@ -40,9 +40,9 @@ def test_a_boot_is_registered_with_a_lease_from_now() -> None:
         "running",
     )
     assert "app.noop" in worker.job_types
-    assert worker.versions is not None
-    assert "app.noop" not in worker.versions  # it is 1
-    assert worker.versions["app.greet"] == 3
+    assert worker.payload_versions is not None
+    assert "app.noop" not in worker.payload_versions  # it is 1
+    assert worker.payload_versions["app.greet"] == 3
     assert worker.started_at == worker.heartbeat_at
     assert worker.is_alive
     assert 10 < lease_of(worker.pk) <= 30  # less by what the machine stood still

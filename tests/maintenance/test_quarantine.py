@@ -38,7 +38,7 @@ def test_ready_jobs_of_a_quarantined_type_are_blocked_until_it_is_lifted() -> No
     assert statuses() == {"blocked"}
     assert statuses("app.add") == {"ready"}
     assert task.run_once() == 0
-    Quarantine.objects.update(released_at="2026-01-01T00:00:00Z")
+    Quarantine.objects.update(lifted_at="2026-01-01T00:00:00Z")
     assert task.run_once() == 4
     assert statuses() == {"ready"}
 
@@ -88,7 +88,7 @@ def test_all_workers_may_do_it_at_once() -> None:
     while Quarantining(page=50).run_once():
         pass
     assert statuses() == {"blocked"}
-    Quarantine.objects.update(released_at="2026-01-01T00:00:00Z")
+    Quarantine.objects.update(lifted_at="2026-01-01T00:00:00Z")
     freed = in_threads(4, lambda _: Quarantining(page=100).run_once())
     while more := Quarantining(page=100).run_once():
         freed.append(more)

@@ -38,7 +38,7 @@ def test_it_prints_the_number_of_jobs_and_makes_them() -> None:
     )
     row = Backfill.objects.get()
     assert second == f"Made 4 jobs as backfill {row.pk}."
-    assert row.asked_by == operator()
+    assert row.requested_by == operator()
     assert Job.objects.filter(status="ready").count() == 4
     assert Tick.objects.filter(backfill=row, outcome="fired").count() == 4
     assert jobschedule(*RANGE) == "nightly: every due time in this range already has a job."

@@ -46,7 +46,7 @@ def test_a_worker_of_an_older_release_counts_as_reading_all_versions() -> None:
     enqueue_many("app.noop", [{}])
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
     register_worker(job_types={"app.noop": 1})
-    run_sql("UPDATE django_jobs_worker SET versions = NULL")
+    run_sql("UPDATE django_jobs_worker SET payload_versions = NULL")
     assert take_snapshot().unread_versions == ()
 
 

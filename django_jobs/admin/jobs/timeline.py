@@ -178,7 +178,7 @@ def _hints(job: Job, alias: str) -> list[str]:
         hints.append(_("The queue %(name)s no longer exists.") % {"name": job.queue})
     elif queue.paused:
         hints.append(_("Queue %(name)s is paused.") % {"name": job.queue})
-    quarantines = Quarantine.objects.using(alias).filter(job_type=job.job_type, released_at=None)
+    quarantines = Quarantine.objects.using(alias).filter(job_type=job.job_type, lifted_at=None)
     if quarantines.exists():
         return [*hints, _("Its job type is quarantined; a worker blocks it within seconds.")]
     reason = _unclaimed(job, Worker.objects.using(alias).filter(status__in=ALIVE))
@@ -195,7 +195,7 @@ def _unclaimed(job: Job, alive: QuerySet[Worker]) -> str:
     knowing = serving.filter(job_types__contains=[job.job_type])
     if not knowing.exists():
         return _("No live worker of this queue knows this job type.")
-    if any(_reads(worker, job) for worker in knowing.only("versions")):
+    if any(_reads(worker, job) for worker in knowing.only("payload_versions")):
         return ""
     text = _("No live worker of this queue reads version %(version)s of its payload.")
     return text % {"version": job.payload_version}
@@ -204,7 +204,8 @@ def _unclaimed(job: Job, alive: QuerySet[Worker]) -> str:
 def _reads(worker: Worker, job: Job) -> bool:
     """Whether a worker with the job's type reads payloads of its version. Workers of an older
     release do not report versions, and read any."""
-    return worker.versions is None or job.payload_version <= worker.versions.get(job.job_type, 1)
+    versions = worker.payload_versions
+    return versions is None or job.payload_version <= versions.get(job.job_type, 1)
 
 
 def _replays(headers: str | None) -> list[tuple[int, str]]:

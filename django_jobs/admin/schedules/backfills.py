@@ -90,7 +90,16 @@ def last_backfills(schedule: Schedule) -> list[tuple[Backfill, Progress | None]]
 class BackfillAdmin(ConsoleAdmin):
     """Past ranges of due times for which jobs were made."""
 
-    list_display = ("number", "schedule_name", "begins", "ends", "jobs", "state", "who", "made")
+    list_display = (
+        "number",
+        "schedule_name",
+        "begins",
+        "ends",
+        "job_count",
+        "state",
+        "who",
+        "made",
+    )
     list_select_related = ("schedule",)
     list_per_page = 20
     lookups_allowed = ConsoleAdmin.lookups_allowed | {
@@ -104,7 +113,7 @@ class BackfillAdmin(ConsoleAdmin):
             {
                 "fields": (
                     ("schedule_name", "begins", "ends", "state"),
-                    ("jobs", "who", "made", "cancelled"),
+                    ("job_count", "who", "made", "cancelled"),
                     "progress",
                     "ticks",
                 )
@@ -147,7 +156,7 @@ class BackfillAdmin(ConsoleAdmin):
             return badge("running", _now("running"))
         return badge("succeeded", _now("ended"))
 
-    who = text_column("asked_by", _("requested by"))
+    who = text_column("requested_by", _("requested by"))
     made = moment_column("created_at", _("made"))
     cancelled = moment_column("cancelled_at", _("cancelled"))
 
@@ -212,10 +221,10 @@ def _make(
     row = schedule_operations.backfill(schedule, begin, end, request_of, actor=request.user)
     user = request.user.pk
     assert user is not None
-    message = f"backfilled from {begin.isoformat()} to {end.isoformat()}: {row.jobs:,} jobs"
+    message = f"backfilled from {begin.isoformat()} to {end.isoformat()}: {row.job_count:,} jobs"
     LogEntry.objects.log_actions(user, [schedule], CHANGE, message, single_object=True)
-    text = ngettext("%(count)s job was made.", "%(count)s jobs were made.", row.jobs)
-    page.message_user(request, text % {"count": f"{row.jobs:,}"}, messages.SUCCESS)
+    text = ngettext("%(count)s job was made.", "%(count)s jobs were made.", row.job_count)
+    page.message_user(request, text % {"count": f"{row.job_count:,}"}, messages.SUCCESS)
     return HttpResponseRedirect(change_url(page.admin_site, type(row), row.pk))
 
 

@@ -36,8 +36,8 @@ SELECT input.name, clock_timestamp(), %(reason)s, %(by)s
 FROM unnest(%(names)s::text[]) AS input (name)
 ORDER BY input.name
 ON CONFLICT (job_type) DO UPDATE
-    SET since = excluded.since, reason = excluded.reason, by = excluded.by, released_at = NULL
-    WHERE known.released_at < coalesce(%(crashed_at)s::timestamptz, 'infinity')
+    SET since = excluded.since, reason = excluded.reason, by = excluded.by, lifted_at = NULL
+    WHERE known.lifted_at < coalesce(%(crashed_at)s::timestamptz, 'infinity')
 RETURNING job_type
 """
 # A job type that gets a new name while quarantined is quarantined under that as well.
@@ -45,17 +45,17 @@ SPREAD = """
 INSERT INTO django_jobs_quarantine (job_type, since, reason, by)
 SELECT input.name, known.since, known.reason, known.by
 FROM django_jobs_quarantine AS known, unnest(%(names)s::text[]) AS input (name)
-WHERE known.job_type = %(name)s AND known.released_at IS NULL
+WHERE known.job_type = %(name)s AND known.lifted_at IS NULL
 ORDER BY input.name
 ON CONFLICT (job_type) DO NOTHING
 RETURNING job_type
 """
 LIFT = """
-UPDATE django_jobs_quarantine SET released_at = clock_timestamp()
-WHERE job_type = ANY(%(names)s::text[]) AND released_at IS NULL
+UPDATE django_jobs_quarantine SET lifted_at = clock_timestamp()
+WHERE job_type = ANY(%(names)s::text[]) AND lifted_at IS NULL
 RETURNING job_type
 """
-IN_FORCE = "SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL ORDER BY job_type"
+IN_FORCE = "SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL ORDER BY job_type"
 
 # Looks at one page of a queue in the order of the claims, because that index has no job types. Jobs
 # that another session has locked are found at the next walk.
@@ -70,7 +70,7 @@ WITH page AS MATERIALIZED (
     SELECT id FROM django_jobs_job
     WHERE status = 'ready' AND id = ANY(ARRAY(
         SELECT id FROM page WHERE job_type IN (
-            SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL)))
+            SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)))
     FOR NO KEY UPDATE SKIP LOCKED
 ), blocked AS (
     UPDATE django_jobs_job AS job SET status = 'blocked', reason = 'quarantined'
@@ -97,7 +97,7 @@ WITH RECURSIVE blocked AS (
 )
 SELECT blocked.job_type FROM blocked
 WHERE blocked.job_type IS NOT NULL AND blocked.job_type NOT IN (
-    SELECT job_type FROM django_jobs_quarantine WHERE released_at IS NULL)
+    SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)
 """
 UNBLOCK = """
 WITH picked AS MATERIALIZED (
@@ -127,7 +127,7 @@ FROM (
 ) AS crashed
 JOIN django_jobs_job AS job ON job.id = crashed.job_id
 LEFT JOIN django_jobs_quarantine AS known ON known.job_type = job.job_type
-WHERE known.job_type IS NULL OR crashed.finished_at > known.released_at
+WHERE known.job_type IS NULL OR crashed.finished_at > known.lifted_at
 GROUP BY job.job_type
 """
 

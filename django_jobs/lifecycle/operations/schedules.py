@@ -140,7 +140,7 @@ def backfill(
         due = backfill_times(locked, begin, end)
         new, payload = request(locked)
         row = Backfill.objects.using(alias).create(
-            schedule=locked, begins_at=begin, ends_at=end, asked_by=(name_of(actor) or by)[:200]
+            schedule=locked, begins_at=begin, ends_at=end, requested_by=(name_of(actor) or by)[:200]
         )
         made = write_ticks(
             NewTick(
@@ -154,8 +154,8 @@ def backfill(
             )
             for moment in due
         )
-        row.jobs = len(made)
-        row.save(using=alias, update_fields=["jobs"])
+        row.job_count = len(made)
+        row.save(using=alias, update_fields=["job_count"])
     return row
 
 

@@ -118,14 +118,14 @@ def backfill(options: Options) -> Iterator[str]:
         yield "No job was made."
         return
     row = schedule_operations.backfill(schedule, begin, end, request_of, by=operator())
-    yield f"Made {counted(row.jobs, 'job')} as backfill {row.pk}."
+    yield f"Made {counted(row.job_count, 'job')} as backfill {row.pk}."
 
 
 def _cancel(number: int) -> Iterator[str]:
     row = backfill_of(number)
     report = schedule_operations.cancel_backfill(row, by=operator())
     asked = f"; {counted(len(report.asked), 'running job')} asked to stop" if report.asked else ""
-    jobs = f"{len(report.done)} of {counted(row.jobs, 'job')}"
+    jobs = f"{len(report.done)} of {counted(row.job_count, 'job')}"
     yield f"{row.schedule.name}: cancelled {jobs} of backfill {number}{asked}."
 
 

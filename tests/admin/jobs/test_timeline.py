@@ -85,7 +85,7 @@ def test_the_timeline_says_that_a_payload_is_too_new_for_all_live_workers(page: 
     assert hints not in page.read(change_url(Job, job.pk))
     workers.end(new)
     register_worker("of 0.1.0")
-    run_sql("UPDATE django_jobs_worker SET versions = NULL WHERE name = 'of 0.1.0'")
+    run_sql("UPDATE django_jobs_worker SET payload_versions = NULL WHERE name = 'of 0.1.0'")
     assert hints not in page.read(change_url(Job, job.pk))
 
 
@@ -149,7 +149,7 @@ def test_a_ready_job_of_a_quarantined_type_is_shown_as_blocked_soon(page: Page) 
 def test_a_job_still_blocked_after_a_lift_is_shown_as_ready_soon(page: Page) -> None:
     job = held_job()
     soon = "Blocked; its quarantine was lifted, and a worker makes it ready within seconds."
-    run_sql("UPDATE django_jobs_quarantine SET released_at = now()")
+    run_sql("UPDATE django_jobs_quarantine SET lifted_at = now()")
     assert soon in shown(page.read(change_url(Job, job.pk)))
     Quarantine.objects.all().delete()
     assert soon in shown(page.read(change_url(Job, job.pk)))

@@ -50,7 +50,7 @@ def test_it_shows_the_number_of_jobs_and_makes_them_once_confirmed(page: Page) -
     backfill = Backfill.objects.get()
     assert done["Location"] == change_url(Backfill, backfill.pk)
     assert message_of(done) == "3 jobs were made."
-    assert (backfill.jobs, backfill.asked_by) == (3, "ada")
+    assert (backfill.job_count, backfill.requested_by) == (3, "ada")
     assert Job.objects.filter(status="ready").count() == 3
     entry = LogEntry.objects.get()
     assert entry.object_id == str(schedule.pk)

@@ -103,7 +103,7 @@ def test_markup_in_rows_is_shown_and_not_run(page: Page) -> None:
                 [EVIL, EVIL, other.pk])  # fmt: skip
         backfill = Backfill.objects.create(
             schedule=schedule, begins_at="2026-01-01T00:00Z", ends_at="2026-01-02T00:00Z",
-            asked_by=EVIL,
+            requested_by=EVIL,
         )  # fmt: skip
         texts = [page.text(list_url(model)) for model in MODELS]
         texts += [page.text(change_url(Schedule, pk)) for pk in (schedule.pk, other.pk)]

@@ -57,9 +57,9 @@ def test_quarantine_and_lift_change_nothing_the_second_time() -> None:
     row = Quarantine.objects.get()
     assert (row.reason, row.since) == ("first", since)
     assert quarantines.lift("app.noop") == ["app.noop"]
-    released = Quarantine.objects.get().released_at
+    released = Quarantine.objects.get().lifted_at
     assert quarantines.lift("app.noop") == []
-    assert Quarantine.objects.get().released_at == released
+    assert Quarantine.objects.get().lifted_at == released
 
 
 def test_a_lifted_type_is_quarantined_again_in_its_row() -> None:
@@ -96,7 +96,7 @@ def test_an_alias_added_during_a_quarantine_is_quarantined_too() -> None:
     assert quarantines.spread(quarantines.in_force()) == []
     assert set(Quarantine.objects.values_list("reason", "by")) == {("leaks", "olga")}
     run_sql(
-        "UPDATE django_jobs_quarantine SET released_at = now() WHERE job_type = 'app.present_name'"
+        "UPDATE django_jobs_quarantine SET lifted_at = now() WHERE job_type = 'app.present_name'"
     )
     assert quarantines.spread(quarantines.in_force()) == []  # a lifted one stays
 

@@ -172,13 +172,13 @@ def test_a_backfill_makes_a_job_for_each_due_time_only_once() -> None:
     row = schedule_operations.backfill(
         schedule, begin, end, request_of, actor=make_user("backfill_schedule")
     )
-    assert (row.jobs, row.asked_by, row.begins_at, row.ends_at) == (5, "olga", begin, end)
+    assert (row.job_count, row.requested_by, row.begins_at, row.ends_at) == (5, "olga", begin, end)
     jobs = Job.objects.order_by("id")
     assert list(jobs.values_list("scheduled_for", flat=True)) == expected
     assert set(jobs.values_list("schedule_id", "status")) == {(None, "ready")}
     assert set(Tick.objects.values_list("backfill", "outcome")) == {(row.pk, "fired")}
     assert schedule_operations.backfill_times(schedule, begin, end) == []
-    assert schedule_operations.backfill(schedule, begin, end, request_of).jobs == 0
+    assert schedule_operations.backfill(schedule, begin, end, request_of).job_count == 0
     assert Job.objects.count() == 5
 
 
@@ -190,7 +190,7 @@ def test_only_a_backfill_makes_jobs_for_skipped_due_times() -> None:
         "skipped_late": 3,
         "fired": 1,
     }
-    assert schedule_operations.backfill(schedule, begin, end, request_of).jobs == 3
+    assert schedule_operations.backfill(schedule, begin, end, request_of).job_count == 3
     assert set(Tick.objects.values_list("outcome", flat=True)) == {"fired"}
     Schedule.objects.filter(pk=schedule.pk).update(next_due_at=begin, catch_up="window")
     Schedule.objects.filter(pk=schedule.pk).update(catch_up_limit=1e9, overlap="allow")
@@ -210,7 +210,7 @@ def test_two_at_once_backfill_each_due_time_once(transactional_db: None) -> None
     rows = in_threads(
         4,
         lambda number: (
-            schedule_operations.backfill(schedule, *due_times(schedule, 19), request_of).jobs
+            schedule_operations.backfill(schedule, *due_times(schedule, 19), request_of).job_count
         ),
     )
     assert sorted(rows) == [0, 0, 0, 20]
@@ -221,7 +221,7 @@ def test_a_backfill_is_cancelled_as_one() -> None:
     schedule = overdue(4.5)
     look()
     row = schedule_operations.backfill(schedule, *due_times(schedule, 4), request_of)
-    assert row.jobs == 4
+    assert row.job_count == 4
     run_sql("UPDATE django_jobs_job SET rank = rank + 1000 WHERE schedule_id IS NOT NULL")
     (held,) = claim_ready(register_worker(), limit=1)
     report = schedule_operations.cancel_backfill(row, actor=make_user("backfill_schedule"))
@@ -239,7 +239,7 @@ def test_a_backfill_is_cancelled_as_one() -> None:
     ticks = Counter(Tick.objects.filter(backfill=row).values_list("outcome", flat=True))
     assert ticks == {"suppressed": 3, "fired": 1}  # one runs on until it stops
     again = schedule_operations.backfill(schedule, *due_times(schedule, 4), request_of)
-    assert again.jobs == 3
+    assert again.job_count == 3
     assert Job.objects.filter(status="ready", schedule_id=None).count() == 3
 
 
@@ -259,7 +259,10 @@ def test_ten_thousand_are_backfilled_and_more_are_refused() -> None:
     with pytest.raises(OperationRefused, match="more than 10,000 due times"):
         schedule_operations.backfill_times(schedule, begin, begin + 8_000 * HOUR)
     assert not Backfill.objects.exists()
-    assert schedule_operations.backfill(schedule, begin, begin + minutes, request_of).jobs == 10_000
+    assert (
+        schedule_operations.backfill(schedule, begin, begin + minutes, request_of).job_count
+        == 10_000
+    )
     assert Job.objects.count() == 10_000
 
 
