@@ -485,10 +485,12 @@ class Migration(migrations.Migration):
                             ("enabled", True), ("error", ""), ("paused_at__isnull", True)
                         ),
                         fields=["next_due_at"],
-                        name="django_jobs_due",
+                        name="django_jobs_schedule_due",
                     ),
                     models.Index(
-                        condition=models.Q(("stale", True)), fields=["id"], name="django_jobs_stale"
+                        condition=models.Q(("stale", True)),
+                        fields=["id"],
+                        name="django_jobs_schedule_stale",
                     ),
                 ],
                 "constraints": [
@@ -697,7 +699,7 @@ class Migration(migrations.Migration):
                             ("cancel_requested_at__isnull", False), ("status", "running")
                         ),
                         fields=["worker"],
-                        name="django_jobs_cancel_asked",
+                        name="django_jobs_cancel_requested",
                     ),
                     models.Index(
                         condition=models.Q(("status", "dead")),
@@ -715,7 +717,7 @@ class Migration(migrations.Migration):
                     models.Index(
                         condition=models.Q(("schedule__isnull", False), ("status", "waiting")),
                         fields=["schedule", "id"],
-                        name="django_jobs_waiting_turn",
+                        name="django_jobs_waiting_schedule",
                     ),
                     models.Index(
                         condition=models.Q(("reason", "quarantined"), ("status", "blocked")),
@@ -854,7 +856,7 @@ class Migration(migrations.Migration):
                     models.Index(
                         condition=models.Q(("error_type", "Crashed"), ("outcome", "lost")),
                         fields=["finished_at"],
-                        name="django_jobs_crashed",
+                        name="django_jobs_run_crashed",
                     )
                 ],
                 "constraints": [

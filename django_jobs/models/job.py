@@ -155,7 +155,7 @@ class Job(models.Model):
             models.Index(
                 fields=("worker",),
                 condition=models.Q(status="running", cancel_requested_at__isnull=False),
-                name="django_jobs_cancel_asked",
+                name="django_jobs_cancel_requested",
             ),
             # Dead letters are few and stay. Without the index, their page reads the whole table.
             models.Index(
@@ -174,7 +174,7 @@ class Job(models.Model):
             models.Index(
                 fields=("schedule", "id"),
                 condition=models.Q(schedule__isnull=False, status="waiting"),
-                name="django_jobs_waiting_turn",
+                name="django_jobs_waiting_schedule",
             ),
             # The jobs that a quarantine blocks. No other job writes to this index.
             models.Index(

@@ -68,7 +68,7 @@ class Run(models.Model):
             models.Index(
                 fields=("finished_at",),
                 condition=models.Q(outcome="lost", error_type=CRASHED),
-                name="django_jobs_crashed",
+                name="django_jobs_run_crashed",
             ),
         )
         constraints = (

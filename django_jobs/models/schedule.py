@@ -175,8 +175,10 @@ class Schedule(models.Model):
             ("backfill_schedule", "Can backfill schedules"),
         )
         indexes = (
-            models.Index(fields=("next_due_at",), condition=ARMED, name="django_jobs_due"),
-            models.Index(fields=("id",), condition=models.Q(stale=True), name="django_jobs_stale"),
+            models.Index(fields=("next_due_at",), condition=ARMED, name="django_jobs_schedule_due"),
+            models.Index(
+                fields=("id",), condition=models.Q(stale=True), name="django_jobs_schedule_stale"
+            ),
         )
         constraints = (
             models.CheckConstraint(

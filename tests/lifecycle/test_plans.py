@@ -210,7 +210,7 @@ def test_crashes_are_found_by_their_own_index() -> None:
         " (SELECT id FROM django_jobs_run ORDER BY id LIMIT 500)"
     )
     plan = explain(quarantines.CRASHES, {"seconds": 600, "most": 200})
-    assert "django_jobs_crashed" in indexes(plan)
+    assert "django_jobs_run_crashed" in indexes(plan)
     assert not whole_tables(plan)
     assert most_rows(plan) <= 200
 
@@ -292,7 +292,7 @@ def test_cancels_are_found_by_their_own_index_and_no_other_running_job_is_read(
     ids = [job.id for job in claiming.claimed_by(worker)[:3]]
     job_operations.cancel(ids)
     plan = explain(workers.CANCELS, {"workers": [worker]})
-    assert "django_jobs_cancel_asked" in indexes(plan)
+    assert "django_jobs_cancel_requested" in indexes(plan)
     assert not whole_tables(plan)
     assert most_rows(plan) <= 3
 

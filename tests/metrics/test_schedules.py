@@ -142,7 +142,7 @@ def _many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
 @pytest.mark.usefixtures("_many")
 def test_a_snapshot_reads_schedules_up_to_its_bound_and_the_head_of_their_index() -> None:
     plan = explain(snapshot.SCHEDULES, {})
-    due = [node for node in plan if node.get("Index Name") == "django_jobs_due"]
+    due = [node for node in plan if node.get("Index Name") == "django_jobs_schedule_due"]
     assert len(due) == 2
     assert all(node["Actual Rows"] <= 1 for node in due)
     with CaptureQueriesContext(connection) as captured:

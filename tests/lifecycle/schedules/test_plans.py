@@ -111,7 +111,11 @@ def plan_of(take: Any) -> list[dict[str, Any]]:
 def test_a_look_reads_the_head_of_each_index() -> None:
     plan = explain(due.HORIZON, {})
     assert not whole_tables(plan)
-    assert indexes(plan) >= {"django_jobs_due", "django_jobs_stale", "django_jobs_waiting_turn"}
+    assert indexes(plan) >= {
+        "django_jobs_schedule_due",
+        "django_jobs_schedule_stale",
+        "django_jobs_waiting_schedule",
+    }
     assert rows_read(plan) <= 10
 
 
@@ -122,7 +126,7 @@ def test_a_look_reads_no_more_with_many_live_jobs_that_do_not_wait() -> None:
 
 def test_due_schedules_are_read_from_the_head_of_their_index() -> None:
     plan = plan_of(lambda: due.take_due({"app.add": 1, "app.noop": 1}, 50))
-    assert "django_jobs_due" in indexes(plan)
+    assert "django_jobs_schedule_due" in indexes(plan)
     assert not whole_tables(plan)
     assert not [node for node in plan if "Sort" in node["Node Type"]]
     assert rows_read(plan) <= 51
@@ -130,14 +134,14 @@ def test_due_schedules_are_read_from_the_head_of_their_index() -> None:
 
 def test_a_process_without_the_job_types_reads_only_what_is_due() -> None:
     plan = plan_of(lambda: due.take_due({"elsewhere.only": 1}, 50))
-    assert "django_jobs_due" in indexes(plan)
+    assert "django_jobs_schedule_due" in indexes(plan)
     due_by_now = Schedule.objects.armed().filter(next_due_at__lte=Now()).count()
     assert rows_read(plan) <= due_by_now  # a hundred, and one more each second
 
 
 def test_stale_schedules_are_read_from_their_index() -> None:
     plan = plan_of(lambda: due.take_stale(500))
-    assert "django_jobs_stale" in indexes(plan)
+    assert "django_jobs_schedule_stale" in indexes(plan)
     assert not whole_tables(plan)
     assert rows_read(plan) <= 200
 
