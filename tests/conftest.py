@@ -67,14 +67,15 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """The schedules of the demo are not written to the tests' tables. Workers that are started here
-    hear SIGINT and SIGHUP, also where a shell put this process into the background, or nohup
-    protects it."""
+    hear SIGINT and SIGHUP, also where a shell put this process into the background, or ``nohup``
+    started it: a process inherits what is ignored, and not what is caught."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # A hangup ends xdist's workers with the process that started them, if that hears it.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or hasattr(config, "workerinput"):
+        signal.signal(signal.SIGHUP, lambda *_: None)
     for name, fields in registry.schedules().items():
         if fields["job_type"].startswith("demo."):
             registry.forget_schedule(name)
