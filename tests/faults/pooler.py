@@ -69,7 +69,7 @@ class Pooler:
             self._process = subprocess.Popen(
                 [command, str(self._directory / "ini")], user=user, stdout=log, stderr=log
             )
-        until(self._answers, 20, "pgbouncer answers")
+        until(self._answers, what="pgbouncer answers")
         return self
 
     def __exit__(self, *error: object) -> None:

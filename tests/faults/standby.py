@@ -44,13 +44,13 @@ class Standby:
         """Wait until it has everything that the primary has written by now."""
         ((position,),) = self._primary.fetch("SELECT pg_current_wal_lsn()::text")
         replayed = f"SELECT pg_last_wal_replay_lsn() >= '{position}'"
-        until(lambda: self.fetch(replayed) == [(True,)], 40, "the standby has caught up")
+        until(lambda: self.fetch(replayed) == [(True,)], what="the standby has caught up")
 
     def cut_off(self) -> None:
         """What is committed from now on is lost with the primary."""
         self.fetch("ALTER SYSTEM SET primary_conninfo = ''")
         self.fetch("SELECT pg_reload_conf()")
-        until(lambda: not self.fetch("SELECT 1 FROM pg_stat_wal_receiver"), 30, "it is cut off")
+        until(lambda: not self.fetch("SELECT 1 FROM pg_stat_wal_receiver"), what="it is cut off")
 
     def promote(self) -> None:
         """Take the primary's place."""

@@ -69,11 +69,11 @@ def test_a_worker_whose_clock_is_two_hours_off_does_nothing_early_and_nothing_la
         until_fired(schedule, times=2)
         boot = Worker.objects.latest("started_at")
         beyond = boot.heartbeat_at + timedelta(seconds=lease)
-        until(Worker.objects.filter(pk=boot.pk, heartbeat_at__gt=beyond).exists, 30, "it beats")
+        until(Worker.objects.filter(pk=boot.pk, heartbeat_at__gt=beyond).exists, what="it beats")
         assert Job.objects.get(pk=early.pk).status == "scheduled"
         assert "event=fenced" not in worker.text()
         worker.signal(signal.SIGTERM)
-        assert worker.wait(30) == 0
+        assert worker.wait() == 0
         schedule.delete()
 
 

@@ -72,10 +72,10 @@ def test_a_full_disk_refuses_enqueues_and_jobs_run_once_there_is_room(
     with pytest.raises(DatabaseError, match="No space left"):
         enqueue_until_refused()
     worker = small_disk.start_worker(*POLL)
-    until(lambda: "No space left" in worker.text(), 30, "the worker is told too")
+    until(lambda: "No space left" in worker.text(), what="the worker is told too")
     run_sql("DROP TABLE filler")
     done = Job.objects.filter(pk__in=waiting, status="succeeded")
-    until(lambda: done.count() == 50, 40, "all run once there is room")
+    until(lambda: done.count() == 50, what="all run once there is room")
     assert set(Run.objects.values_list("attempt", "outcome")) == {(1, "succeeded")}
 
 
@@ -123,10 +123,10 @@ def test_after_a_failover_with_lost_commits_no_job_stays_running(
             assert not Job.objects.filter(pk=forgotten.pk).exists()
             assert Job.objects.get(pk=again.pk).status == "ready"
             job_operations.resume(["bulk"])
-            until_marked(path, times=2, timeout=40)
+            until_marked(path, times=2, timeout=40)  # its lease is longer
             let_go(path)
-            assert until_status(again, "succeeded", 40).attempt == 1
-            until_status(jobs.noop.enqueue(), "succeeded", 40)
+            assert until_status(again, "succeeded").attempt == 1
+            until_status(jobs.noop.enqueue(), "succeeded")
             # The attempt of the lost commits has the same number, and is not taken for this one.
             assert Run.objects.get(job=again).worker_id != boot.pk
             assert not Job.objects.filter(status="running").exists()

@@ -43,9 +43,9 @@ def test_a_broken_listener_reconnects_and_misses_no_job(
         before = listeners()
         run_sql(f"SELECT pg_terminate_backend(pid) {LISTENERS}")
         lost = jobs.noop.enqueue()
-        until_status(lost, "succeeded", 40)
+        until_status(lost, "succeeded")
         until(partial(new_listeners, before), what="it listens again")
-        until_status(jobs.noop.enqueue(), "succeeded", 40)
+        until_status(jobs.noop.enqueue(), "succeeded")
 
 
 def test_a_job_without_a_notification_waits_for_at_most_a_poll(

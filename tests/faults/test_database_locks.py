@@ -29,7 +29,7 @@ def test_of_two_handlers_that_deadlock_one_is_retried_soon_and_both_succeed(
         database_jobs.lock_crosswise.enqueue(b, a, other, one),
     ]
     start_worker("--threads", "2")
-    ended = [until_status(job, "succeeded", 40) for job in crossed]
+    ended = [until_status(job, "succeeded") for job in crossed]
     assert sorted(job.failures for job in ended) == [0, 1]
     (error,) = Run.objects.filter(outcome="failed").values_list("error_message", flat=True)
     assert "deadlock detected" in error

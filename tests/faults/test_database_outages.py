@@ -118,7 +118,7 @@ def test_terminated_sessions_cost_no_beat_and_no_attempt(stage: Stage, tmp_path:
 
     def terminated_for_two_leases() -> bool:
         run_sql(THE_WORKER_S.replace("SELECT pid", "SELECT count(pg_terminate_backend(pid))"))
-        until_status(jobs.noop.enqueue(), "succeeded", 30)
+        until_status(jobs.noop.enqueue(), "succeeded")
         return Worker.objects.filter(heartbeat_at__gt=later).exists()
 
     later = boot.heartbeat_at + timedelta(seconds=2 * lease)
@@ -145,11 +145,11 @@ def test_leases_that_expired_in_an_outage_are_renewed_by_live_workers(
     until(lambda: time.monotonic() - down_since > LEASE + 1)  # the time itself is the condition
     stage.come_back()
     for job in held:
-        assert until_status(job, "succeeded", 30).attempt == 1
+        assert until_status(job, "succeeded").attempt == 1
     renewed = Worker.objects.filter(status="running", lease_expires_at__gt=database_time())
-    until(lambda: renewed.count() == 2, 30, "both have renewed")
+    until(lambda: renewed.count() == 2, what="both have renewed")
     assert set(Worker.objects.values_list("pk", flat=True)) == boots
     assert [len(lines(path)) for path in paths] == [1] * 4
     for worker in workers:
         worker.signal(signal.SIGTERM)
-        assert worker.wait(30) == 0
+        assert worker.wait() == 0

@@ -60,22 +60,22 @@ def test_a_server_without_a_connection_left_costs_no_lease_and_no_job(
     held = jobs.hold.enqueue(str(path))
     until_marked(path)
     boot = Worker.objects.get()
-    until(Worker.objects.filter(heartbeat_at__gt=boot.heartbeat_at).exists, 40, "it beats")
+    until(Worker.objects.filter(heartbeat_at__gt=boot.heartbeat_at).exists, what="it beats")
     with ExitStack() as taken:
         take_all_but_the_heartbeat_s(stage.cluster.url, taken)
         until(lambda: "too many clients" in worker.text(), what="the worker is refused")
         later = boot.heartbeat_at + timedelta(seconds=2 * lease)
-        until(Worker.objects.filter(heartbeat_at__gt=later).exists, 40, "leases are renewed")
+        until(Worker.objects.filter(heartbeat_at__gt=later).exists, what="leases are renewed")
         waiting = jobs.write_effect.enqueue("waited")
         assert Job.objects.get(pk=held.pk).status == "running"
-    until_status(waiting, "succeeded", 40)
+    until_status(waiting, "succeeded")
     let_go(path)
-    assert until_status(held, "succeeded", 40).attempt == 1
+    assert until_status(held, "succeeded").attempt == 1
     assert Worker.objects.get() == boot
     assert worker.text().count("event=database_error") <= 10  # and not one for each try
     stage.cluster.execute("ALTER SYSTEM RESET max_connections")
     worker.signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
+    assert worker.wait() == 0
     stage.restart(FAST)
 
 
@@ -101,7 +101,7 @@ def take_all_but_the_heartbeat_s(url: str, taken: ExitStack) -> None:
             run_sql("SELECT pg_terminate_backend(%s)", [pid])
         return not rest
 
-    until(take, 30, "all connections are taken")
+    until(take, what="all connections are taken")
 
 
 def test_a_read_only_server_is_waited_for_and_no_job_succeeds(stage: Stage, tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_a_read_only_server_is_waited_for_and_no_job_succeeds(stage: Stage, tmp_
         run_sql("ALTER SYSTEM RESET default_transaction_read_only")
         run_sql("SELECT pg_reload_conf()")
     until(lambda: run_sql("SHOW default_transaction_read_only") == [("off",)])
-    assert until_status(held, "succeeded", 30).attempt == 1
-    until_status(jobs.noop.enqueue(), "succeeded", 30)
+    assert until_status(held, "succeeded").attempt == 1
+    until_status(jobs.noop.enqueue(), "succeeded")
     assert Worker.objects.get() == boot
     assert Run.objects.filter(job=held).count() == 1
 
@@ -162,7 +162,7 @@ def test_a_lock_timeout_of_the_role_in_a_settle_delays_no_other_job(
         until(Effect.objects.exists)
         others = [jobs.add.enqueue(number) for number in range(50)]
         settled = Job.objects.filter(pk__in=[job.pk for job in others], status="succeeded")
-        until(lambda: settled.count() == 50, 15, "the others are settled")
+        until(lambda: settled.count() == 50, what="the others are settled")
         human.rollback()
     assert until_status(held, "succeeded").attempt == 1
 
@@ -179,7 +179,7 @@ def test_a_lock_timeout_of_the_role_in_a_claim_delays_no_other_queue(
             cursor.execute("SELECT 1 FROM django_jobs_queue WHERE name = 'emails' FOR UPDATE")
         limited = jobs.noop.using(queue="emails").enqueue()
         for number in range(3):
-            until_status(jobs.add.enqueue(number), "succeeded", 20)
+            until_status(jobs.add.enqueue(number), "succeeded")
         assert Job.objects.get(pk=limited.pk).status == "ready"
         human.rollback()
     assert until_status(limited, "succeeded").attempt == 1

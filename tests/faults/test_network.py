@@ -54,9 +54,9 @@ def test_a_worker_cut_off_silently_stops_its_handler_before_another_starts(
     until_marked(tmp_path / "job")
     TROUBLES[trouble](network)
     near = start_worker(*OPTIONS)
-    until(lambda: "event=fenced" in far.text(), 30, "it stops its handler")
+    until(lambda: "event=fenced" in far.text(), what="it stops its handler")
     assert until_status(job, "succeeded", 60).result == []
-    until(lambda: "event=database_error" in far.text(), 30, "it knows that it is cut off")
+    until(lambda: "event=database_error" in far.text(), what="it knows that it is cut off")
     near.end()
     network.mend()
     after = [jobs.write_effect.enqueue("after") for _ in range(20)]
@@ -101,7 +101,7 @@ def test_a_line_cut_after_a_commit_loses_and_doubles_nothing(
     proxy.at_cut = network.unplug
     proxy.cut_after(statement)
     done = [jobs.write_effect.enqueue(f"{number}") for number in range(10)]
-    assert proxy.was_cut.wait(30)
+    assert proxy.was_cut.wait(60)
     network.mend()
     for one in done:
         assert until_status(one, "succeeded", 90).attempt == 1

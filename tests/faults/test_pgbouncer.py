@@ -48,7 +48,7 @@ def test_hundreds_of_jobs_run_once_each_and_the_worker_drains(
     assert set(Run.objects.values_list("attempt", "outcome")) == {(1, "succeeded")}
     for worker in workers:
         worker.signal(signal.SIGTERM)
-        assert worker.wait(30) == 0
+        assert worker.wait() == 0
         assert "database_error" not in worker.text()
         assert "lease_lost" not in worker.text()
     assert set(Worker.objects.values_list("status", flat=True)) == {"stopped"}
@@ -64,7 +64,7 @@ def test_leases_are_renewed_and_a_failure_is_tried_again(
     boot = Worker.objects.get()
     failing = jobs.fail.enqueue()
     renewed = Worker.objects.filter(heartbeat_at__gt=boot.heartbeat_at + timedelta(seconds=lease))
-    until(renewed.exists, 40, "beats go on for longer than a lease")
+    until(renewed.exists, what="beats go on for longer than a lease")
     assert until_status(failing, "dead").failures == 3
     Path(f"{path}.go").touch()
     assert until_status(held, "succeeded").attempt == 1

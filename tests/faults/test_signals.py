@@ -259,15 +259,7 @@ def test_a_worker_continues_when_its_log_pipe_is_full(transactional_db: None) ->
     try:
         job = jobs.noop.enqueue()
         with started(*JOBWORKER, output=writing):
-            until_ran = time.monotonic() + 10
-            until(
-                lambda: (
-                    time.monotonic() > until_ran
-                    or Job.objects.filter(pk=job.pk, status="succeeded").exists()
-                ),
-                "the job ends",
-            )
-            assert Job.objects.get(pk=job.pk).status == "succeeded"
+            settled(job)
     finally:
         os.close(reading)
         os.close(writing)

@@ -148,7 +148,7 @@ def test_processes_of_a_handler_die_with_its_killed_child(
     settled(job, "dead")
     assert outcomes(job) == ["timed_out"]
     program = int(Path(f"{path}.program").read_text())
-    processes.until(lambda: gone(program), 5, "the program that it started is gone")
+    processes.until(lambda: gone(program), what="the program that it started is gone")
 
 
 def test_a_fork_that_returns_from_its_handler_claims_and_settles_nothing(
@@ -167,7 +167,7 @@ def test_a_fork_that_returns_from_its_handler_claims_and_settles_nothing(
         settled(job)
         assert outcomes(job) == ["succeeded"]
     child = int(Path(f"{path}.child").read_text())
-    processes.until(lambda: gone(child) or ran(child, other), 5, "the copy ends, or does harm")
+    processes.until(lambda: gone(child) or ran(child, other), what="the copy ends, or does harm")
     assert not ran(child, other)
     settled(jobs.noop.enqueue())
 

@@ -46,7 +46,7 @@ def test_at_most_once_jobs_of_a_lost_machine_are_dead(start_worker: Start, tmp_p
     first.signal_all(signal.SIGKILL)
     first.wait()
     start_worker("--lease-seconds", "2")
-    dead = until_status(job, "dead", timeout=40)
+    dead = until_status(job, "dead")
     assert "its outcome is unknown" in dead.reason
     assert outcomes(job) == ["lost"]
     assert len(lines(path)) == 1
@@ -61,7 +61,7 @@ def test_a_drain_kills_started_at_most_once_jobs_and_returns_the_others(
     until_marked(path)
     waiting = once_jobs.pay.enqueue(str(later))
     first.signal(signal.SIGTERM)
-    first.wait(40)
+    first.wait()
     dead = Job.objects.get(pk=job.pk)
     assert (dead.status, outcomes(job)) == ("dead", ["released"])
     assert "was interrupted" in dead.reason
@@ -103,6 +103,6 @@ def test_an_error_has_the_smallest_budget_of_its_classes(
     start_worker: Start, kinds: list[str], failures: int, because: str
 ) -> None:
     start_worker("--poll-seconds", "0.1")
-    dead = until_status(once_jobs.call_out.enqueue(kinds), "dead", timeout=40)
+    dead = until_status(once_jobs.call_out.enqueue(kinds), "dead")
     assert dead.failures == failures
     assert dead.reason.startswith(because)

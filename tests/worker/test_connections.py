@@ -164,7 +164,7 @@ def test_the_last_two_connections_renew_and_settle(
     until(lambda: "event=no_connection_left" in worker.text())
     later = jobs.noop.enqueue()
     let_go(tmp_path / "job")
-    until(Run.objects.filter(job=job, outcome="failed").exists, 20)
+    until(Run.objects.filter(job=job, outcome="failed").exists)
     assert Job.objects.get(pk=later.pk).attempt == 0
     role.limit(10)
     until_status(later, "succeeded")
@@ -187,11 +187,11 @@ def test_prefetched_jobs_go_back_if_the_claimer_cannot_connect(
     waiting = Job.objects.filter(pk__gt=first.pk)
     until_marked(tmp_path / "job")
     run_sql(END_OTHERS, [role.name, kept])
-    until(lambda: waiting.filter(status="ready", worker=None).count() == 30, 20)
+    until(lambda: waiting.filter(status="ready", worker=None).count() == 30)
     let_go(tmp_path / "job")
-    until(Run.objects.filter(job=first, outcome="failed").exists, 20)
+    until(Run.objects.filter(job=first, outcome="failed").exists)
     role.limit(10)
-    until(lambda: waiting.filter(status="succeeded").count() == 30, 20)
+    until(lambda: waiting.filter(status="succeeded").count() == 30)
     assert "event=lease_lost" not in worker.text()
 
 
@@ -204,7 +204,7 @@ def test_an_isolated_job_that_finds_no_connection_goes_back(
     start_worker("--threads", "1", DATABASE_URL=role.url)
     until(lambda: others() == IDLE)
     job = jobs.alone.enqueue()
-    until(Run.objects.filter(job=job, outcome="released").exists, 20)
+    until(Run.objects.filter(job=job, outcome="released").exists)
     role.limit(10)
     done = until_status(job, "succeeded")
     assert (done.failures, done.crashes) == (0, 0)

@@ -17,7 +17,7 @@ from tests.factories import run_sql
 from tests.worker.firing import each_second, until_fired, until_fires_on
 from tests.worker.processes import BEATS_OFTEN, JobWorker, until
 
-SECONDS = 1.0
+SECONDS = 2.0
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def nap(seconds: float) -> None:
 def test_work_of_many_statements_over_a_slow_line_completes(
     deadline: StatementTimeout,
 ) -> None:
-    """A round trip of 0.6 s, for a deadline of 1: three of them take longer, and so do two and the
-    time to connect."""
+    """Three round trips of 0.8 s for a deadline of 2, and 2.4 s to connect. Each has a second to
+    spare, for which the machine may stand still."""
 
     def connect_slowly(wrapper: Any) -> None:
         connect = wrapper.connect
 
         def slowly() -> None:
-            time.sleep(1.5 * SECONDS)
+            time.sleep(1.2 * SECONDS)
             connect()
 
         wrapper.connect = slowly
@@ -71,7 +71,7 @@ def test_work_of_many_statements_over_a_slow_line_completes(
     def work() -> str | None:
         def statements() -> str:
             for _ in range(3):
-                nap(0.6 * SECONDS)
+                nap(0.4 * SECONDS)
             return "done"
 
         return retry_while_disconnected(statements, what="claim", deadline=deadline)

@@ -188,8 +188,8 @@ def test_parallel_work_that_takes_too_long_leaves_nothing(
     work = Work(tmp_path, getattr(fork_jobs, name))
     start_wide()
     work.until_ended("dead")
-    until(lambda: are_gone(work.started()), 5, "what the handlers started is gone")
-    until(lambda: not sessions("idle in"), 5, "no transaction is open")
+    until(lambda: are_gone(work.started()), what="what the handlers started is gone")
+    until(lambda: not sessions("idle in"), what="no transaction is open")
     assert not Effect.objects.filter(note="parent").exists()
 
 
@@ -202,7 +202,7 @@ def test_parallel_work_that_outlasts_the_drain_leaves_nothing(
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 143
     assert not worker.session()
-    until(lambda: not sessions(""), 5, "no connection is left")
+    until(lambda: not sessions(""), what="no connection is left")
     work.until_ended("ready")
 
 
@@ -215,7 +215,7 @@ def test_parallel_work_of_a_killed_process_leaves_nothing_and_is_done_again(
         with contextlib.suppress(ProcessLookupError):  # it went with the process killed before it
             os.kill(pid, signal.SIGKILL)
     first = work.started()
-    until(lambda: are_gone(first), 5, "what the handlers started is gone")
+    until(lambda: are_gone(first), what="what the handlers started is gone")
     work.let_go()
     work.until_ended("succeeded")
     for job in work.jobs.values():
@@ -230,7 +230,7 @@ def test_a_program_that_a_handler_left_ends_with_its_process(start_worker: Start
     worker = start_worker()
     program = until_status(left, "succeeded").result
     alone = until_status(left_alone, "succeeded").result
-    until(lambda: are_gone([alone]), 5, "it ends with the attempt")
+    until(lambda: are_gone([alone]), what="it ends with the attempt")
     assert not are_gone([program])
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
@@ -242,5 +242,5 @@ def test_parallel_work_ends_with_the_supervisor(start_wide: Start, tmp_path: Pat
     worker = start_wide()
     work.until_started()
     worker.signal(signal.SIGKILL)
-    until(lambda: not worker.session(), 5, "its processes are gone")
-    until(lambda: not sessions(""), 5, "its connections are gone")
+    until(lambda: not worker.session(), what="its processes are gone")
+    until(lambda: not sessions(""), what="its connections are gone")

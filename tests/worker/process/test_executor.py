@@ -121,7 +121,7 @@ def test_jobs_that_wait_half_a_second_are_taken_back(
     began = time.monotonic()
     executor.pace.saw(0.25)  # of which four threads begin eight in half a second
     assert executor.hoarded() == []
-    hoarded = until(executor.hoarded, 10)
+    hoarded = until(executor.hoarded)
     assert time.monotonic() - began >= PREFETCH_SECONDS
     assert hoarded == held[8:]
     assert executor.hoarded() == []

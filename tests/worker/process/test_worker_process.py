@@ -145,7 +145,7 @@ def test_jobs_of_a_fifth_of_a_second_are_not_hoarded_by_a_process_that_saw_quick
     enqueue_many("app.sleep_deaf", [{"path": str(tmp_path / "job"), "seconds": 0.2}] * 100)
     slow = Job.objects.filter(job_type="app.sleep_deaf")
     until(lambda: slow.filter(status="succeeded").exists())  # all were claimed with it
-    until(lambda: slow.filter(status="ready").count() > 50, 10)
+    until(lambda: slow.filter(status="ready").count() > 50)
 
 
 @pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
