@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
@@ -13,9 +12,8 @@ from ..api import replay_problem
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import jobs as job_operations
-from ..lifecycle.operations.jobs import OperationResult
 from ..models import Queue
-from .base.actions import OperatorAction, change_by_name
+from .base.actions import OperatorAction, by_name
 
 
 class ReasonForm(forms.Form):
@@ -36,20 +34,6 @@ class PriorityForm(forms.Form):
         help_text=_("From -100 to 100. Jobs with a higher priority start sooner."),
         widget=forms.NumberInput(attrs={"class": "vIntegerField"}),
     )
-
-
-def _pause(ids: list[int], **given: Any) -> OperationResult:
-    def pause(queues: dict[int, str]) -> list[str]:
-        return job_operations.pause(queues.values(), **given)
-
-    return change_by_name(Queue, ids, pause, "it is already paused")
-
-
-def _resume(ids: list[int], **given: Any) -> OperationResult:
-    def resume(queues: dict[int, str]) -> list[str]:
-        return job_operations.resume(queues.values(), **given)
-
-    return change_by_name(Queue, ids, resume, "it is not paused")
 
 
 CANCEL = OperatorAction(
@@ -130,7 +114,11 @@ PAUSE = OperatorAction(
         "Workers do not claim jobs from a paused queue. Running jobs are not stopped, and jobs can "
         "still be enqueued."
     ),
-    execute=_pause,
+    execute=by_name(
+        Queue,
+        lambda queues, **given: job_operations.pause(queues.values(), **given),
+        _("it is already paused"),
+    ),
     done=ngettext_lazy("%(count)s queue was paused.", "%(count)s queues were paused.", "number"),
     logged="paused",
     named_by="name",
@@ -143,7 +131,11 @@ RESUME = OperatorAction(
     label=_("Resume"),
     question=_("Resume queues?"),
     explanation=_("Workers claim jobs from these queues again."),
-    execute=_resume,
+    execute=by_name(
+        Queue,
+        lambda queues, **given: job_operations.resume(queues.values(), **given),
+        _("it is not paused"),
+    ),
     done=ngettext_lazy("%(count)s queue was resumed.", "%(count)s queues were resumed.", "number"),
     logged="resumed",
     named_by="name",

@@ -18,20 +18,16 @@ from django.utils.translation import ngettext_lazy
 from .. import registry
 from ..conf import conf
 from ..lifecycle.operations import quarantines
-from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
-from .base.actions import OperatorAction, admin_actions, change_by_name
+from .base.actions import OperatorAction, admin_actions, by_name
 from .base.formatting import ago, badge, list_url, moment_column, text_column
 from .base.model_admin import ConsoleAdmin, allowed_by
 from .base.paginator import CappedCount, counted
 
 
-def _lift(ids: list[int], actor: Any) -> OperationResult:
-    def lift(names: dict[int, str]) -> list[str]:
-        return [lifted for name in names.values() for lifted in quarantines.lift(name, actor=actor)]
-
-    return change_by_name(Quarantine, ids, lift, _now("it is not quarantined"), "job_type")
+def _lift(names: dict[int, str], actor: Any) -> list[str]:
+    return [lifted for name in names.values() for lifted in quarantines.lift(name, actor=actor)]
 
 
 LIFT = OperatorAction(
@@ -43,7 +39,7 @@ LIFT = OperatorAction(
         "Workers claim the jobs of these types again, in the same order as before. Crashes until "
         "now do not count towards another quarantine. All names of a job type are lifted."
     ),
-    execute=_lift,
+    execute=by_name(Quarantine, _lift, _("it is not quarantined"), "job_type"),
     done=ngettext_lazy(
         "%(count)s quarantine was lifted.", "%(count)s quarantines were lifted.", "number"
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from ..conf import conf
@@ -116,7 +116,7 @@ def enqueue_many(new: NewJobs, payloads: Iterator[tuple[str, str | None]]) -> li
     :class:`EnqueueError` if keys changed hands at each of five tries.
     """
     ids: list[int] = []
-    batches = _batches(payloads)
+    batches = iter(lambda: list(islice(payloads, BATCH)), [])
     for batch in batches:
         if _has_keys(batch) and not jobs_connection().get_autocommit():
             rest = [*batch, *chain.from_iterable(batches)]
@@ -175,19 +175,6 @@ def _insert(
 ) -> list[tuple[Any, ...]]:
     parameters = {**new.parameters(), "payloads": list(payloads), "keys": list(keys)}
     return fetch(ENQUEUE_KEYED, parameters)
-
-
-def _batches(
-    items: Iterator[tuple[str, str | None]],
-) -> Iterator[list[tuple[str, str | None]]]:
-    batch: list[tuple[str, str | None]] = []
-    for item in items:
-        batch.append(item)
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _as_job(new: NewJobs, payload: dict[str, Any], key: str | None, row: tuple[Any, ...]) -> Job:

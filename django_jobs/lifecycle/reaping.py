@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from django.db import transaction
 
@@ -61,7 +61,8 @@ def reap() -> list[Settled]:
             lost = Lost(reason=f"worker {worker} stopped renewing its lease")
             held = claimed_by(worker, ids, lock=True)
             settled += settle_row_by_row([Ending(job, lost) for job in held])
-    _notify(settled)
+    for queue in {one.ending.job.queue for one in settled}:
+        notify(queue)
     return settled
 
 
@@ -84,8 +85,3 @@ def recover_process(
     for queue in {job.queue for job in held}:
         notify(queue)
     return settled
-
-
-def _notify(settled: Collection[Settled]) -> None:
-    for queue in {one.ending.job.queue for one in settled}:
-        notify(queue)

@@ -75,10 +75,6 @@ def quarantine_what_crashes() -> int:
             reason = f"crashed {crashes.count} times in {seconds:g} s"
             if quarantines.quarantine(name, reason=reason, crashed_at=crashes.first, seconds=0.0):
                 made += 1
-                _emit("job_type_quarantined", name, reason)
+                fields = {"job_type": name, "reason": reason}
+                worker_event.send_robust("job_type_quarantined", level=logging.ERROR, fields=fields)
     return made
-
-
-def _emit(event: str, name: str, reason: str) -> None:
-    fields = {"job_type": name, "reason": reason}
-    worker_event.send_robust(event, level=logging.ERROR, fields=fields)

@@ -218,22 +218,28 @@ def _counted(text: _StrOrPromise, number: int) -> str:
     return text % {"number": number, "count": f"{number:,}"}
 
 
-def change_by_name(
+def by_name(
     model: type[Queue | Schedule | Quarantine],
-    ids: Sequence[int],
-    change: Callable[[dict[int, str]], list[str]],
-    refusal: str,
+    change: Callable[..., list[str]],
+    refusal: _StrOrPromise,
     column: str = "name",
-) -> OperationResult:
-    """Call ``change`` with the names of these rows by id, and return the result.
+) -> Callable[..., OperationResult]:
+    """What executes an action by an operation on names.
 
-    ``change`` returns the names that it changed. The others are refused with ``refusal``.
+    ``change`` is called with the names by id and what the form was given, and returns the names
+    that it changed. The other rows are refused with ``refusal``.
     """
-    rows = model._default_manager.using(conf().database).filter(pk__in=ids)
-    names = dict(rows.values_list("pk", column))
-    changed = set(change(names))
-    done = [pk for pk, name in names.items() if name in changed]
-    return OperationResult(done=done, refused={pk: refusal for pk in ids if pk not in done})
+
+    def execute(ids: list[int], **given: Any) -> OperationResult:
+        rows = model._default_manager.using(conf().database).filter(pk__in=ids)
+        names = dict(rows.values_list("pk", column))
+        changed = set(change(names, **given))
+        done = [pk for pk, name in names.items() if name in changed]
+        return OperationResult(
+            done=done, refused={pk: str(refusal) for pk in ids if pk not in done}
+        )
+
+    return execute
 
 
 def _log(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from django.utils.translation import gettext as _now
@@ -15,18 +14,8 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Backfill, Schedule
-from ..base.actions import OperatorAction, change_by_name
+from ..base.actions import OperatorAction, by_name
 from ..operator_actions import ReasonForm
-
-
-def _pause(ids: list[int], **given: Any) -> OperationResult:
-    pause = partial(schedule_operations.pause, **given)
-    return change_by_name(Schedule, ids, pause, _now("it is already paused"))
-
-
-def _resume(ids: list[int], **given: Any) -> OperationResult:
-    resume = partial(schedule_operations.resume, **given)
-    return change_by_name(Schedule, ids, resume, _now("it is neither paused nor in error"))
 
 
 def _run(ids: list[int], actor: Any) -> OperationResult:
@@ -65,7 +54,7 @@ PAUSE = OperatorAction(
         "The schedules fire no jobs until they are resumed. Existing jobs still run. Due times "
         "during the pause are skipped."
     ),
-    execute=_pause,
+    execute=by_name(Schedule, schedule_operations.pause, _("it is already paused")),
     done=ngettext_lazy(
         "%(count)s schedule was paused.", "%(count)s schedules were paused.", "number"
     ),
@@ -83,7 +72,7 @@ RESUME = OperatorAction(
         "The schedules fire again from now on, including those with an error. Due times during the "
         "pause are skipped; a backfill makes their jobs."
     ),
-    execute=_resume,
+    execute=by_name(Schedule, schedule_operations.resume, _("it is neither paused nor in error")),
     done=ngettext_lazy(
         "%(count)s schedule was resumed.", "%(count)s schedules were resumed.", "number"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -38,17 +39,7 @@ def preview_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     if not (page.has_view_permission(request) or page.has_add_permission(request)):
         raise PermissionDenied
     try:
-        shown = preview(RuleForm(request.GET).rule(), database_time())
-        answer = {
-            "words": shown.words,
-            "zone": shown.zone,
-            "note": shown.note,
-            "error": shown.error,
-            "times": [
-                {"local": time.local, "utc": time.utc, "change": time.change}
-                for time in shown.times
-            ],
-        }
+        answer = asdict(preview(RuleForm(request.GET).rule(), database_time()))
     except ValueError as error:
         answer = {"error": str(error)}
     return JsonResponse(answer)
