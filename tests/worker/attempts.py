@@ -38,7 +38,7 @@ class Desk:
 
     def begin(self, held: ClaimedJob) -> Attempt:
         """An attempt whose handler may report. Nothing interrupts it."""
-        slot = Scoreboard(1, 4).slots[0]
+        slot = Scoreboard(1).slots[0]
         slot.register(held.worker, time.monotonic() + 600)
         attempt = Attempt(
             held,

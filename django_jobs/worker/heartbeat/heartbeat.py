@@ -37,7 +37,7 @@ def run(
     look: Look | None = None,
 ) -> int:
     """Beat until the supervisor says quit or is gone."""
-    make_room_by(scoreboard.ask_for_room)
+    make_room_by(scoreboard.status.ask_for_room)
     own_connection()
     upkeep = Upkeep(tasks, look, scoreboard, options)
     upkeep.thread.start()
@@ -46,11 +46,11 @@ def run(
     leases = Leases(pipe, scoreboard, options)
     beat_at = 0.0
     while True:
-        scoreboard.beat()
+        scoreboard.status.beat()
         now = time.monotonic()
         if now >= beat_at:
             beat_at = now + (options.beat if leases.renew() else min(options.beat, 0.5))
-            scoreboard.beat()
+            scoreboard.status.beat()
         upkeep.deadline.enforce()
         recovery.deadline.enforce()
         try:
@@ -81,25 +81,24 @@ class Leases:
 
     def renew(self) -> bool:
         """Renew them, and pass on what operators asked for. False: try again soon."""
+        status = self._scoreboard.status
         slots = {slot.worker: slot for slot in self._scoreboard.slots if slot.worker}
-        if not slots and self._scoreboard.is_connected:
+        if not slots and status.is_connected:
             return True
         asked_at = time.monotonic()
-        seen = self._scoreboard.schedules_seen_at
-        looked_ago = asked_at - seen if seen else None
+        seen_at = status.schedules_seen_at
+        looked_ago = asked_at - seen_at if seen_at else None
         try:
-            if not self._scoreboard.is_connected:
+            if not status.is_connected:
                 ping()
-                self._scoreboard.note_connection(True)
+                status.is_connected = True
             alive = workers.renew(list(slots), self._options.lease, looked_ago, self._beats)
             blocked = self._note(slots, alive, asked_at)
             for worker, job in workers.cancels_asked(list(slots)):
                 slots[worker].ask_cancel(job)
         except DATABASE_ERRORS as error:
             drop_connection()
-            self._scoreboard.note_connection(
-                False
-            )  # what starts meanwhile could not keep its lease
+            status.is_connected = False  # what starts meanwhile could not keep its lease
             emit_throttled("beat_failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
             return False
         for worker, renewal in alive.items():

@@ -39,6 +39,6 @@ class Scheduler:
         pause = self._poll
         try:
             pause = min(self._look(), longest)
-            self._scoreboard.note_schedules()
+            self._scoreboard.status.schedules_seen_at = time.monotonic()
         finally:
             self._next = time.monotonic() + pause

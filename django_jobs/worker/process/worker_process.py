@@ -75,7 +75,7 @@ class WorkerProcess:
     def run(self) -> int:
         """Work until asked to drain; returns the exit code."""
         threading.excepthook = _die_of_our_own_fault
-        make_room_by(self._slot.ask_for_room)
+        make_room_by(self._slot.status.ask_for_room)
         self._settler.thread.start()
         self._executor.start()
         self._claimer.thread.start()
@@ -105,7 +105,7 @@ class WorkerProcess:
 
     def _close_idle(self) -> None:
         """Where the tree lacks a connection, and after a while, close what handlers do not use."""
-        asked_at = self._slot.room_asked_at
+        asked_at = self._slot.status.room_asked_at
         if asked_at > self._made_room_at:
             self._made_room_at = asked_at
             note_shortage()
@@ -184,7 +184,7 @@ class WorkerProcess:
 def run(pipe: MessagePipe, slot: WorkerSlot, options: Options) -> int:
     """Be a worker process."""
     start_afresh_in_forks()
-    slot.begin_process(os.getpid())
+    slot.process = os.getpid()
     return WorkerProcess(pipe, slot, options).run()
 
 

@@ -55,7 +55,7 @@ class ProcessTree:
         def beat(pipe: MessagePipe) -> int:
             return heartbeat.run(pipe, self.scoreboard, self._options, self._tasks, self._look)
 
-        self.scoreboard.beat()  # it gets its time to come round
+        self.scoreboard.status.beat()  # it gets its time to come round
         # It stays a moment longer than we do, to end what handlers started.
         self.heartbeat_pid, self.heartbeat_pipe = fork(beat, self._ends(), outlives_us=True)
         self.selector.register(self.heartbeat_pipe, selectors.EVENT_READ)

@@ -43,7 +43,7 @@ class Watchdog:
         if now - self._looked > 4 * TICK + 1.0:
             self._lenient_until = now + 2.0
         self._looked = now
-        hung = now - self._tree.scoreboard.beat_at > max(0.75 * self._lease, 3.0)
+        hung = now - self._tree.scoreboard.status.beat_at > max(0.75 * self._lease, 3.0)
         if self._tree.heartbeat_pid and hung and now > self._lenient_until:
             emit("heartbeat_hangs", logging.ERROR, pid=self._tree.heartbeat_pid)
             kill(self._tree.heartbeat_pid)

@@ -19,7 +19,7 @@ from tests.factories import claim_ready, register_worker
 def test_a_look_finds_what_was_cancelled_of_its_worker_and_is_fresh_for_a_while() -> None:
     jobs = [noop.enqueue() for _ in range(3)]
     worker = register_worker()
-    slot = Scoreboard(1, 4).slots[0]
+    slot = Scoreboard(1).slots[0]
     slot.register(worker, time.monotonic() + 60)
     cancels = Cancels(slot)
     began = time.monotonic()
@@ -44,7 +44,7 @@ def test_a_cancel_of_an_earlier_job_with_the_same_id_is_ignored() -> None:
     for ever."""
     noop.enqueue()
     worker = register_worker()
-    slot = Scoreboard(1, 4).slots[0]
+    slot = Scoreboard(1).slots[0]
     slot.register(worker, time.monotonic() + 60)
     cancels = Cancels(slot)
     (held,) = claim_ready(worker)

@@ -33,7 +33,7 @@ OPTIONS = Options(queues=(QueueShare(name="default"),))
 def process(transactional_db: None) -> Iterator[WorkerProcess]:
     """A worker process of whose threads none was started."""
     pipe, other = (MessagePipe(end) for end in Pipe())
-    made = WorkerProcess(pipe, Scoreboard(1, 16).slots[0], OPTIONS)
+    made = WorkerProcess(pipe, Scoreboard(1).slots[0], OPTIONS)
     made._slot.register(register_worker(), time.monotonic() + 600)
     yield made
     for end in (pipe, other):
@@ -98,7 +98,7 @@ def test_a_waiting_claimer_leaves_the_last_connection_to_the_settler(
         return counted
 
     connected: list[bool] = []
-    process._slot.ask_for_room()
+    process._slot.status.ask_for_room()
     assert process._slot.is_short
     with ThreadPoolExecutor(1) as thread:
         counting = thread.submit(count)
@@ -116,7 +116,7 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     enqueue_many("app.write_effect", [{"note": "small"}] * first)
     enqueue_many("app.write_effect", [{"note": "x" * 900_000}] * 60)
     pipe, other = (MessagePipe(end) for end in Pipe())
-    worker = WorkerProcess(pipe, Scoreboard(1, 2048).slots[0], OPTIONS)
+    worker = WorkerProcess(pipe, Scoreboard(1).slots[0], OPTIONS)
     claimer, claimed_jobs = worker._claimer, worker._claimed
     worker._slot.register(register_worker(), time.monotonic() + 600)
     worker._executor.pace.saw(0.0001)
@@ -146,7 +146,7 @@ def test_the_shares_of_the_queues_hold_under_load(seconds: float | None) -> None
         enqueue_many("app.noop", [{}] * 7_000, queue=queue)
     pipe, other = (MessagePipe(end) for end in Pipe())
     shares = QueueShare(name="default", weight=5), QueueShare(name="bulk", weight=1)
-    worker = WorkerProcess(pipe, Scoreboard(1, 2048).slots[0], Options(queues=shares))
+    worker = WorkerProcess(pipe, Scoreboard(1).slots[0], Options(queues=shares))
     claimer, claimed_jobs = worker._claimer, worker._claimed
     worker._slot.register(register_worker(), time.monotonic() + 600)
     if seconds is not None:

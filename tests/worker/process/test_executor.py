@@ -29,7 +29,7 @@ def process(transactional_db: None) -> Iterator[WorkerProcess]:
     """A worker process of whose threads only the settler was started."""
     pipe, other = (MessagePipe(end) for end in Pipe())
     made = WorkerProcess(
-        pipe, Scoreboard(1, 64).slots[0], Options(queues=(QueueShare(name="default"),))
+        pipe, Scoreboard(1).slots[0], Options(queues=(QueueShare(name="default"),))
     )
     made._slot.register(register_worker(), time.monotonic() + 60)
     made._settler.thread.start()

@@ -38,7 +38,7 @@ def held() -> list[ClaimedJob]:
 @pytest.fixture
 def settler(held: list[ClaimedJob]) -> Iterator[Settler]:
     """One that runs. Ended, with all that it was given, when the test ends."""
-    slot, claimed_jobs = Scoreboard(1, 64).slots[0], ClaimedJobs()
+    slot, claimed_jobs = Scoreboard(1).slots[0], ClaimedJobs()
     slot.register(held[0].worker, time.monotonic() + 600)
     made = Settler(slot, claimed_jobs, Cancels(slot))
     made.thread.start()

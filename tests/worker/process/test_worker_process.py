@@ -48,7 +48,7 @@ def test_a_job_that_cannot_be_forked_is_retried_later(
     monkeypatch.setattr(worker_process, "FORK_PAUSE", 0.2)
     ours, theirs = (MessagePipe(end) for end in Pipe())
     options = Options(queues=(QueueShare(name="default"),))
-    worker = WorkerProcess(ours, Scoreboard(1, 4).slots[0], options)
+    worker = WorkerProcess(ours, Scoreboard(1).slots[0], options)
     with ThreadPoolExecutor(1) as thread:
         began = time.monotonic()
         isolating = thread.submit(worker._isolate, HELD, 3)

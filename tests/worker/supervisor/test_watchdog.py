@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 
@@ -10,25 +9,26 @@ import pytest
 
 from django_jobs.worker.ipc.messages import AttemptEnd
 from django_jobs.worker.ipc.pipes import MessagePipe
-from django_jobs.worker.ipc.scoreboard import Scoreboard, StartedJob
+from django_jobs.worker.ipc.scoreboard import STARTED, Scoreboard, StartedJob
 from django_jobs.worker.options import Options
 from django_jobs.worker.supervisor.children import IsolatedChild, WorkerProcessHandle
 from django_jobs.worker.supervisor.process_tree import ProcessTree
 from django_jobs.worker.supervisor.watchdog import SOFT_GRACE, _overdue
 
-RUNNING = StartedJob(
-    index=0,
-    job=1,
-    worker=1,
-    attempt=1,
-    started=100.0,
-    deadline=110.0,
-    silence=5.0,
-    progress_at=104.0,
-    finished=False,
-    cancel_asked=False,
-    alone=False,
-)
+RUNNING = {
+    "job": 1,
+    "worker": 1,
+    "attempt": 1,
+    "started": 100.0,
+    "deadline": 110.0,
+    "silence": 5.0,
+    "progress_at": 104.0,
+    "state": STARTED,
+}
+
+
+def running(**changes: float) -> StartedJob:
+    return StartedJob(**RUNNING | changes)
 
 
 @pytest.mark.parametrize(
@@ -42,26 +42,26 @@ RUNNING = StartedJob(
 def test_a_job_is_overdue_a_moment_after_its_time(
     now: float, ending: tuple[str, float] | None
 ) -> None:
-    assert _overdue(RUNNING, now) == ending
+    assert _overdue(running(), now) == ending
 
 
 @pytest.mark.parametrize("torn", [0.0, 5e-324, 3.2])
 def test_a_torn_read_of_a_deadline_ends_nothing(torn: float) -> None:
-    assert _overdue(replace(RUNNING, progress_at=torn), 109.5) is None
-    assert _overdue(replace(RUNNING, deadline=torn, progress_at=109.0), 109.5) is None
+    assert _overdue(running(progress_at=torn), 109.5) is None
+    assert _overdue(running(deadline=torn, progress_at=109.0), 109.5) is None
 
 
 def test_of_two_children_of_one_job_that_of_the_slot_is_meant() -> None:
     """Its first attempt was lost, and both run for the same process."""
     tree, child = (
         ProcessTree(Options(queues=()), ()),
-        WorkerProcessHandle(slot=Scoreboard(1, 4).slots[0]),
+        WorkerProcessHandle(slot=Scoreboard(1).slots[0]),
     )
     ends = [MessagePipe(end) for end in Pipe()]
     try:
         for pid, index in ((71, 0), (72, 1)):
             tree.isolated[pid] = IsolatedChild(child=child, pipe=ends[index], index=index, job=1)
-        lost, again = RUNNING, replace(RUNNING, index=1, attempt=2)
+        lost, again = running(), running(index=1, attempt=2)
         assert [
             found and found[0] for found in map(partial(tree.isolated_child, child), (lost, again))
         ] == [
