@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..connections import IDLE_SECONDS, drop_connection, own_connection
 from ..statement_timeout import StatementTimeout
@@ -20,14 +20,21 @@ from .attempt import Attempt
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Task:
-    """Something to do, not before ``due`` of ``time.monotonic()``."""
+@dataclass(frozen=True, slots=True)
+class Task(Generic[R]):
+    """Work for another thread."""
 
-    due: float
-    number: int
-    work: Callable[[], Any] = field(compare=False)
-    result: Future[Any] = field(compare=False)
+    work: Callable[[], R]
+    result: Future[R] = field(default_factory=Future)
+
+    def run(self) -> None:
+        """Do it. What it raises is raised where its result is asked for."""
+        if not self.result.set_running_or_notify_cancel():
+            return
+        try:
+            self.result.set_result(self.work())
+        except BaseException as error:
+            self.result.set_exception(error)
 
 
 class BackgroundThread:
@@ -36,18 +43,18 @@ class BackgroundThread:
 
     def __init__(self) -> None:
         self.deadline = StatementTimeout(3.0)
-        self._submitted: SimpleQueue[_Task | None] = SimpleQueue()
+        self._submitted: SimpleQueue[tuple[float, int, Task[Any]] | None] = SimpleQueue()
         self._numbers = itertools.count()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], R], *, after: float = 0.0) -> Future[R]:
         """Have ``work`` done, not before ``after`` seconds from now; one task at a time."""
-        result: Future[R] = Future()
-        self._submitted.put(_Task(time.monotonic() + after, next(self._numbers), work, result))
+        task = Task(work)
+        self._submitted.put((time.monotonic() + after, next(self._numbers), task))
         if self._thread is None:
             self._start()
-        return result
+        return task.result
 
     def submit_for_attempt(self, attempt: Attempt, work: Callable[[], R]) -> Future[R]:
         """As :meth:`submit`, for what has to be done before the attempt is settled."""
@@ -89,29 +96,23 @@ class BackgroundThread:
 
     def _run(self) -> None:
         own_connection()
-        waiting: list[_Task] = []
+        waiting: list[tuple[float, int, Task[Any]]] = []
         closing = False
-        while not (closing and (not waiting or waiting[0].due > time.monotonic())):
-            pause = max(waiting[0].due - time.monotonic(), 0.0) if waiting else IDLE_SECONDS
+        while True:
+            pause = max(waiting[0][0] - time.monotonic(), 0.0) if waiting else IDLE_SECONDS
+            if closing and pause > 0:
+                break
             try:
-                task = self._submitted.get(timeout=pause)
+                submitted = self._submitted.get(timeout=pause)
             except Empty:
                 if waiting:
-                    _do(heappop(waiting))
+                    _, _, task = heappop(waiting)
+                    task.run()
                 else:
                     drop_connection()
                 continue
-            if task is None:
+            if submitted is None:
                 closing = True
             else:
-                heappush(waiting, task)
+                heappush(waiting, submitted)
         drop_connection()
-
-
-def _do(task: _Task) -> None:
-    if not task.result.set_running_or_notify_cancel():
-        return
-    try:
-        task.result.set_result(task.work())
-    except BaseException as error:  # the caller gets it
-        task.result.set_exception(error)

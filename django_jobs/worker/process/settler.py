@@ -30,6 +30,7 @@ from ..connections import (
     ping,
     retry_while_disconnected,
 )
+from ..context.background import Task
 from ..events import emit_settled, emit_throttled
 from ..ipc.scoreboard import WorkerSlot
 from ..statement_timeout import StatementTimedOut, StatementTimeout
@@ -72,7 +73,7 @@ class Settler:
         self._locked: list[tuple[Ending, int]] = []
         self._unstarted: deque[ClaimedJob] = deque()
         self._unstarted_locked: list[ClaimedJob] = []
-        self._submitted: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        self._submitted: SimpleQueue[Task[Any]] = SimpleQueue()
         self._look_asked = False
         self._dropped: frozenset[int] = frozenset()
         self._something = threading.Event()
@@ -101,10 +102,10 @@ class Settler:
 
     def submit(self, work: Callable[[], R]) -> Future[R]:
         """Have ``work`` done on the connection of this thread, between two writes."""
-        result: Future[R] = Future()
-        self._submitted.put((work, result))
+        task = Task(work)
+        self._submitted.put(task)
         self._wake()
-        return result
+        return task.result
 
     def finish(self) -> None:
         """Write what is left, do what is to be done at the end, and end the thread."""
@@ -161,11 +162,7 @@ class Settler:
     def _serve_others(self) -> None:
         """Do what was asked for meanwhile, or is due."""
         while not self._submitted.empty():
-            work, result = self._submitted.get()
-            try:
-                result.set_result(work())
-            except Exception as error:
-                result.set_exception(error)
+            self._submitted.get().run()
         if self._unstarted:
             self._give_back([self._unstarted.popleft() for _ in range(len(self._unstarted))])
         claimed = self._claimed
