@@ -170,6 +170,15 @@ class WorkerSlot(Structure):
         if self.worker == worker:
             self.lease_lost = True
 
+    def fence_at(self, lease: float) -> float:
+        """When what runs here has to be stopped, so that it is gone before the lease, of so many
+        seconds, is."""
+        return self.lease_until - min(1.0, lease / 10)
+
+    def is_safe(self, lease: float) -> bool:
+        """Whether a claim made now would still be ours when it is written."""
+        return time.monotonic() < self.fence_at(lease) and not self.lease_lost
+
     def may_start(self, worker: int, now: float) -> bool:
         """Whether a job that was claimed as ``worker`` is still ours to start."""
         # The worker is read last and written first: with the lease of a new one, it is new too.

@@ -21,6 +21,7 @@ from .claimed_jobs import SMALL, ClaimedJobs
 from .executor import PREFETCH_LIMIT, Executor
 from .poller import Poller
 from .settler import Settler
+from .stranded_jobs import StrandedJobs
 
 CLAIM_LIMIT = 300
 CLAIMED_LIMIT = CAPACITY - PREFETCH_LIMIT
@@ -68,7 +69,9 @@ class Claimer:
         self._restarted = 0.0
         self._shows_queues = True
         self._poller = Poller(list(self._queues), options.poll, every=options.every_queue)
-        self._count_at = time.monotonic() + options.lease
+        self._stranded_jobs = StrandedJobs(
+            options.lease, slot, claimed, settler, draining=lambda: self.draining
+        )
 
     @property
     def draining(self) -> bool:
@@ -116,7 +119,7 @@ class Claimer:
         while not (self.draining or self._slot.may_claim):
             if self._slot.is_short:
                 drop_connection()
-                self._count_at = 0.0  # by which the settler shows that its connection is alive
+                self._stranded_jobs.look_soon()  # which shows that the settler's connection works
             self._wake_event.wait(CONNECTING_SECONDS)
 
     def _retrying_round(self) -> float:
@@ -134,55 +137,22 @@ class Claimer:
             return SETBACK_SECONDS
 
     def _guarded_round(self) -> float:
-        if time.monotonic() >= self._count_at:
-            if not self._count():
-                return SETBACK_SECONDS
-            self._count_at = time.monotonic() + self._options.lease
+        if not self._stranded_jobs.give_back_if_due():
+            return SETBACK_SECONDS
         try:
             with self.deadline:
                 return self._round()
         except DATABASE_ERRORS as error:
-            self._count_at = 0.0  # a claim may have been made whose answer never came
+            self._stranded_jobs.look_soon()
             if self.deadline.cut_short(error):
                 drop_connection()
                 raise StatementTimedOut("claim") from error
             raise
 
-    def _count(self) -> bool:
-        """Have what is unknown here given back, by the settler: it has a connection where this
-        thread may find none. Nothing is claimed meanwhile. Returns whether it was done."""
-        counted = self._settler.submit(self._give_back_unknown)
-        counted.add_done_callback(lambda _: self._wake_event.set())
-        while not (counted.done() or self.draining):
-            if self._slot.is_short:
-                drop_connection()
-            self._wake_event.wait(SETBACK_SECONDS)
-        return counted.done() and bool(counted.result())
-
-    def _give_back_unknown(self) -> bool | None:
-        """Return jobs that are this worker's in the table and nowhere in this process: the answer
-        to their claim was lost, and its lease would be renewed for ever."""
-        worker = self._slot.worker
-
-        def give_back() -> bool:
-            known = self._claimed
-            unknown = [job.fence for job in claiming.claimed_by(worker) if job not in known]
-            if unknown:
-                given = settling.give_back(unknown)
-                emit("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
-            return True
-
-        return retry_while_disconnected(
-            give_back,
-            what="count",
-            give_up=lambda: self.draining or not self._lease_is_safe(),
-            deadline=self._settler.deadline,
-        )
-
     def _round(self) -> float:
         """Claim what there is room for. Returns how long to sleep, in seconds; 0 to go on."""
         self._claimed.wants_more = True
-        if not self._lease_is_safe():
+        if not self._slot.is_safe(self._options.lease):
             return SETBACK_SECONDS
         room = self._room()
         if room <= 0:
@@ -269,10 +239,10 @@ class Claimer:
             if any(self._claimed.is_claimed(job) for job in jobs):
                 self._disown(jobs)
                 return
-            # Just given back by the settler, which may not know yet that it did. The next count
-            # returns them, after the settler is done with them.
+            # Just given back by the settler, which may not know yet that it did. They are stranded
+            # once it is done with them.
             jobs = [job for job in jobs if job not in self._claimed]
-            self._count_at = 0.0
+            self._stranded_jobs.look_soon()
         self._claimed.add(jobs)
 
     def _disown(self, jobs: list[ClaimedJob]) -> None:
@@ -301,11 +271,6 @@ class Claimer:
         # What one claim takes: with more, the turn of one queue would be half another one's.
         return min(room, CLAIM_LIMIT)
 
-    def _lease_is_safe(self) -> bool:
-        """Whether a claim made now would still be ours when it is written."""
-        margin = min(1.0, self._options.lease / 10)
-        return time.monotonic() < self._slot.lease_until - margin and not self._slot.lease_lost
-
     def _rest_in_burst(self, ready: bool) -> float:
         """Nothing was claimed: drain once nothing is held either. What is still ready is not for
         this process (unknown types, a paused queue); it is tried once more all the same."""
@@ -326,22 +291,14 @@ class Claimer:
         self._register()
 
     def _register(self) -> None:
-        asked_at = time.monotonic()
         info = worker_info(self._options, list(self._queues))
 
-        def register() -> int:
-            nonlocal asked_at
+        def register() -> None:
             asked_at = time.monotonic()
-            return workers.register(info)
-
-        worker = retry_while_disconnected(register, what="register", give_up=lambda: self.draining)
-        if worker is not None:
+            worker = workers.register(info)
             self._slot.register(worker, asked_at + self._options.lease)
             self._shows_queues = True
-            emit(
-                "worker_started",
-                logging.INFO,
-                worker=worker,
-                pid=info.pid,
-                queues=list(self._queues),
-            )
+            fields = {"worker": worker, "pid": info.pid, "queues": list(info.queues)}
+            emit("worker_started", logging.INFO, **fields)
+
+        retry_while_disconnected(register, what="register", give_up=lambda: self.draining)

@@ -25,7 +25,7 @@ from ..options import FORCED, Options, left_to_others
 from ..process.worker_process import WorkerProcess
 from .children import WorkerProcessHandle
 from .supervisor import SHUTDOWN_SECONDS, STOP_GRACE
-from .watchdog import LOST_GRACE, fence_at
+from .watchdog import LOST_GRACE
 
 TICK = 0.1
 """Seconds between two looks at signals and the lease."""
@@ -139,7 +139,7 @@ class SingleProcess:
 
     def _gone_by(self) -> float:
         """When the process has to be gone, so that nothing of it outlives its lease."""
-        return fence_at(self._child.slot, self._options.lease)
+        return self._child.slot.fence_at(self._options.lease)
 
     def _leave(self, code: int, reason: str) -> NoReturn:
         """Release what runs here, and end it with the process. What there is no time for, since

@@ -11,7 +11,7 @@ from ...lifecycle.job_columns import Fence
 from ..events import emit
 from ..ipc.messages import AttemptEnd
 from ..ipc.pipes import kill
-from ..ipc.scoreboard import StartedJob, WorkerSlot
+from ..ipc.scoreboard import StartedJob
 from ..memory import resident_megabytes
 from .children import IsolatedChild, WorkerProcessHandle
 from .process_tree import ProcessTree
@@ -54,7 +54,7 @@ class Watchdog:
     def _look_at(self, child: WorkerProcessHandle, now: float) -> None:
         slot = child.slot
         self._stop_stale(child, now)
-        fence = fence_at(slot, self._lease)
+        fence = slot.fence_at(self._lease)
         lease_over = bool(slot.worker) and now >= fence and not slot.lease_lost
         if not (slot.watched or lease_over):
             child.fenced = False
@@ -149,13 +149,8 @@ class Watchdog:
 
     def next_look(self, child: WorkerProcessHandle, now: float) -> float:
         """When this child has to be looked at again, at the latest."""
-        fence = fence_at(child.slot, self._lease)
+        fence = child.slot.fence_at(self._lease)
         return fence if fence > now and not child.stale_since else now + TICK
-
-
-def fence_at(slot: WorkerSlot, lease: float) -> float:
-    """When a handler has to be stopped, so that it is gone before the lease is."""
-    return slot.lease_until - min(1.0, lease / 10)
 
 
 def _overdue(entry: StartedJob, now: float) -> tuple[AttemptEnd, float] | None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pipe
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError
 
 from django_jobs import enqueue_many
 from django_jobs.lifecycle.job_columns import Fence
 from django_jobs.lifecycle.settling_rows import give_back_unlocked
 from django_jobs.models import Job
-from django_jobs.worker.connections import ping
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
@@ -24,7 +22,6 @@ from django_jobs.worker.process.claimer import CLAIMED_BYTES
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker
-from tests.worker.processes import until
 
 OPTIONS = Options(queues=(QueueShare(name="default"),))
 
@@ -69,9 +66,9 @@ def test_a_job_claimed_again_during_its_return_costs_no_lease(
     assert given.wait(60)
     again = claim_ready(worker)
     claimer._hand_over(again)
-    assert (claimed_jobs.waiting, claimer._count_at) == (0, 0.0)
+    assert (claimed_jobs.waiting, claimer._stranded_jobs._due_at) == (0, 0.0)
     go_on.set()
-    assert claimer._count()
+    assert claimer._stranded_jobs.give_back_if_due()
     assert not claimed_jobs
     assert not process._slot.lease_lost
     job = Job.objects.get(pk=again[0].id)
@@ -85,28 +82,6 @@ def test_claiming_an_attempt_twice_costs_the_lease(process: WorkerProcess) -> No
     process._claimed.add(held)
     process._claimer._hand_over(held)
     assert process._slot.lease_lost
-
-
-def test_a_waiting_claimer_leaves_the_last_connection_to_the_settler(
-    process: WorkerProcess,
-) -> None:
-    def count() -> bool:
-        ping()
-        counted = process._claimer._count()
-        connected.append(connection.connection is not None)
-        connection.close()
-        return counted
-
-    connected: list[bool] = []
-    process._slot.status.ask_for_room()
-    assert process._slot.is_short
-    with ThreadPoolExecutor(1) as thread:
-        counting = thread.submit(count)
-        until(lambda: not process._settler._submitted.empty())
-        process._settler.thread.start()
-        assert counting.result(60)
-    assert connected == [False]
-    end_settler(process)
 
 
 @pytest.mark.django_db(transaction=True)

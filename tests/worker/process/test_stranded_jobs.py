@@ -1,0 +1,81 @@
+"""What a claim left behind whose answer was lost goes back to the table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection
+
+from django_jobs.models import Job
+from django_jobs.worker.connections import ping
+from django_jobs.worker.ipc.scoreboard import Scoreboard
+from django_jobs.worker.process.cancels import Cancels
+from django_jobs.worker.process.claimed_jobs import ClaimedJobs
+from django_jobs.worker.process.settler import Settler
+from django_jobs.worker.process.stranded_jobs import StrandedJobs
+from tests.app.jobs import noop
+from tests.factories import claim_ready, register_worker
+from tests.worker.processes import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def settler() -> Iterator[Settler]:
+    """One whose thread was not started. Ended when the test ends."""
+    slot, claimed_jobs = Scoreboard(1).slots[0], ClaimedJobs()
+    slot.register(register_worker(), time.monotonic() + 600)
+    made = Settler(slot, claimed_jobs, Cancels(slot))
+    yield made
+    if made.thread.is_alive():
+        made.finish()
+        made.thread.join(60)
+        assert not made.thread.is_alive()
+
+
+def stranded_jobs_of(settler: Settler, *, draining: bool = False) -> StrandedJobs:
+    made = StrandedJobs(30.0, settler._slot, settler._claimed, settler, draining=lambda: draining)
+    made.look_soon()
+    return made
+
+
+def test_only_jobs_that_the_process_does_not_know_are_given_back(settler: Settler) -> None:
+    noop.enqueue_many([{}] * 3)
+    stranded, *known = claim_ready(settler._slot.worker)
+    settler._claimed.add(known)
+    settler.thread.start()
+    stranded_jobs = stranded_jobs_of(settler)
+    assert stranded_jobs.give_back_if_due()
+    assert Job.objects.get(status="ready").pk == stranded.id
+    settler._claimed.remove_all(known)
+    assert stranded_jobs.give_back_if_due()  # once in a lease
+    assert Job.objects.filter(status="running").count() == 2
+
+
+def test_a_claimer_that_drains_does_not_wait_for_the_settler(settler: Settler) -> None:
+    assert not stranded_jobs_of(settler, draining=True).give_back_if_due()
+
+
+def test_a_waiting_claimer_leaves_the_last_connection_to_the_settler(
+    settler: Settler,
+) -> None:
+    def give_back() -> bool:
+        ping()
+        given_back = stranded_jobs.give_back_if_due()
+        connected.append(connection.connection is not None)
+        connection.close()
+        return given_back
+
+    connected: list[bool] = []
+    stranded_jobs = stranded_jobs_of(settler)
+    settler._slot.status.ask_for_room()
+    assert settler._slot.is_short
+    with ThreadPoolExecutor(1) as thread:
+        giving_back = thread.submit(give_back)
+        until(lambda: not settler._submitted.empty())
+        settler.thread.start()
+        assert giving_back.result(60)
+    assert connected == [False]
