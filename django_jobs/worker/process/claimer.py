@@ -89,7 +89,7 @@ class Claimer:
             self._wake_event.set()
 
     def drain(self) -> None:
-        """Claim no more and give back what has not started."""
+        """Claim no more. The executor takes back what has not started."""
         self._executor.draining = True
         self._wake_event.set()
 
@@ -105,7 +105,6 @@ class Claimer:
                 self._begin_again()
             if (pause := self._retrying_round()) > 0:
                 self._wake_event.wait(pause)
-        self._settler.give_back(self._claimed.take_unstarted())
         retry_while_disconnected(
             lambda: workers.mark_draining([self._slot.worker]),
             what="show the drain",

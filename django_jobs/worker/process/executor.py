@@ -108,7 +108,8 @@ class Executor:
 
     def hoarded(self) -> list[ClaimedJob]:
         """Take back what would wait here too long: its claim had seen quick jobs, and slow came; or
-        this process drains, and what was put back here meanwhile is to go too."""
+        this process drains. Called again and again: after a drain began, a claim that was under way
+        and the settler may still put jobs here."""
         claimed = self._claimed
         if self.draining:
             return claimed.take_unstarted()
