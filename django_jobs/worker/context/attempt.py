@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 RunAsync = Callable[[Any, float | None], Any]
 
 
+class StopHandler(BaseException):
+    """Raised in a handler whose worker has no more time to drain."""
+
+
 def ignore_progress() -> None:
     """For attempts without a ``silence_timeout``."""
 

@@ -14,7 +14,7 @@ from django.db.models.query import ModelIterable
 
 from ...exceptions import Cancel
 from ..events import emit
-from .stop import StopHandler
+from .attempt import StopHandler
 
 if TYPE_CHECKING:
     from .run_context import RunContext

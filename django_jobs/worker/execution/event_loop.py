@@ -13,7 +13,7 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
 from ...domain.outcomes import Outcome, TimedOut
-from ..context.stop import StopHandler
+from ..context.attempt import StopHandler
 from ..timeouts.limits import Interrupted
 
 TICK = 0.25

@@ -21,7 +21,7 @@ from ...domain.errors import ErrorReport, text_of
 from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
 from ...exceptions import Cancel, Discard, Retry, Snooze
 from ..connections import is_out_of_connections
-from ..context.stop import StopHandler
+from ..context.attempt import StopHandler
 from ..ipc.messages import AttemptEnd
 
 CANCELLED = Cancelled(reason="cancelled while running")

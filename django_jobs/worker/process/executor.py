@@ -11,9 +11,8 @@ from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
-from ..context.attempt import Attempt
+from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
-from ..context.stop import StopHandler
 from ..events import emit
 from ..execution import handler_call
 from ..execution.event_loop import HandlerLoop

@@ -20,8 +20,8 @@ from ..connections import (
     note_shortage,
     retry_while_disconnected,
 )
+from ..context.attempt import StopHandler
 from ..context.progress import Reporter
-from ..context.stop import StopHandler
 from ..events import emit
 from ..execution.failures import outcome_of_ending
 from ..handlers.forking import start_afresh_in_forks

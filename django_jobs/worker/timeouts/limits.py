@@ -15,7 +15,7 @@ from ...domain.durations import NEVER
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Outcome, TimedOut
 from ...exceptions import TimeLimitExceeded
-from ..context.stop import StopHandler
+from ..context.attempt import StopHandler
 from ..ipc.scoreboard import WorkerSlot
 
 LONGEST_WAIT = 3600.0

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 import pytest
 
 from django_jobs.domain.outcomes import TimedOut
-from django_jobs.worker.context.stop import StopHandler
+from django_jobs.worker.context.attempt import StopHandler
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.timeouts.limits import Interrupted
 

@@ -16,7 +16,7 @@ from django.db import InterfaceError, OperationalError
 
 from django_jobs import Cancel, Discard, Retry, Snooze
 from django_jobs.domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
-from django_jobs.worker.context.stop import StopHandler
+from django_jobs.worker.context.attempt import StopHandler
 from django_jobs.worker.execution.failures import outcome_of_exception
 from tests.factories import declared
 

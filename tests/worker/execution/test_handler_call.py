@@ -15,7 +15,7 @@ from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job
 from django_jobs.signals import job_started
-from django_jobs.worker.context.stop import StopHandler
+from django_jobs.worker.context.attempt import StopHandler
 from django_jobs.worker.execution import handler_call
 from tests.app.database_jobs import write_once
 from tests.app.jobs import noop

@@ -16,7 +16,7 @@ import pytest
 
 from django_jobs.domain.outcomes import Succeeded, TimedOut
 from django_jobs.exceptions import TimeLimitExceeded
-from django_jobs.worker.context.stop import StopHandler
+from django_jobs.worker.context.attempt import StopHandler
 from django_jobs.worker.ipc.scoreboard import Scoreboard, WorkerSlot
 from django_jobs.worker.timeouts.limits import (
     STOP_SIGNAL,
