@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...lifecycle.job_columns import Fence
 from ..ipc.messages import AttemptEnd, MessageType, refuse
-from ..ipc.pipes import Message, MessagePipe, describe_exit
+from ..ipc.pipes import Message, MessagePipe, describe_exit, kill
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 
 QUICK_DEATH = 2.0
@@ -47,6 +47,11 @@ class WorkerProcessHandle:
         self.seen_worker, self.stale_since = 0, 0.0
         self.slot.clear()
 
+    def kill(self, reason: str) -> None:
+        """End its process, with all that runs in it."""
+        self.killed_because = reason
+        kill(self.pid)
+
     def pause_before_restart(self) -> None:
         """Start it again at once, unless it keeps dying young."""
         now = time.monotonic()
@@ -84,6 +89,7 @@ class IsolatedChild:
     ``reason`` and ``seconds`` say why it was killed, if its job was to end."""
 
     child: WorkerProcessHandle
+    pid: int
     pipe: MessagePipe
     index: int
     job: int
@@ -99,6 +105,11 @@ class IsolatedChild:
     def is_wanted(self) -> bool:
         """Whether nothing has killed it."""
         return self.end is None and not self.orphaned
+
+    def kill(self, end: AttemptEnd, seconds: float = 0.0, reason: str = "") -> None:
+        """End it; its job ended so."""
+        self.end, self.seconds, self.reason = end, seconds, reason
+        kill(self.pid)
 
     def reported_settled(self) -> bool:
         """Whether the child said that its job is settled, before it ended."""

@@ -74,9 +74,9 @@ class ProcessTree:
         child.started, child.seen_worker = time.monotonic(), 0
         self.selector.register(child.pipe, selectors.EVENT_READ)
 
-    def isolate(self, asked_by: MessagePipe, message: Message) -> None:
+    def isolate(self, child: WorkerProcessHandle, message: Message) -> None:
         """Fork a child that runs one job of the process that asked."""
-        child = next(child for child in self.children if child.pipe is asked_by)
+        assert child.pipe is not None
         job, worker, index = message["job"], message["worker"], message["index"]
 
         def run(pipe: MessagePipe) -> int:
@@ -85,7 +85,7 @@ class ProcessTree:
         try:
             pid, pipe = fork(run, self._ends())
         except OSError as error:  # no memory or no process ids: later, or on another machine
-            asked_by.send(
+            child.pipe.send(
                 type=MessageType.ISOLATED,
                 index=index,
                 end=AttemptEnd.NEVER_BEGAN,
@@ -94,18 +94,23 @@ class ProcessTree:
             )
             return
         self.isolated[pid] = IsolatedChild(
-            child=child, pipe=pipe, index=index, job=job, max_rss=message["max_rss"]
+            child=child, pid=pid, pipe=pipe, index=index, job=job, max_rss=message["max_rss"]
         )
 
-    def isolated_child(
-        self, child: WorkerProcessHandle, entry: StartedJob
-    ) -> tuple[int, IsolatedChild] | None:
-        """The process that runs this alone for ``child``, with its id; None if it is gone or was
-        killed. By its place on the scoreboard: of one job there may be a lost attempt as well as a
-        new."""
-        for pid, one in self.isolated.items():
-            if one.child is child and one.index == entry.index and one.is_wanted:
-                return pid, one
+    def child_of(self, pipe: MessagePipe) -> WorkerProcessHandle:
+        """The worker process at the other end."""
+        return next(child for child in self.children if child.pipe is pipe)
+
+    def isolated_for(self, child: WorkerProcessHandle) -> list[IsolatedChild]:
+        """The processes that run jobs alone for ``child``."""
+        return [isolated for isolated in self.isolated.values() if isolated.child is child]
+
+    def isolated_child(self, child: WorkerProcessHandle, entry: StartedJob) -> IsolatedChild | None:
+        """The process that runs this alone for ``child``; None if it is gone or was killed. By its
+        place on the scoreboard: of one job there may be a lost attempt as well as a new."""
+        for isolated in self.isolated_for(child):
+            if isolated.index == entry.index and isolated.is_wanted:
+                return isolated
         return None
 
     def close(self, pipe: MessagePipe | None) -> None:
@@ -129,5 +134,5 @@ class ProcessTree:
 
     def _ends(self) -> list[MessagePipe | socket.socket | selectors.BaseSelector]:
         pipes = [child.pipe for child in self.children] + [self.heartbeat_pipe]
-        pipes += [one.pipe for one in self.isolated.values()]
+        pipes += [isolated.pipe for isolated in self.isolated.values()]
         return [*(pipe for pipe in pipes if pipe), self.woken, self._waker, self.selector]

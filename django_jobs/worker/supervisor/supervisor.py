@@ -71,14 +71,12 @@ class Supervisor:
 
     def _startable(self) -> list[WorkerProcessHandle]:
         # A new process would end the burst before it can see what the dead one held.
-        if self._draining or (self._options.burst and self._unrecovered):
+        if self._options.burst and self._unrecovered:
             return []
         return [child for child in self._tree.children if child.wanted and not child.pid]
 
     def _nothing_left(self) -> bool:
-        return not any(child.pid or child.wanted for child in self._tree.children) or (
-            self._draining and not any(child.pid for child in self._tree.children)
-        )
+        return not any(child.pid or child.wanted for child in self._tree.children)
 
     def _wait(self, now: float) -> None:
         children = self._tree.children
@@ -133,14 +131,12 @@ class Supervisor:
                     if child.slot.worker == message["worker"]:  # and not its successor
                         self._drain_child(child)
             case MessageType.RECYCLES:
-                for child in self._tree.children:
-                    if child.pipe is pipe:
-                        self._send_drain(child)
+                self._send_drain(self._tree.child_of(pipe))
             case MessageType.ISOLATE:
-                self._tree.isolate(pipe, message)
-                for child in self._tree.children:
-                    if child.pipe is pipe and child.leaving:
-                        self._send_drain(child)  # asked for a moment before the drain
+                child = self._tree.child_of(pipe)
+                self._tree.isolate(child, message)
+                if child.leaving:
+                    self._send_drain(child)  # asked for a moment before the drain
                 if self._forced:
                     self._send_stop()  # or before the stop
             case _:
@@ -154,8 +150,8 @@ class Supervisor:
 
     def _send_drain(self, child: WorkerProcessHandle) -> None:
         child.leaving = True
-        pipes = [one.pipe for one in self._tree.isolated.values() if one.child is child]
-        for pipe in (child.pipe, *pipes):
+        isolated = self._tree.isolated_for(child)
+        for pipe in (child.pipe, *(isolated_child.pipe for isolated_child in isolated)):
             if pipe is not None:
                 pipe.send(type=MessageType.DRAIN)
 
@@ -177,20 +173,22 @@ class Supervisor:
                     if child.pid == pid:
                         self._child_died(child, status)
 
-    def _isolated_ended(self, one: IsolatedChild, status: int) -> None:
-        settled = one.reported_settled()
-        end = None if settled else one.end or AttemptEnd.CRASHED
-        one.pipe.close()
-        reason = one.reason or f"its process ended with {describe_exit(status)}"
-        if end is AttemptEnd.CRASHED and not one.orphaned:
-            emit("isolated_job_died", logging.WARNING, job_id=one.job, reason=reason)
-        if one.child.pipe is not None and not one.orphaned:
-            one.child.pipe.send(
+    def _isolated_ended(self, isolated: IsolatedChild, status: int) -> None:
+        settled = isolated.reported_settled()
+        isolated.pipe.close()
+        if isolated.orphaned:
+            return
+        end = None if settled else isolated.end or AttemptEnd.CRASHED
+        reason = isolated.reason or f"its process ended with {describe_exit(status)}"
+        if end is AttemptEnd.CRASHED:
+            emit("isolated_job_died", logging.WARNING, job_id=isolated.job, reason=reason)
+        if isolated.child.pipe is not None:
+            isolated.child.pipe.send(
                 type=MessageType.ISOLATED,
-                index=one.index,
+                index=isolated.index,
                 end=end,
                 reason=reason,
-                seconds=one.seconds,
+                seconds=isolated.seconds,
             )
 
     def _heartbeat_died(self, status: int) -> None:
@@ -211,10 +209,9 @@ class Supervisor:
         self._tree.close(child.pipe)
         started_jobs = child.slot.started_jobs()
         worker, pid = child.slot.worker, child.pid
-        for isolated_pid, one in list(self._tree.isolated.items()):
-            if one.child is child:
-                one.orphaned = True
-                kill(isolated_pid)
+        for isolated in self._tree.isolated_for(child):
+            isolated.orphaned = True
+            kill(isolated.pid)
         code = os.waitstatus_to_exitcode(status)
         if worker:
             self._recover(child, worker, started_jobs, status)
@@ -275,25 +272,30 @@ class Supervisor:
                 child.pipe.send(type=MessageType.STOP)
 
     def _send_stop(self) -> None:
-        for pid, one in self._tree.isolated.items():
-            one.pipe.send(type=MessageType.STOP)
-            os.kill(pid, STOP_SIGNAL)
+        for isolated in self._tree.isolated.values():
+            isolated.pipe.send(type=MessageType.STOP)
+            os.kill(isolated.pid, STOP_SIGNAL)
 
     def _kill_all(self, reason: str) -> None:
         self._forced = True
         self._stop_at = self._kill_at = float("inf")
         for child in self._tree.children:
             if child.pid:
-                child.killed_because = reason
-                kill(child.pid)
+                child.kill(reason)
 
     def _shut_down_heartbeat(self) -> None:
-        """Let the heartbeat settle what was killed, then end it."""
-        until = time.monotonic() + SHUTDOWN_SECONDS
+        """Let the heartbeat settle what was killed, then end it. Where it is gone, the reaper does
+        its work."""
         pipe = self._tree.heartbeat_pipe
-        if not self._tree.heartbeat_pid or pipe is None:  # the reaper does its work
-            self._tree.close_all()
-            return
+        if self._tree.heartbeat_pid and pipe is not None:
+            self._end_heartbeat(pipe)
+        for pid in self._tree.isolated:
+            kill(pid)
+            os.waitpid(pid, 0)
+        self._tree.close_all()
+
+    def _end_heartbeat(self, pipe: MessagePipe) -> None:
+        until = time.monotonic() + SHUTDOWN_SECONDS
         while self._unrecovered and time.monotonic() < until:
             try:
                 message = pipe.receive(0.1)
@@ -309,7 +311,3 @@ class Supervisor:
         else:
             kill(self._tree.heartbeat_pid)
             os.waitpid(self._tree.heartbeat_pid, 0)
-        for pid in list(self._tree.isolated):
-            kill(pid)
-            os.waitpid(pid, 0)
-        self._tree.close_all()

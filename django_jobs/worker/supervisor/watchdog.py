@@ -66,8 +66,8 @@ class Watchdog:
                 child.fenced = True
                 self._fence(child)
         for entry in running:
-            if entry.alone and (found := self._tree.isolated_child(child, entry)):
-                self._look_at_isolated(*found, entry, now)
+            if entry.alone and (isolated := self._tree.isolated_child(child, entry)):
+                _look_at_isolated(isolated, entry, now)
 
     def _end_overdue(
         self, child: WorkerProcessHandle, running: list[StartedJob], now: float
@@ -78,26 +78,12 @@ class Watchdog:
             if ending is None:
                 continue
             if entry.alone:
-                self.end_isolated(child, entry, *ending)
+                self._end_isolated(child, entry, *ending)
             else:
                 together[entry.fence] = ending
         if together and not child.killed_for:
             child.killed_for = together
-            child.killed_because = "its process was killed for another job's time-out"
-            kill(child.pid)
-
-    def _look_at_isolated(
-        self, pid: int, one: IsolatedChild, entry: StartedJob, now: float
-    ) -> None:
-        if one.max_rss is not None and (size := resident_megabytes(pid)) > one.max_rss:
-            one.end = AttemptEnd.CRASHED
-            one.reason = f"held {size} MB, more than its max_rss of {one.max_rss} MB"
-            kill(pid)
-        elif entry.cancel_asked:
-            one.cancel_seen = one.cancel_seen or now
-            if now - one.cancel_seen >= conf().cancel_grace_seconds:
-                one.end = AttemptEnd.CANCELLED
-                kill(pid)
+            child.kill("its process was killed for another job's time-out")
 
     def _stop_stale(self, child: WorkerProcessHandle, now: float) -> None:
         """Kill a process whose handlers go on with jobs that were taken from it."""
@@ -118,39 +104,44 @@ class Watchdog:
             child.stale_since = now
         elif now - child.stale_since > LOST_GRACE:
             for entry in stale:
-                self.end_isolated(child, entry, AttemptEnd.RELEASED, reason="its lease was lost")
+                self._end_isolated(child, entry, AttemptEnd.RELEASED, reason="its lease was lost")
             if not all(entry.alone for entry in stale):
                 emit("stale_handlers", logging.ERROR, worker=worker, jobs=len(stale))
-                child.killed_because = "its process was killed for jobs that it had lost"
-                kill(child.pid)
+                child.kill("its process was killed for jobs that it had lost")
 
     def _fence(self, child: WorkerProcessHandle) -> None:
         """Others may start its jobs soon: what it runs must not run any more by then. A process
         that runs nothing is left alone, so what has finished is settled once the database
         answers."""
         emit("fenced", logging.ERROR, worker=child.slot.worker, reason="the lease was not renewed")
-        child.killed_because = "its worker could not renew its lease and stopped it"
-        kill(child.pid)
+        child.kill("its worker could not renew its lease and stopped it")
 
-    def end_isolated(
+    def _end_isolated(
         self,
         child: WorkerProcessHandle,
         entry: StartedJob,
         end: AttemptEnd,
         seconds: float = 0.0,
-        *,
         reason: str = "",
     ) -> None:
-        """Kill the child that runs this alone for this process; tell it how the job ended."""
-        if found := self._tree.isolated_child(child, entry):
-            pid, one = found
-            one.end, one.seconds, one.reason = end, seconds, reason
-            kill(pid)
+        if isolated := self._tree.isolated_child(child, entry):
+            isolated.kill(end, seconds, reason)
 
     def next_look(self, child: WorkerProcessHandle, now: float) -> float:
         """When this child has to be looked at again, at the latest."""
         fence = child.slot.fence_at(self._lease)
         return fence if fence > now and not child.stale_since else now + TICK
+
+
+def _look_at_isolated(isolated: IsolatedChild, entry: StartedJob, now: float) -> None:
+    max_rss = isolated.max_rss
+    if max_rss is not None and (size := resident_megabytes(isolated.pid)) > max_rss:
+        reason = f"held {size} MB, more than its max_rss of {max_rss} MB"
+        isolated.kill(AttemptEnd.CRASHED, reason=reason)
+    elif entry.cancel_asked:
+        isolated.cancel_seen = isolated.cancel_seen or now
+        if now - isolated.cancel_seen >= conf().cancel_grace_seconds:
+            isolated.kill(AttemptEnd.CANCELLED)
 
 
 def _overdue(entry: StartedJob, now: float) -> tuple[AttemptEnd, float] | None:

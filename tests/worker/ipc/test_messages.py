@@ -90,7 +90,7 @@ def receivers() -> dict[str, Callable[[MessagePipe, MessagePipe, MessageType], o
     def end_of_an_isolated_job(ours: MessagePipe, theirs: MessagePipe, type: MessageType) -> object:
         ours.send(type=type)
         child = WorkerProcessHandle(slot=Scoreboard(1).slots[0])
-        return IsolatedChild(child=child, pipe=theirs, index=0, job=1).reported_settled()
+        return IsolatedChild(child=child, pid=71, pipe=theirs, index=0, job=1).reported_settled()
 
     return {one.__name__: one for one in (worker, supervisor, isolated_job, end_of_an_isolated_job)}
 

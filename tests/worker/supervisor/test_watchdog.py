@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from multiprocessing import Pipe
 
 import pytest
@@ -60,14 +59,12 @@ def test_of_two_children_of_one_job_that_of_the_slot_is_meant() -> None:
     ends = [MessagePipe(end) for end in Pipe()]
     try:
         for pid, index in ((71, 0), (72, 1)):
-            tree.isolated[pid] = IsolatedChild(child=child, pipe=ends[index], index=index, job=1)
+            tree.isolated[pid] = IsolatedChild(
+                child=child, pid=pid, pipe=ends[index], index=index, job=1
+            )
         lost, again = running(), running(index=1, attempt=2)
-        assert [
-            found and found[0] for found in map(partial(tree.isolated_child, child), (lost, again))
-        ] == [
-            71,
-            72,
-        ]
+        assert tree.isolated_child(child, lost) is tree.isolated[71]
+        assert tree.isolated_child(child, again) is tree.isolated[72]
         tree.isolated[71].end = AttemptEnd.RELEASED
         assert tree.isolated_child(child, lost) is None
     finally:
