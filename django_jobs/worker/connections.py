@@ -116,8 +116,8 @@ closable: WeakSet[Closable] = WeakSet()
 
 def close_idle(seconds: float = 0.0) -> None:
     """Close the connections of this process that handlers have not used for so long."""
-    for one in list(closable):
-        one.close_if_idle(seconds)
+    for connections_of_a_thread in list(closable):
+        connections_of_a_thread.close_if_idle(seconds)
 
 
 _ask_for_room: Callable[[], None] = nothing

@@ -33,9 +33,9 @@ def emit_throttled(event: str, level: int, **fields: Any) -> None:
 
 def emit_settled(settled: Iterable[Settled]) -> None:
     """Send the signals of what was written, and log what was refused."""
-    for one in settled:
-        if one.decision is None:
-            job = one.ending.job
+    for ended in settled:
+        if ended.decision is None:
+            job = ended.ending.job
             fields = {"job_id": job.id, "attempt": job.attempt, "worker": job.worker}
             emit("lease_lost", logging.WARNING, **fields)
     send_job_signals(settled)

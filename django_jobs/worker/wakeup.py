@@ -60,7 +60,7 @@ class Wakeup:
         makes_way: Callable[[], bool] = lambda: False,
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-wakeup", daemon=True)
-        self._worked = self._emitted_at = False
+        self._worked = self._has_warned = False
         self._on_notify = on_notify
         self._after = after
         self._makes_way = makes_way
@@ -109,8 +109,8 @@ class Wakeup:
                     return raw
         if self._worked:
             raise OperationalError("a notification to ourselves did not arrive")
-        if not self._emitted_at:
-            self._emitted_at = True
+        if not self._has_warned:
+            self._has_warned = True
             # A pooler in transaction mode takes LISTEN without an error and never delivers.
             emit(
                 "listen_fails",

@@ -108,14 +108,14 @@ def _storing(attempt: Attempt, key: str, answer: Any) -> Future[str]:
 
 def _look_up(job: ClaimedJob, key: str) -> Answer | None:
     until = time.monotonic() + PATIENCE
-    found = retry_while_disconnected(
+    looked_up = retry_while_disconnected(
         lambda: (look_up(job, key),),
         what="look up a receipt",
         give_up=lambda: time.monotonic() >= until,
     )
-    if found is None:
+    if looked_up is None:
         raise OperationalError(f"the receipt {key!r} could not be looked up; the call was not made")
-    return found[0]
+    return looked_up[0]
 
 
 def _store(job: ClaimedJob, key: str, text: str) -> str:

@@ -192,37 +192,46 @@ class Reporter:
     def _write_all(self) -> None:
         self._planned_for = 0.0  # what is reported from here on may be too late for this time
         self._wrote_at = time.monotonic()
-        unwritten = [one for one in list(self._open.values()) if one.is_unwritten and not one.lost]
+        unwritten = [
+            reports
+            for reports in list(self._open.values())
+            if reports.is_unwritten and not reports.lost
+        ]
         free = [reports for reports in unwritten if not reports.is_row_locked]
         if not self._write(free) or len(free) < len(unwritten):
             self._plan(EVERY)
 
-    def _write(self, those: Sequence[Reports], until: float = 0.0) -> bool:
+    def _write(self, batch: Sequence[Reports], until: float = 0.0) -> bool:
         """Write what is new; while the database is away, try again until then. False if nothing
         could be written."""
-        taken = [(one, one.progress, one.checkpoint) for one in those if not one.is_row_locked]
+        # Taken now: the handlers go on reporting while this is written.
+        taken = [
+            (reports, reports.progress, reports.checkpoint)
+            for reports in batch
+            if not reports.is_row_locked
+        ]
         if not taken:
             return True
-        batch = [_news(*one) for one in taken]
+        news = [_news(*values) for values in taken]
         try:
             written = retry_while_disconnected(
-                lambda: report(batch),
+                lambda: report(news),
                 what="report",
                 give_up=lambda: time.monotonic() >= until,
                 deadline=self.background.deadline,
             )
         except Exception as error:  # StatementTimedOut, or any other: no handler is harmed by it
-            if len(those) > 1:  # one of them, whose row is locked, is not to stop the others
-                alone = [self._write([one], until) for one in those]
-                return all(alone)
-            emit_throttled("report_failed", logging.WARNING, jobs=len(batch), error=repr(error))
+            if len(batch) > 1:  # one of them, whose row is locked, is not to stop the others
+                were_written = [self._write([reports], until) for reports in batch]
+                return all(were_written)
+            emit_throttled("report_failed", logging.WARNING, jobs=len(news), error=repr(error))
             return False
         if written is None:
             return False
-        for one, progress, checkpoint in taken:
-            one.written_progress, one.written_checkpoint = progress, checkpoint
-            one.has_row = (one.job.id, one.job.attempt) in written
-            one.lost = not one.has_row
+        for reports, progress, checkpoint in taken:
+            reports.written_progress, reports.written_checkpoint = progress, checkpoint
+            reports.has_row = (reports.job.id, reports.job.attempt) in written
+            reports.lost = not reports.has_row
         return True
 
 
@@ -236,10 +245,8 @@ def in_transaction(connection: BaseDatabaseWrapper) -> bool:
 def _news(
     reports: Reports, progress: tuple[float, str] | None, checkpoint: tuple[str] | None
 ) -> ProgressReport:
-    fraction, note = progress or (None, "")
-    if progress is reports.written_progress:
-        fraction, note = None, ""
-    text = checkpoint[0] if checkpoint is not None else None
-    if checkpoint is reports.written_checkpoint:
-        text = None
+    is_new = progress is not reports.written_progress
+    fraction, note = progress if progress and is_new else (None, "")
+    is_new = checkpoint is not reports.written_checkpoint
+    text = checkpoint[0] if checkpoint and is_new else None
     return ProgressReport(job=reports.job, fraction=fraction, note=note, checkpoint=text)

@@ -6,8 +6,7 @@ import os
 import threading
 
 from ...exceptions import LeaseLost
-from ...lifecycle.claiming import claimed_by
-from ...lifecycle.job_columns import ClaimedJob
+from ...lifecycle.claiming import ClaimedJob, claimed_by
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import settle_with_fallback
 from ...models.database import DATABASE_ERRORS
@@ -46,12 +45,6 @@ class NoConnectionLeft(Exception):
     """There was no connection to read the job on."""
 
 
-def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: int) -> None:
-    connections = HandlerConnections()
-    with connections.in_use:  # a shortage that another thread here meets closes none of them
-        _run_on(connections, pipe, slot, worker, job_id, index)
-
-
 def _read(worker: int, job_id: int) -> list[ClaimedJob]:
     """The job, if it is still the worker's. Where it has to wait for a connection for too long,
     another worker may have one to spare."""
@@ -63,49 +56,49 @@ def _read(worker: int, job_id: int) -> list[ClaimedJob]:
         raise
 
 
-def _run_on(
-    connections: HandlerConnections,
-    pipe: MessagePipe,
-    slot: WorkerSlot,
-    worker: int,
-    job_id: int,
-    index: int,
-) -> None:
-    held = retry_while_disconnected(lambda: _read(worker, job_id), what="read the job")
-    if not held:
-        return
-    orders = Orders(pipe)
-    attempt = Attempt(held[0], slot, Reporter(), stopping=orders.stopping, draining=orders.draining)
-    connections.prepare()
-    attempt.begin_isolated(index)
-    bound(
-        attempt,
-        timeouts=SignalTimeouts(orders.stop_requested),
-        loop=HandlerLoop(),
-        stopping=orders.stopping,
-    )
-    try:
-        outcome = handler_call.call(attempt)
-    except LeaseLost:
-        return
-    finally:
-        slot.finish(index)  # it has its result: what is left is not bounded by its times
-        connections.clean()
-    attempt.reporter.end(attempt, outcome)
-    if isinstance(outcome, Settled):
-        emit_settled([outcome])
-        return
-    ending = Ending(
-        attempt.job, outcome, started=attempt.started, cancel_requested=attempt.cancel_asked
-    )
-    # Gives up only where the fence would refuse it. A job that was run and is still ours must not
-    # be left unsettled: it would be given back as one that had never begun.
-    settled = retry_while_disconnected(
-        lambda: settle_with_fallback([ending]),
-        what="settle",
-        give_up=lambda: slot.lease_lost or slot.worker != worker,
-    )
-    emit_settled(settled or ())
+def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: int) -> None:
+    connections = HandlerConnections()
+    with connections.in_use:  # a shortage that another thread here meets closes none of them
+        jobs = retry_while_disconnected(lambda: _read(worker, job_id), what="read the job")
+        if not jobs:
+            return
+        orders = Orders(pipe)
+        attempt = Attempt(
+            jobs[0], slot, Reporter(), stopping=orders.stopping, draining=orders.draining
+        )
+        connections.prepare()
+        attempt.begin_isolated(index)
+        bound(
+            attempt,
+            timeouts=SignalTimeouts(orders.stop_requested),
+            loop=HandlerLoop(),
+            stopping=orders.stopping,
+        )
+        try:
+            outcome = handler_call.call(attempt)
+        except LeaseLost:
+            return
+        finally:
+            slot.finish(index)  # it has its result: what is left is not bounded by its times
+            connections.clean()
+        attempt.reporter.end(attempt, outcome)
+        if isinstance(outcome, Settled):
+            emit_settled([outcome])
+            return
+        ending = Ending(
+            attempt.job,
+            outcome,
+            started=attempt.started,
+            cancel_requested=attempt.cancel_asked,
+        )
+        # Gives up only where the fence would refuse it. A job that was run and is still ours must
+        # not be left unsettled: it would be given back as one that had never begun.
+        settled = retry_while_disconnected(
+            lambda: settle_with_fallback([ending]),
+            what="settle",
+            give_up=lambda: slot.lease_lost or slot.worker != worker,
+        )
+        emit_settled(settled or ())
 
 
 class Orders:

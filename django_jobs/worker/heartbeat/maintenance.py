@@ -42,7 +42,7 @@ class TaskRunner:
     def run_one(self) -> None:
         """Do a piece of the one that has been due for longest, if there is one. Raises what the
         database raises."""
-        task = min(self._tasks, key=lambda one: self._due[one.name], default=None)
+        task = min(self._tasks, key=lambda task: self._due[task.name], default=None)
         now = time.monotonic()
         if task is None or now < self._due[task.name]:
             return

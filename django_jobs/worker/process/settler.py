@@ -112,10 +112,10 @@ class Settler:
         self._finishing = True
         self._something.set()
 
-    def report(self, one: Settled, index: int) -> None:
+    def report(self, settled: Settled, index: int) -> None:
         """Note that an attempt is settled, and send its signals."""
-        self.let_go(one.ending.job, index)
-        emit_settled([one])
+        self.let_go(settled.ending.job, index)
+        emit_settled([settled])
 
     def let_go(self, job: ClaimedJob, index: int | None) -> None:
         """The attempt needs nothing more of this process; ``index`` is its place on the scoreboard,
@@ -232,14 +232,16 @@ class Settler:
         ids = [ending.job.id for ending, _ in batch]
         left = deque(batch)
         with suppress(StatementTimedOut):  # locked since, or the server is deaf
-            found = retry_while_disconnected(
-                lambda: locked_by_others(ids),
-                what="settle",
-                give_up=self._lease_is_lost,
-                deadline=self.deadline,
+            locked = (
+                retry_while_disconnected(
+                    lambda: locked_by_others(ids),
+                    what="settle",
+                    give_up=self._lease_is_lost,
+                    deadline=self.deadline,
+                )
+                or set()
             )
-            locked = found or set()
-            left = deque(sorted(batch, key=lambda one: one[0].job.id in locked))
+            left = deque(sorted(batch, key=lambda pending: pending[0].job.id in locked))
             while left and left[0][0].job.id not in locked:
                 self._write([left[0]])
                 left.popleft()
