@@ -6,10 +6,12 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ... import registry
+from ...api.job_type import JobType
 from ...lifecycle.job_columns import ClaimedJob
 from ..ipc.scoreboard import WorkerSlot
 
@@ -28,60 +30,38 @@ def ignore_progress() -> None:
     """For attempts without a ``silence_timeout``."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Attempt:
     """An attempt from its begin to its settle. Belongs to the thread that runs its handler."""
 
-    __slots__ = (
-        "deadline",
-        "draining",
-        "headers",
-        "in_handler",
-        "index",
-        "is_live",
-        "job",
-        "job_type",
-        "limit",
-        "on_progress",
-        "reporter",
-        "run_async",
-        "scheduled_for",
-        "slot",
-        "started",
-        "stopping",
-        "submitted",
-    )
+    job: ClaimedJob
+    slot: WorkerSlot
+    reporter: Reporter
+    stopping: Callable[[], bool] = field(kw_only=True)
+    draining: Callable[[], bool] = field(kw_only=True)
+    job_type: JobType[..., Any] | None = field(init=False)
+    index: int = -1
+    """Its place on the scoreboard."""
+    started: float = 0.0
+    """Of ``time.monotonic()``."""
+    limit: TimeLimit | None = None
+    """What bounds the time of a plain handler."""
+    run_async: RunAsync | None = None
+    """What awaits an async handler."""
+    on_progress: Callable[[], None] = ignore_progress
+    """Called at every report of the handler."""
+    submitted: list[Future[Any]] = field(default_factory=list)
+    """What the background thread has to do before it is settled: receipts."""
+    in_handler: bool = False
+    """Whether an exception that is raised in its thread arrives in its handler."""
+    is_live: bool = True
+    """Whether its handler may still report."""
+    headers: dict[str, Any] = field(init=False)
+    deadline: datetime | None = field(init=False)
+    scheduled_for: datetime | None = field(init=False)
 
-    def __init__(
-        self,
-        job: ClaimedJob,
-        slot: WorkerSlot,
-        reporter: Reporter,
-        *,
-        stopping: Callable[[], bool],
-        draining: Callable[[], bool],
-    ) -> None:
-        self.job = job
-        self.job_type = registry.find(job.job_type)
-        self.slot = slot
-        self.index = -1
-        """Its place on the scoreboard."""
-        self.started = 0.0
-        """Of ``time.monotonic()``."""
-        self.reporter = reporter
-        self.stopping = stopping
-        self.draining = draining
-        self.limit: TimeLimit | None = None
-        """What bounds the time of a plain handler."""
-        self.run_async: RunAsync | None = None
-        """What awaits an async handler."""
-        self.on_progress: Callable[[], None] = ignore_progress
-        """Called at every report of the handler."""
-        self.submitted: list[Future[Any]] = []
-        """What the background thread has to do before it is settled: receipts."""
-        self.in_handler = False
-        """Whether an exception that is raised in its thread arrives in its handler."""
-        self.is_live = True
-        """Whether its handler may still report."""
+    def __post_init__(self) -> None:
+        self.job_type = registry.find(self.job.job_type)
 
     def begin(self) -> None:
         """Put it on the scoreboard, in a thread of this process. Its times count from here."""
@@ -106,11 +86,11 @@ class Attempt:
         """Read what its handler can ask of the row. Raises where ``enqueue`` did not write it."""
         job = self.job
         self.headers = object_in(job.headers)
-        self.deadline: datetime | None = None
+        self.deadline = None
         if job.timeout is not None:
             left = self.started + job.timeout - time.monotonic()
             self.deadline = datetime.now(UTC) + timedelta(seconds=left)
-        self.scheduled_for: datetime | None = None
+        self.scheduled_for = None
         if job.scheduled_for is not None:
             self.scheduled_for = datetime.fromtimestamp(job.scheduled_for, UTC)
 

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import OperationalError
@@ -31,6 +32,7 @@ PATIENCE = 10.0
 next attempt would do again what is not."""
 
 
+@dataclass(slots=True, eq=False)
 class Reports:
     """What one attempt has reported, and what of it is written.
 
@@ -39,27 +41,21 @@ class Reports:
     a checkpoint stands in a new tuple.
     """
 
-    __slots__ = (
-        *("checkpoint", "has_row", "holder", "job", "lost", "progress", "saved", "walked"),
-        *("written_checkpoint", "written_progress"),
-    )
-
-    def __init__(self, job: ClaimedJob) -> None:
-        self.job = job
-        self.progress: tuple[float, str] | None = None
-        self.checkpoint: tuple[str] | None = None
-        self.written_progress: tuple[float, str] | None = None
-        self.written_checkpoint: tuple[str] | None = None
-        self.saved: tuple[Any] | None = None
-        """What the attempts before have left, once it was read."""
-        self.lost = False
-        self.has_row = False
-        """Whether something of it is written and committed."""
-        self.walked = False
-        """Whether its checkpoint is kept by ``iterate``."""
-        self.holder: BaseDatabaseWrapper | None = None
-        """The handler's connection, if it wrote the row inside a transaction: while that is open
-        the row is locked."""
+    job: ClaimedJob
+    progress: tuple[float, str] | None = None
+    checkpoint: tuple[str] | None = None
+    written_progress: tuple[float, str] | None = None
+    written_checkpoint: tuple[str] | None = None
+    saved: tuple[Any] | None = None
+    """What the attempts before have left, once it was read."""
+    lost: bool = False
+    has_row: bool = False
+    """Whether something of it is written and committed."""
+    walked: bool = False
+    """Whether its checkpoint is kept by ``iterate``."""
+    holder: BaseDatabaseWrapper | None = None
+    """The handler's connection, if it wrote the row inside a transaction: while that is open the
+    row is locked."""
 
     @property
     def is_unwritten(self) -> bool:
