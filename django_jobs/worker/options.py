@@ -87,21 +87,21 @@ class Options:
         return 2 + self.processes * (4 + self.threads) + (not self.forks)
 
 
-def chosen_queues(text: str | None, strict: bool, known: Sequence[str]) -> tuple[QueueShare, ...]:
-    """The queues that ``--queues`` names, all that are ``known`` where it is None.
+def chosen_queues(text: str | None, strict: bool, names: Sequence[str]) -> tuple[QueueShare, ...]:
+    """The queues that ``--queues`` lists, all of ``names`` where it is None.
 
-    Raises ``ValueError`` with the known ones for a name that is not among them.
+    Raises ``ValueError`` for a name that is not among ``names``.
     """
     if text is None:
         if strict:
             raise ValueError("--strict serves queues in the order of listing; list them")
-        if not known:
+        if not names:
             raise ValueError("there are no queues yet; run manage.py migrate")
-        return tuple(QueueShare(name=name) for name in known)
+        return tuple(QueueShare(name=name) for name in names)
     shares = parse_queues(text)
-    unknown = [share.name for share in shares if share.name not in known]
+    unknown = [share.name for share in shares if share.name not in names]
     if unknown:
-        raise ValueError(f"no queue is named {', '.join(unknown)}; known are: {', '.join(known)}")
+        raise ValueError(f"no queue is named {', '.join(unknown)}; known are: {', '.join(names)}")
     return shares
 
 

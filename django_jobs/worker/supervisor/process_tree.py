@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ...domain.maintenance import MaintenanceTask
@@ -52,20 +53,21 @@ class ProcessTree:
     def start_heartbeat(self) -> None:
         """Fork the heartbeat process."""
 
-        def beat(pipe: MessagePipe) -> int:
-            return heartbeat.run(pipe, self.scoreboard, self._options, self._tasks, self._look)
-
+        work = partial(
+            heartbeat.run,
+            scoreboard=self.scoreboard,
+            options=self._options,
+            tasks=self._tasks,
+            look=self._look,
+        )
         self.scoreboard.status.beat()  # it gets its time to come round
         # It stays a moment longer than we do, to end what handlers started.
-        self.heartbeat_pid, self.heartbeat_pipe = fork(beat, self._ends(), outlives_us=True)
+        self.heartbeat_pid, self.heartbeat_pipe = fork(work, self._ends(), outlives_us=True)
         self.selector.register(self.heartbeat_pipe, selectors.EVENT_READ)
 
     def start(self, child: WorkerProcessHandle) -> None:
         """Fork a worker process."""
-
-        def work(pipe: MessagePipe) -> int:
-            return worker_process.run(pipe, child.slot, self._options)
-
+        work = partial(worker_process.run, slot=child.slot, options=self._options)
         try:
             child.pid, child.pipe = fork(work, self._ends())
         except OSError:
@@ -78,12 +80,9 @@ class ProcessTree:
         """Fork a child that runs one job of the process that asked."""
         assert child.pipe is not None
         job, worker, index = message["job"], message["worker"], message["index"]
-
-        def run(pipe: MessagePipe) -> int:
-            return isolation.run(pipe, child.slot, worker, job, index)
-
+        work = partial(isolation.run, slot=child.slot, worker=worker, job_id=job, index=index)
         try:
-            pid, pipe = fork(run, self._ends())
+            pid, pipe = fork(work, self._ends())
         except OSError as error:  # no memory or no process ids: later, or on another machine
             child.pipe.send(
                 type=MessageType.ISOLATED,
