@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ... import registry
 from ...api.job_type import JobType
 from ...lifecycle.job_columns import ClaimedJob
-from ..ipc.scoreboard import WorkerSlot
+from ..ipc.scoreboard import StartedJob, WorkerSlot
 
 if TYPE_CHECKING:
     from ..timeouts.limits import TimeLimit
@@ -40,8 +40,8 @@ class Attempt:
     stopping: Callable[[], bool] = field(kw_only=True)
     draining: Callable[[], bool] = field(kw_only=True)
     job_type: JobType[..., Any] | None = field(init=False)
-    index: int = -1
-    """Its place on the scoreboard."""
+    entry: StartedJob = field(init=False)
+    """Of the scoreboard, from its begin on."""
     started: float = 0.0
     """Of ``time.monotonic()``."""
     limit: TimeLimit | None = None
@@ -68,19 +68,19 @@ class Attempt:
         self.started = time.monotonic()
         job = self.job
         deadline, silence = self._times()
-        self.index = self.slot.start(job.id, job.attempt, job.worker, deadline, False, silence)
+        self.entry = self.slot.start(job.id, job.attempt, job.worker, deadline, False, silence)
 
     def begin_isolated(self, index: int) -> None:
         """Its times count from here, in the child that runs it alone."""
         self.started = time.monotonic()
-        self.index = index
-        self.slot.begin(index, *self._times())
+        self.entry = self.slot.entries[index]
+        self.entry.begin(*self._times())
 
     def await_child(self) -> None:
         """Put it on the scoreboard without times: they count from when its child begins."""
         self.started = time.monotonic()
         job = self.job
-        self.index = self.slot.start(job.id, job.attempt, job.worker, alone=True)
+        self.entry = self.slot.start(job.id, job.attempt, job.worker, alone=True)
 
     def read(self) -> None:
         """Read what its handler can ask of the row. Raises where ``enqueue`` did not write it."""
@@ -96,18 +96,12 @@ class Attempt:
 
     def should_stop(self) -> bool:
         """Whether its handler should end as soon as it can."""
-        slot = self.slot
         return (
             not self.is_live
             or self.stopping()
-            or slot.cancel_asked(self.index)
-            or slot.worker != self.job.worker
+            or self.entry.cancel_asked
+            or self.slot.worker != self.job.worker
         )
-
-    @property
-    def cancel_asked(self) -> bool:
-        """Whether a cancel was requested since it began."""
-        return self.slot.cancel_asked(self.index)
 
     def _times(self) -> tuple[float, float]:
         """Its deadline and its longest silence, as the scoreboard has them: 0 is none."""

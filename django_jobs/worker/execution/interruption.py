@@ -8,7 +8,7 @@ from functools import partial
 
 from ...domain.outcomes import Outcome, TimedOut
 from ..context.attempt import Attempt
-from ..ipc.scoreboard import WorkerSlot
+from ..ipc.scoreboard import StartedJob
 from ..timeouts.limits import TimeLimit, TimeoutSource, never
 from .event_loop import HandlerLoop
 from .failures import CANCELLED, STOPPED
@@ -32,16 +32,16 @@ def bound(
         return
     silence = job_type.silence_timeout
     if silence is not None:
-        attempt.on_progress = partial(attempt.slot.note_progress, attempt.index)
+        attempt.on_progress = attempt.entry.note_progress
     if job_type.is_async:
         attempt.run_async = partial(
-            loop.run, asked=_asked(attempt.slot, attempt.index, silence, stopping or never)
+            loop.run, asked=_asked(attempt.entry, silence, stopping or never)
         )
     elif timeout is not None or silence is not None or stopping is not None:
         attempt.limit = TimeLimit(
             timeouts,
             attempt.slot,
-            attempt.index,
+            attempt.entry,
             started=attempt.started,
             timeout=timeout,
             silence=silence,
@@ -49,13 +49,13 @@ def bound(
 
 
 def _asked(
-    slot: WorkerSlot, index: int, silence: float | None, stopping: Callable[[], bool]
+    entry: StartedJob, silence: float | None, stopping: Callable[[], bool]
 ) -> Callable[[], Outcome | None]:
     def asked() -> Outcome | None:
         """How the handler has to end now; None if it may go on."""
-        if slot.cancel_asked(index):
+        if entry.cancel_asked:
             return CANCELLED
-        if silence is not None and time.monotonic() >= slot.progress_at(index) + silence:
+        if silence is not None and time.monotonic() >= entry.progress_at + silence:
             return TimedOut(seconds=silence, silent=True)
         return STOPPED if stopping() else None
 

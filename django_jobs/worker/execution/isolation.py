@@ -6,7 +6,8 @@ import os
 import threading
 
 from ...exceptions import LeaseLost
-from ...lifecycle.claiming import ClaimedJob, claimed_by
+from ...lifecycle.claiming import claimed_by
+from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import settle_with_fallback
 from ...models.database import DATABASE_ERRORS
@@ -31,7 +32,7 @@ def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: in
     The row is read again, so that only its number comes through the pipe.
     """
     start_afresh_in_forks()
-    slot.begin_child(index, os.getpid())
+    slot.entries[index].child = os.getpid()
     try:
         _run(pipe, slot, worker, job_id, index)
     except NoConnectionLeft as error:
@@ -79,7 +80,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         except LeaseLost:
             return
         finally:
-            slot.finish(index)  # it has its result: what is left is not bounded by its times
+            attempt.entry.finish()  # it has its result: what is left is not bounded by its times
             connections.clean()
         attempt.reporter.end(attempt, outcome)
         if isinstance(outcome, Settled):
@@ -89,7 +90,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
             attempt.job,
             outcome,
             started=attempt.started,
-            cancel_requested=attempt.cancel_asked,
+            cancel_requested=attempt.entry.cancel_asked,
         )
         # Gives up only where the fence would refuse it. A job that was run and is still ours must
         # not be left unsettled: it would be given back as one that had never begun.

@@ -13,6 +13,7 @@ import mmap
 import time
 from collections import deque
 from ctypes import Structure, addressof, c_bool, c_double, c_int32, c_int64, c_uint8, memset, sizeof
+from struct import Struct
 
 from ...lifecycle.job_columns import Fence
 
@@ -42,11 +43,11 @@ class StartedJob(Structure):
         ("silence", c_double),
         ("progress_at", c_double),
         ("attempt", c_int32),
-        ("index", c_int32),
         ("child", c_int32),
-        ("state", c_uint8),
         ("cancel_asked", c_bool),
         ("alone", c_bool),
+        ("state", c_uint8),
+        ("index", c_int32),
     )
     job: int
     worker: int
@@ -55,11 +56,34 @@ class StartedJob(Structure):
     silence: float
     progress_at: float
     attempt: int
-    index: int
     child: int
-    state: int
     cancel_asked: bool
     alone: bool
+    state: int
+    index: int
+
+    def bound(self, deadline: float, silence: float) -> None:
+        """It may take so long from now on. The caller sees to it that it is watched."""
+        self.deadline, self.silence = deadline, silence
+
+    def begin(self, deadline: float, silence: float) -> None:
+        """It begins now, in the child that runs it alone: its times count from here, and not from
+        when the child was asked for."""
+        self.started = self.progress_at = time.monotonic()
+        self.bound(deadline, silence)
+
+    def end_times(self) -> None:
+        """It has no times any more, though it is still in hand: what it returned may yet crash its
+        process."""
+        self.bound(0.0, 0.0)
+
+    def note_progress(self) -> None:
+        """Its handler has reported something."""
+        self.progress_at = time.monotonic()
+
+    def finish(self) -> None:
+        """Its handler has ended; only its settle is left."""
+        self.state = FINISHED
 
     @property
     def finished(self) -> bool:
@@ -70,6 +94,10 @@ class StartedJob(Structure):
     def fence(self) -> Fence:
         """What no other attempt has."""
         return self.job, self.attempt, self.worker
+
+
+ALL_AT_ONCE = Struct("".join(kind._type_ for _, kind in StartedJob._fields_[:-1]))
+"""Writes all of an entry but its index, in half the time that the fields take one by one."""
 
 
 class TreeStatus(Structure):
@@ -111,8 +139,9 @@ class WorkerSlot(Structure):
         ("watched", c_bool),
         ("settles", c_bool),
         ("process", c_int32),
-        ("_entries", StartedJob * CAPACITY),
+        ("_table", StartedJob * CAPACITY),
     )
+    __slots__ = ("_free", "entries", "status")
     worker: int
     """The id of the worker's row; 0 where it has none."""
     lease_until: float
@@ -127,16 +156,16 @@ class WorkerSlot(Structure):
     """The id of the process that this slot is for."""
 
     status: TreeStatus
-    _jobs: list[StartedJob]
-    _free: deque[int]
+    entries: list[StartedJob]
+    _free: deque[StartedJob]
 
     def open(self, status: TreeStatus) -> None:
         """Make an empty slot of this piece of memory."""
         self.status = status
-        self._jobs = list(self._entries)  # once: to make such an object takes as long as a write
-        for index, job in enumerate(self._jobs):
-            job.index = index
-        self._free = deque(range(CAPACITY))
+        self.entries = list(self._table)  # once: to make such an object takes as long as a write
+        for index, entry in enumerate(self.entries):
+            entry.index = index
+        self._free = deque(self.entries)
 
     def note_settling(self, connected: bool) -> None:
         """Note whether what settles in this process has a connection."""
@@ -186,97 +215,52 @@ class WorkerSlot(Structure):
 
     def start(
         self,
-        job_id: int,
+        job: int,
         attempt: int,
         worker: int,
         deadline: float = 0.0,
         alone: bool = False,
         silence: float = 0.0,
-    ) -> int:
-        """Put a job in hand; returns its index."""
-        index = self._free.popleft()
-        job = self._jobs[index]
-        job.job = job_id
-        job.attempt = attempt
-        job.worker = worker
-        job.started = job.progress_at = time.monotonic()
-        job.deadline = deadline
-        job.silence = silence
-        job.cancel_asked = False
-        job.alone = alone
-        job.child = 0
-        job.state = STARTED
+    ) -> StartedJob:
+        """Put a job in hand."""
+        entry = self._free.popleft()
+        now = time.monotonic()
+        ALL_AT_ONCE.pack_into(
+            entry, 0, job, worker, now, deadline, silence, now, attempt, 0, False, alone, STARTED
+        )
         if deadline or alone or silence:  # after the entry: see look
             self.watched = True
-        return index
+        return entry
 
-    def begin(self, index: int, deadline: float, silence: float) -> None:
-        """The job at ``index`` begins now, in the child that runs it alone: its times count from
-        here, and not from when the child was asked for."""
-        job = self._jobs[index]
-        job.started = job.progress_at = time.monotonic()
-        job.deadline, job.silence = deadline, silence
-
-    def begin_child(self, index: int, pid: int) -> None:
-        """The process that runs the job at ``index`` alone has begun."""
-        self._jobs[index].child = pid
+    def free(self, entry: StartedJob) -> None:
+        """It is settled."""
+        entry.state = FREE
+        self._free.append(entry)
 
     def processes(self) -> list[int]:
         """The ids of its process and of those that run its jobs alone."""
-        return [pid for pid in (self.process, *(job.child for job in self.started_jobs())) if pid]
+        children = [entry.child for entry in self.started_jobs()]
+        return [pid for pid in (self.process, *children) if pid]
 
-    def bound(self, index: int, deadline: float, silence: float) -> None:
-        """The job at ``index`` has these times again."""
-        job = self._jobs[index]
-        job.deadline, job.silence = deadline, silence
-        self.watched = True
-
-    def end_times(self, index: int) -> None:
-        """The job at ``index`` has no times any more, though it is still in hand: what it returned
-        may yet crash its process."""
-        job = self._jobs[index]
-        job.deadline = job.silence = 0.0
-
-    def note_progress(self, index: int) -> None:
-        """The handler of the job at ``index`` has reported something."""
-        self._jobs[index].progress_at = time.monotonic()
-
-    def progress_at(self, index: int) -> float:
-        """When the handler of the job at ``index`` last reported something, or began."""
-        return self._jobs[index].progress_at
-
-    def finish(self, index: int) -> None:
-        """Its handler has ended; only its settle is left."""
-        self._jobs[index].state = FINISHED
-
-    def free(self, index: int) -> None:
-        """It is settled."""
-        self._jobs[index].state = FREE
-        self._free.append(index)
-
-    def ask_cancel(self, job_id: int) -> None:
-        """Note that a cancel of this job was requested."""
-        for job in self._jobs:
-            if job.state != FREE and job.job == job_id and job.worker == self.worker:
-                job.cancel_asked = True
-
-    def cancel_asked(self, index: int) -> bool:
-        """Whether a cancel of the job at ``index`` was requested."""
-        return self._jobs[index].cancel_asked
+    def ask_cancel(self, job: int) -> None:
+        """Note that a cancel of ``job`` was requested."""
+        for entry in self.entries:
+            if entry.state != FREE and entry.job == job and entry.worker == self.worker:
+                entry.cancel_asked = True
 
     def look(self) -> list[StartedJob]:
         """What is started and not settled; notes whether it has to be looked at again soon."""
-        # First the flag and then the jobs, the other way round than the worker: what it starts
+        # First the flag and then the entries, the other way round than the worker: what it starts
         # meanwhile is found here or sets the flag again.
         self.watched = False
-        jobs = self.started_jobs()
-        if any(job.deadline or job.alone or job.silence for job in jobs):
+        entries = self.started_jobs()
+        if any(entry.deadline or entry.alone or entry.silence for entry in entries):
             self.watched = True
-        return jobs
+        return entries
 
     def started_jobs(self) -> list[StartedJob]:
         """Copies of what is started and not settled."""
-        return [StartedJob.from_buffer_copy(job) for job in self._jobs if job.state != FREE]
+        return [StartedJob.from_buffer_copy(entry) for entry in self.entries if entry.state != FREE]
 
     def clear(self) -> None:
         """Empty the slot for the next process."""

@@ -167,24 +167,24 @@ class Executor:
         ):
             attempt.await_child()
             self._running[thread_id] = attempt
-            outcome: Outcome | Settled | None = self._isolate(attempt.job, attempt.index)
+            outcome: Outcome | Settled | None = self._isolate(attempt.job, attempt.entry.index)
         else:
             attempt.begin()
             self._running[thread_id] = attempt
             outcome = self._call(attempt, connections)
         if outcome is not NOTHING_LEFT:
             finished = time.monotonic()
-            self._slot.finish(attempt.index)
+            attempt.entry.finish()
             self.pace.saw(finished - attempt.started)
         self._reporter.end(attempt, outcome)
         if outcome is NOTHING_LEFT:
-            self._settler.let_go(attempt.job, attempt.index)
+            self._settler.let_go(attempt.job, attempt.entry)
         elif isinstance(outcome, Settled):
-            self._settler.report(outcome, attempt.index)
+            self._settler.report(outcome, attempt.entry)
         else:
             self._settler.add(
-                Ending(attempt.job, outcome, attempt.started, finished, attempt.cancel_asked),
-                attempt.index,
+                Ending(attempt.job, outcome, attempt.started, finished, attempt.entry.cancel_asked),
+                attempt.entry,
             )
 
     def _call(self, attempt: Attempt, connections: HandlerConnections) -> Outcome | Settled | None:

@@ -32,7 +32,7 @@ from ..connections import (
 )
 from ..context.background import Task
 from ..events import emit_settled, emit_throttled
-from ..ipc.scoreboard import WorkerSlot
+from ..ipc.scoreboard import StartedJob, WorkerSlot
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from .cancels import Cancels
 from .claimed_jobs import ClaimedJobs
@@ -69,8 +69,8 @@ class Settler:
         self._claimed = claimed
         self._cancels = cancels
         self._at_end = at_end
-        self._pending: deque[tuple[Ending, int]] = deque()
-        self._locked: list[tuple[Ending, int]] = []
+        self._pending: deque[tuple[Ending, StartedJob]] = deque()
+        self._locked: list[tuple[Ending, StartedJob]] = []
         self._unstarted: deque[ClaimedJob] = deque()
         self._unstarted_locked: list[ClaimedJob] = []
         self._submitted: SimpleQueue[Task[Any]] = SimpleQueue()
@@ -81,9 +81,9 @@ class Settler:
         self._retry_locked_at = 0.0
         self._finishing = False
 
-    def add(self, ending: Ending, index: int) -> None:
-        """Settle ``ending`` soon; ``index`` is its place on the scoreboard."""
-        self._pending.append((ending, index))
+    def add(self, ending: Ending, entry: StartedJob) -> None:
+        """Settle ``ending`` soon; ``entry`` is its own on the scoreboard."""
+        self._pending.append((ending, entry))
         if not self._something.is_set():
             self._something.set()
         if len(self._pending) >= GATHER and not self._enough.is_set():
@@ -112,18 +112,18 @@ class Settler:
         self._finishing = True
         self._something.set()
 
-    def report(self, settled: Settled, index: int) -> None:
+    def report(self, settled: Settled, entry: StartedJob) -> None:
         """Note that an attempt is settled, and send its signals."""
-        self.let_go(settled.ending.job, index)
+        self.let_go(settled.ending.job, entry)
         emit_settled([settled])
 
-    def let_go(self, job: ClaimedJob, index: int | None) -> None:
-        """The attempt needs nothing more of this process; ``index`` is its place on the scoreboard,
+    def let_go(self, job: ClaimedJob, entry: StartedJob | None) -> None:
+        """The attempt needs nothing more of this process; ``entry`` is its own on the scoreboard,
         None: it was not made."""
-        if index is None:
+        if entry is None:
             self._claimed.remove_all([job])
         else:
-            self._slot.free(index)
+            self._slot.free(entry)
             self._claimed.end([job])
 
     def _wake(self) -> None:
@@ -226,7 +226,7 @@ class Settler:
             batch, self._locked = self._locked[:BATCH], self._locked[BATCH:]
             self._write_unlocked(batch)
 
-    def _write_unlocked(self, batch: list[tuple[Ending, int]]) -> None:
+    def _write_unlocked(self, batch: list[tuple[Ending, StartedJob]]) -> None:
         """Write those whose rows are not locked, and keep the others for a later try. Each
         alone: a batch may also have been cut short because it is too much for one statement."""
         ids = [ending.job.id for ending, _ in batch]
@@ -251,7 +251,7 @@ class Settler:
             self._locked += left
             self._retry_locked_at = time.monotonic() + LOCKED_SECONDS
 
-    def _write(self, batch: Sequence[tuple[Ending, int]]) -> None:
+    def _write(self, batch: Sequence[tuple[Ending, StartedJob]]) -> None:
         endings = [ending for ending, _ in batch]
         settled = retry_while_disconnected(
             lambda: settle_with_fallback(endings),
@@ -259,8 +259,8 @@ class Settler:
             give_up=self._lease_is_lost,
             deadline=self.deadline,
         )
-        for _, index in batch:
-            self._slot.free(index)
+        for _, entry in batch:
+            self._slot.free(entry)
         self._claimed.end([ending.job for ending in endings])
         emit_settled(settled or ())
 

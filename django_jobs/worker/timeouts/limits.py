@@ -16,7 +16,7 @@ from ...domain.errors import ErrorReport
 from ...domain.outcomes import Outcome, TimedOut
 from ...exceptions import TimeLimitExceeded
 from ..context.attempt import StopHandler
-from ..ipc.scoreboard import WorkerSlot
+from ..ipc.scoreboard import StartedJob, WorkerSlot
 
 LONGEST_WAIT = 3600.0
 """Seconds until a clock is asked again; timers do not take all that a time-out may be."""
@@ -84,7 +84,7 @@ class TimeLimit:
         self,
         timeouts: TimeoutSource,
         slot: WorkerSlot,
-        index: int,
+        entry: StartedJob,
         *,
         started: float,
         timeout: float | None,
@@ -95,7 +95,7 @@ class TimeLimit:
         self._stopped = False
         self._timeouts = timeouts
         self._slot = slot
-        self._index = index
+        self._entry = entry
         self._timeout = timeout
         self._silence = silence
         self._deadline = NEVER if timeout is None else started + timeout
@@ -119,7 +119,7 @@ class TimeLimit:
                 raise Interrupted(self.ended, error) from None
             raise
         finally:
-            self._slot.end_times(self._index)  # what is left is not bounded by them
+            self._entry.end_times()  # what is left is not bounded by them
         if self.ended is not None:  # the handler caught it
             raise Interrupted(self.ended)
         return result
@@ -127,9 +127,10 @@ class TimeLimit:
     def begin_again(self) -> None:
         """The handler is about to be called once more: its silence counts from now, and its
         time-out from when it was called first."""
-        self._slot.note_progress(self._index)
+        self._entry.note_progress()
         deadline = 0.0 if self._timeout is None else self._deadline
-        self._slot.bound(self._index, deadline, self._silence or 0.0)
+        self._entry.bound(deadline, self._silence or 0.0)
+        self._slot.watched = True
 
     def due(self) -> float:
         """When the time is over, if nothing is reported until then; never, where it does not
@@ -140,7 +141,7 @@ class TimeLimit:
             return 0.0
         if self._silence is None:
             return self._deadline
-        return min(self._deadline, self._slot.progress_at(self._index) + self._silence)
+        return min(self._deadline, self._entry.progress_at + self._silence)
 
     def expire(self, now: float) -> type[BaseException] | None:
         """What is to be raised in the handler now."""

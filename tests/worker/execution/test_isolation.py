@@ -89,9 +89,9 @@ def test_a_shortage_of_connections_does_not_close_the_handler_s_own(
         claim_ready(worker, job_types={job_type.name: 1})
         slot = Scoreboard(1).slots[0]
         slot.register(worker, time.monotonic() + 60.0)
-        index = slot.start(job.pk, 1, worker, 0.0, True)
+        entry = slot.start(job.pk, 1, worker, 0.0, True)
         with ThreadPoolExecutor(1) as child:
-            child.submit(run_alone, Silent(), slot, worker, job.pk, index).result()
+            child.submit(run_alone, Silent(), slot, worker, job.pk, entry.index).result()
     assert Job.objects.get(pk=job.pk).status == "succeeded"
     assert set(Effect.objects.values_list("note", flat=True)) == {"before", "after"}
 
@@ -107,9 +107,9 @@ def test_a_job_is_settled_after_a_database_error_and_a_late_heartbeat() -> None:
         claim_ready(worker, job_types={job_type.name: 1})
         slot = Scoreboard(1).slots[0]
         slot.register(worker, time.monotonic() - 1.0)
-        index = slot.start(job.pk, 1, worker, 0.0, True)
+        entry = slot.start(job.pk, 1, worker, 0.0, True)
         with ThreadPoolExecutor(1) as child:
-            child.submit(run_alone, Silent(), slot, worker, job.pk, index).result()
+            child.submit(run_alone, Silent(), slot, worker, job.pk, entry.index).result()
     assert Job.objects.get(pk=job.pk).status == "succeeded"
     assert Run.objects.get().outcome == "succeeded"
 

@@ -15,26 +15,27 @@ def slot() -> WorkerSlot:
 
 
 def test_a_started_job_is_read_back(slot: WorkerSlot) -> None:
-    index = slot.start(11, 3, 7, 5.0, False, 2.0)
+    started = slot.start(11, 3, 7, 5.0, False, 2.0)
     (entry,) = slot.started_jobs()
-    assert (entry.index, entry.job, entry.attempt, entry.worker) == (index, 11, 3, 7)
+    assert slot.entries[entry.index] is started
+    assert (entry.job, entry.attempt, entry.worker) == (11, 3, 7)
     assert (entry.deadline, entry.silence, entry.progress_at) == (5.0, 2.0, entry.started)
     assert not any([entry.finished, entry.alone, entry.cancel_asked])
     slot.ask_cancel(11)
-    slot.finish(index)
+    started.finish()
     (entry,) = slot.started_jobs()
     assert entry.finished
     assert entry.cancel_asked
-    slot.free(index)
+    slot.free(started)
     assert slot.started_jobs() == []
 
 
 def test_a_report_and_a_start_are_visible_to_all_processes(slot: WorkerSlot) -> None:
-    index = slot.start(11, 1, 7, 0.0, True)
-    before = slot.progress_at(index)
-    slot.note_progress(index)
-    assert slot.progress_at(index) > before
-    slot.begin(index, 50.0, 3.0)
+    started = slot.start(11, 1, 7, 0.0, True)
+    before = started.progress_at
+    started.note_progress()
+    assert started.progress_at > before
+    started.begin(50.0, 3.0)
     (entry,) = slot.started_jobs()
     assert (entry.deadline, entry.silence) == (50.0, 3.0)
     assert entry.started == entry.progress_at > before
@@ -47,13 +48,13 @@ def test_a_report_and_a_start_are_visible_to_all_processes(slot: WorkerSlot) -> 
 def test_only_jobs_with_a_limit_are_watched(
     slot: WorkerSlot, times: tuple[float, ...], watched: bool
 ) -> None:
-    index = slot.start(11, 1, 7, *times)
+    started = slot.start(11, 1, 7, *times)
     assert slot.watched is watched
     slot.register(8, 200.0)
     assert slot.watched is watched
     slot.look()
     assert slot.watched is watched
-    slot.free(index)
+    slot.free(started)
     slot.look()
     assert not slot.watched
 
@@ -68,3 +69,29 @@ def test_the_slots_do_not_touch_each_other() -> None:
     assert len(first.started_jobs()) == CAPACITY
     first.clear()
     assert second.worker == 2
+
+
+def test_an_entry_that_is_used_again_keeps_nothing_of_the_job_before(slot: WorkerSlot) -> None:
+    first = slot.start(11, 1, 7, 5.0, True, 2.0)
+    slot.ask_cancel(11)
+    first.child = 71
+    slot.process = 70
+    assert slot.processes() == [70, 71]
+    slot.free(first)
+    for number in range(CAPACITY):
+        slot.start(number, 1, 7)
+    again = slot.entries[first.index]
+    assert (again.deadline, again.silence, again.child) == (0.0, 0.0, 0)
+    assert not any([again.finished, again.alone, again.cancel_asked])
+    assert slot.processes() == [70]
+
+
+def test_a_slot_that_was_cleared_holds_nothing(slot: WorkerSlot) -> None:
+    slot.start(11, 3, 7, 5.0)
+    slot.lose_lease(7)
+    slot.note_settling(True)
+    slot.clear()
+    assert slot.started_jobs() == []
+    assert (slot.worker, slot.lease_until) == (0, 0.0)
+    assert not any([slot.lease_lost, slot.watched, slot.settles])
+    assert [slot.start(number, 1, 8).index for number in range(3)] == [0, 1, 2]

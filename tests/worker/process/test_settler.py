@@ -14,7 +14,7 @@ from django_jobs.lifecycle.job_columns import ClaimedJob, Fence
 from django_jobs.lifecycle.settling import Ending, Settled
 from django_jobs.lifecycle.settling_rows import give_back_unlocked, settle_with_fallback
 from django_jobs.models import Job
-from django_jobs.worker.ipc.scoreboard import Scoreboard
+from django_jobs.worker.ipc.scoreboard import Scoreboard, StartedJob
 from django_jobs.worker.process import settler as module
 from django_jobs.worker.process.cancels import Cancels
 from django_jobs.worker.process.claimed_jobs import ClaimedJobs
@@ -51,8 +51,8 @@ def settler(held: list[ClaimedJob]) -> Iterator[Settler]:
 def end(settler: Settler, held: Sequence[ClaimedJob]) -> None:
     settler._claimed.add(held)
     for job in settler._claimed.take_unstarted():
-        index = settler._slot.start(job.id, job.attempt, job.worker)
-        settler.add(Ending(job, Succeeded(), started=time.monotonic()), index)
+        entry = settler._slot.start(job.id, job.attempt, job.worker)
+        settler.add(Ending(job, Succeeded(), started=time.monotonic()), entry)
 
 
 def test_a_batch_too_large_for_one_statement_is_split(
@@ -84,7 +84,7 @@ def test_a_locked_row_is_settled_once_free_under_any_load(
         done = settle_with_fallback(endings)
         written.extend(ids)
         if locked.id not in written:
-            settler.add(Ending(held[1], Succeeded()), 0)  # there is always more
+            settler.add(Ending(held[1], Succeeded()), StartedJob())  # there is always more
         return done
 
     locked = held[0]

@@ -17,7 +17,7 @@ import pytest
 from django_jobs.domain.outcomes import Succeeded, TimedOut
 from django_jobs.exceptions import TimeLimitExceeded
 from django_jobs.worker.context.attempt import StopHandler
-from django_jobs.worker.ipc.scoreboard import Scoreboard, WorkerSlot
+from django_jobs.worker.ipc.scoreboard import Scoreboard, StartedJob, WorkerSlot
 from django_jobs.worker.timeouts.limits import (
     STOP_SIGNAL,
     UNSAFE_WAIT,
@@ -44,12 +44,12 @@ def timeouts(request: pytest.FixtureRequest) -> TimeoutSource:
 
 def limit_of(
     timeouts: TimeoutSource, slot: WorkerSlot, timeout: float | None, silence: float | None = None
-) -> tuple[TimeLimit, int]:
-    index = slot.start(1, 1, 1, 0.0, False, silence or 0.0)
+) -> tuple[TimeLimit, StartedJob]:
+    entry = slot.start(1, 1, 1, 0.0, False, silence or 0.0)
     started = time.monotonic()
     return TimeLimit(
-        timeouts, slot, index, started=started, timeout=timeout, silence=silence
-    ), index
+        timeouts, slot, entry, started=started, timeout=timeout, silence=silence
+    ), entry
 
 
 def spin(seconds: float) -> float:
@@ -190,14 +190,14 @@ def test_a_handler_asked_to_stop_before_it_starts_is_stopped_at_once(
 
 
 def test_silence_counts_from_the_last_report(timeouts: TimeoutSource, slot: WorkerSlot) -> None:
-    limit, index = limit_of(timeouts, slot, None, silence=0.5)
+    limit, entry = limit_of(timeouts, slot, None, silence=0.5)
 
     def handler() -> None:
         for _ in range(100):
-            slot.note_progress(index)
+            entry.note_progress()
             time.sleep(0.001)
         reported.append(time.monotonic())
-        slot.note_progress(index)
+        entry.note_progress()
         until_told()
 
     reported: list[float] = []
@@ -210,11 +210,11 @@ def test_silence_counts_from_the_last_report(timeouts: TimeoutSource, slot: Work
 def test_the_time_out_ends_a_handler_that_reports_for_ever(
     timeouts: TimeoutSource, slot: WorkerSlot
 ) -> None:
-    limit, index = limit_of(timeouts, slot, 0.2, silence=60)
+    limit, entry = limit_of(timeouts, slot, 0.2, silence=60)
 
     def handler() -> None:
         while True:
-            slot.note_progress(index)
+            entry.note_progress()
 
     with pytest.raises(Interrupted) as raised:
         limit.call(handler, {})
@@ -232,7 +232,7 @@ def storm(timeouts: TimeoutSource, slot: WorkerSlot, calls: int, seed: int) -> t
         how: Callable[[float], float] = chance.choice([spin, sleep])
         seconds = chance.choice([0.0, SHORT, chance.uniform(0.5 * SHORT, 1.5 * SHORT), 2 * SHORT])
         begun = time.monotonic()
-        limit, index = limit_of(timeouts, slot, SHORT)
+        limit, entry = limit_of(timeouts, slot, SHORT)
         try:
             assert limit.call(how, {"seconds": seconds}) == seconds
             assert limit.ended is None
@@ -241,7 +241,7 @@ def storm(timeouts: TimeoutSource, slot: WorkerSlot, calls: int, seed: int) -> t
             assert limit.ended == TimedOut(seconds=SHORT)
             assert time.monotonic() - begun >= SHORT
             late += 1
-        slot.free(index)
+        slot.free(entry)
         for number in range(chance.randrange(50)):
             str(number)
     spin(2 * SHORT)
@@ -280,11 +280,11 @@ def test_a_storm_over_logging_handlers_leaves_no_lock_taken(
 
     interrupted = 0
     for _ in range(40):
-        limit, index = limit_of(timeouts, slot, SHORT)
+        limit, entry = limit_of(timeouts, slot, SHORT)
         with pytest.raises(Interrupted):
             limit.call(talk, {"limit": limit})
         interrupted += 1
-        slot.free(index)
+        slot.free(entry)
         caplog.clear()
         with ThreadPoolExecutor(1) as elsewhere:
             elsewhere.submit(logger.info, "heard").result(60)
