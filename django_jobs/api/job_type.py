@@ -68,8 +68,10 @@ class JobType(Generic[P, R]):
     headers: Mapping[str, Any] | None = None
     is_async: bool = field(init=False)
     """Whether the handler is an ``async def`` function."""
+    _by_position: tuple[str, ...] = field(init=False)
     _takes: frozenset[str] = field(init=False)
     _needs: frozenset[str] = field(init=False)
+    _known_request: tuple[Queue, NewJobs] | None = field(init=False, default=None, compare=False)
 
     def __post_init__(self) -> None:
         named = [
@@ -78,7 +80,9 @@ class JobType(Generic[P, R]):
             if parameter.kind is not parameter.VAR_KEYWORD
         ]
         needed = [parameter for parameter in named if parameter.default is parameter.empty]
+        by_position = [one for one in named if one.kind is one.POSITIONAL_OR_KEYWORD]
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.handler))
+        object.__setattr__(self, "_by_position", tuple(one.name for one in by_position))
         object.__setattr__(self, "_takes", frozenset(parameter.name for parameter in named))
         object.__setattr__(self, "_needs", frozenset(parameter.name for parameter in needed))
 
@@ -170,6 +174,10 @@ class JobType(Generic[P, R]):
 
         Raises :class:`PayloadError` if the handler does not take them.
         """
+        # inspect takes 2.5 times as long. It says what is wrong, and sorts out ``**kwargs``.
+        payload: dict[str, Any] = dict(zip(self._by_position, args, strict=False)) | kwargs
+        if len(payload) == len(args) + len(kwargs) and self._is_taken(payload):
+            return payload
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -184,9 +192,11 @@ class JobType(Generic[P, R]):
 
     def check_payload(self, payload: Mapping[str, Any]) -> None:
         """Raise :class:`PayloadError` if the handler does not take these arguments."""
-        # Ten times as fast as binding, and the worker does it for every job.
-        if not (self._needs <= payload.keys() and payload.keys() <= self._takes):
+        if not self._is_taken(payload):
             self.bind(**payload)
+
+    def _is_taken(self, payload: Mapping[str, Any]) -> bool:
+        return self._needs <= payload.keys() and payload.keys() <= self._takes
 
     def upgraded(self, payload: Any, version: int) -> dict[str, Any]:
         """A stored payload of ``version`` in the version that the handler takes.
@@ -219,8 +229,11 @@ class JobType(Generic[P, R]):
             )
         headers = self.encoded(dict(self.headers), "headers") if self.headers else "{}"
         queue = _queue(self.queue, self.name)
+        # A queue is the same object for two seconds, and so is what follows from it.
+        if (known := self._known_request) and known[0] is queue and known[1].headers == headers:
+            return known[1]
         backoff = self.backoff.as_json() if self.backoff else queue.backoff
-        return NewJobs(
+        new = NewJobs(
             queue=self.queue,
             job_type=self.name,
             weight=queue.priority_weight,
@@ -236,6 +249,8 @@ class JobType(Generic[P, R]):
             max_age=self.max_age,
             headers=headers,
         )
+        object.__setattr__(self, "_known_request", (queue, new))
+        return new
 
     def _texts(
         self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None] | None

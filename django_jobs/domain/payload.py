@@ -18,12 +18,24 @@ MAX_INT_BITS = 14_000
 ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
+Path = str | tuple["Path", str, Any]
+"""A place in a value: its name, or ``(path, format, step)``. Written out in an error only, because
+that takes a third of the time of an encoding."""
+
+
+def _written(path: Path) -> str:
+    if isinstance(path, str):
+        return path
+    parent, form, step = path
+    return _written(parent) + form.format(step)
+
+
 class NotStorable(ValueError):
     """The value cannot be stored. ``path`` is the place, such as ``payload.items[3]``."""
 
-    def __init__(self, path: str, problem: str) -> None:
-        half = LONGEST_PATH // 2
-        self.path = path if len(path) <= LONGEST_PATH else f"{path[:half]} … {path[-half:]}"
+    def __init__(self, path: Path, problem: str) -> None:
+        where, half = _written(path), LONGEST_PATH // 2
+        self.path = where if len(where) <= LONGEST_PATH else f"{where[:half]} … {where[-half:]}"
         self.problem = problem
         super().__init__(f"{self.path}: {problem}")
 
@@ -46,7 +58,7 @@ def encode(value: Any, *, max_bytes: int, name: str = "payload") -> str:
     return text
 
 
-def _measure(value: Any, path: str, depth: int, remaining: int, name: str, max_bytes: int) -> int:
+def _measure(value: Any, path: Path, depth: int, remaining: int, name: str, max_bytes: int) -> int:
     """Check ``value``, and return how many of the allowed bytes are left after it."""
     kind = type(value)
     if kind is str or isinstance(value, str):
@@ -74,12 +86,12 @@ def _measure(value: Any, path: str, depth: int, remaining: int, name: str, max_b
         for key, item in value.items():
             if not isinstance(key, str):
                 raise NotStorable(path, f"key {key!r} is {a_kind(key)}, not a string")
-            remaining = _measure(key, f"{path} key {key!r}", depth, remaining, name, max_bytes)
-            remaining = _measure(item, f"{path}.{key}", depth + 1, remaining, name, max_bytes)
+            remaining = _measure(key, (path, " key {!r}", key), depth, remaining, name, max_bytes)
+            remaining = _measure(item, (path, ".{}", key), depth + 1, remaining, name, max_bytes)
         return _spend(remaining, 2, name, max_bytes)
     if isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            remaining = _measure(item, f"{path}[{index}]", depth + 1, remaining, name, max_bytes)
+            remaining = _measure(item, (path, "[{}]", index), depth + 1, remaining, name, max_bytes)
         return _spend(remaining, 2, name, max_bytes)
     raise NotStorable(path, _not_json(value))
 

@@ -36,8 +36,8 @@ BACKSLASH, ESCAPED = "\\", "\\\\"
 def copy_in(new: NewJobs, payloads: Sequence[str]) -> list[int]:
     """Insert a job for each payload (JSON text); return their ids in order. Takes two round
     trips."""
-    ((ids, *values),) = fetch(ALLOCATE, {**new.parameters(), "count": len(payloads)})
-    rest = "\t".join(_field(value) for value in (*new.columns().values(), *values))
+    ((ids, *values),) = fetch(ALLOCATE, {**new.parameters, "count": len(payloads)})
+    rest = "\t".join(_field(value) for value in (*new.columns.values(), *values))
     lines = [
         f"{id_}\t{payload.replace(BACKSLASH, ESCAPED)}\t{rest}\n"
         for id_, payload in zip(ids, payloads, strict=True)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from django.db import models
@@ -24,7 +25,7 @@ Fence = tuple[int, int, int]
 """``(job, attempt, worker)``. No two attempts, of one job or of several, have the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NewJobs:
     """What the jobs of one request have in common: columns, and what the others are computed from.
 
@@ -47,21 +48,24 @@ class NewJobs:
     max_age: float | None = None
     headers: str = "{}"
 
+    # Not computed for each job: a request serves all jobs of its type for two seconds.
+    @cached_property
     def parameters(self) -> dict[str, Any]:
         """The parameters that every insert takes."""
         return {name: getattr(self, name) for name in PARAMETERS}
 
+    @cached_property
     def columns(self) -> dict[str, Any]:
         """The values of :data:`COMMON_COLUMNS`; those of JSON as text."""
         return {name: getattr(self, name) for name in COMMON_COLUMNS}
 
     def values(self) -> dict[str, Any]:
-        """The values of :data:`COMMON_COLUMNS`, as a model instance has them."""
-        columns = self.columns()
+        """The same, as a model instance has them. No two jobs share what can be changed."""
+        values = self.columns.copy()
         for name in JSON_COLUMNS:
-            if columns[name] is not None:
-                columns[name] = json.loads(columns[name])
-        return columns
+            if values[name] is not None:
+                values[name] = json.loads(values[name])
+        return values
 
 
 NEW = {

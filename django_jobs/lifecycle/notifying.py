@@ -6,10 +6,9 @@ import logging
 import threading
 import time
 
-from django.db import DatabaseError, InterfaceError, transaction
+from django.db import DatabaseError, InterfaceError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..conf import conf
 from ..models.database import fetch, jobs_connection
 
 CHANNEL = "django_jobs"
@@ -39,10 +38,11 @@ def notify_after_commit(queue: str) -> None:
     restored. There the NOTIFY is part of the transaction, and PostgreSQL sends it once, at the
     commit.
     """
-    if _is_manual(jobs_connection()):
+    connection = jobs_connection()
+    if _is_manual(connection):
         fetch(NOTIFY, [CHANNEL, queue])
     else:
-        transaction.on_commit(lambda: notify(queue), using=conf().database, robust=True)
+        connection.on_commit(lambda: notify(queue), robust=True)
 
 
 def _is_manual(connection: BaseDatabaseWrapper) -> bool:

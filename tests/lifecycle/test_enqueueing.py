@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import transaction
+from django.db.models.signals import post_init
 from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
 
 from django_jobs import PayloadError, enqueue_many
 from django_jobs.domain.outcomes import Succeeded
@@ -71,6 +74,33 @@ def test_the_returned_job_is_the_row_that_was_written() -> None:
     for field in Job._meta.concrete_fields:
         assert getattr(stored, field.attname) == getattr(enqueued, field.attname), field.name
     assert not enqueued.deduplicated
+
+
+@pytest.mark.django_db
+def test_the_returned_job_is_an_instance_as_a_query_makes_it() -> None:
+    made: list[Job] = []
+
+    def receive(instance: Job, **keywords: object) -> None:
+        made.append(instance)
+
+    post_init.connect(receive, sender=Job)
+    try:
+        enqueued = noop.enqueue()
+    finally:
+        post_init.disconnect(receive, sender=Job)
+    assert made == [enqueued]
+    stored = Job.objects.get(pk=enqueued.pk)
+    assert vars(enqueued._state) == vars(stored._state)
+    assert vars(enqueued).keys() == vars(stored).keys()
+    enqueued.refresh_from_db()
+    assert not enqueued.get_deferred_fields()
+
+
+@given(at=st.datetimes(datetime(1971, 1, 1), datetime(2240, 1, 1), timezones=st.just(UTC)))
+def test_epoch_seconds_hold_a_time_to_the_microsecond(at: datetime) -> None:
+    since = at - datetime(1970, 1, 1, tzinfo=UTC)
+    microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    assert datetime.fromtimestamp(microseconds / 1_000_000, UTC) == at
 
 
 @pytest.mark.django_db
