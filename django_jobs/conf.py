@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -38,8 +37,6 @@ DEFAULT_REDACT_KEYS = (
     "cookie",
 )
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conf:
@@ -53,7 +50,7 @@ class Conf:
     sweep_seconds: float = 5.0
     max_payload_bytes: int = 1_048_576
     max_result_bytes: int = 1_048_576
-    retention: Mapping[str, str | None] = field(
+    retention: Mapping[str, Any] = field(
         default_factory=lambda: {"succeeded": "7d", "cancelled": "7d", "dead": None}
     )
     redact_keys: tuple[str, ...] = DEFAULT_REDACT_KEYS
@@ -92,21 +89,6 @@ def conf() -> Conf:
     if "redact_keys" in given:
         given["redact_keys"] = tuple(given["redact_keys"])
     return Conf(**given)
-
-
-def seconds_of(text: str | float | None) -> float | None:
-    """``"90s"``, ``"15m"``, ``"12h"``, ``"7d"``, ``"2w"`` or a number of seconds; None stays None.
-
-    Raises ``ValueError`` for anything else.
-    """
-    if text is None:
-        return None
-    if isinstance(text, int | float) and not isinstance(text, bool) and text >= 0:
-        return float(text)
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", str(text))
-    if not found:
-        raise ValueError(f"{text!r} is no duration; write it as 90s, 15m, 12h, 7d or 2w")
-    return float(found[1]) * UNITS[found[2]]
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:

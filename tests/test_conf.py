@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
-from django_jobs.conf import Conf, conf, raw, seconds_of
+from django_jobs.conf import Conf, conf, raw
 
 
 def test_without_the_setting_the_defaults_hold(settings: Settings) -> None:
@@ -52,27 +50,3 @@ def test_a_setting_that_is_not_a_dict_is_refused(settings: Settings) -> None:
     settings.DJANGO_JOBS = ["QUEUES"]
     with pytest.raises(ImproperlyConfigured, match="must be a dict"):
         raw()
-
-
-@pytest.mark.parametrize(
-    "text, seconds",
-    [
-        ("90s", 90),
-        ("15m", 900),
-        ("12h", 43_200),
-        ("7d", 604_800),
-        ("2w", 1_209_600),
-        (" 1.5 h ", 5_400),
-        (30, 30),
-        (0.5, 0.5),
-        (None, None),
-    ],
-)
-def test_a_duration_is_read_in_seconds(text: Any, seconds: float | None) -> None:
-    assert seconds_of(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "7", "d", "-7d", "7 days", "1e3s", True, -1, float("nan")])
-def test_anything_else_is_not_a_duration(text: Any) -> None:
-    with pytest.raises(ValueError, match="is no duration; write it as 90s"):
-        seconds_of(text)

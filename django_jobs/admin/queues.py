@@ -15,8 +15,9 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from ..conf import conf, seconds_of
+from ..conf import conf
 from ..domain.backoff import Backoff
+from ..domain.durations import seconds_of
 from ..domain.ranking import STRICT_WEIGHT
 from ..domain.states import FINAL
 from ..models import Job, JobStatus, Queue

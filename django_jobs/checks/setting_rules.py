@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..conf import Conf, seconds_of
+from ..conf import Conf
 from ..domain.backoff import Backoff
-from ..domain.durations import LONGEST_TIMEOUT
+from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.ranking import STRICT_WEIGHT
 from ..domain.states import FINAL
 from ..models.queue import A_QUEUE_NAME, is_queue_name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,6 +15,23 @@ NEVER = float("inf")
 """Seconds until an event that never comes."""
 
 Duration = float | Decimal | timedelta
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def seconds_of(text: str | float | None) -> float | None:
+    """``"90s"``, ``"15m"``, ``"12h"``, ``"7d"``, ``"2w"`` or a number of seconds; None stays None.
+
+    Raises ``ValueError`` for anything else.
+    """
+    if text is None:
+        return None
+    if isinstance(text, int | float) and not isinstance(text, bool) and text >= 0:
+        return float(text)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", str(text))
+    if not found:
+        raise ValueError(f"{text!r} is no duration; write it as 90s, 15m, 12h, 7d or 2w")
+    return float(found[1]) * SECONDS[found[2]]
 
 
 def as_seconds(value: Any) -> float | None:

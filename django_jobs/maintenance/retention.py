@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..conf import conf, seconds_of
+from ..conf import conf
+from ..domain.durations import seconds_of
 from ..domain.states import FINAL
 from ..lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune, prune_ticks, prune_workers
 from ..models import Queue

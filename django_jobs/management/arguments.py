@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from ..conf import seconds_of
+from ..domain.durations import seconds_of
 
 
 def positive(text: str) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.domain.durations import as_seconds
+from django_jobs.domain.durations import as_seconds, seconds_of
 
 
 class Broken:
@@ -35,3 +35,27 @@ class Broken:
 )
 def test_a_duration_is_converted_to_seconds_or_none(given: Any, seconds: float | None) -> None:
     assert as_seconds(given) == seconds
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("12h", 43_200),
+        ("7d", 604_800),
+        ("2w", 1_209_600),
+        (" 1.5 h ", 5_400),
+        (30, 30),
+        (0.5, 0.5),
+        (None, None),
+    ],
+)
+def test_a_duration_is_read_in_seconds(text: Any, seconds: float | None) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-7d", "7 days", "1e3s", True, -1, float("nan")])
+def test_anything_else_is_not_a_duration(text: Any) -> None:
+    with pytest.raises(ValueError, match="is no duration; write it as 90s"):
+        seconds_of(text)

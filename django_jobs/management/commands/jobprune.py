@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ...conf import seconds_of
+from ...domain.durations import seconds_of
 from ...domain.states import FINAL
 from ...lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune
 from ...maintenance.retention import rules_in_force
