@@ -1,8 +1,9 @@
-"""Signals for the project. All are sent with ``send_robust``, so a receiver that raises does not
-affect the job.
+"""Signals for the project. All but ``pre_prune_dead`` are sent with ``send_robust``, so a receiver
+that raises does not affect the job.
 
-``job_enqueued`` is sent in the caller's transaction, after the insert. The others are sent by the
-worker after its transaction has committed.
+``job_enqueued`` is sent in the caller's transaction, after the insert; ``pre_prune_dead`` in the
+transaction that deletes, before it does. The others are sent by the worker after its transaction
+has committed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ same keywords. A receiver of this signal only costs nothing for jobs that succee
 
 job_dead = Signal()
 """A job is dead. Sent in addition to :data:`job_finished`, with the same keywords."""
+
+pre_prune_dead = Signal()
+"""Dead jobs are about to be deleted. Sent in the transaction that deletes them, which has locked
+them. If a receiver raises, they are kept; the next run of retention tries again.
+
+Sender: the name of the job type. Keywords: ``job_ids`` (a list), ``queue``, ``reason`` (the limit
+that they exceed: ``"age"`` or ``"number"``)."""
 
 worker_event = Signal()
 """An event of a worker.

@@ -17,9 +17,8 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..domain.backoff import Backoff
-from ..domain.durations import seconds_of
 from ..domain.ranking import STRICT_WEIGHT
-from ..domain.states import FINAL
+from ..domain.retention import kept_by_status
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
 from .base.actions import admin_actions
@@ -29,6 +28,7 @@ from .base.paginator import CappedCount, counted
 from .operator_actions import PAUSE, RESUME
 
 BACKOFF = '{"curve": "fixed", "base": 5}'
+RETENTION = '{"succeeded": "1d", "dead": {"age": "180d", "number": 10000}}'
 AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})
 
 
@@ -54,6 +54,7 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
         }
         help_texts: ClassVar[dict[str, Any]] = {
             "backoff": format_lazy(_("For job types without a backoff, such as {}."), BACKOFF),
+            "retention": format_lazy(_("Overrides the setting RETENTION, such as {}."), RETENTION),
         }
 
     def clean_priority_weight(self) -> float:
@@ -79,15 +80,14 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
         times = self.cleaned_data["retention"]
         if times is None:
             return None
-        if not isinstance(times, dict) or not set(times) <= FINAL:
-            raise ValidationError(
-                _('Enter an object with the keys "succeeded", "cancelled" or "dead".')
-            )
-        for value in times.values():
-            try:
-                seconds_of(value)
-            except ValueError as error:
-                raise ValidationError(str(error)) from None
+        if not isinstance(times, dict):
+            text = _("Enter an object such as %(example)s.")
+            raise ValidationError(text % {"example": RETENTION})
+        try:
+            kept_by_status(times)
+        except ValueError as error:
+            text = _("Wrong: %(problem)s. Enter an object such as %(example)s.")
+            raise ValidationError(text % {"problem": error, "example": RETENTION}) from None
         return times
 
 

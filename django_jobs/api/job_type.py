@@ -62,6 +62,7 @@ class JobType(Generic[P, R]):
     version: int = 1
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict, hash=False)
     aliases: tuple[str, ...] = ()
+    retention: Mapping[str, Any] = field(default_factory=dict, hash=False)
     run_at: datetime | None = None
     delay_seconds: float = 0.0  # the name delay would hide the hint for Celery's .delay()
     idempotency_key: str | None = None

@@ -31,6 +31,7 @@ R = TypeVar("R")
 
 BUDGETS = "error_budgets is a dict of numbers by exception class, such as {OSError: 3}"
 UPGRADES = "upgrades is a dict of functions by the version they take, such as {1: add_currency}"
+RETENTION = 'retention is a dict, such as {"dead": {"age": "180d", "number": 100}}'
 
 
 @overload
@@ -57,6 +58,7 @@ def job(
     version: int = 1,
     upgrades: Mapping[int, Upgrade] | None = None,
     aliases: Iterable[str] = (),
+    retention: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
 def job(
     function: Callable[..., Any] | None = None,
@@ -69,6 +71,7 @@ def job(
     error_budgets: Mapping[type[BaseException], int] | None = None,
     upgrades: Mapping[int, Upgrade] | None = None,
     aliases: Iterable[str] = (),
+    retention: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
     """Declare a function as the handler of a job type.
@@ -97,6 +100,8 @@ def job(
     - ``version``: the version of its payloads. ``upgrades``: a dict of older versions and
       functions, each of which returns a payload in the next version. ``aliases``: earlier names,
       whose jobs the handler runs too.
+    - ``retention``: limits its dead jobs, as ``{"dead": {"age": "180d", "number": 100}}``. It
+      replaces the queue's retention of dead jobs.
 
     Raises ``TypeError`` or ``ValueError`` at import if the handler or an option cannot work. For
     the options that ``using()`` takes too, the error is an :class:`EnqueueError`, which is a
@@ -119,6 +124,7 @@ def job(
             error_budgets=mapping(error_budgets, BUDGETS, where),
             upgrades=mapping(upgrades, UPGRADES, where),
             aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
+            retention=mapping(retention, RETENTION, where),
             **options,
         )
         check_declaration(declared)

@@ -16,6 +16,7 @@ from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
 from ..domain.hints import did_you_mean
 from ..domain.payload import key_problem
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ..domain.retention import kept_by_status
 from ..exceptions import EnqueueError
 from ..models.queue import A_QUEUE_NAME, is_queue_name
 from .contradictions import contradictions
@@ -30,7 +31,7 @@ LONGEST_DELAY = LONGEST_AGE
 JOB_OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
     *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
-    *("delivery", "schedulable", "version", "upgrades", "aliases"),
+    *("delivery", "schedulable", "version", "upgrades", "aliases", "retention"),
 )
 USING_OPTIONS = (
     *("queue", "priority", "run_at", "delay", "idempotency_key", "max_attempts", "headers"),
@@ -201,6 +202,7 @@ def check_declaration(declared: JobType[..., Any]) -> None:
     _check_budgets(declared, where)
     _check_versions(declared, where)
     _check_aliases(declared, where)
+    _check_retention(declared, where)
     check_options(declared, where)
     for problem in contradictions(declared):
         raise ValueError(f"{where}: {problem}")
@@ -231,6 +233,17 @@ def _check_aliases(declared: JobType[..., Any], where: str) -> None:
             raise ValueError(
                 f"{where}: the alias {alias!r} is the present name; an alias is a former one"
             )
+
+
+def _check_retention(declared: JobType[..., Any], where: str) -> None:
+    try:
+        kept_by_status(declared.retention)
+    except ValueError as error:
+        raise ValueError(f"{where}: retention: {error}") from None
+    if declared.retention.keys() - {"dead"}:
+        raise ValueError(
+            f"{where}: retention limits dead jobs only; its queue says how long the others are kept"
+        )
 
 
 def _check_versions(declared: JobType[..., Any], where: str) -> None:

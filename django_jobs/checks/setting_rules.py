@@ -7,9 +7,9 @@ from typing import Any
 
 from ..conf import Conf
 from ..domain.backoff import Backoff
-from ..domain.durations import LONGEST_TIMEOUT, seconds_of
+from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.ranking import STRICT_WEIGHT
-from ..domain.states import FINAL
+from ..domain.retention import kept_by_status
 from ..models.queue import A_QUEUE_NAME, is_queue_name
 
 Problem = str | None
@@ -39,14 +39,10 @@ def queue_name(value: Any) -> Problem:
 def _retention(value: Any) -> Problem:
     if not isinstance(value, Mapping):
         return "not a dict"
-    for status, keep in value.items():
-        if status not in FINAL:
-            known = ", ".join(sorted(FINAL))
-            return f"wrong (its keys may be {known}, not {status!r})"
-        try:
-            seconds_of(keep)
-        except ValueError as error:
-            return f"wrong ({error})"
+    try:
+        kept_by_status(value)
+    except ValueError as error:
+        return f"wrong ({error})"
     return None
 
 
@@ -128,7 +124,8 @@ QUEUE_RULES: dict[str, Rule] = {
 }
 
 RETENTION_EXAMPLE = (
-    '{"succeeded": "7d", "cancelled": "12h", "dead": None}, where None keeps jobs forever'
+    '{"succeeded": "7d", "cancelled": None, "dead": {"age": "180d", "number": 10_000}}, '
+    "where None keeps jobs forever"
 )
 EXAMPLES = {
     "DATABASE": '"default"',

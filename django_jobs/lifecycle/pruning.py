@@ -1,7 +1,7 @@
-"""finished -> gone.
+"""succeeded, cancelled -> gone.
 
 Deletes jobs after their retention with their runs, progress and receipts, rows of workers that
-ended long ago, and old ticks.
+ended long ago, and old ticks. Dead jobs are deleted by ``dead_letters`` alone.
 """
 
 from __future__ import annotations
@@ -21,29 +21,14 @@ LONGEST_KEPT = 100 * 366 * 86_400.0
 years."""
 
 Rules = Mapping[str, Mapping[str, float | None]]
-"""Seconds to keep a finished job, by queue and status. The queue ``*`` stands for all that are not
-named. A job whose status is missing or None is kept for ever."""
+"""Seconds to keep a succeeded or cancelled job, by queue and status. The queue ``*`` stands for all
+that are not named. A job whose status is missing or None is kept for ever."""
 
-# There is no index on finished_at: it would slow every settle. Ids follow created_at, so expired
-# jobs are at the low end of the primary key, and a page that is younger than the shortest retention
-# ends the walk. Expiry is decided on the locked row, so a job that was replayed meanwhile stays.
-# Rows are found through arrays of ids, which makes an index search no matter how large the planner
-# believes the page to be.
-PRUNE = """
-WITH page AS MATERIALIZED (
-    SELECT id, created_at FROM django_jobs_job
-    WHERE id > %(after)s::bigint
-    ORDER BY id
-    LIMIT %(page)s
-), expired AS MATERIALIZED (
-    SELECT job.id FROM django_jobs_job AS job
-    WHERE job.id = ANY(ARRAY(SELECT id FROM page))
-      AND job.status IN ('succeeded', 'dead', 'cancelled')
-      AND job.finished_at < statement_timestamp() - make_interval(secs => (
-            coalesce(%(rules)s::jsonb -> job.queue, %(rules)s::jsonb -> '*') ->> job.status
-          )::float8)
-    FOR UPDATE OF job SKIP LOCKED
-), runs AS (
+# The end of a statement that begins WITH the ids of jobs, ``expired``. Rows are found
+# through arrays of ids, which makes an index search no matter how large the planner believes the
+# page to be.
+DELETE_EXPIRED = """
+runs AS (
     DELETE FROM django_jobs_run AS run
     WHERE run.job_id = ANY(ARRAY(SELECT id FROM expired))
 ), progress AS (
@@ -57,6 +42,26 @@ WITH page AS MATERIALIZED (
     WHERE job.id = ANY(ARRAY(SELECT id FROM expired))
     RETURNING job.id
 )
+"""
+
+# There is no index on finished_at: it would slow every settle. Ids follow created_at, so expired
+# jobs are at the low end of the primary key, and a page that is younger than the shortest retention
+# ends the walk. Expiry is decided on the locked row.
+PRUNE = f"""
+WITH page AS MATERIALIZED (
+    SELECT id, created_at FROM django_jobs_job
+    WHERE id > %(after)s::bigint
+    ORDER BY id
+    LIMIT %(page)s
+), expired AS MATERIALIZED (
+    SELECT job.id FROM django_jobs_job AS job
+    WHERE job.id = ANY(ARRAY(SELECT id FROM page))
+      AND job.status IN ('succeeded', 'cancelled')
+      AND job.finished_at < statement_timestamp() - make_interval(secs => (
+            coalesce(%(rules)s::jsonb -> job.queue, %(rules)s::jsonb -> '*') ->> job.status
+          )::float8)
+    FOR UPDATE OF job SKIP LOCKED
+), {DELETE_EXPIRED}
 SELECT (SELECT count(*) FROM jobs), max(id), count(*),
     min(created_at) > statement_timestamp() - make_interval(secs => %(shortest)s::float8)
 FROM page
@@ -70,7 +75,7 @@ WITH page AS MATERIALIZED (
     LIMIT %(page)s
 )
 SELECT count(*) FILTER (
-        WHERE status IN ('succeeded', 'dead', 'cancelled')
+        WHERE status IN ('succeeded', 'cancelled')
           AND finished_at < statement_timestamp() - make_interval(secs => (
                 coalesce(%(rules)s::jsonb -> queue, %(rules)s::jsonb -> '*') ->> status
               )::float8)),

@@ -1,14 +1,15 @@
-"""Delete finished jobs after their retention."""
+"""Delete succeeded and cancelled jobs after their retention."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..conf import conf
-from ..domain.durations import seconds_of
-from ..domain.states import FINAL
+from ..domain.retention import ALL, Kept, kept_by_status
+from ..domain.states import FINAL, JobState
 from ..lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune, prune_ticks, prune_workers
 from ..models import Queue
 
@@ -60,25 +61,28 @@ class Retention:
 
 
 def rules_in_force() -> Rules:
-    """``DJANGO_JOBS["RETENTION"]`` in seconds, with the queues' own settings in place of it."""
-    default = {status: seconds_of(keep) for status, keep in conf().retention.items()}
-    rules: dict[str, Mapping[str, float | None]] = {EVERY_OTHER_QUEUE: default}
+    """How long succeeded and cancelled jobs are kept."""
+    return {
+        queue: {status: one.age for status, one in kept.items() if status != JobState.DEAD}
+        for queue, kept in kept_by_queue().items()
+    }
+
+
+def kept_by_queue() -> dict[str, dict[str, Kept]]:
+    """``DJANGO_JOBS["RETENTION"]``, and the queues' own settings in place of it."""
+    default = kept_by_status(conf().retention)
+    kept = {EVERY_OTHER_QUEUE: default}
     queues = Queue.objects.using(conf().database).filter(retention__isnull=False)
     for name, own in queues.values_list("name", "retention"):
         if own is not None:
-            rules[name] = {**default, **_readable(own)}
-    return rules
+            kept[name] = {**default, **_readable(own)}
+    return kept
 
 
-def _readable(own: Any) -> dict[str, float | None]:
-    """A queue's own retention. An unreadable value keeps its jobs, because an error must not
+def _readable(own: Any) -> dict[str, Kept]:
+    """A queue's own retention. An unreadable one keeps its jobs, because an error must not
     delete."""
-    if not isinstance(own, Mapping):
-        return dict.fromkeys(FINAL)
-    found: dict[str, float | None] = {}
-    for status, keep in own.items():
-        try:
-            found[status] = seconds_of(keep)
-        except ValueError:
-            found[status] = None
-    return found
+    if isinstance(own, Mapping):
+        with suppress(ValueError):
+            return kept_by_status(own)
+    return dict.fromkeys(FINAL, ALL)

@@ -7,6 +7,7 @@ from ..domain.maintenance import MaintenanceTask
 from ..lifecycle import pruning, reaping
 from ..lifecycle.operations import quarantines
 from ..lifecycle.signalling import send_job_signals
+from .dead_letters import prune_dead_letters
 from .quarantine import Quarantining
 from .retention import EVERY_SECONDS, Retention
 
@@ -17,6 +18,12 @@ def maintenance_tasks() -> list[MaintenanceTask]:
     sweep = conf().sweep_seconds
     return [
         MaintenanceTask(name="reaping", every=sweep, batch=reaping.BATCH, run_once=reap_once),
+        MaintenanceTask(
+            name="dead_letters",
+            every=EVERY_SECONDS,
+            batch=pruning.PAGE,
+            run_once=prune_dead_letters,
+        ),
         MaintenanceTask(
             name="retention",
             every=EVERY_SECONDS,

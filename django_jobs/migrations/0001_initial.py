@@ -707,6 +707,16 @@ class Migration(migrations.Migration):
                         name="django_jobs_dead",
                     ),
                     models.Index(
+                        condition=models.Q(("status", "dead")),
+                        fields=["queue", "finished_at", "id"],
+                        name="django_jobs_dead_queue",
+                    ),
+                    models.Index(
+                        condition=models.Q(("status", "dead")),
+                        fields=["job_type", "finished_at", "id"],
+                        name="django_jobs_dead_type",
+                    ),
+                    models.Index(
                         condition=models.Q(
                             ("schedule__isnull", False),
                             ("status__in", ("waiting", "scheduled", "blocked", "ready", "running")),

@@ -161,6 +161,17 @@ class Job(models.Model):
             models.Index(
                 fields=("id",), condition=models.Q(status="dead"), name="django_jobs_dead"
             ),
+            # The limits on dead jobs read the newest and the oldest ones of a queue or a job type.
+            models.Index(
+                fields=("queue", "finished_at", "id"),
+                condition=models.Q(status="dead"),
+                name="django_jobs_dead_queue",
+            ),
+            models.Index(
+                fields=("job_type", "finished_at", "id"),
+                condition=models.Q(status="dead"),
+                name="django_jobs_dead_type",
+            ),
             # Read before a schedule fires. Jobs without a schedule are not in the index.
             models.Index(
                 fields=("schedule",),

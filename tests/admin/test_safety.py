@@ -9,6 +9,7 @@ import pytest
 from django.test import override_settings
 from django.urls import reverse
 
+from django_jobs.admin.queues import RETENTION
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed
 from django_jobs.lifecycle.operations import jobs as job_operations
@@ -79,6 +80,9 @@ def test_a_queue_is_added_and_edited_but_keeps_its_name_and_its_pause(page: Page
         {"backoff": "[1]"},
         {"retention": '{"succeeded": "soon"}'},
         {"retention": '{"ready": "1d"}'},
+        {"retention": '{"succeeded": {"number": 5}}'},
+        {"retention": '{"dead": {"number": 0}}'},
+        {"retention": "[1]"},
         {"priority_weight": "1e300"},
         {"priority_weight": "nan"},
         {"max_concurrency": "0"},
@@ -101,6 +105,25 @@ def test_a_wrong_backoff_is_refused_with_an_example(page: Page, text: str) -> No
     assert "__init__" not in error
 
 
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("5", ""),
+        ('{"dead": {"number": 0}}', '"number" must be a whole number from 1'),
+        ('{"dead": {"size": 5}}', "the keys of \"dead\" may be age, number, not 'size'"),
+        ('{"dead": {"age": "soon"}}', "'soon' is no duration; write it as 90s"),
+        ('{"deed": "1d"}', "its keys may be cancelled, dead, succeeded, not 'deed'"),
+    ],
+)
+def test_the_error_of_a_wrong_retention_says_what_is_wrong_and_shows_a_right_one(
+    page: Page, text: str, problem: str
+) -> None:
+    answered = page.client.post(reverse("admin:django_jobs_queue_add"), queue_form(retention=text))
+    (error,) = answered.context["adminform"].form.errors["retention"]
+    assert problem in error
+    assert '"dead": {"age": "180d", "number": 10000}' in error
+
+
 @pytest.mark.parametrize("name", ["max_concurrency", "max_backlog", "max_attempts"])
 def test_the_lower_bound_of_a_limit_is_stated(page: Page, name: str) -> None:
     answered = page.client.post(reverse("admin:django_jobs_queue_add"), queue_form(**{name: "-1"}))
@@ -109,9 +132,7 @@ def test_the_lower_bound_of_a_limit_is_stated(page: Page, name: str) -> None:
 
 
 def test_good_settings_are_taken(page: Page) -> None:
-    values = queue_form(
-        backoff='{"curve": "fixed", "base": 5}', retention='{"succeeded": "1d", "dead": null}'
-    )
+    values = queue_form(backoff='{"curve": "fixed", "base": 5}', retention=RETENTION)
     assert page.client.post(reverse("admin:django_jobs_queue_add"), values).status_code == 302
     assert Queue.objects.get(name="fresh").backoff["base"] == 5
 

@@ -111,6 +111,10 @@ def test_a_handler_that_could_not_run_is_refused(handler: Any, problem: str) -> 
         ({"error_budgets": {5: 1}}, "error_budgets takes exception classes, not 5"),
         ({"error_budgets": {OSError: 0}}, "of at least 1 for OSError, not 0"),
         ({"error_budgets": [OSError]}, r"error_budgets is a dict .* not \[<class 'OSError'>\]"),
+        ({"retention": "1d"}, r"retention is a dict, such as .* not '1d'"),
+        ({"retention": {"dead": {"number": 0}}}, 'retention: "number" must be a whole number'),
+        ({"retention": {"deed": "1d"}}, "retention: its keys may be cancelled, dead, succeeded"),
+        ({"retention": {"succeeded": "1d"}}, "retention limits dead jobs only; its queue says"),
         ({"version": 0}, "version is a whole number from 1 to 32767, not 0"),
         ({"version": 32768}, "version is a whole number from 1 to 32767, not 32768"),
         ({"upgrades": [dict]}, r"upgrades is a dict of functions by .* not \[<class 'dict'>\]"),
@@ -176,6 +180,7 @@ def test_an_option_that_can_never_take_effect_is_refused(
         {"retry_on": OSError, "error_budgets": {ConnectionError: 2, Exception: 3}},
         {"retry_on": OSError, "error_budgets": {OperationalError: 2}},  # a lost race
         {"retry_on": Exception, "discard_on": JobsError},
+        {"retention": {"dead": {"age": "180d", "number": 100}}},
         {"max_attempts": 1, "retry_on": OSError},  # using(max_attempts=3) may follow
         {"delivery": "exactly_once", "isolated": True, "silence_timeout": 5, "max_rss": 512},
     ],

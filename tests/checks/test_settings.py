@@ -222,7 +222,10 @@ BAD_OPTIONS: dict[str, list[Any]] = {
         {"curve": "fixed", "base": -1},
     ],
     "timeout": [0, "30", float("inf"), 1e8],
-    "retention": ["7d", {"succeeded": "a week"}, {"running": "1d"}],
+    "retention": [
+        *("7d", {"succeeded": "a week"}, {"running": "1d"}, {"succeeded": {"number": 5}}),
+        *({"dead": {"number": 0}}, {"dead": {"number": "5"}}, {"dead": {"size": 5}}),
+    ],
 }
 
 
@@ -260,7 +263,7 @@ def test_valid_values_are_not_reported(settings: Settings) -> None:
         "max_attempts": 1,
         "backoff": Backoff.fixed(3),
         "timeout": 0.5,
-        "retention": {"succeeded": "1d", "dead": None},
+        "retention": {"succeeded": "1d", "dead": {"age": None, "number": 100}},
     }
     chosen = queues(default=options, other={"backoff": Backoff.fixed(3).as_json(), "timeout": None})
     assert found(settings, QUEUES=chosen, RETENTION={"dead": 3600}, REDACT_KEYS={"pin"}) == []

@@ -69,6 +69,7 @@ class Payments:
 
 payments = Payments()
 pager = SimpleNamespace(send=print)
+archive = SimpleNamespace(write=print)
 
 
 def list_pages():
@@ -215,6 +216,7 @@ book_invoices.enqueue()
 book_unsent_invoices.enqueue()
 handle_pages.enqueue()
 """,
+    "docs/operations.md": "fetch_rates.enqueue()",
     "docs/quarantine.md": "resize.enqueue()",
     "docs/schedules.md": """
 from django.core.management import call_command
@@ -240,6 +242,26 @@ from django_jobs.signals import job_dead
 
 ((_, answer),) = job_dead.send_robust("shop.sync", job_id=1, reason="why")
 assert answer is None, answer
+
+from contextlib import redirect_stdout
+from io import StringIO
+from django.core.serializers import deserialize
+from django.utils import timezone
+from django_jobs.maintenance.dead_letters import prune_dead_letters
+from django_jobs.models import Queue
+
+Queue.objects.filter(name="default").update(retention={"dead": {"number": 1}})
+now = timezone.now()
+for _ in range(2):
+    Job.objects.create(
+        queue="default", job_type="shop.sync", status="dead", payload={"account_id": 1}, rank=0,
+        available_at=now, finished_at=now, created_at=now,
+    )
+oldest = Job.objects.earliest("pk")
+with redirect_stdout(StringIO()) as exported:
+    assert prune_dead_letters() == 1
+(restored,) = deserialize("json", exported.getvalue())
+assert restored.object == oldest and restored.object.payload == {"account_id": 1}
 """,
 }
 """A call of each handler that the page declares. All have to succeed."""

@@ -11,8 +11,10 @@ import pytest
 from pytest_django import DjangoDbBlocker
 
 from django_jobs.domain.outcomes import Succeeded
+from django_jobs.domain.retention import Kept
 from django_jobs.lifecycle import (
     claiming,
+    dead_letters,
     promoting,
     pruning,
     reaping,
@@ -21,6 +23,7 @@ from django_jobs.lifecycle import (
     workers,
 )
 from django_jobs.lifecycle.claiming import START
+from django_jobs.lifecycle.dead_letters import DeadLimit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
@@ -306,6 +309,65 @@ def test_a_page_of_pruning_reads_only_its_jobs_and_their_runs() -> None:
     rules = '{"*": {"succeeded": 604800}}'
     parameters = {"after": 0, "page": pruning.PAGE, "rules": rules, "shortest": 604800}
     plan = explain(pruning.PRUNE, parameters)
+    assert indexes(plan) >= {"django_jobs_job_pkey", "django_jobs_run_attempt"}
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= pruning.PAGE
+
+
+def beyond(column: str, name: str, **limits: float) -> dict[str, Any]:
+    limit = DeadLimit(column=column, name=name, kept=Kept(**limits), but=["app.add"])  # type: ignore[arg-type]
+    return dead_letters._parameters(limit, None) | {"page": pruning.PAGE}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("column, name", [("queue", "bulk"), ("job_type", "app.noop")])
+@pytest.mark.parametrize(
+    "limits", [{"number": 3_000}, {"age": 3_600}, {"number": 10, "age": 3_600}]
+)
+def test_a_limit_on_dead_jobs_reads_what_is_kept_and_a_page_of_what_is_beyond(
+    column: str, name: str, limits: dict[str, float]
+) -> None:
+    run_sql(
+        "UPDATE django_jobs_job SET finished_at = now() - interval '1 day' WHERE id IN"
+        " (SELECT id FROM django_jobs_job WHERE status = 'dead' ORDER BY id LIMIT 50000)"
+    )
+    run_sql("ANALYZE django_jobs_job")
+    index = {"queue": "django_jobs_dead_queue", "job_type": "django_jobs_dead_type"}[column]
+    parameters = beyond(column, name, **limits)
+    plan = explain(dead_letters.TAKE.format(column=column), parameters)
+    assert indexes(plan) == {index}
+    assert not whole_tables(plan)
+    assert not [node for node in plan if node["Node Type"] == "Sort" and node["Actual Rows"] > 2]
+    assert most_rows(plan) <= max(limits.get("number", 0) + 1, pruning.PAGE)
+    plan = explain(dead_letters.COUNT.format(column=column), parameters)
+    assert not whole_tables(plan)
+    assert indexes(plan) <= {index, "django_jobs_dead"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("column, name", [("queue", "bulk"), ("job_type", "app.noop")])
+def test_where_nothing_is_beyond_a_limit_only_what_is_kept_is_counted(
+    column: str, name: str
+) -> None:
+    parameters = beyond(column, name, number=5_000, age=86_400)
+    run_sql("UPDATE django_jobs_job SET status = 'cancelled' WHERE status = 'dead' AND id % 25 > 0")
+    run_sql("ANALYZE django_jobs_job")
+    plan = explain(dead_letters.TAKE.format(column=column), parameters)
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 4_000
+
+
+@pytest.mark.django_db
+def test_the_queues_of_dead_jobs_are_found_with_a_step_for_each() -> None:
+    plan = explain(dead_letters.QUEUES, {})
+    assert indexes(plan) == {"django_jobs_dead_queue"}
+    assert most_rows(plan) <= 3
+
+
+@pytest.mark.django_db
+def test_dead_jobs_are_deleted_by_primary_key() -> None:
+    rows = run_sql("SELECT id FROM django_jobs_job WHERE status = 'dead' ORDER BY id LIMIT 2000")
+    plan = explain(dead_letters.DELETE, {"ids": [id_ for (id_,) in rows]})
     assert indexes(plan) >= {"django_jobs_job_pkey", "django_jobs_run_attempt"}
     assert not whole_tables(plan)
     assert most_rows(plan) <= pruning.PAGE

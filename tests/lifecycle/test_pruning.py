@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from django.db import transaction
 
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
@@ -24,7 +23,7 @@ from tests.factories import (
 )
 
 DAY = 86_400.0
-RULES: Rules = {"*": {"succeeded": 7 * DAY, "cancelled": 7 * DAY, "dead": None}}
+RULES: Rules = {"*": {"succeeded": 7 * DAY, "cancelled": None}}
 
 
 def finish(count: int = 1, queue: str = "default") -> list[int]:
@@ -56,11 +55,21 @@ def test_an_expired_job_goes_with_its_runs_and_a_younger_one_stays() -> None:
 
 @pytest.mark.django_db
 def test_a_status_without_a_retention_is_kept_for_ever() -> None:
-    make_dead()
+    noop.enqueue()
+    job_operations.cancel(Job.objects.values_list("pk", flat=True))
     age(10_000)
     assert prune(RULES).deleted == 0
-    assert prune({"*": {"dead": 30 * DAY}}).deleted == 1
+    assert prune({"*": {"cancelled": 30 * DAY}}).deleted == 1
     assert prune({"*": {}}) == Page(deleted=0, next_after=None)
+
+
+@pytest.mark.django_db
+def test_no_rule_deletes_a_dead_job() -> None:
+    make_dead()
+    age(10_000)
+    assert prune({"*": {"dead": DAY, "succeeded": DAY}}).deleted == 0
+    assert prune({"*": {"dead": DAY, "succeeded": DAY}}, dry_run=True).deleted == 0
+    assert Job.objects.count() == 1
 
 
 @pytest.mark.django_db
@@ -121,19 +130,6 @@ def test_a_dry_run_counts_the_same_and_deletes_nothing() -> None:
     assert prune(RULES, dry_run=True) == Page(deleted=4, next_after=None)
     assert Job.objects.count() == 6
     assert prune(RULES) == Page(deleted=4, next_after=None)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_pruning_skips_a_job_that_is_being_replayed() -> None:
-    dead = make_dead()
-    age(100)
-    rules: Rules = {"*": {"dead": DAY}}
-    with transaction.atomic():
-        job_operations.replay([dead.pk], check=lambda job: None)
-        assert in_threads(1, lambda _: prune(rules).deleted) == [0]
-    assert prune(rules).deleted == 0
-    assert Job.objects.get().status == "ready"
-    assert Run.objects.count() == 1
 
 
 @pytest.mark.django_db(transaction=True)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from pytest_django import Settings
 
 from django_jobs.models import Job, Queue, Run
-from tests.app.jobs import noop
-from tests.factories import make_dead
+from django_jobs.signals import pre_prune_dead
+from tests.app.jobs import add, noop
+from tests.factories import declared, heard, make_dead
+from tests.lifecycle.test_dead_letters import dead, receiving, there
 from tests.lifecycle.test_pruning import age, finish
+
+
+def plain() -> None:
+    pass
 
 
 def prune(*arguments: str) -> str:
@@ -44,7 +52,10 @@ def test_an_age_overrides_the_retention_and_spares_dead_letters_that_are_not_nam
     age(1)
     assert prune("--older-than", "2d") == "Deleted 0 jobs."
     assert prune("--older-than", "12h") == "Deleted 2 jobs."
-    assert prune("--older-than", "12h", "--status", "dead") == "Deleted 1 job."
+    assert prune("--older-than", "12h", "--status", "dead").splitlines() == [
+        "Deleted 1 dead job of app.noop in queue default, over the limit on age.",
+        "Deleted 1 job.",
+    ]
     assert not Run.objects.exists()
 
 
@@ -65,6 +76,67 @@ def test_one_queue_alone_can_be_pruned_by_its_own_retention() -> None:
     age(1)
     assert prune("--queue", "bulk") == "Deleted 2 jobs."
     assert prune("--queue", "default", "--older-than", "1h") == "Deleted 1 job."
+
+
+@pytest.mark.django_db
+def test_dead_jobs_beyond_their_limits_go_and_a_dry_run_says_which(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"dead": {"age": "4.5d", "number": 3}}}
+    ids = [*dead(6), *dead(4, add, 1, 2, queue="bulk")]
+    finish(1)
+    what = [
+        "{} 1 dead job of app.add in queue bulk, over the limit on number.",
+        "{} 1 dead job of app.noop in queue default, over the limit on age.",
+        "{} 2 dead jobs of app.noop in queue default, over the limit on number.",
+        "{} 4 jobs.",
+    ]
+    with heard(pre_prune_dead) as sent:
+        assert prune("--dry-run").splitlines() == [line.format("Would delete") for line in what]
+        assert (sent, Job.objects.count()) == ([], 11)
+        assert prune("--batch", "2").splitlines() == [line.format("Deleted") for line in what]
+    assert sorted(id_ for one in sent for id_ in one["job_ids"]) == [*ids[:3], ids[6]]
+    assert set(Job.objects.filter(status="dead").values_list("pk", flat=True)) == {
+        *ids[3:6],
+        *ids[7:],
+    }
+
+
+@pytest.mark.django_db
+def test_of_one_queue_or_one_status_alone_the_dead_beyond_their_limits_go(
+    settings: Settings,
+) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"dead": {"number": 1}}}
+    dead(3)
+    dead(3, queue="bulk")
+    assert prune("--status", "succeeded", "--status", "cancelled") == "Deleted 0 jobs."
+    assert prune("--queue", "bulk", "--status", "dead").endswith("Deleted 2 jobs.")
+    assert prune("--queue", "bulk") == "Deleted 0 jobs."
+    assert prune().endswith("Deleted 2 jobs.")
+
+
+@pytest.mark.django_db
+def test_an_age_overrides_the_limits_of_job_types_too() -> None:
+    with declared(plain, name="app.kept", retention={"dead": None}) as kept:
+        dead(3, kept)
+        age(1)
+        assert prune("--status", "dead") == "Deleted 0 jobs."
+        assert prune("--status", "dead", "--older-than", "36h").endswith("Deleted 2 jobs.")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_where_a_receiver_raises_the_command_says_so_and_fails_once_the_rest_is_deleted(
+    settings: Settings,
+) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"dead": {"number": 1}}}
+    kept, others = dead(3, queue="bulk"), dead(3)
+
+    def export(queue: str, **keywords: Any) -> None:
+        if queue == "bulk":
+            raise OSError("disk full")
+
+    problem = "dead jobs of bulk were kept: a receiver of pre_prune_dead raised OSError: disk full"
+    with receiving(export), pytest.raises(CommandError, match=problem):
+        prune()
+    assert there() == [*kept, others[2]]
 
 
 @pytest.mark.django_db
