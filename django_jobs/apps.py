@@ -1,4 +1,4 @@
-"""The app's configuration."""
+"""The configuration of the app."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JobsConfig(AppConfig):
 
 
 def seed_queues(*, using: str, **kwargs: Any) -> None:
-    """Create the configured queues after migrate, in the jobs' database once it has our tables."""
+    """Create the queues of the settings after migrate, if this database has the current tables."""
     from .conf import conf
     from .models import Queue
     from .models.database import has_todays_columns
@@ -37,7 +37,7 @@ def seed_queues(*, using: str, **kwargs: Any) -> None:
 
 
 def take_over(*, using: str, **kwargs: Any) -> None:
-    """Write the schedules that the code declares after migrate, as :func:`seed_queues` does."""
+    """Write the declared schedules after migrate, if this is the jobs' database."""
     from .api.schedules import synchronise
     from .conf import conf
 

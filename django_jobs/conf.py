@@ -1,4 +1,4 @@
-"""The one setting, ``DJANGO_JOBS``, with its defaults. Read late, forgotten when it changes."""
+"""The setting ``DJANGO_JOBS`` with its defaults. It is read at the first use and cached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUE_KEYS = (
     "timeout",
     "retention",
 )
-"""What a queue may be given in ``DJANGO_JOBS["QUEUES"]``; see docs/reference/settings.md."""
+"""The options of a queue in ``DJANGO_JOBS["QUEUES"]``; see docs/reference/settings.md."""
 
 DEFAULT_REDACT_KEYS = (
     "password",
@@ -40,7 +40,7 @@ DEFAULT_REDACT_KEYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conf:
-    """The values in force. Times are seconds."""
+    """The values of the setting, with defaults. Times are in seconds."""
 
     database: str = "default"
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
@@ -63,32 +63,33 @@ class Conf:
 
     @property
     def beat_seconds(self) -> float:
-        """Time between two heartbeats: a quarter of the lease unless HEARTBEAT_SECONDS says so."""
+        """Seconds between two heartbeats: HEARTBEAT_SECONDS, or a quarter of the lease."""
         return self.heartbeat_seconds or self.lease_seconds / 4
 
 
-KEYS = frozenset(known.name.upper() for known in fields(Conf))
+KEYS = frozenset(option.name.upper() for option in fields(Conf))
 
 
 def raw() -> Mapping[str, Any]:
-    """``settings.DJANGO_JOBS`` as it stands, or an empty mapping."""
-    given = getattr(settings, "DJANGO_JOBS", None) or {}
-    if not isinstance(given, Mapping):
+    """``settings.DJANGO_JOBS``, or an empty mapping. Raises ``ImproperlyConfigured`` unless it is a
+    dict."""
+    setting = getattr(settings, "DJANGO_JOBS", None) or {}
+    if not isinstance(setting, Mapping):
         raise ImproperlyConfigured("DJANGO_JOBS must be a dict")
-    return given
+    return setting
 
 
 @lru_cache(maxsize=1)
 def conf() -> Conf:
-    """The settings in force. Unknown keys are passed over here; a system check names them."""
-    given = {key.lower(): value for key, value in raw().items() if key in KEYS}
-    if "retention" in given:
-        given["retention"] = {**Conf().retention, **given["retention"]}
-    if "quarantine" in given:
-        given["quarantine"] = {**Conf().quarantine, **given["quarantine"]}
-    if "redact_keys" in given:
-        given["redact_keys"] = tuple(given["redact_keys"])
-    return Conf(**given)
+    """The current settings. Unknown keys are ignored here; a system check reports them."""
+    values = {key.lower(): value for key, value in raw().items() if key in KEYS}
+    if "retention" in values:
+        values["retention"] = {**Conf().retention, **values["retention"]}
+    if "quarantine" in values:
+        values["quarantine"] = {**Conf().quarantine, **values["quarantine"]}
+    if "redact_keys" in values:
+        values["redact_keys"] = tuple(values["redact_keys"])
+    return Conf(**values)
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
 """Logs the signals of the worker: one line per event, with stable keys.
 
-What no signal carries is logged where it happens, in the same form: a hint that could not be sent,
-an ``on_commit`` that raised, a job that could not be settled or given back.
+Events without a signal are logged in the same form where they happen: a notification that could not
+be sent, an ``on_commit`` hook that raised, a job that could not be settled or given back.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from .signals import attempt_failed, job_dead, job_finished, worker_event
 logger = logging.getLogger("django_jobs")
 
 CONNECTED = "django_jobs.logs"
-"""The id of the receivers that log: there are at most one of each signal."""
+"""The ``dispatch_uid`` of the receivers that log, so that each signal has at most one."""
 
 LONGEST_VALUE = 300
 PLAIN = re.compile(r"[\w.,:;/@+*#()\[\]<>!?%&|~^$-]+")
-"""What stands in a line without quotes; all else is quoted, so that a line can be taken apart."""
+"""Values without quotes. All others are quoted, so that a line can be parsed."""
 
 TROUBLE = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
 KEYWORDS = ("job_id", "queue", "attempt", "status", "outcome", "seconds", "error")
 
 
 class PatientHandler(logging.StreamHandler[TextIO]):
-    """Leaves lines out while its pipe is full or has no reader, and tells how many when it has: to
-    wait for a reader would stop the heartbeat, and with it the worker."""
+    """Drops lines while its pipe is full or has no reader, and logs their number afterwards.
+    Waiting for a reader would stop the heartbeat, and with it the worker."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,23 +46,23 @@ class PatientHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def _has_room(self) -> bool:
-        """Whether a line can be written without waiting."""
+        """Whether a line can be written without blocking."""
         try:
             poll = select.poll()
             poll.register(self.stream.fileno(), select.POLLOUT)
             events = poll.poll(0)
-            # Without a reader there is an error as well. What cannot be written would stay in the
-            # stream, and make the exit of the process a failure.
+            # Without a reader, POLLERR is set as well. A line that cannot be written would stay in
+            # the stream and make the process exit with an error.
             return bool(events) and not events[0][1] & select.POLLERR
         except (AttributeError, OSError, ValueError):  # no descriptor, or closed
             return True
 
 
 def connect(level: int | None = None) -> None:
-    """Log what the worker does. ``level`` defaults to that of the logger ``django_jobs``.
+    """Log the events of the worker. ``level`` defaults to that of the logger ``django_jobs``.
 
-    Successes are listened to at DEBUG only: a receiver of ``job_finished`` costs time with every
-    job. Connecting twice changes nothing.
+    ``job_finished`` gets a receiver only at DEBUG, because it costs time for every job. Connecting
+    twice changes nothing.
     """
     attempt_failed.connect(log_attempt, dispatch_uid=CONNECTED)
     job_dead.connect(log_dead, dispatch_uid=CONNECTED)
@@ -72,8 +72,8 @@ def connect(level: int | None = None) -> None:
 
 
 def to_stderr(level: int, formatter: logging.Formatter | None = None) -> bool:
-    """Give the logger ``django_jobs`` a stream, unless the project's LOGGING has a handler for it;
-    whether it was given one."""
+    """Add a handler for stderr to the logger ``django_jobs``, unless the project's LOGGING has a
+    handler for it. Returns whether it was added."""
     if logger.hasHandlers():
         return False
     handler = PatientHandler()
@@ -85,19 +85,19 @@ def to_stderr(level: int, formatter: logging.Formatter | None = None) -> bool:
 
 
 def disconnect() -> None:
-    """Log no more."""
+    """Stop logging events."""
     for signal in (attempt_failed, job_dead, worker_event, job_finished):
         signal.disconnect(dispatch_uid=CONNECTED)
 
 
 def log_success(sender: str, **fields: Any) -> None:
-    """``job_finished`` of a success. The other outcomes come as ``attempt_failed``."""
+    """Log ``job_finished`` of a success. :func:`log_attempt` logs the other outcomes."""
     if fields.get("outcome") == RunState.SUCCEEDED:
         _log_job(logging.DEBUG, "job_succeeded", sender, fields)
 
 
 def log_attempt(sender: str, **fields: Any) -> None:
-    """``attempt_failed``: ``event=job_failed``, ``job_snoozed`` and so on by the outcome."""
+    """Log ``attempt_failed`` as ``event=job_failed``, ``event=job_snoozed`` and so on."""
     outcome = fields.get("outcome")
     level = level_of(outcome)
     more = ("reason",) if fields.get("status") == JobState.CANCELLED else ()
@@ -105,23 +105,23 @@ def log_attempt(sender: str, **fields: Any) -> None:
 
 
 def level_of(outcome: Any) -> int:
-    """How loud the end of an attempt is."""
+    """The log level of an outcome."""
     return logging.WARNING if outcome in TROUBLE else logging.INFO
 
 
 def log_dead(sender: str, **fields: Any) -> None:
-    """``job_dead``: nobody will try this job again unless a person does."""
+    """Log ``job_dead``."""
     _log_job(logging.ERROR, "job_dead", sender, fields, "reason")
 
 
 def log_worker_event(sender: str, *, level: int, fields: dict[str, Any], **others: Any) -> None:
-    """``worker_event``, with the fields as they were given."""
+    """Log ``worker_event`` with its fields."""
     if logger.isEnabledFor(level):
         logger.log(level, "%s", line(sender, fields))
 
 
 def line(event: str, fields: dict[str, Any]) -> str:
-    """``event=… key=value …`` on one line, whatever the values hold. None and "" are left out."""
+    """``event=… key=value …`` on one line, for any values. None and "" are left out."""
     pairs = (f"{key}={_value(value)}" for key, value in fields.items() if value not in (None, ""))
     return " ".join((f"event={_value(event)}", *pairs))
 
@@ -146,8 +146,8 @@ def _value(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """A line break or another control character in a value must not look like a line of the log,
-    nor steer a terminal."""
+    """``text`` with control characters escaped, so that a value can neither look like another line
+    of the log nor control a terminal."""
     if text.isprintable():
         return text
     return "".join(

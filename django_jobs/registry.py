@@ -1,4 +1,4 @@
-"""The handlers that this process knows, by name. A row names one of these and nothing else."""
+"""The job types and the declared schedules of this process, by name."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _schedule_clashes: set[str] = set()
 
 
 def register(job_type: JobType[..., Any]) -> None:
-    """Make a job type known, by its name and its aliases. The first one of a name keeps it; a
-    system check reports the clash."""
-    known = find(job_type.name)
-    if known is not None and known.handler_path != job_type.handler_path:
-        _clashes.append((job_type.name, known.handler_path, job_type.handler_path))
+    """Register a job type under its name and its aliases. If a name is taken, the first job type
+    keeps it, and a system check reports the clash."""
+    first = find(job_type.name)
+    if first is not None and first.handler_path != job_type.handler_path:
+        _clashes.append((job_type.name, first.handler_path, job_type.handler_path))
         return
-    _drop_aliases(job_type.name)  # of the same, imported before
+    _drop_aliases(job_type.name)  # of the same module, imported before
     _job_types[job_type.name] = job_type
     if apps.ready:
         _by_chance.add(job_type.name)
     for alias in job_type.aliases:
-        known = find(alias)
-        if known is not None and known is not job_type:
-            _clashes.append((alias, known.handler_path, job_type.handler_path))
+        first = find(alias)
+        if first is not None and first is not job_type:
+            _clashes.append((alias, first.handler_path, job_type.handler_path))
         else:
             _aliases[alias] = job_type
 
 
 def unregister(name: str) -> None:
-    """Forget a job type, as a test does that registered one."""
+    """Remove a job type. For tests that register one."""
     _drop_aliases(name)
     gone = _job_types.pop(name, None)
     _by_chance.discard(name)
@@ -50,74 +50,75 @@ def unregister(name: str) -> None:
 
 
 def find(name: str) -> JobType[..., Any] | None:
-    """The job type that has that name, or had it before; or None."""
+    """The job type with this name or alias, or None."""
     return _job_types.get(name) or _aliases.get(name)
 
 
 def get(name: str) -> JobType[..., Any]:
-    """As :func:`find`. Raises :class:`UnknownJobType`, which lists the known ones and says which
-    one may have been meant."""
-    known = find(name)
-    if known is None:
-        # Names of one app begin alike: at the usual 0.6 any two of them would be close.
+    """The job type with this name or alias. Raises :class:`UnknownJobType` with all known names and
+    a similar one."""
+    job_type = find(name)
+    if job_type is None:
+        # Names of one app begin alike. With the default cutoff, 0.6, any two would be similar.
         hint = did_you_mean(name, names(), cutoff=0.8)
         listed = f"known are: {', '.join(names()) or 'none'}"
-        said = " ".join(filter(None, (hint, listed)))
-        raise UnknownJobType(f"no job type is named {name!r}; {said}")
-    return known
+        raise UnknownJobType(
+            f"no job type is named {name!r}; {' '.join(filter(None, (hint, listed)))}"
+        )
+    return job_type
 
 
 def names() -> list[str]:
-    """The names of all known job types, sorted; without aliases."""
+    """The names of all job types, sorted, without aliases."""
     return sorted(_job_types)
 
 
 def versions() -> dict[str, int]:
-    """Every name that a row may bear to be run here, aliases too, and the newest version of its
-    payload that is read here."""
-    known = {**_aliases, **_job_types}
-    return {name: known[name].version for name in sorted(known)}
+    """The newest payload version that this process reads, by the name of a job type, with
+    aliases."""
+    by_name = {**_aliases, **_job_types}
+    return {name: by_name[name].version for name in sorted(by_name)}
 
 
 def known_by_chance() -> list[JobType[..., Any]]:
-    """Those that were declared when all apps were ready: no ``jobs.py`` imports their module, but
-    something else did, such as the system checks by way of the URLs."""
+    """The job types that were declared after all apps were ready. No ``jobs.py`` imports their
+    module; something else did, such as the URLs during the system checks."""
     return [_job_types[name] for name in sorted(_by_chance)]
 
 
 def family(name: str) -> list[str]:
-    """All names of the job type that has this one, its present name first; of an unknown one this
-    name alone."""
-    known = find(name)
-    return [name] if known is None else list(dict.fromkeys((known.name, *known.aliases)))
+    """All names of the job type with this name, the present one first. For an unknown name, only
+    that name."""
+    job_type = find(name)
+    return [name] if job_type is None else list(dict.fromkeys((job_type.name, *job_type.aliases)))
 
 
 def clashes() -> list[tuple[str, str, str]]:
-    """(name, place of the first, place of the second) for names that were declared twice, as a
-    name or as an alias."""
+    """(name, path of the first handler, path of the second) for each name or alias that was
+    declared twice."""
     return list(_clashes)
 
 
 def register_schedule(name: str, fields: dict[str, Any]) -> None:
-    """Make a schedule known that the code declares. The first one of a name keeps it; a system
-    check reports another."""
+    """Register a declared schedule. If a name is declared twice with different fields, the first
+    declaration is kept, and a system check reports the clash."""
     if _schedules.setdefault(name, fields) != fields:
         _schedule_clashes.add(name)
 
 
 def schedules() -> dict[str, dict[str, Any]]:
-    """The fields of each declared schedule, by name."""
+    """The fields of the declared schedules, by name."""
     return dict(_schedules)
 
 
 def forget_schedule(name: str) -> None:
-    """Forget a declared schedule, as a test does that declared one."""
+    """Remove a declared schedule. For tests that declare one."""
     _schedules.pop(name, None)
     _schedule_clashes.discard(name)
 
 
 def schedule_clashes() -> list[str]:
-    """The names of schedules that were declared twice, and not alike."""
+    """The names of schedules that were declared twice with different fields."""
     return sorted(_schedule_clashes)
 
 
@@ -132,7 +133,7 @@ def _drop_aliases(name: str) -> None:
 
 
 def default_name(module: str, function: str) -> str:
-    """``<app_label>.<function>``; outside any app the name of the module's package stands in."""
+    """``<app_label>.<function>``; outside any app, the last part of the package is the label."""
     config = apps.get_containing_app_config(module) if apps.apps_ready else None
     if config is not None:
         return f"{config.label}.{function}"

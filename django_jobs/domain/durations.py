@@ -30,7 +30,7 @@ def seconds_of(text: str | float | None) -> float | None:
         return float(text)
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", str(text))
     if not found:
-        raise ValueError(f"{text!r} is no duration; write it as 90s, 15m, 12h, 7d or 2w")
+        raise ValueError(f"{text!r} is not a duration; write it as 90s, 15m, 12h, 7d or 2w")
     return float(found[1]) * SECONDS[found[2]]
 
 

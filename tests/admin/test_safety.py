@@ -111,7 +111,7 @@ def test_a_wrong_backoff_is_refused_with_an_example(page: Page, text: str) -> No
         ("5", ""),
         ('{"dead": {"number": 0}}', '"number" must be a whole number from 1'),
         ('{"dead": {"size": 5}}', "the keys of \"dead\" may be age, number, not 'size'"),
-        ('{"dead": {"age": "soon"}}', "'soon' is no duration; write it as 90s"),
+        ('{"dead": {"age": "soon"}}', "'soon' is not a duration; write it as 90s"),
         ('{"deed": "1d"}', "its keys may be cancelled, dead, succeeded, not 'deed'"),
     ],
 )

@@ -57,5 +57,5 @@ def test_a_duration_is_read_in_seconds(text: Any, seconds: float | None) -> None
 
 @pytest.mark.parametrize("text", ["", "7", "d", "-7d", "7 days", "1e3s", True, -1, float("nan")])
 def test_anything_else_is_not_a_duration(text: Any) -> None:
-    with pytest.raises(ValueError, match="is no duration; write it as 90s"):
+    with pytest.raises(ValueError, match="is not a duration; write it as 90s"):
         seconds_of(text)

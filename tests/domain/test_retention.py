@@ -36,9 +36,9 @@ def test_none_is_no_limit(value: Any) -> None:
     [
         ({"ready": "7d"}, "its keys may be cancelled, dead, succeeded, not 'ready'"),
         ({1: "7d"}, "its keys may be cancelled, dead, succeeded, not 1"),
-        ({"dead": "soon"}, "'soon' is no duration; write it as 90s"),
-        ({"dead": {"age": "soon"}}, "'soon' is no duration; write it as 90s"),
-        ({"dead": [1]}, "is no duration; write it as 90s"),
+        ({"dead": "soon"}, "'soon' is not a duration; write it as 90s"),
+        ({"dead": {"age": "soon"}}, "'soon' is not a duration; write it as 90s"),
+        ({"dead": [1]}, "is not a duration; write it as 90s"),
         ({"dead": {"size": 1}}, "the keys of \"dead\" may be age, number, not 'size'"),
         ({"succeeded": {"number": 1}}, 'only dead jobs have a number: write "succeeded"'),
     ],

@@ -159,7 +159,7 @@ def test_live_jobs_are_never_deleted() -> None:
 @pytest.mark.parametrize(
     "arguments, problem",
     [
-        (("--older-than", "soon"), "--older-than: 'soon' is no duration; write it as 90s"),
+        (("--older-than", "soon"), "--older-than: 'soon' is not a duration; write it as 90s"),
         (("--queue", "bluk"), "no queue is named 'bluk'; known are: bulk, default"),
         (("--batch", "0"), "--batch takes 1 to 100,000"),
     ],

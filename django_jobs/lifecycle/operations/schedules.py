@@ -93,12 +93,12 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
     yet, or begins too early, and for more than 10,000 due times; ``ValueError`` for a broken rule.
     """
     if begin.utcoffset() is None or end.utcoffset() is None:
-        raise OperationRefused("the range needs times with a time zone")
+        raise OperationRefused("both times of the range need a time zone")
     now = database_time()
     if end > now:
-        raise OperationRefused("a backfill is of the past; its end is still to come")
+        raise OperationRefused("the range of a backfill must be in the past")
     if begin.year < EPOCH.year:
-        raise OperationRefused(f"a backfill begins in {EPOCH.year} at the earliest")
+        raise OperationRefused(f"the range must begin in {EPOCH.year} or later")
     if end < begin:
         raise OperationRefused("the range ends before it begins")
     found = schedule.rule.due_times(begin - timedelta(microseconds=1))
@@ -109,9 +109,7 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
         fired.update(ticks.filter(due_at__range=(begin, end)).values_list("due_at", flat=True))
     missing = [moment for moment in due if moment not in fired]
     if len(missing) > MOST_BACKFILLED:
-        raise OperationRefused(
-            f"more than {MOST_BACKFILLED:,} due times; take the range in several parts"
-        )
+        raise OperationRefused(f"more than {MOST_BACKFILLED:,} due times; divide the range")
     return missing
 
 

@@ -115,7 +115,7 @@ def read(ids: Collection[int]) -> list[Schedule]:
     for schedule in schedules:
         for name in ("starts_at", "ends_at", "next_due_at"):
             if isinstance(at := getattr(schedule, name), DistantTime):
-                raise ValueError(f"{name} is {at.text}, which is no date")
+                raise ValueError(f"{name} is {at.text}, which is not a date")
     return schedules
 
 

@@ -93,7 +93,7 @@ class Reporter:
             if not attempt.is_live:  # asked after it was added: either end() sees it, or this
                 self._open.pop(attempt, None)
                 raise RuntimeError(
-                    f"attempt {job.attempt} of job {job.id} has ended; a RunContext is of use only "
+                    f"attempt {job.attempt} of job {job.id} has ended; a RunContext is valid only "
                     "while its handler runs"
                 )
         if reports.lost:
@@ -168,7 +168,7 @@ class Reporter:
         self._flush(reports)
         self.of(attempt)
         if not (reports.has_row and reports.is_checkpoint_written):
-            raise OperationalError("what was reported before could not be written")
+            raise OperationalError("earlier reports could not be written")
         reports.holder = connection
 
     def _flush(self, reports: Reports) -> None:

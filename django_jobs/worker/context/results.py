@@ -40,7 +40,7 @@ def check_that_it_ran(result: Any) -> None:
         return
     if inspect.iscoroutine(result):
         result.close()  # or Python warns that it was never awaited
-    raise NeverRan(f"it returned {what}, which nobody runs: {advice}")
+    raise NeverRan(f"it returned {what}, which is never run: {advice}")
 
 
 def _kind(value: object) -> str:

@@ -51,5 +51,5 @@ def again_after_lost_races(
     times = "once" if tries == 1 else f"{tries} times"
     return Snoozed(
         seconds=random.uniform(0.5, 1.0) * min(attempt, LONGEST_SNOOZE),  # noqa: S311 — jitter
-        reason=f"its transaction lost a race in the database {times}",
+        reason=f"its transaction was rolled back by conflicts in the database {times}",
     )

@@ -56,12 +56,12 @@ def call(attempt: Attempt) -> Outcome | Settled:
     if job_type is None:
         return _refused("UnknownJobType", f"no handler is registered for {job.job_type!r}")
     if job.is_expired(attempt.started):
-        return _refused("Expired", "its maximum age was over before this attempt began")
+        return _refused("Expired", "its max_age was over before this attempt started")
     try:
         payload = job_type.upgraded(object_in(job.payload), job.payload_version)
         job_type.check_payload(payload)
     except Exception as error:
-        return _refused("PayloadError", f"the payload does not fit today's handler: {error}")
+        return _refused("PayloadError", f"the payload does not fit the current handler: {error}")
     try:
         attempt.read()
     except Exception as error:  # a row that was not written by enqueue

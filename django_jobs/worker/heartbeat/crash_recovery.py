@@ -68,7 +68,7 @@ class CrashRecovery:
                 lambda: reaping.recover_process(
                     worker, outcomes, reason=reason, status=message["status"]
                 ),
-                what="settle what a dead process held",
+                what="settle the jobs of a dead process",
                 give_up=lambda: time.monotonic() > until,
                 deadline=self.deadline,
             )

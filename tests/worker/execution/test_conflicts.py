@@ -56,7 +56,7 @@ def test_a_repeated_serialization_failure_counts_as_no_failure(
     (outcome,) = desk.run(lose(1000), delivery="exactly_once", max_attempts=1)
     assert isinstance(outcome, Snoozed)
     assert 0 < outcome.seconds <= 1
-    assert "lost a race in the database 10 times" in outcome.reason
+    assert "rolled back by conflicts in the database 10 times" in outcome.reason
     assert not Effect.objects.exists()
 
 

@@ -117,7 +117,7 @@ def test_a_job_whose_maximum_age_is_over_when_its_turn_comes_is_dead_and_never_b
     over = jobs.write_effect.enqueue("over")
     Job.objects.filter(pk=over.pk).update(expires_at=over.created_at)
     start_worker("--threads", "1", before=HOARDS)
-    assert "maximum age was over" in until_status(over, "dead").reason
+    assert "max_age was over" in until_status(over, "dead").reason
     until_status(jobs.noop.enqueue(), "succeeded")  # now it knows that jobs are quick
     with transaction.atomic():
         slow = jobs.hold.enqueue(str(path), note="slow")
@@ -127,7 +127,7 @@ def test_a_job_whose_maximum_age_is_over_when_its_turn_comes_is_dead_and_never_b
     until_status(waits, "running")
     until(lambda: Job.objects.filter(pk=waits.pk, expires_at__lt=Now()).exists())
     let_go(path)
-    assert "maximum age was over" in until_status(waits, "dead").reason
+    assert "max_age was over" in until_status(waits, "dead").reason
     until_status(slow, "succeeded")
     for job in over, waits:
         run = Run.objects.get(job=job)
