@@ -94,7 +94,7 @@ def chosen_queues(text: str | None, strict: bool, names: Sequence[str]) -> tuple
     """
     if text is None:
         if strict:
-            raise ValueError("--strict serves queues in the order of listing; list them")
+            raise ValueError("--strict serves the queues in the given order; name them")
         if not names:
             raise ValueError("there are no queues yet; run manage.py migrate")
         return tuple(QueueShare(name=name) for name in names)

@@ -108,15 +108,15 @@ class Wakeup:
                     self._worked = True
                     return raw
         if self._worked:
-            raise OperationalError("a notification to ourselves did not arrive")
+            raise OperationalError("a test notification did not arrive")
         if not self._has_warned:
             self._has_warned = True
             # A pooler in transaction mode takes LISTEN without an error and never delivers.
             emit(
                 "listen_fails",
                 logging.WARNING,
-                reason="a notification to ourselves did not arrive; is there a pooler in "
-                "transaction mode between? Polling goes on, at its slower pace",
+                reason="a test notification did not arrive; is there a pooler in transaction mode? "
+                "Polling continues, more slowly",
             )
         drop_connection()
         return None

@@ -107,14 +107,14 @@ class Watchdog:
                 self._end_isolated(child, entry, AttemptEnd.RELEASED, reason="its lease was lost")
             if not all(entry.alone for entry in stale):
                 emit("stale_handlers", logging.ERROR, worker=worker, jobs=len(stale))
-                child.kill("its process was killed for jobs that it had lost")
+                child.kill("its process was killed because it ran jobs that it had lost")
 
     def _fence(self, child: WorkerProcessHandle) -> None:
         """Others may start its jobs soon: what it runs must not run any more by then. A process
         that runs nothing is left alone, so what has finished is settled once the database
         answers."""
         emit("fenced", logging.ERROR, worker=child.slot.worker, reason="the lease was not renewed")
-        child.kill("its worker could not renew its lease and stopped it")
+        child.kill("its worker was stopped because it could not renew its lease")
 
     def _end_isolated(
         self,
