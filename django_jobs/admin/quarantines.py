@@ -10,7 +10,6 @@ from django.core.exceptions import ValidationError
 from django.db.models import F, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.http import urlencode
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
@@ -21,9 +20,9 @@ from ..lifecycle.operations import quarantines
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .base.actions import OperatorAction, admin_actions, by_name
-from .base.formatting import ago, badge, list_url, moment_column, text_column
-from .base.model_admin import ConsoleAdmin, allowed_by
-from .base.paginator import CappedCount, counted
+from .base.formatting import ago, badge, count_link, moment_column, text_column
+from .base.model_admin import ConsoleAdmin, allowed_by, section
+from .base.paginator import CappedCount
 
 
 def _lift(names: dict[int, str], actor: Any) -> list[str]:
@@ -102,9 +101,9 @@ class QuarantineAdmin(ConsoleAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:
-            return ((None, {"fields": ("job_type", "reason")}),)
+            return (section(None, "job_type", "reason"),)
         row = ("state", "blocked", "made_by")
-        return ((None, {"fields": ("job_type", row, ("since_text", "lifted_text"), "why")}),)
+        return (section(None, "job_type", row, ("since_text", "lifted_text"), "why"),)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None:
@@ -129,11 +128,8 @@ class QuarantineAdmin(ConsoleAdmin):
 
     @admin.display(description=_("blocked jobs"))
     def blocked(self, quarantine: Any) -> str:
-        if not quarantine.blocked_count:
-            return "0"
-        which = urlencode({"job_type": quarantine.job_type, "status": JobStatus.BLOCKED})
-        address = f"{list_url(self.admin_site, Job)}?{which}"
-        return format_html('<a href="{}">{}</a>', address, counted(quarantine.blocked_count))
+        filters = {"job_type": quarantine.job_type, "status": JobStatus.BLOCKED}
+        return count_link(self.admin_site, Job, quarantine.blocked_count, **filters)
 
     since_text = moment_column("since", _("since"))
     lifted_text = moment_column("lifted_at", _("lifted"))

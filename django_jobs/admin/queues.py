@@ -10,7 +10,6 @@ from django.core.exceptions import ValidationError
 from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.http import urlencode
 from django.utils.text import format_lazy
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
@@ -22,9 +21,9 @@ from ..domain.retention import kept_by_status
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
 from .base.actions import admin_actions
-from .base.formatting import NOTHING, ago, badge, duration, list_url, text_column
-from .base.model_admin import ConsoleAdmin, allowed_by
-from .base.paginator import CappedCount, counted
+from .base.formatting import NOTHING, ago, badge, count_link, duration, text_column
+from .base.model_admin import ConsoleAdmin, allowed_by, section
+from .base.paginator import CappedCount
 from .operator_actions import PAUSE, RESUME
 
 BACKOFF = '{"curve": "fixed", "base": 5}'
@@ -110,12 +109,9 @@ class QueueAdmin(ConsoleAdmin):
     actions = admin_actions(PAUSE, RESUME)
     operator_actions = (PAUSE, RESUME)
     fieldsets = (
-        (None, {"fields": ("name", "state", "why")}),
-        (_("Limits"), {"fields": ("max_concurrency", "max_backlog", "priority_weight")}),
-        (
-            _("Defaults for its jobs"),
-            {"fields": ("max_attempts", "timeout", "backoff", "retention")},
-        ),
+        section(None, "name", "state", "why"),
+        section(_("Limits"), "max_concurrency", "max_backlog", "priority_weight"),
+        section(_("Defaults for its jobs"), "max_attempts", "timeout", "backoff", "retention"),
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -184,8 +180,4 @@ class QueueAdmin(ConsoleAdmin):
         return self._jobs(queue, "running", queue.running_count)
 
     def _jobs(self, queue: Any, status: str, number: int) -> str:
-        if not number:
-            return "0"
-        which = urlencode({"queue": queue.name, "status": status})
-        address = f"{list_url(self.admin_site, Job)}?{which}"
-        return format_html('<a href="{}">{}</a>', address, counted(number))
+        return count_link(self.admin_site, Job, number, queue=queue.name, status=status)

@@ -22,7 +22,7 @@ from .base.formatting import (
     text_column,
     worker_link,
 )
-from .base.model_admin import ConsoleAdmin
+from .base.model_admin import ConsoleAdmin, section
 
 
 @admin.register(Run)
@@ -33,15 +33,9 @@ class RunAdmin(ConsoleAdmin):
     list_filter = (OutcomeFilter, FinishedSinceFilter)
     lookups_allowed = ConsoleAdmin.lookups_allowed | {"job", "job__exact", "job__id__exact"}
     fieldsets = (
-        (None, {"fields": (("job_number", "job_name", "number", "result"), "worker_name")}),
-        (
-            _("Times"),
-            {"fields": (("due", "claimed", "started", "finished"), ("waited", "ran"))},
-        ),
-        (
-            _("Error"),
-            {"fields": (("error_type", "fingerprint"), "message_text", "traceback_text")},
-        ),
+        section(None, ("job_number", "job_name", "number", "result"), "worker_name"),
+        section(_("Times"), ("due", "claimed", "started", "finished"), ("waited", "ran")),
+        section(_("Error"), ("error_type", "fingerprint"), "message_text", "traceback_text"),
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

@@ -17,7 +17,7 @@ from ..models import Job, Worker
 from .base.actions import admin_actions
 from .base.filters import StatusFilter
 from .base.formatting import NOTHING, ago, badge, moment_column
-from .base.model_admin import ConsoleAdmin, allowed_by
+from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount, counted
 from .operator_actions import STOP
 
@@ -40,24 +40,14 @@ class WorkerAdmin(ConsoleAdmin):
     actions = admin_actions(STOP)
     operator_actions = (STOP,)
     fieldsets = (
-        (
+        section(
             None,
-            {
-                "fields": (
-                    ("name", "state", "heartbeat", "lease"),
-                    ("busy", "place", "id", "code_version"),
-                )
-            },
+            ("name", "state", "heartbeat", "lease"),
+            ("busy", "place", "id", "code_version"),
         ),
-        (_("Process"), {"fields": ("served", "known")}),
-        (
-            _("Times"),
-            {
-                "fields": (
-                    ("started", "drain_requested", "stopped", "stop_reason"),
-                    "schedules_seen",
-                )
-            },
+        section(_("Process"), "served", "known"),
+        section(
+            _("Times"), ("started", "drain_requested", "stopped", "stop_reason"), "schedules_seen"
         ),
     )
 

@@ -13,11 +13,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from ...models import Worker
 from ...models.timestamps import DistantTime
+from .paginator import counted
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -167,10 +169,21 @@ def change_url(site: AdminSite, model: type[Model], pk: Any) -> str:
     return reverse(name, args=[pk], current_app=site.name)
 
 
-def list_url(site: AdminSite, model: type[Model]) -> str:
-    """The address of a model's list."""
+def list_url(site: AdminSite, model: type[Model], **filters: Any) -> str:
+    """The address of a model's list, or of the rows in it that match the filters."""
     name = f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"
-    return reverse(name, current_app=site.name)
+    url = reverse(name, current_app=site.name)
+    return f"{url}?{urlencode(filters)}" if filters else url
+
+
+def list_link(site: AdminSite, model: type[Model], text: str, **filters: Any) -> str:
+    """A link to a model's list."""
+    return format_html('<a href="{}">{}</a>', list_url(site, model, **filters), text)
+
+
+def count_link(site: AdminSite, model: type[Model], number: int, **filters: Any) -> str:
+    """How many rows match the filters, as a link to them."""
+    return list_link(site, model, counted(number), **filters) if number else "0"
 
 
 def link(site: AdminSite, model: type[Model], pk: Any, text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -18,6 +18,9 @@ from .actions import ModelAdmin, OperatorAction
 from .formatting import list_url
 from .paginator import CappedPaginator
 
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
 
 def allowed_by(*permissions: str) -> Callable[..., bool]:
     """A page's check, of all rows or of one: the user needs one of these permissions."""
@@ -26,6 +29,11 @@ def allowed_by(*permissions: str) -> Callable[..., bool]:
         return any(request.user.has_perm(f"django_jobs.{one}") for one in permissions)
 
     return check
+
+
+def section(title: _StrOrPromise | None, *rows: str | tuple[str, ...]) -> tuple[Any, Any]:
+    """A fieldset. A row is a field, or several side by side."""
+    return title, {"fields": rows}
 
 
 class ConsoleAdmin(ModelAdmin):

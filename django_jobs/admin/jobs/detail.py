@@ -21,7 +21,7 @@ from ..base.formatting import (
     text_column,
 )
 from ..base.json_display import document, object_of, texts
-from ..base.model_admin import ConsoleAdmin, allowed_by
+from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from .progress import hidden, progress_of
 from .schedule_origin import origin
 from .timeline import timeline
@@ -37,32 +37,18 @@ class JobPage(ConsoleAdmin):
     change_form_template = "admin/django_jobs/job/change_form.html"
     unread = COLUMNS
     fieldsets = (
-        (
-            None,
-            {"fields": HEAD},
-        ),
-        (
+        section(None, *HEAD),
+        section(
             _("Attempts"),
-            {
-                "fields": (
-                    ("attempt", "failures_of", "crashes_of", "replays"),
-                    ("backoff_text", "timeout_text", "worker_text"),
-                )
-            },
+            ("attempt", "failures_of", "crashes_of", "replays"),
+            ("backoff_text", "timeout_text", "worker_text"),
         ),
-        (
+        section(
             _("Times"),
-            {
-                "fields": (
-                    ("created", "due", "claimed", "started"),
-                    ("finished", "expires", "cancel_requested"),
-                )
-            },
+            ("created", "due", "claimed", "started"),
+            ("finished", "expires", "cancel_requested"),
         ),
-        (
-            _("Identity"),
-            {"fields": (("id", "idempotency_key", "rank_text", "payload_version"),)},
-        ),
+        section(_("Identity"), ("id", "idempotency_key", "rank_text", "payload_version")),
     )
     titles: ClassVar[dict[str, Any]] = {
         "payload": _("Payload"),
@@ -79,7 +65,7 @@ class JobPage(ConsoleAdmin):
             head[head.index("error_text")] = "earlier_error_text"
         if obj.scheduled_for is not None:
             head.insert(1, "schedule_text")
-        return ((None, {"fields": tuple(head)}), *self.fieldsets[1:])
+        return (section(None, *head), *self.fieldsets[1:])
 
     has_view_permission = allowed_by("view_job")
     has_cancel_permission = allowed_by("cancel_job")

@@ -18,7 +18,6 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.http import urlencode
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
@@ -30,8 +29,8 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ..base.actions import ModelAdmin, admin_actions
-from ..base.formatting import badge, change_url, link, list_url, moment_column, text_column
-from ..base.model_admin import ConsoleAdmin, allowed_by
+from ..base.formatting import badge, change_url, link, list_link, moment_column, text_column
+from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from .actions import CANCEL_BACKFILL
 from .display import on_clock, zone_of
 
@@ -108,16 +107,12 @@ class BackfillAdmin(ConsoleAdmin):
     actions = admin_actions(CANCEL_BACKFILL)
     operator_actions = (CANCEL_BACKFILL,)
     fieldsets = (
-        (
+        section(
             None,
-            {
-                "fields": (
-                    ("schedule_name", "begins", "ends", "state"),
-                    ("job_count", "who", "made", "cancelled"),
-                    "progress",
-                    "ticks",
-                )
-            },
+            ("schedule_name", "begins", "ends", "state"),
+            ("job_count", "who", "made", "cancelled"),
+            "progress",
+            "ticks",
         ),
     )
 
@@ -169,8 +164,8 @@ class BackfillAdmin(ConsoleAdmin):
 
     @admin.display(description=_("ticks"))
     def ticks(self, backfill: Any) -> str:
-        url = f"{list_url(self.admin_site, Tick)}?{urlencode({'backfill__id__exact': backfill.pk})}"
-        return format_html('<a href="{}">{}</a>', url, _now("All due times and their jobs"))
+        text = _now("All due times and their jobs")
+        return list_link(self.admin_site, Tick, text, backfill__id__exact=backfill.pk)
 
 
 NAMED = 5

@@ -24,7 +24,7 @@ from ...models.timestamps import TimestampSubquery
 from ..base.actions import admin_actions
 from ..base.arguments import MORE, arguments_of, takes_more
 from ..base.filters import JobTypeFilter
-from ..base.model_admin import ConsoleAdmin, allowed_by
+from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from .actions import PAUSE, RESUME, RUN_NOW
 from .backfills import backfill_view
 from .columns import ScheduleColumns, readonly_reason
@@ -148,13 +148,13 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             head = ["name", ("runs", "state_text", "coming", "owner")]
             head += ["why_text"] if why_not(obj) else []
             row = ("last_due_text", "paused_text", "created_text")
-            times = [(_("Times"), {"fields": (row,)})]
+            times = [section(_("Times"), row)]
         return (
-            (None, {"fields": (*head, "enabled")}),
-            (_("When"), {"fields": WHEN}),
-            (_("Arguments"), {"fields": self._arguments(request, obj)}),
-            (_("Its jobs"), {"fields": (("queue", "priority", "jitter_seconds"),)}),
-            (_("Overlaps and missed due times"), {"fields": POLICIES}),
+            section(None, *head, "enabled"),
+            section(_("When"), *WHEN),
+            section(_("Arguments"), *self._arguments(request, obj)),
+            section(_("Its jobs"), ("queue", "priority", "jitter_seconds")),
+            section(_("Overlaps and missed due times"), *POLICIES),
             *times,
         )
 

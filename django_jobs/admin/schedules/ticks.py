@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from ...models import Backfill, Job, Schedule, Tick
 from ..base.filters import CreatedSinceFilter, OutcomeFilter
 from ..base.formatting import NOTHING, badge, duration, link, moment, text_column
-from ..base.model_admin import ConsoleAdmin, allowed_by
+from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from .display import on_clock, zone_of
 
 SHOWN = 20
@@ -30,15 +30,11 @@ class TickAdmin(ConsoleAdmin):
     list_select_related = ("schedule",)
     lookups_allowed = ConsoleAdmin.lookups_allowed | OF_SCHEDULE | OF_BACKFILL
     fieldsets = (
-        (
+        section(
             None,
-            {
-                "fields": (
-                    ("schedule_name", "due", "result", "late"),
-                    ("job_number", "part", "written", "id"),
-                    "reason_line",
-                )
-            },
+            ("schedule_name", "due", "result", "late"),
+            ("job_number", "part", "written", "id"),
+            "reason_line",
         ),
     )
 

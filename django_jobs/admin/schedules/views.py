@@ -95,7 +95,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     if schedule is None:
         return context
     zone = zone_of(schedule)
-    mine = urlencode({"schedule__id__exact": schedule.pk})
+    mine = {"schedule__id__exact": schedule.pk}
     job_type = registry.find(schedule.job_type)
     if page.has_add_permission(request) and job_type is not None and job_type.schedulable:
         context["duplicate_url"] = page.duplicate_url(schedule)
@@ -116,7 +116,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
             }
             for tick in last_ticks(schedule)
         ],
-        "ticks_url": f"{list_url(site, Tick)}?{mine}",
+        "ticks_url": list_url(site, Tick, **mine),
         "backfills": [
             {
                 "row": row,
@@ -129,7 +129,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
             }
             for row, progress in last_backfills(schedule)
         ],
-        "backfills_url": f"{list_url(site, Backfill)}?{mine}",
+        "backfills_url": list_url(site, Backfill, **mine),
         "backfill_list": list_url(site, Backfill),
     }
 
