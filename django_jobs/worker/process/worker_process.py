@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import traceback
+from concurrent.futures import Future
 from typing import Any
 
 from ... import registry
@@ -50,7 +51,8 @@ class WorkerProcess:
         self._pipe = pipe
         self._slot = slot
         self._options = options
-        self._waiting: dict[int, tuple[threading.Event, Message]] = {}
+        self._isolated: dict[int, Future[Message]] = {}
+        """By index on the scoreboard, the jobs that run alone."""
         self._code = 0
         self._made_room_at = 0.0
         self._ending = False
@@ -123,18 +125,14 @@ class WorkerProcess:
             case MessageType.STOP:
                 self._executor.raise_stop()
             case MessageType.ISOLATED:
-                waiting = self._waiting.pop(message["index"], None)
-                if waiting is not None:
-                    waiting[1].update(message)
-                    waiting[0].set()
+                self._isolated.pop(message["index"]).set_result(message)
             case _:
                 refuse(message)
 
     def _isolate(self, job: ClaimedJob, index: int) -> Outcome | None:
         """Have the supervisor fork a child for ``job`` and wait for its end."""
-        ended = threading.Event()
-        answer: Message = {}
-        self._waiting[index] = ended, answer
+        ended: Future[Message] = Future()
+        self._isolated[index] = ended
         job_type = registry.find(job.job_type)
         self._pipe.send(
             type=MessageType.ISOLATE,
@@ -143,7 +141,7 @@ class WorkerProcess:
             index=index,
             max_rss=None if job_type is None else job_type.max_rss,
         )
-        ended.wait()
+        answer = ended.result()
         if answer["end"] is None:  # it has settled its job
             return NOTHING_LEFT
         end = AttemptEnd(answer["end"])
