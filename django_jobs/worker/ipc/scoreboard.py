@@ -200,8 +200,8 @@ class WorkerSlot(Structure):
             self.lease_lost = True
 
     def fence_at(self, lease: float) -> float:
-        """When what runs here has to be stopped, so that it is gone before the lease, of so many
-        seconds, is."""
+        """When what runs here has to be stopped, so that it is gone before the lease is. ``lease``
+        is its length in seconds."""
         return self.lease_until - min(1.0, lease / 10)
 
     def is_safe(self, lease: float) -> bool:

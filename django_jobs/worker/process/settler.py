@@ -137,12 +137,7 @@ class Settler:
         while True:
             if has_news(wrapper.connection):
                 with suppress(StatementTimedOut):
-                    retry_while_disconnected(
-                        ping,
-                        what="connect to settle",
-                        give_up=self._is_in_vain,
-                        deadline=self.deadline,
-                    )
+                    self._retry(ping, "connect to settle", self._is_in_vain)
             self._something.wait(LOCKED_SECONDS)
             self._something.clear()
             self._serve_others()
@@ -173,12 +168,7 @@ class Settler:
     def _drop_cancelled(self) -> None:
         """Give back what was cancelled before it began: that makes it ``cancelled``."""
         try:
-            retry_while_disconnected(
-                self._cancels.look,
-                what="look for cancels",
-                give_up=lambda: not self._claimed.waiting,
-                deadline=self.deadline,
-            )
+            self._retry(self._cancels.look, "look for cancels", lambda: not self._claimed.waiting)
         except StatementTimedOut:
             return
         asked = self._cancels.asked
@@ -192,12 +182,7 @@ class Settler:
         fences = {job.fence for job in unstarted}
         self._claimed.begin_return(unstarted)
         try:
-            left = retry_while_disconnected(
-                lambda: give_back_unlocked(fences),
-                what="give back",
-                give_up=self._lease_is_over,
-                deadline=self.deadline,
-            )
+            left = self._retry(lambda: give_back_unlocked(fences), "give back", self._lease_is_over)
         except StatementTimedOut:
             left = fences
         # Those of an earlier worker of this process are left to the reaper.
@@ -233,13 +218,7 @@ class Settler:
         left = deque(batch)
         with suppress(StatementTimedOut):  # locked since, or the server is deaf
             locked = (
-                retry_while_disconnected(
-                    lambda: locked_by_others(ids),
-                    what="settle",
-                    give_up=self._lease_is_lost,
-                    deadline=self.deadline,
-                )
-                or set()
+                self._retry(lambda: locked_by_others(ids), "settle", self._lease_is_lost) or set()
             )
             left = deque(sorted(batch, key=lambda pending: pending[0].job.id in locked))
             while left and left[0][0].job.id not in locked:
@@ -253,16 +232,14 @@ class Settler:
 
     def _write(self, batch: Sequence[tuple[Ending, StartedJob]]) -> None:
         endings = [ending for ending, _ in batch]
-        settled = retry_while_disconnected(
-            lambda: settle_with_fallback(endings),
-            what="settle",
-            give_up=self._lease_is_lost,
-            deadline=self.deadline,
-        )
+        settled = self._retry(lambda: settle_with_fallback(endings), "settle", self._lease_is_lost)
         for _, entry in batch:
             self._slot.free(entry)
         self._claimed.end([ending.job for ending in endings])
         emit_settled(settled or ())
+
+    def _retry(self, work: Callable[[], R], what: str, give_up: Callable[[], bool]) -> R | None:
+        return retry_while_disconnected(work, what=what, give_up=give_up, deadline=self.deadline)
 
     def _is_in_vain(self) -> bool:
         """Whether to wait for the database no longer, because others wait for this thread: what it
