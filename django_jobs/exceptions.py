@@ -123,6 +123,6 @@ def _text_of(reason: Any) -> str:
     return "" if reason is None else text_of(reason)
 
 
-def _with_note(reason: str, given: Any, instead: str) -> str:
-    note = f"{a_kind(given)} is not a number of seconds: {instead}"
+def _with_note(reason: str, value: Any, instead: str) -> str:
+    note = f"{a_kind(value)} is not a number of seconds: {instead}"
     return f"{reason} ({note})" if reason else note

@@ -62,12 +62,12 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("status"))
     def state(self, worker: Any) -> str:
-        shown = badge(worker.status, worker.get_status_display())
+        status = badge(worker.status, worker.get_status_display())
         if worker.is_alive and worker.lease_expires_at < worker.read_at:
-            return format_html("{} {}", shown, badge("expired", _now("lease expired")))
+            return format_html("{} {}", status, badge("expired", _now("lease expired")))
         if worker.is_alive and worker.drain_requested_at and worker.status == "running":
-            return format_html("{} {}", shown, badge("draining", _now("asked to drain")))
-        return shown
+            return format_html("{} {}", status, badge("draining", _now("asked to drain")))
+        return status
 
     heartbeat = moment_column("heartbeat_at", _("last heartbeat"), ago)
 
@@ -101,6 +101,6 @@ def _listed(names: Any, versions: Mapping[str, int] | None = None) -> str:
     """The names, each followed by its version if it has one."""
     if not isinstance(names, list):
         return NOTHING
-    known = versions or {}
+    by_name = versions or {}
     texts = map(str, names)
-    return ", ".join(f"{text} ({known[text]})" if text in known else text for text in texts)
+    return ", ".join(f"{text} ({by_name[text]})" if text in by_name else text for text in texts)

@@ -50,7 +50,9 @@ def contradictions(declared: JobType[..., Any]) -> Iterator[str]:
     for kind in declared.error_budgets if declared.retry_on else ():
         # A lost race and a lost connection are retried even if ``retry_on`` lacks them.
         tried_again = *declared.retry_on, *DATABASE_ERRORS
-        if not any(issubclass(kind, one) or issubclass(one, kind) for one in tried_again):
+        if not any(
+            issubclass(kind, retried) or issubclass(retried, kind) for retried in tried_again
+        ):
             yield (
                 f"{kind.__name__} in error_budgets is never retried, because it is not in "
                 "retry_on: add it there"

@@ -124,7 +124,7 @@ class JobType(Generic[P, R]):
         check_known(unknown, self.name)
         if run_at is not None and delay is not None:
             raise EnqueueError(f"{self.name}: give run_at or delay, not both")
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "queue": queue,
             "priority": priority,
             "run_at": run_at,
@@ -133,9 +133,11 @@ class JobType(Generic[P, R]):
             "max_attempts": max_attempts,
             "headers": headers,
         }
-        chosen = replace(self, **{key: value for key, value in given.items() if value is not None})
-        check_options(chosen)
-        return chosen
+        changed = replace(
+            self, **{key: value for key, value in options.items() if value is not None}
+        )
+        check_options(changed)
+        return changed
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Make a job that calls the handler with these arguments.
@@ -298,9 +300,9 @@ class JobType(Generic[P, R]):
 def _queue(name: str, where: str) -> Queue:
     queue = Queue.objects.recent(name, conf().database)
     if queue is None:
-        known = ", ".join(Queue.objects.names())
+        names = ", ".join(Queue.objects.names())
         raise UnknownQueue(
-            f"{where}: no queue is named {name!r}; known are: {known or 'none (run migrate)'}. "
+            f"{where}: no queue is named {name!r}; known are: {names or 'none (run migrate)'}. "
             'Queues come from DJANGO_JOBS["QUEUES"] after migrate, or from the admin'
         )
     if queue.max_backlog is not None:

@@ -29,15 +29,15 @@ def upgraded(
         return payload
     if version > wanted:
         raise PayloadError(f"version {version} is newer than the handler's, {wanted}")
-    found = deepcopy(payload)
+    result = deepcopy(payload)
     for step in range(version, wanted):
         if step not in upgrades:
             raise PayloadError(f"there is no upgrade from version {step}")
         try:
-            found = upgrades[step](found)
+            result = upgrades[step](result)
         except Exception as error:
             summary = ErrorReport.of(error).summary
             raise PayloadError(f"the upgrade from version {step} raised {summary}") from error
-        if not isinstance(found, dict):
-            raise PayloadError(f"the upgrade from version {step} gave {a_kind(found)}, not a dict")
-    return found
+        if not isinstance(result, dict):
+            raise PayloadError(f"the upgrade from version {step} gave {a_kind(result)}, not a dict")
+    return result

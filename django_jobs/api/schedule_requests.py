@@ -37,15 +37,15 @@ class Requests:
         payload = job_type.encoded(arguments, "payload")
         options = schedule.job_type, schedule.queue, schedule.priority
         if options not in self._known:
-            chosen = job_type.using(queue=schedule.queue or None, priority=schedule.priority)
+            configured = job_type.using(queue=schedule.queue or None, priority=schedule.priority)
             try:
-                self._known[options] = chosen.request()
+                self._known[options] = configured.request()
             except QueueFull as full:
                 self._known[options] = full
-        found = self._known[options]
-        if isinstance(found, QueueFull):
-            raise found
-        return found, payload
+        request = self._known[options]
+        if isinstance(request, QueueFull):
+            raise request
+        return request, payload
 
 
 def request_of(schedule: Schedule) -> tuple[NewJobs, str]:

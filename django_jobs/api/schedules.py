@@ -177,17 +177,21 @@ def _named(job_type: str | JobType[..., Any], where: str) -> str:
         return job_type
     if not isinstance(job_type, JobType):
         raise TypeError(f"{where}: job_type is a job type or its name, not {job_type!r}")
-    known = registry.find(job_type.name)
-    if known is not None and known.handler is job_type.handler and known is not job_type:
+    registered = registry.find(job_type.name)
+    if (
+        registered is not None
+        and registered.handler is job_type.handler
+        and registered is not job_type
+    ):
         raise ValueError(
             f"{where}: using() is for one request; give queue and priority to the schedule itself"
         )
     return job_type.name
 
 
-def _check_types(given: Mapping[str, Any], where: str) -> None:
+def _check_types(options: Mapping[str, Any], where: str) -> None:
     for option, (kinds, meant) in KINDS.items():
-        value = given[option]
+        value = options[option]
         if value is None and option in OPTIONAL:
             continue
         odd = isinstance(value, bool) and bool not in kinds

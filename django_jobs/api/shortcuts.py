@@ -144,8 +144,8 @@ def enqueue(
     ``options`` are those of :meth:`JobType.using`. Raises :class:`UnknownJobType`, and what
     :meth:`JobType.enqueue` raises.
     """
-    chosen = _chosen(job_type, options, "enqueue({}, {})")
-    return chosen.insert(chosen.bind(**_arguments(payload, chosen.name)))
+    configured = _chosen(job_type, options, "enqueue({}, {})")
+    return configured.insert(configured.bind(**_arguments(payload, configured.name)))
 
 
 def enqueue_many(
@@ -156,8 +156,8 @@ def enqueue_many(
     **options: Any,
 ) -> list[int]:
     """:meth:`JobType.enqueue_many` by name."""
-    chosen = _chosen(job_type, options, "enqueue_many({}, [{}, ...])")
-    return chosen.enqueue_many(payloads, idempotency_keys=idempotency_keys)
+    configured = _chosen(job_type, options, "enqueue_many({}, [{}, ...])")
+    return configured.enqueue_many(payloads, idempotency_keys=idempotency_keys)
 
 
 def cancel(job_id: int) -> bool:
@@ -186,17 +186,17 @@ def replay_problem(job: Job) -> str | None:
 
 def payload_problem(job_type: str, version: int, payload: Any) -> str | None:
     """Why the current code cannot run a job with this stored payload, or None."""
-    known = registry.find(job_type)
-    if known is None:
+    registered = registry.find(job_type)
+    if registered is None:
         return f"no handler is registered for {job_type!r}"
     if not isinstance(payload, dict):
         return "its payload is not a dict of arguments"
     try:
-        upgraded = known.upgraded(payload, version)
+        upgraded = registered.upgraded(payload, version)
     except PayloadError as error:
         return f"its payload cannot be read: {error}"
     try:
-        known.bind(**upgraded)
+        registered.bind(**upgraded)
     except (PayloadError, TypeError) as error:  # TypeError: an upgrade may return any key
         return str(error)
     return None
@@ -210,13 +210,13 @@ def _chosen(
     Raises ``TypeError`` if they include arguments of the handler. The message shows the ``call``
     that was meant, without values, which may be secret.
     """
-    known = registry.get(job_type) if isinstance(job_type, str) else job_type
+    registered = registry.get(job_type) if isinstance(job_type, str) else job_type
     arguments = [name for name in options if name not in USING_OPTIONS]
-    if arguments and known.signature.parameters.keys() >= set(arguments):
+    if arguments and registered.signature.parameters.keys() >= set(arguments):
         payload = ", ".join(f"{name!r}: ..." for name in arguments)
-        meant = call.format(repr(known.name), f"{{{payload}}}")
-        raise TypeError(f"{known.name}: the arguments go into a dict: {meant}")
-    return known.using(**options)
+        meant = call.format(repr(registered.name), f"{{{payload}}}")
+        raise TypeError(f"{registered.name}: the arguments go into a dict: {meant}")
+    return registered.using(**options)
 
 
 def _arguments(payload: Mapping[str, Any] | None, where: str) -> Mapping[str, Any]:

@@ -102,12 +102,14 @@ def declared_name(name: str | None, default: str) -> str:
     return name
 
 
-def check_known(given: Collection[str], where: str, known: Collection[str] = USING_OPTIONS) -> None:
+def check_known(
+    options: Collection[str], where: str, known: Collection[str] = USING_OPTIONS
+) -> None:
     """Raise ``TypeError`` for an unknown option, and suggest the option that was probably meant.
 
     ``known`` is the options of ``@job`` or those of ``using()``.
     """
-    for option in given:
+    for option in options:
         if option in known:
             continue
         ours = FOREIGN_OPTIONS.get(option, option)
@@ -135,22 +137,22 @@ def no_attribute(job_type: JobType[..., Any], name: str) -> AttributeError:
     return AttributeError(problem, name=name, obj=job_type)
 
 
-def mapping(given: Any, what: str, where: str) -> dict[Any, Any]:
+def mapping(value: Any, what: str, where: str) -> dict[Any, Any]:
     """A copy of an option that is a dict; an empty dict for None.
 
     Raises ``TypeError`` for any other type; its message contains ``what``.
     """
-    if given is not None and not isinstance(given, Mapping):
-        raise TypeError(f"{where}: {what}, not {given!r}")
-    return dict(given or {})
+    if value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"{where}: {what}, not {value!r}")
+    return dict(value or {})
 
 
-def exception_classes(given: Any, option: str, where: str) -> tuple[type[BaseException], ...]:
+def exception_classes(value: Any, option: str, where: str) -> tuple[type[BaseException], ...]:
     """The exception classes of ``retry_on`` or ``discard_on``, which take one class or several.
 
     Raises ``TypeError`` for anything else.
     """
-    kinds = given if isinstance(given, Iterable) and not isinstance(given, str | type) else [given]
+    kinds = value if isinstance(value, Iterable) and not isinstance(value, str | type) else [value]
     kinds = tuple(kinds)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
@@ -180,9 +182,9 @@ def check_declaration(declared: JobType[..., Any]) -> None:
             f"{where}: backoff is a Backoff, such as Backoff.fixed(5), not {declared.backoff!r}"
         )
     for option in ("isolated", "schedulable"):
-        given = getattr(declared, option)
-        if not isinstance(given, bool):
-            raise TypeError(f"{where}: {option} is True or False, not {given!r}")
+        flag = getattr(declared, option)
+        if not isinstance(flag, bool):
+            raise TypeError(f"{where}: {option} is True or False, not {flag!r}")
     for option, longest in (
         ("timeout", LONGEST_TIMEOUT),
         ("silence_timeout", LONGEST_TIMEOUT),

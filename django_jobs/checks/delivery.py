@@ -26,13 +26,13 @@ def check_delivery(**kwargs: Any) -> list[CheckMessage]:
     """
     if any(message.is_serious() for message in check_settings()):
         return []
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     for name in registry.names():
         job_type = registry.get(name)
         elsewhere = sorted(_written_elsewhere(job_type))
         if job_type.delivery == "exactly_once" and elsewhere:
-            found.append(_error(job_type, elsewhere))
-    return found
+            messages.append(_error(job_type, elsewhere))
+    return messages
 
 
 def _written_elsewhere(job_type: JobType[..., Any]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from .settings import TAG
 @register(TAG)
 def check_schedules(**kwargs: Any) -> list[CheckMessage]:
     """Check that each declared schedule names a known job type and arguments that it takes."""
-    found: list[CheckMessage] = [
+    messages: list[CheckMessage] = [
         Error(
             f"The schedule {name!r} is declared twice with different options.",
             hint="Rename one of them, or remove it.",
@@ -27,8 +27,8 @@ def check_schedules(**kwargs: Any) -> list[CheckMessage]:
         for name in registry.schedule_clashes()
     ]
     for name, fields in sorted(registry.schedules().items()):
-        found += _problems(name, fields)
-    return found
+        messages += _problems(name, fields)
+    return messages
 
 
 def _problems(name: str, fields: Mapping[str, Any]) -> Iterator[CheckMessage]:

@@ -35,13 +35,13 @@ BEATS_PER_LEASE = 3
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
     """Check ``DJANGO_JOBS`` without opening a connection."""
     try:
-        given = raw()
+        setting = raw()
     except ImproperlyConfigured as error:
         return [_error("E007", f"{error}.", 'Write DJANGO_JOBS = {"QUEUES": {"default": {}}}.')]
-    found = [*_unknown(given, KEYS, "DJANGO_JOBS"), *_bad_values(given)]
-    if not any(message.id == _id("E007") for message in found):
-        found += [*_bad_lease(), *_bad_database(), *_unconfigured_queues()]
-    return found
+    messages = [*_unknown(setting, KEYS, "DJANGO_JOBS"), *_bad_values(setting)]
+    if not any(message.id == _id("E007") for message in messages):
+        messages += [*_bad_lease(), *_bad_database(), *_unconfigured_queues()]
+    return messages
 
 
 @register(TAG)
@@ -75,16 +75,16 @@ def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
     with _cursor(alias) as cursor:
         cursor.execute(SERVER)
         number, encoding = cursor.fetchone()
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     major = int(number) // 10_000
     if major < OLDEST_POSTGRESQL:
         hint = f"Upgrade the server: django_jobs needs PostgreSQL {OLDEST_POSTGRESQL} or later."
-        found.append(_error("E009", f"The database {alias!r} is PostgreSQL {major}.", hint))
+        messages.append(_error("E009", f"The database {alias!r} is PostgreSQL {major}.", hint))
     if encoding != "UTF8":
         text = f"The database {alias!r} has the encoding {encoding}; django_jobs needs UTF8."
         hint = "Create a database with ENCODING 'UTF8' TEMPLATE template0, and move the jobs to it."
-        found.append(_error("E013", text, hint))
-    return found
+        messages.append(_error("E013", text, hint))
+    return messages
 
 
 @contextmanager
@@ -112,8 +112,8 @@ def _error(number: str, text: str, hint: str) -> CheckMessage:
     return Error(text, hint=hint, id=_id(number))
 
 
-def _unknown(given: Iterable[Any], known: Collection[str], where: str) -> Iterator[CheckMessage]:
-    for key in given:
+def _unknown(keys: Iterable[Any], known: Collection[str], where: str) -> Iterator[CheckMessage]:
+    for key in keys:
         if key not in known:
             meant = did_you_mean(str(key), known).replace("did", "Did", 1)
             hint = " ".join(filter(None, (meant, f"Known are: {', '.join(sorted(known))}.")))
@@ -133,9 +133,9 @@ def _bad_lease() -> Iterator[CheckMessage]:
 def _bad_database() -> list[CheckMessage]:
     alias = conf().database
     if alias not in connections.settings:
-        known = ", ".join(map(repr, connections.settings))
+        aliases = ", ".join(map(repr, connections.settings))
         text = f"{_lookup('DATABASE')} names {alias!r}, which is not in DATABASES."
-        return [_error("E008", text, f"Known are: {known}.")]
+        return [_error("E008", text, f"Known are: {aliases}.")]
     vendor = connections[alias].vendor
     if vendor != "postgresql":
         text = f"The jobs' database, {alias!r}, is {vendor}; django_jobs needs PostgreSQL."
@@ -169,11 +169,11 @@ def _unconfigured_queues() -> Iterator[CheckMessage]:
             )
 
 
-def _bad_values(given: Mapping[str, Any]) -> Iterator[CheckMessage]:
+def _bad_values(setting: Mapping[str, Any]) -> Iterator[CheckMessage]:
     for key, rule in RULES.items():
-        if key in given and (problem := rule(given[key])):
-            yield _bad_value(_lookup(key), given[key], problem, EXAMPLES[key])
-    queues = given.get("QUEUES")
+        if key in setting and (problem := rule(setting[key])):
+            yield _bad_value(_lookup(key), setting[key], problem, EXAMPLES[key])
+    queues = setting.get("QUEUES")
     for name, options in queues.items() if isinstance(queues, Mapping) else ():
         where = _lookup("QUEUES", name)
         if problem := queue_name(name):
@@ -192,11 +192,11 @@ def _bad_values(given: Mapping[str, Any]) -> Iterator[CheckMessage]:
 
 def _lookup(*keys: Any) -> str:
     """The place in the setting as code: ``DJANGO_JOBS["QUEUES"]["emails"]``."""
-    shown = (json.dumps(key) if isinstance(key, str) else repr(key) for key in keys)
-    return "DJANGO_JOBS" + "".join(f"[{key}]" for key in shown)
+    quoted = (json.dumps(key) if isinstance(key, str) else repr(key) for key in keys)
+    return "DJANGO_JOBS" + "".join(f"[{key}]" for key in quoted)
 
 
 def _bad_value(where: str, value: Any, problem: str, example: str) -> CheckMessage:
-    shown = repr(value)
-    shown = shown if len(shown) <= 100 else shown[:99] + "…"
-    return _error("E007", f"{where} is {problem}: {shown}.", f"Write, for example, {example}.")
+    text = repr(value)
+    text = text if len(text) <= 100 else text[:99] + "…"
+    return _error("E007", f"{where} is {problem}: {text}.", f"Write, for example, {example}.")

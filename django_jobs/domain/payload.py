@@ -113,11 +113,11 @@ def a_kind(value: Any) -> str:
     return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
 
 
-def key_problem(key: Any, what: str, name: str) -> str | None:
+def key_problem(key: Any, noun: str, name: str) -> str | None:
     """Why ``key`` cannot be ``what`` ("an idempotency key"), or None. ``name`` is its argument."""
     if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
-        given = f"one of {len(key)}" if isinstance(key, str) else repr(key)
-        return f"{what} is text of 1 to {LONGEST_KEY} characters, not {given}"
+        shown = f"one of {len(key)}" if isinstance(key, str) else repr(key)
+        return f"{noun} is text of 1 to {LONGEST_KEY} characters, not {shown}"
     try:
         encode(key, max_bytes=4 * LONGEST_KEY + 2, name=name)
     except NotStorable as error:

@@ -65,7 +65,7 @@ def report(reports: Sequence[ProgressReport]) -> set[tuple[int, int]]:
 
     An attempt that is missing from the result no longer owns its job.
     """
-    return set(fetch(REPORT, {"rows": json.dumps([_row(one) for one in reports])}))
+    return set(fetch(REPORT, {"rows": json.dumps([_row(progress) for progress in reports])}))
 
 
 def take_over(job: ClaimedJob) -> tuple[bool, str | None]:
@@ -78,14 +78,14 @@ def take_over(job: ClaimedJob) -> tuple[bool, str | None]:
     return (True, rows[0][0]) if rows else (False, None)
 
 
-def _row(one: ProgressReport) -> dict[str, Any]:
+def _row(report: ProgressReport) -> dict[str, Any]:
     """One row of the statement's JSON. Keys that are left out are null there."""
-    job = one.job
+    job = report.job
     row: dict[str, Any] = {"id": job.id, "attempt": job.attempt, "worker": job.worker}
-    if one.fraction is not None:
-        note = clean(one.note[: LONGEST_NOTE + 1])
-        row["fraction"] = one.fraction
+    if report.fraction is not None:
+        note = clean(report.note[: LONGEST_NOTE + 1])
+        row["fraction"] = report.fraction
         row["note"] = note if len(note) <= LONGEST_NOTE else note[: LONGEST_NOTE - 1] + "…"
-    if one.checkpoint is not None:
-        row["checkpoint"] = one.checkpoint
+    if report.checkpoint is not None:
+        row["checkpoint"] = report.checkpoint
     return row

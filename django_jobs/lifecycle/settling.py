@@ -160,24 +160,24 @@ def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]
     written = {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
     if len(written) == len(decided):
         return decided
-    refused = [one for one in decided if one.ending.job.id not in written]
+    refused = [settled for settled in decided if settled.ending.job.id not in written]
     again: list[Settled] = []
-    for one, (outcome, still_ours) in zip(refused, _explain(refused), strict=True):
-        assert one.decision is not None
-        if outcome == one.decision.run:  # our run with another outcome is the reaper's
-            one.earlier = True
+    for settled, (outcome, still_ours) in zip(refused, _explain(refused), strict=True):
+        assert settled.decision is not None
+        if outcome == settled.decision.run:  # our run with another outcome is the reaper's
+            settled.earlier = True
             continue
-        if still_ours and not one.ending.cancel_requested:
-            one.ending.cancel_requested = True
-            one.decision = _decide(one.ending, now)
-            again.append(one)
+        if still_ours and not settled.ending.cancel_requested:
+            settled.ending.cancel_requested = True
+            settled.decision = _decide(settled.ending, now)
+            again.append(settled)
         else:
-            one.decision = None
+            settled.decision = None
     if again:
         written = {id_ for (id_,) in fetch(SETTLE, parameters(again))}
-        for one in again:
-            if one.ending.job.id not in written:
-                one.decision = None
+        for settled in again:
+            if settled.ending.job.id not in written:
+                settled.decision = None
     return decided
 
 
@@ -203,7 +203,7 @@ def _decide(ending: Ending, now: float | None) -> Decision:
 
 
 def _explain(refused: Sequence[Settled]) -> list[tuple[str | None, bool]]:
-    jobs = [one.ending.job for one in refused]
+    jobs = [settled.ending.job for settled in refused]
     rows = fetch(
         EXPLAIN_REFUSAL,
         {
@@ -212,8 +212,8 @@ def _explain(refused: Sequence[Settled]) -> list[tuple[str | None, bool]]:
             "workers": [job.worker for job in jobs],
         },
     )
-    found = {id_: (outcome, ours) for id_, outcome, ours in rows}
-    return [found[job.id] for job in jobs]
+    by_id = {id_: (outcome, ours) for id_, outcome, ours in rows}
+    return [by_id[job.id] for job in jobs]
 
 
 def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
@@ -222,9 +222,9 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
     now = time.monotonic()
     rows: list[dict[str, Any]] = []
     ids, attempts, workers, ran, ago = [], [], [], [], []
-    for one in decided:
-        ending = one.ending
-        if one.decision is PLAIN_SUCCESS and ending.started is not None:
+    for settled in decided:
+        ending = settled.ending
+        if settled.decision is PLAIN_SUCCESS and ending.started is not None:
             job = ending.job
             ids.append(str(job.id))
             attempts.append(str(job.attempt))
@@ -232,7 +232,7 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
             ran.append(f"{ending.finished - ending.started:.6f}")
             ago.append(f"{max(now - ending.finished, 0.0):.6f}")
         else:
-            rows.append(_row(one, now))
+            rows.append(_row(settled, now))
     return {
         "rows": json.dumps(rows),
         "ids": _array(ids),
@@ -247,9 +247,9 @@ def _array(items: Iterable[str]) -> str:
     return f"{{{','.join(items)}}}"
 
 
-def _row(one: Settled, now: float) -> dict[str, Any]:
+def _row(settled: Settled, now: float) -> dict[str, Any]:
     """One row of the statement's JSON. Keys that are left out are null there."""
-    ending, decision = one.ending, one.decision
+    ending, decision = settled.ending, settled.decision
     assert decision is not None
     job, status = ending.job, decision.status
     row: dict[str, Any] = {

@@ -88,8 +88,8 @@ def settle_row_by_row(endings: Sequence[Ending]) -> list[Settled]:
 def give_back_unlocked(fences: Collection[Fence]) -> set[Fence]:
     """Give back jobs without waiting for locks. Return the fences of those that are still their
     worker's, because another session has locked their rows."""
-    given = set(give_back(fences))
-    left = {(id_, attempt, worker) for id_, attempt, worker in fences if id_ not in given}
+    given_back = set(give_back(fences))
+    left = {(id_, attempt, worker) for id_, attempt, worker in fences if id_ not in given_back}
     ids = [id_ for id_, _, _ in left]
     workers = {worker for _, _, worker in left}
     return left & {job.fence for worker in workers for job in claimed_by(worker, ids)}

@@ -15,14 +15,14 @@ def send_job_signals(settled: Iterable[Settled]) -> None:
 
     Sends nothing for an attempt that lost its lease: the process that settled it sends its signals.
     """
-    for one in settled:
-        decision, job_type = one.decision, one.ending.job.job_type
+    for attempt in settled:
+        decision, job_type = attempt.decision, attempt.ending.job.job_type
         if decision is None:
             continue
         succeeded = decision.run == RunState.SUCCEEDED
         if succeeded and not (job_finished.receivers and job_finished.has_listeners(job_type)):
             continue
-        keywords = _keywords(one)
+        keywords = _keywords(attempt)
         job_finished.send_robust(job_type, **keywords)
         if not succeeded:
             attempt_failed.send_robust(job_type, **keywords)
@@ -30,8 +30,8 @@ def send_job_signals(settled: Iterable[Settled]) -> None:
             job_dead.send_robust(job_type, **keywords)
 
 
-def _keywords(one: Settled) -> dict[str, Any]:
-    ending, decision = one.ending, one.decision
+def _keywords(attempt: Settled) -> dict[str, Any]:
+    ending, decision = attempt.ending, attempt.decision
     assert decision is not None
     return {
         "job_id": ending.job.id,

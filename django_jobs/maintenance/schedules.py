@@ -118,7 +118,9 @@ def _arm(schedules: Sequence[Schedule]) -> None:
 
 def _fire(schedules: Sequence[Schedule]) -> None:
     batch = _Batch()
-    live = due_schedules.live_jobs([one.pk for one in schedules if _asks_for_live_jobs(one)])
+    live = due_schedules.live_jobs(
+        [schedule.pk for schedule in schedules if _asks_for_live_jobs(schedule)]
+    )
     ends = due_schedules.last_ends(schedules)
     for schedule in sorted(schedules, key=_due, reverse=True):
         if len(batch.ticks) >= MOST_TICKS:
@@ -156,7 +158,9 @@ class _Batch:
     def write(self) -> None:
         """Write everything. Jobs are cancelled only where another was made in their place."""
         made = {tick.schedule for tick, _ in write_ticks(self.ticks)}
-        replaced = [job for one, jobs in self.replaced.items() if one in made for job in jobs]
+        replaced = [
+            job for schedule, jobs in self.replaced.items() if schedule in made for job in jobs
+        ]
         if replaced:
             # A job that another session has locked is left to the next due time, so that no
             # schedule waits for it.
@@ -201,7 +205,7 @@ def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch)
         ticks += _admitted(schedule, due.fire, live, batch)
     except QueueFull as full:
         reason = str(full)
-        ticks += [_not_fired(schedule, one, TickState.SUPPRESSED, reason) for one in due.fire]
+        ticks += [_not_fired(schedule, moment, TickState.SUPPRESSED, reason) for moment in due.fire]
     batch.ticks += ticks
     seen = [*due.late, *due.fire]
     batch.moves[schedule.pk] = due.next_due, seen[-1] if seen else None

@@ -70,13 +70,13 @@ def demand_job_type(name: str) -> None:
     """Raise ``CommandError`` for an unknown name: neither this code, a worker nor a job has it, and
     it was never quarantined."""
     alias = conf().database
-    known = (
+    is_known = (
         registry.find(name) is not None
         or Worker.objects.using(alias).filter(job_types__contains=name).exists()
         or Quarantine.objects.using(alias).filter(job_type=name).exists()
         or Job.objects.using(alias).filter(job_type=name).exists()
     )
-    if not known:
+    if not is_known:
         hint = did_you_mean(name, registry.names(), most=3)
         raise CommandError(f"no job type is named {name!r}" + (f"; {hint}" if hint else ""))
 

@@ -241,14 +241,14 @@ def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = T
     if not any(worker.lease_seconds >= 0 for worker in snapshot.workers):
         return "no worker is alive"
     stuck = stuck_jobs(snapshot)
-    found = stuck[:MOST_NAMED]
+    problems = stuck[:MOST_NAMED]
     if len(stuck) > MOST_NAMED:
-        found.append(
+        problems.append(
             f"and {len(stuck) - MOST_NAMED} more kinds of jobs that no live worker can run"
         )
     if schedules and (late := _problem_of_schedules(snapshot.schedules, max_lag)):
-        found.append(late)
-    return "; ".join(found) or None
+        problems.append(late)
+    return "; ".join(problems) or None
 
 
 def stuck_jobs(snapshot: Snapshot) -> list[str]:

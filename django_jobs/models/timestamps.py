@@ -34,9 +34,9 @@ class DistantTime(datetime):
         """The time that PostgreSQL writes as ``text``."""
         is_past = text.startswith(("-", "0001")) or text.endswith("BC")
         edge = datetime.min if is_past else datetime.max
-        found = cls.combine(edge.date(), edge.time(), UTC)
-        found.text = text
-        return found
+        distant = cls.combine(edge.date(), edge.time(), UTC)
+        distant.text = text
+        return distant
 
     def astimezone(self, tz: tzinfo | None = None) -> Self:
         return self

@@ -105,8 +105,8 @@ def run_action(
 
 
 def _ceiling(request: HttpRequest) -> int | None:
-    given = request.POST.get("max_id", "")
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 19 else None
+    max_id = request.POST.get("max_id", "")
+    return int(max_id) if max_id.isascii() and max_id.isdigit() and len(max_id) < 19 else None
 
 
 def _choice(

@@ -26,7 +26,7 @@ def allowed_by(*permissions: str) -> Callable[..., bool]:
     """A page's check, of all rows or of one: the user needs one of these permissions."""
 
     def check(page: Any, request: HttpRequest, obj: Any = None) -> bool:
-        return any(request.user.has_perm(f"django_jobs.{one}") for one in permissions)
+        return any(request.user.has_perm(f"django_jobs.{permission}") for permission in permissions)
 
     return check
 

@@ -42,5 +42,5 @@ def _newest(**condition: str) -> list[int]:
 def _live_with_key(key: str) -> list[int]:
     """Ids of live jobs with this key. Names the queues, so that the unique index is used."""
     jobs = Job.objects.using(conf().database).live()
-    found = jobs.filter(queue__in=list(Queue.objects.names()), idempotency_key=key)
-    return list(found.values_list("pk", flat=True)[:MOST_FOUND])
+    matching = jobs.filter(queue__in=list(Queue.objects.names()), idempotency_key=key)
+    return list(matching.values_list("pk", flat=True)[:MOST_FOUND])

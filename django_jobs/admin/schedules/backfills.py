@@ -231,7 +231,7 @@ def _page(
     due: list[datetime],
 ) -> TemplateResponse:
     zone = zone_of(schedule)
-    shown = [on_clock(moment, zone) for moment in due[:NAMED]]
+    first = [on_clock(moment, zone) for moment in due[:NAMED]]
     context = {
         **page.admin_site.each_context(request),
         "title": _now("Backfill"),
@@ -242,7 +242,7 @@ def _page(
         "zone": str(zone),
         "form": form,
         "count": len(due),
-        "first": shown,
+        "first": first,
         "last": [on_clock(moment, zone) for moment in due[NAMED:][-NAMED:]],
         "unnamed": max(len(due) - 2 * NAMED, 0),
         "back": change_url(page.admin_site, Schedule, schedule.pk),

@@ -64,9 +64,9 @@ class ScheduleColumns(ModelAdmin):
 
     @admin.display(description=_("state"))
     def state(self, schedule: Any) -> str:
-        shown = state_badge(schedule, schedule.read_at)
+        status = state_badge(schedule, schedule.read_at)
         why = shortened(PLACE.sub("", why_not(schedule)), 80)
-        return shown if why == NOTHING else _with_quiet(shown, why)
+        return status if why == NOTHING else _with_quiet(status, why)
 
     @admin.display(description=_("next due"))
     def coming(self, schedule: Any) -> str:
@@ -76,8 +76,8 @@ class ScheduleColumns(ModelAdmin):
     def last_tick(self, schedule: Any) -> str:
         if schedule.last_tick_at is None:
             return NOTHING
-        shown = badge(schedule.last_outcome, OUTCOMES.get(schedule.last_outcome, ""))
-        return format_html("{} {}", shown, ago(schedule.last_tick_at, schedule.read_at))
+        outcome = badge(schedule.last_outcome, OUTCOMES.get(schedule.last_outcome, ""))
+        return format_html("{} {}", outcome, ago(schedule.last_tick_at, schedule.read_at))
 
     @admin.display(description=_("state"))
     def state_text(self, schedule: Any) -> str:
@@ -100,8 +100,8 @@ class ScheduleColumns(ModelAdmin):
 
     @admin.display(description=_("arguments"))
     def arguments_text(self, schedule: Any) -> str:
-        shown = document("", *texts(schedule, ["payload"])["payload"])
-        return preformatted(shown.text) if shown.text else shown.note
+        arguments = document("", *texts(schedule, ["payload"])["payload"])
+        return preformatted(arguments.text) if arguments.text else arguments.note
 
     @admin.display(description=_("arguments"))
     def arguments_hidden(self, schedule: Any) -> str:

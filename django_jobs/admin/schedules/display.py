@@ -94,8 +94,8 @@ def on_clock(at: datetime | None, zone: tzinfo, form: str = "D j M Y, H:i:s") ->
     if isinstance(at, DistantTime):
         return at.text
     local = at.astimezone(zone)
-    shown = f"{date_format(local, form)} {local.tzname()}"
-    return format_html('<time datetime="{}">{}</time>', local.isoformat(), shown)
+    text = f"{date_format(local, form)} {local.tzname()}"
+    return format_html('<time datetime="{}">{}</time>', local.isoformat(), text)
 
 
 def is_in_code(schedule: Schedule) -> bool:

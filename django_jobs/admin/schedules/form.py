@@ -129,11 +129,11 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         if not field.valid_value(current):
             field.choices = [*field.choices, (current, _("%(name)s (unknown)") % {"name": current})]
 
-    def _show_arguments(self, shown: Mapping[str, Any]) -> None:
+    def _show_arguments(self, values: Mapping[str, Any]) -> None:
         for argument in self.arguments:
-            if argument.name not in shown:
+            if argument.name not in values:
                 continue
-            field, value = self.fields[argument.key], shown[argument.name]
+            field, value = self.fields[argument.key], values[argument.name]
             if is_hidden(argument.name, value):
                 if argument.name in self.stored:
                     field.required, field.help_text = False, HIDDEN
@@ -143,7 +143,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             if isinstance(field.widget, forms.TextInput) and "\n" in str(initial):
                 field.widget = forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"})
         named = {argument.name for argument in self.arguments}
-        others = {name: value for name, value in shown.items() if name not in named}
+        others = {name: value for name, value in values.items() if name not in named}
         others = {name: value for name, value in others.items() if not is_hidden(name, value)}
         if MORE in self.fields and others:
             self.initial[MORE] = written(others)
@@ -210,13 +210,13 @@ class RuleForm(forms.Form):
         if not self.is_valid():
             name, problems = next(iter(self.errors.items()))
             raise ValueError(f"{name}: {problems[0]}")
-        given = self.cleaned_data
+        values = self.cleaned_data
         return Rule(
-            name=given["name"],
-            cron=given["cron"],
-            every=given["every"],
-            timezone=given["timezone"] or "UTC",
-            dst=given["dst"] or "once",
-            starts_at=given["starts_at"],
-            ends_at=given["ends_at"],
+            name=values["name"],
+            cron=values["cron"],
+            every=values["every"],
+            timezone=values["timezone"] or "UTC",
+            dst=values["dst"] or "once",
+            starts_at=values["starts_at"],
+            ends_at=values["ends_at"],
         )

@@ -155,14 +155,14 @@ def _moment(task: Row, column: str) -> datetime | None:
         raise NotImportable(f"{column} is {text}, which is not a valid date") from None
 
 
-def _priority(given: int | None, redis: bool) -> int | None:
+def _priority(priority: int | None, redis: bool) -> int | None:
     """The priority of a job. RabbitMQ delivers the highest number first, Redis the lowest one.
 
     A message without a priority counts as 0 with both, and so does a job.
     """
-    if given is None:
+    if priority is None:
         return None
-    return -min(given, LOWEST_OF_REDIS) if redis else min(given, HIGHEST_PRIORITY)
+    return -min(priority, LOWEST_OF_REDIS) if redis else min(priority, HIGHEST_PRIORITY)
 
 
 def _notes(task: Row, schedule: Schedule, job_type: JobType[..., Any]) -> list[str]:

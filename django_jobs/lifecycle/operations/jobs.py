@@ -168,10 +168,10 @@ def replay(
     result = OperationResult()
     wanted = list(ids)
     # ``check`` reads the payload, so that a job with an unreadable one is refused alone.
-    found = Job.objects.using(alias).dead().filter(pk__in=wanted)
-    dead = {job.pk: job for job in found.only(*NEEDED)}
+    dead_jobs = Job.objects.using(alias).dead().filter(pk__in=wanted)
+    dead = {job.pk: job for job in dead_jobs.only(*NEEDED)}
     kind = Func("headers", function="jsonb_typeof", output_field=CharField())
-    headers = dict(found.values_list("pk", kind))
+    headers = dict(dead_jobs.values_list("pk", kind))
     others = _why_not({id_ for id_ in wanted if id_ not in dead})
     for id_ in wanted:
         problem = others.get(id_) or _not_replayable(dead[id_], headers.get(id_), check)
@@ -262,10 +262,10 @@ def _result(
 def _why_not(missed: Collection[int], model: type[Job | Worker] = Job) -> dict[int, str]:
     if not missed:
         return {}
-    found = model._default_manager.using(jobs_connection().alias).filter(pk__in=missed)
-    known = dict(found.values_list("pk", "status"))
+    rows = model._default_manager.using(jobs_connection().alias).filter(pk__in=missed)
+    statuses = dict(rows.values_list("pk", "status"))
     nothing = f"there is no such {model._meta.model_name}"
-    return {id_: f"it is {known[id_]}" if id_ in known else nothing for id_ in sorted(missed)}
+    return {id_: f"it is {statuses[id_]}" if id_ in statuses else nothing for id_ in sorted(missed)}
 
 
 def demand(actor: Actor, permission: str) -> None:

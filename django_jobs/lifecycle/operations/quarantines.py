@@ -245,9 +245,9 @@ def unblock(name: str, page: int = PAGE) -> int:
 def crashes(seconds: float) -> dict[str, Crashes]:
     """The crashed runs of the last ``seconds``, by the present name of each job type. Leaves out
     quarantined types, and crashes from before a quarantine was lifted."""
-    found: dict[str, Crashes] = {}
+    by_name: dict[str, Crashes] = {}
     for name, count, first in fetch(CRASHES, {"seconds": seconds, "most": MOST_CRASHES}):
         present = family(name)[0]
-        before = found.get(present, Crashes(0, first))
-        found[present] = Crashes(before.count + count, min(before.first, first))
-    return found
+        before = by_name.get(present, Crashes(0, first))
+        by_name[present] = Crashes(before.count + count, min(before.first, first))
+    return by_name

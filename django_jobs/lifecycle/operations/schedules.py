@@ -101,8 +101,8 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
         raise OperationRefused(f"the range must begin in {EPOCH.year} or later")
     if end < begin:
         raise OperationRefused("the range ends before it begins")
-    found = schedule.rule.due_times(begin - timedelta(microseconds=1))
-    due = list(islice(takewhile(lambda moment: moment <= end, found), 2 * MOST_BACKFILLED))
+    due_times = schedule.rule.due_times(begin - timedelta(microseconds=1))
+    due = list(islice(takewhile(lambda moment: moment <= end, due_times), 2 * MOST_BACKFILLED))
     ticks = Tick.objects.using(conf().database).filter(schedule=schedule, outcome="fired")
     fired: set[datetime] = set()
     if len(due) < 2 * MOST_BACKFILLED:

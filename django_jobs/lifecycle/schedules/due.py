@@ -130,31 +130,31 @@ def lock(ids: Iterable[int]) -> list[Schedule]:
 def live_jobs(schedules: Collection[int]) -> dict[int, list[tuple[int, bool]]]:
     """``(id, whether it waits for the one before)`` of each live job, by schedule, in order of
     id."""
-    found: dict[int, list[tuple[int, bool]]] = {}
+    by_schedule: dict[int, list[tuple[int, bool]]] = {}
     for schedule, job, waits in fetch(LIVE_JOBS, {"schedules": list(schedules)}):
-        found.setdefault(schedule, []).append((job, waits))
-    return found
+        by_schedule.setdefault(schedule, []).append((job, waits))
+    return by_schedule
 
 
 def last_ends(schedules: Iterable[Schedule]) -> dict[int, list[str]]:
     """The statuses of the last ended jobs since the schedule was last resumed, newest first, by
     schedule. At most ``pause_after_dead`` of each; schedules without that number are left out."""
     rows = [
-        {"schedule": one.pk, "since": one.resumed_at, "count": one.pause_after_dead}
-        for one in schedules
-        if one.pause_after_dead
+        {"schedule": schedule.pk, "since": schedule.resumed_at, "count": schedule.pause_after_dead}
+        for schedule in schedules
+        if schedule.pause_after_dead
     ]
-    found: dict[int, list[str]] = {}
+    by_schedule: dict[int, list[str]] = {}
     if not rows:
-        return found
+        return by_schedule
     for schedule, status in fetch(LAST_ENDS, {"rows": json.dumps(rows, default=str)}):
-        found.setdefault(schedule, []).append(status)
-    return found
+        by_schedule.setdefault(schedule, []).append(status)
+    return by_schedule
 
 
 def _rows(ids: Iterable[int]) -> ScheduleQuerySet:
-    found = Schedule.objects.using(conf().database).filter(pk__in=ids)
-    return found.order_by("id")
+    schedules = Schedule.objects.using(conf().database).filter(pk__in=ids)
+    return schedules.order_by("id")
 
 
 def _locked(rows: ScheduleQuerySet, limit: int) -> list[int]:

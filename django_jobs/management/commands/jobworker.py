@@ -74,7 +74,7 @@ class Command(OperatorCommand):
         level = _log_level(options["verbosity"])
         for_people = terminal.connect(level, options["log_format"])
         failpoints.install(os.environ)
-        chosen = Options(
+        worker_options = Options(
             queues=_queues(options["queues"], options["strict"]),
             every_queue=options["queues"] is None,
             strict=options["strict"],
@@ -94,13 +94,13 @@ class Command(OperatorCommand):
         if for_people:
             tasks.append(code_watch())
             if level <= logging.INFO:
-                self.stdout.write(terminal.greeting(chosen))
+                self.stdout.write(terminal.greeting(worker_options))
         warn_of_job_types()
         close_everything()
-        note_need(chosen.connections)
-        fires = conf().schedules and not chosen.burst
-        tree = Supervisor if chosen.forks else SingleProcess
-        code = tree(chosen, tasks, Scheduling().look if fires else None).run()
+        note_need(worker_options.connections)
+        fires = conf().schedules and not worker_options.burst
+        tree = Supervisor if worker_options.forks else SingleProcess
+        code = tree(worker_options, tasks, Scheduling().look if fires else None).run()
         if code:
             raise SystemExit(code)
 

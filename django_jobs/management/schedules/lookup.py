@@ -33,8 +33,10 @@ def named(names: Sequence[str]) -> list[Schedule]:
 
 
 def _unknown(name: str) -> str:
-    known = Schedule.objects.using(conf().database).order_by("name").values_list("name", flat=True)
-    hint = did_you_mean(name, known[:MOST_COMPARED], most=3)
+    all_names = (
+        Schedule.objects.using(conf().database).order_by("name").values_list("name", flat=True)
+    )
+    hint = did_you_mean(name, all_names[:MOST_COMPARED], most=3)
     return f"no schedule is named {name!r}; {hint or 'run jobschedule list for all names'}"
 
 

@@ -95,13 +95,13 @@ def resume(options: Options) -> Iterator[str]:
 
 def backfill(options: Options) -> Iterator[str]:
     """Print the number of jobs of a backfill and, once confirmed, make them; or cancel one."""
-    given = [options[key] for key in ("name", "begin", "end")]
+    range_options = [options[key] for key in ("name", "begin", "end")]
     if options["cancel"] is not None:
-        if any(given) or options["dry_run"]:
+        if any(range_options) or options["dry_run"]:
             raise CommandError("--cancel takes the id of a backfill and no other argument")
         yield from _cancel(options["cancel"])
         return
-    if not all(given):
+    if not all(range_options):
         raise CommandError("give the name of a schedule with --from and --to, or --cancel")
     (schedule,) = named([options["name"]])
     _checked(schedule.rule.check)
