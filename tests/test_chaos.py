@@ -101,7 +101,7 @@ def test_a_lost_job_waits_for_those_before_it_in_the_queue():
     assert turn((9.0, younger), (29.9, older)) == 4.0, "it was overtaken, so all of it counts"
 
 
-def test_only_what_faults_explain_may_stand_in_a_log(tmp_path: Path):
+def test_a_log_may_contain_only_events_that_faults_explain(tmp_path: Path):
     def line(level: str, event: str) -> str:
         return f"2026-11-21 12:17:36,870 {level} event={event}\n"
 
@@ -136,7 +136,7 @@ def test_a_setting_of_another_on_a_session_does_not_balance(tmp_path: Path):
     assert "seven" in text
 
 
-def test_two_executions_at_once_overlap_and_those_that_were_cut_off_do_not(tmp_path: Path):
+def test_concurrent_executions_overlap_unless_one_was_cut_off(tmp_path: Path):
     file = tmp_path / "effects.guests"
     file.write_text(
         "begin a 1 10.0\nbegin b 2 10.5\nend a 1 11.0\nbegin a 2 11.5\nend a 2 12.0\n"

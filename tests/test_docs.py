@@ -59,7 +59,7 @@ def section(text: str, heading: str) -> str:
 # Versions and names
 
 
-def test_the_version_is_the_same_wherever_it_is_written() -> None:
+def test_the_version_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     version = django_jobs.__version__
     assert project["version"] == version
@@ -68,7 +68,7 @@ def test_the_version_is_the_same_wherever_it_is_written() -> None:
     assert f"\n## [{version}] - " in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_unreleased_stands_on_top_of_the_changelog() -> None:
+def test_unreleased_is_the_first_section_of_the_changelog() -> None:
     headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == "Unreleased"
 
@@ -95,7 +95,7 @@ def test_the_docs_install_the_name_of_the_project() -> None:
         assert f"pip install {project['name']} " in path.read_text()
 
 
-def test_ci_runs_the_readmes_two_commands_as_they_stand_there() -> None:
+def test_ci_runs_the_two_commands_of_the_readme() -> None:
     script = (ROOT / ".ci" / "run").read_text().splitlines()
     readme = (ROOT / "README.md").read_text()
     demo, tests = (line.strip() for line in blocks(readme, "console") if "-m venv" in line)
@@ -256,7 +256,7 @@ def human(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
-def test_the_table_of_waits_is_what_the_default_backoff_does() -> None:
+def test_the_table_of_waits_agrees_with_the_default_backoff() -> None:
     table = re.findall(
         r"^\| (\d+) \| (.+?) \| (.+?) \| (.+?) \|$",
         section(page("lifecycle.md"), "## The waits between attempts"),
@@ -272,7 +272,7 @@ def test_the_table_of_waits_is_what_the_default_backoff_does() -> None:
         assert documented == human(total)
 
 
-def test_the_default_backoff_is_the_one_that_is_named() -> None:
+def test_the_documented_default_backoff_is_the_default() -> None:
     (call,) = re.findall(r"`Backoff(\.exponential\(.+?\))`", page("lifecycle.md"))
     expression = ast.parse(f"Backoff{call}", mode="eval").body
     assert isinstance(expression, ast.Call)

@@ -24,7 +24,7 @@ def due_before_five(cron: str, day: datetime, dst: str) -> list[str]:
     return [f"{at.astimezone(PARIS):%H:%M%z}" for at in found if at < day.replace(hour=5)]
 
 
-def test_the_table_of_the_two_days_a_year_is_what_the_rules_say() -> None:
+def test_the_table_of_clock_changes_agrees_with_the_rules() -> None:
     text = section(page("schedules.md"), "## The two days a year")
     rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
     assert len(rows) == 6

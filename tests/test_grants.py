@@ -77,7 +77,7 @@ def acting_as(role: str, more: str = "") -> Iterator[str]:
 
 
 @pytest.mark.django_db
-def test_a_site_enqueues_and_does_no_more() -> None:
+def test_the_role_of_a_site_may_only_enqueue() -> None:
     with acting_as("site"):
         job = noop.enqueue()
         keyed = noop.using(idempotency_key="k")
@@ -97,7 +97,7 @@ def test_a_site_enqueues_and_does_no_more() -> None:
 
 
 @pytest.mark.django_db
-def test_a_worker_does_all_that_workers_and_commands_do() -> None:
+def test_the_role_of_a_worker_may_do_everything_workers_do() -> None:
     with acting_as("worker"):
         worker = register_worker()
         settle_one(enqueue_and_claim(worker=worker), Succeeded(result="1"))

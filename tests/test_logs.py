@@ -131,7 +131,7 @@ def test_long_values_are_cut() -> None:
     assert logs.line("e", {"error": "x" * 1000}) == f'event=e error="{"x" * 299}…"'
 
 
-def test_lines_nobody_reads_are_dropped_and_counted_later() -> None:
+def test_unread_lines_are_dropped_and_counted_later() -> None:
     reading, writing = os.pipe()
     handler = logs.PatientHandler()
     with open(reading, "rb") as reader, open(writing, "w") as handler.stream:

@@ -53,7 +53,7 @@ def test_the_first_of_a_name_keeps_it_and_the_clash_is_remembered() -> None:
     assert registry.clashes() == []
 
 
-def test_a_module_that_is_imported_again_is_no_clash() -> None:
+def test_a_module_imported_again_is_not_a_clash() -> None:
     def handler() -> None: ...
 
     with declared(handler, name="app.again"):
@@ -108,7 +108,7 @@ def test_a_name_that_is_an_alias_of_another_is_a_clash() -> None:
         registry._clashes.clear()
 
 
-def test_the_aliases_of_a_module_that_is_imported_again_are_those_of_today() -> None:
+def test_a_module_imported_again_replaces_its_aliases() -> None:
     def handler() -> None: ...
 
     with declared(handler, name="app.again", aliases=["app.first", "app.second"]):
@@ -129,5 +129,5 @@ def test_the_aliases_of_a_module_that_is_imported_again_are_those_of_today() -> 
         ("script", "script.f"),
     ],
 )
-def test_the_name_of_a_handler_is_that_of_its_app_and_its_own(module: str, name: str) -> None:
+def test_a_handler_is_named_by_its_app_and_function(module: str, name: str) -> None:
     assert registry.default_name(module, "f") == name

@@ -37,7 +37,7 @@ def test_a_nul_in_the_address_of_a_list_is_a_wrong_parameter(page: Page, model: 
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_nul_in_the_number_of_a_row_is_no_row(page: Page, model: Any) -> None:
+def test_a_nul_in_the_number_of_a_row_is_not_found(page: Page, model: Any) -> None:
     prefix = f"admin:django_jobs_{model._meta.model_name}"
     for what in ("change", "history", "delete"):
         url = reverse(f"{prefix}_{what}", args=["1\x00"])

@@ -226,7 +226,7 @@ def test_an_expired_lease_is_shown(page: Page) -> None:
     assert "lease expired" in page.read(list_url(Worker))
 
 
-def test_a_worker_s_page_lists_what_it_knows_and_in_which_versions(page: Page) -> None:
+def test_the_page_of_a_worker_lists_its_job_types_and_versions(page: Page) -> None:
     worker = register_worker(job_types={"app.noop": 1, "app.greet": 3})
     assert "app.greet (3), app.noop" in page.read(change_url(Worker, worker))
     run_sql("UPDATE django_jobs_worker SET job_types = '[{}]', payload_versions = NULL")

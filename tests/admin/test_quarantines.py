@@ -161,6 +161,6 @@ def test_the_statements_of_the_list_do_not_grow_with_its_rows(page: Page) -> Non
     assert len(many) == len(few)
 
 
-def test_a_message_names_what_was_quarantined(page: Page) -> None:
+def test_a_message_names_the_quarantined_type(page: Page) -> None:
     answered = page.client.post(ADD, {"job_type": "app.noop"})
     assert "app.noop" in message_of(answered)

@@ -150,7 +150,7 @@ def test_the_view_permission_on_queues_does_not_allow_edits(page_of: Callable[..
     assert page.client.post(change_url(Queue, queue.pk), changed).status_code == 403
 
 
-def test_dead_letters_are_seen_by_who_may_see_jobs(page_of: Callable[..., Page]) -> None:
+def test_dead_letters_need_the_permission_to_view_jobs(page_of: Callable[..., Page]) -> None:
     dead = make_dead()
     page = page_of("view_job")
     page.text(list_url(DeadLetter))
@@ -225,7 +225,7 @@ def test_secrets_are_masked_at_any_depth(page: Page) -> None:
 
 
 @override_settings(DJANGO_JOBS={"REDACT_KEYS": ["ORDER"]})
-def test_the_setting_says_what_is_secret(page: Page) -> None:
+def test_the_setting_defines_secret_keys(page: Page) -> None:
     with declared(anything, name="app.anything") as job_type:
         job = job_type.enqueue(order_id="s3cret", password="shown")
         text = page.text(change_url(Job, job.pk))
@@ -253,7 +253,7 @@ def test_the_address_of_a_list_cannot_reveal_secrets(page: Page, lookup: str) ->
     assert page.client.get(list_url(Job), {lookup: "a"}).status_code == 400
 
 
-def test_facets_cannot_be_asked_for(page: Page) -> None:
+def test_facets_cannot_be_requested(page: Page) -> None:
     add.enqueue(1)
     answered = page.client.get(list_url(Job), {"_facets": "True"})
     assert "Show counts" not in answered.content.decode()

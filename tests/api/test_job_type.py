@@ -65,7 +65,7 @@ def test_a_request_follows_a_queue_that_has_changed() -> None:
 
 
 @pytest.mark.django_db
-def test_headers_that_are_changed_between_two_jobs_are_those_of_the_second() -> None:
+def test_headers_changed_between_two_jobs_apply_to_the_second() -> None:
     headers = {"trace": "a"}
     chosen = noop.using(headers=headers)
     assert chosen.enqueue().headers == {"trace": "a"}

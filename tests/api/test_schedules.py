@@ -259,7 +259,7 @@ def test_migrate_does_not_read_or_lock_undeclared_schedules(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_several_deployments_at_once_do_not_meet() -> None:
+def test_concurrent_deployments_do_not_conflict() -> None:
     for number in range(20):
         declare(f"s{number}")
     in_threads(5, lambda number: synchronise("default"))

@@ -47,7 +47,7 @@ def test_arguments_are_bound_by_name() -> None:
 
 
 @pytest.mark.django_db
-def test_arguments_of_any_name_are_taken_where_the_handler_takes_them() -> None:
+def test_arguments_of_any_name_are_accepted_if_the_handler_takes_them() -> None:
     def open_handler(first: int, **others: int) -> None: ...
 
     with declared(open_handler, name="app.open") as job_type:
@@ -59,7 +59,7 @@ def test_arguments_of_any_name_are_taken_where_the_handler_takes_them() -> None:
 @pytest.mark.parametrize(
     "args, kwargs", [((), {}), ((1, 2, 3), {}), ((1,), {"third": 3}), ((1,), {"first": 1})]
 )
-def test_arguments_that_do_not_fit_are_refused_where_they_are_given(
+def test_arguments_that_do_not_fit_are_refused_at_the_enqueue(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     with pytest.raises(PayloadError, match=r"^app.add\(first: [^)]*\).*: .*; got "):

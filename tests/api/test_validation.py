@@ -100,7 +100,7 @@ def test_using_changes_a_copy() -> None:
 
 
 @pytest.mark.django_db
-def test_the_job_types_options_go_before_the_queues_and_those_before_the_defaults() -> None:
+def test_options_of_the_job_type_precede_the_queue_and_the_defaults() -> None:
     def handler() -> None: ...
 
     rule = Backoff.fixed(3)

@@ -137,7 +137,7 @@ def test_an_alias_of_another_handler_is_reported(settings: Settings) -> None:
     assert "or drop the alias" in str(message.hint)
 
 
-def test_a_queue_of_a_handler_that_is_not_configured_is_a_warning(settings: Settings) -> None:
+def test_an_unconfigured_queue_of_a_handler_is_a_warning(settings: Settings) -> None:
     def handler() -> None: ...
 
     configured = queues()
@@ -165,7 +165,7 @@ def test_the_handlers_of_one_unknown_queue_are_one_warning(settings: Settings) -
     assert "'weekly'" in messages[1].msg
 
 
-def test_hints_show_what_to_write_and_no_file_of_the_repository(settings: Settings) -> None:
+def test_hints_show_the_right_code_and_no_file_of_the_repository(settings: Settings) -> None:
     wrong = {
         **{key: values[0] for key, values in BAD_VALUES.items() if key != "QUEUES"},
         "QUEUES": {"default": {key: values[0] for key, values in BAD_OPTIONS.items()}},
@@ -272,7 +272,7 @@ def test_valid_values_are_not_reported(settings: Settings) -> None:
 
 
 @pytest.mark.django_db
-def test_the_server_is_asked_only_where_its_database_is_to_be_checked(
+def test_the_server_is_queried_only_if_its_database_is_checked(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     with django_assert_num_queries(0):

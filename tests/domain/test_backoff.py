@@ -50,7 +50,9 @@ def test_a_delay_is_between_nothing_and_the_cap(rule: Backoff, count: int, drawn
 
 
 @given(rules, failures, shares)
-def test_jitter_takes_away_no_more_than_its_share(rule: Backoff, count: int, drawn: float) -> None:
+def test_jitter_shortens_a_wait_by_at_most_its_share(
+    rule: Backoff, count: int, drawn: float
+) -> None:
     longest = rule.longest(count)
     assert longest * (1 - rule.jitter) <= rule.delay(count, lambda: drawn) + 1e-6
     assert rule.delay(count, lambda: drawn) <= longest

@@ -355,7 +355,7 @@ def test_the_times_of_long_ago_are_found_too() -> None:
     assert noon.astimezone(ZoneInfo("Europe/Paris")).strftime("%H:%M:%S") == "12:00:00"
 
 
-def test_as_many_times_as_were_asked_for() -> None:
+def test_the_requested_number_of_times_is_returned() -> None:
     assert next_times("* * * * *", "UTC", MOMENT, 0) == []
     assert next_times("* * * * *", "UTC", MOMENT, -3) == []
     assert len(next_times("* * * * *", "UTC", MOMENT, 100)) == 100
@@ -404,7 +404,7 @@ def test_h_is_the_same_time_for_a_name_and_spreads_names() -> None:
     assert len({first(f"schedule {number}") for number in range(50)}) > 40
 
 
-def test_h_without_a_name_is_refused_when_times_are_asked_for() -> None:
+def test_h_without_a_name_has_no_due_times() -> None:
     check_cron("H H * * *")
     with pytest.raises(BrokenCron, match="schedule's name"):
         next_times("H H * * *", "UTC", MOMENT, 1)

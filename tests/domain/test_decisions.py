@@ -103,7 +103,7 @@ def test_failures_never_shrink_and_grow_by_one_for_failures_only(
 
 
 @given(facts, outcomes)
-def test_crashes_grow_by_a_loss_and_are_forgotten_only_where_the_process_lived(
+def test_a_loss_adds_a_crash_and_only_a_surviving_process_resets_them(
     facts: Facts, outcome: Outcome
 ) -> None:
     crashes = decide(facts, outcome, NOW).crashes
@@ -116,7 +116,7 @@ def test_crashes_grow_by_a_loss_and_are_forgotten_only_where_the_process_lived(
 
 
 @given(facts, outcomes)
-def test_a_success_stands_and_any_other_end_of_a_cancelled_job_is_cancelled(
+def test_any_ending_of_a_cancelled_job_but_success_is_cancelled(
     facts: Facts, outcome: Outcome
 ) -> None:
     decision = decide(facts, outcome, NOW)

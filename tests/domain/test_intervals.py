@@ -45,7 +45,7 @@ def test_the_first_due_time_after_a_moment(
 
 
 @given(moments, lengths, moments)
-def test_it_is_the_first_of_the_row_and_exactly_in_it(
+def test_the_next_interval_is_the_first_after_a_time(
     anchor: datetime, every: float, after: datetime
 ) -> None:
     due = next_interval(anchor, every, after)

@@ -27,7 +27,7 @@ def test_dead_jobs_have_an_age_and_a_number() -> None:
 
 
 @pytest.mark.parametrize("value", [None, {}, {"age": None}, {"age": None, "number": None}])
-def test_none_is_no_limit(value: Any) -> None:
+def test_none_means_no_limit(value: Any) -> None:
     assert kept_by_status({"dead": value}) == {"dead": ALL}
 
 

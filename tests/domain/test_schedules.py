@@ -225,7 +225,7 @@ def test_an_invalid_rule_is_refused_with_the_reason(rule: Rule, problem: str) ->
         rule.check()
 
 
-def test_both_bounds_are_due_times_where_the_rule_says_so() -> None:
+def test_both_bounds_of_a_rule_may_be_due_times() -> None:
     rule = Rule(every=60.0, starts_at=NOON, ends_at=NOON + timedelta(seconds=120))
     rule.check()
     assert list(rule.due_times(NOON - YEAR)) == [

@@ -44,7 +44,7 @@ DATABASE: dict[str, Fault] = {
     ),
     "D4": shown(
         "the answer to an enqueue's commit is lost",
-        f"{ANSWERS}test_an_enqueue_whose_answer_was_lost_is_asked_for_again_with_its_key",
+        f"{ANSWERS}test_an_enqueue_whose_answer_was_lost_is_repeated_with_its_key",
         f"{ANSWERS}test_without_a_key_an_enqueue_whose_answer_was_lost_may_exist",
     ),
     "D5": shown(
@@ -77,7 +77,7 @@ DATABASE: dict[str, Fault] = {
     ),
     "D11": shown(
         "the project uses REPEATABLE READ or SERIALIZABLE",
-        f"{LOCKS}test_every_job_runs_once_whatever_isolation_level_the_project_uses",
+        f"{LOCKS}test_every_job_runs_once_at_any_isolation_level",
     ),
     "D12": shown(
         "the server has no connection left",
@@ -118,7 +118,7 @@ DATABASE: dict[str, Fault] = {
         "PgBouncer in transaction mode stands between",
         f"{POOLER}test_hundreds_of_jobs_run_once_each_and_the_worker_drains",
         f"{POOLER}test_leases_are_renewed_and_a_failure_is_tried_again",
-        f"{POOLER}test_jobs_start_within_the_poll_where_no_notification_passes",
+        f"{POOLER}test_jobs_start_within_a_poll_without_notifications",
         f"{POOLER}test_missing_notifications_are_noticed_behind_an_idle_pooler",
         f"{POOLER}test_jobs_are_enqueued_and_read_repeatedly",
         f"{POOLER}test_schedules_fire_through_it",
@@ -142,7 +142,7 @@ DATABASE: dict[str, Fault] = {
     ),
     "D23": shown(
         "a migration of tables under load",
-        "tests/migrations/test_patience_under_load.py::test_claims_go_on_while_each_operation_waits_for_its_table",
+        "tests/migrations/test_patience_under_load.py::test_claims_continue_while_each_operation_waits_for_its_table",
     ),
     "D24": shown(
         "the queue is on another database than the data",
@@ -150,7 +150,7 @@ DATABASE: dict[str, Fault] = {
     ),
     "D25": shown(
         "a worker's clock is two hours off the database's",
-        f"{CLOCKS}test_a_worker_whose_clock_is_two_hours_off_does_nothing_early_and_nothing_late",
+        f"{CLOCKS}test_a_worker_with_a_wrong_clock_does_nothing_early_or_late",
     ),
     "D26": shown(
         "now() stands still in a long transaction",

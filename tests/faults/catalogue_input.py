@@ -139,11 +139,11 @@ INPUT: dict[str, Fault] = {
     "B22": shown(
         "a storm of failures",
         f"{LOADS}test_mass_failures_are_spread_and_delay_no_other_queue",
-        "tests/domain/test_backoff.py::test_jitter_takes_away_no_more_than_its_share",
+        "tests/domain/test_backoff.py::test_jitter_shortens_a_wait_by_at_most_its_share",
     ),
     "B23": shown(
         "starvation by priority, or by one tenant",
         f"{LOADS}test_a_tenant_with_a_backlog_keeps_no_other_queue_waiting",
-        "tests/lifecycle/test_claiming.py::test_waiting_is_priority_where_the_queue_ages_its_jobs",
+        "tests/lifecycle/test_claiming.py::test_waiting_raises_priority_unless_a_queue_is_strict",
     ),
 }

@@ -76,7 +76,7 @@ WORKERS: dict[str, Fault] = {
     ),
     "W13": shown(
         "a handler leaves threads and programs behind",
-        f"{DEATH}::test_a_thread_that_a_handler_left_does_not_touch_the_next_job",
+        f"{DEATH}::test_a_thread_left_by_a_handler_does_not_affect_the_next_job",
         f"{DEATH}::test_processes_of_a_handler_die_with_its_killed_child",
     ),
     "W14": shown(
@@ -98,7 +98,7 @@ WORKERS: dict[str, Fault] = {
         "a crash between two steps: claim, handler, effect, settle",
         f"{POINTS}::test_a_crash_at_any_step_loses_no_job_and_no_run",
         f"{POINTS}::test_an_error_of_the_database_at_any_statement_costs_no_attempt",
-        f"{POINTS}::test_a_process_that_is_stopped_before_its_settle_writes_it_when_it_wakes",
+        f"{POINTS}::test_a_process_stopped_before_its_settle_writes_it_when_resumed",
         f"{POINTS}::test_the_passage_is_counted_over_the_whole_tree",
     ),
     "W18": shown(

@@ -142,7 +142,7 @@ def test_a_heartbeat_that_dies_during_crash_recovery_is_asked_again(
     assert outcomes(neighbour) == CLEAN
 
 
-def test_a_process_that_is_stopped_before_its_settle_writes_it_when_it_wakes(
+def test_a_process_stopped_before_its_settle_writes_it_when_resumed(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"

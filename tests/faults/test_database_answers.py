@@ -42,7 +42,7 @@ def enqueue_and_lose_the_answer(proxy: Proxy, key: str | None, *, in_a_transacti
 
 
 @pytest.mark.parametrize("in_a_transaction", [False, True], ids=["alone", "in a transaction"])
-def test_an_enqueue_whose_answer_was_lost_is_asked_for_again_with_its_key(
+def test_an_enqueue_whose_answer_was_lost_is_repeated_with_its_key(
     proxy: Proxy, in_a_transaction: bool
 ) -> None:
     enqueue_and_lose_the_answer(proxy, "k", in_a_transaction=in_a_transaction)
@@ -126,7 +126,7 @@ def test_an_effect_cut_off_before_its_commit_is_written_by_the_next_attempt(
     ]
 
 
-def test_a_bulk_enqueue_that_the_database_refuses_raises_what_django_raises(
+def test_a_bulk_enqueue_refused_by_the_database_raises_djangos_error(
     transactional_db: None,
 ) -> None:
     run_sql("ALTER TABLE django_jobs_job ADD CONSTRAINT full_up CHECK (false) NOT VALID")

@@ -38,7 +38,7 @@ def test_of_two_handlers_that_deadlock_one_is_retried_soon_and_both_succeed(
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE_READ", "SERIALIZABLE"])
-def test_every_job_runs_once_whatever_isolation_level_the_project_uses(
+def test_every_job_runs_once_at_any_isolation_level(
     start_worker: Start, tmp_path: Path, level: str
 ) -> None:
     environment = settings_module(

@@ -71,7 +71,7 @@ def test_leases_are_renewed_and_a_failure_is_tried_again(
     assert Worker.objects.get() == boot
 
 
-def test_jobs_start_within_the_poll_where_no_notification_passes(
+def test_jobs_start_within_a_poll_without_notifications(
     pooler: Pooler, start_worker: Start
 ) -> None:
     """What is said of it is said once by each process that listens: worker and heartbeat."""

@@ -120,7 +120,7 @@ def test_a_base_exception_of_the_handlers_own_is_a_failure_of_that_class(
     assert Worker.objects.count() == 1
 
 
-def test_a_thread_that_a_handler_left_does_not_touch_the_next_job(
+def test_a_thread_left_by_a_handler_does_not_affect_the_next_job(
     start_worker: Start, tmp_path: Path
 ) -> None:
     left, path = tmp_path / "left", tmp_path / "job"

@@ -53,13 +53,13 @@ def test_jobs_are_ordered_by_priority_then_age() -> None:
 
 
 @pytest.mark.django_db
-def test_the_best_are_taken_where_not_all_are_wanted() -> None:
+def test_a_claim_with_a_limit_takes_the_first_ranks() -> None:
     ids = [noop.using(priority=priority).enqueue().pk for priority in (1, 3, 2)]
     assert ids_of(claim_ready(register_worker(), limit=2)) == [ids[1], ids[2]]
 
 
 @pytest.mark.django_db
-def test_waiting_is_priority_where_the_queue_ages_its_jobs() -> None:
+def test_waiting_raises_priority_unless_a_queue_is_strict() -> None:
     old = noop.using(run_at=timezone.now() - timedelta(minutes=11)).enqueue().pk
     fresh = noop.using(priority=10).enqueue().pk
     fresher = noop.using(priority=12).enqueue().pk
@@ -241,9 +241,7 @@ def test_a_claim_is_limited_in_bytes(compressible: bool) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("limit", "counts"), [(3, False), (4, True)])
-def test_bytes_are_counted_only_where_the_largest_payloads_would_be_too_many(
-    limit: int, counts: bool
-) -> None:
+def test_bytes_are_counted_only_if_the_limit_could_be_exceeded(limit: int, counts: bool) -> None:
     noop.enqueue()
     worker = register_worker()
     with CaptureQueriesContext(connection) as queries:

@@ -26,7 +26,7 @@ def test_an_unlimited_claim_of_a_queue_that_has_a_limit_takes_nothing() -> None:
 
 
 @pytest.mark.django_db
-def test_a_limited_claim_of_a_queue_without_limit_takes_what_it_wants() -> None:
+def test_a_limited_claim_of_a_queue_without_limit_is_not_limited() -> None:
     enqueue_many("app.noop", [{}] * 5)
     assert len(claim_ready(register_worker(), limited=True)) == 5
 

@@ -77,7 +77,7 @@ def test_jobs_are_written_in_manual_transactions_and_wake_workers_at_the_commit(
     assert Job.objects.filter(status="ready").count() == 4
 
 
-def test_a_manual_transaction_that_is_rolled_back_leaves_no_job_and_wakes_nobody(
+def test_a_rolled_back_manual_transaction_leaves_no_job_and_no_notification(
     manually: None,
 ) -> None:
     with listening() as notes:

@@ -42,7 +42,7 @@ def test_a_report_keeps_the_fields_that_it_omits() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"attempt": 2}, {"worker": 0}, {"id": 0}])
-def test_only_the_attempt_that_holds_the_job_may_report(fields: dict[str, int]) -> None:
+def test_only_the_current_attempt_may_report(fields: dict[str, int]) -> None:
     held = enqueue_and_claim()
     assert report([ProgressReport(job=held._replace(**fields), fraction=0.5)]) == set()
     assert not Progress.objects.exists()
@@ -67,7 +67,7 @@ def test_an_earlier_attempt_reports_nothing_after_the_job_was_taken_over() -> No
     assert row_of(held)[0] == 2
 
 
-def test_a_job_that_never_reported_has_nothing_to_take_over() -> None:
+def test_a_job_without_a_report_has_no_checkpoint() -> None:
     assert take_over(enqueue_and_claim()) == (False, None)
 
 

@@ -184,7 +184,7 @@ def test_old_ticks_go_a_page_at_a_time_and_the_younger_stay() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_may_prune_ticks_at_once() -> None:
+def test_concurrent_pruning_of_ticks_is_safe() -> None:
     ticks_of([100] * 60)
 
     def walk(number: int) -> int:

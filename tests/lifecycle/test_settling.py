@@ -86,7 +86,7 @@ def test_a_failure_schedules_the_next_attempt_after_its_backoff() -> None:
 
 
 @pytest.mark.django_db
-def test_the_priority_stays_in_the_rank_of_a_job_that_is_put_off() -> None:
+def test_a_postponed_job_keeps_its_priority_in_its_rank() -> None:
     settle_one(enqueue_and_claim(priority=10), failure())
     job = Job.objects.get()
     assert job.rank == pytest.approx(job.available_at.timestamp() - 600, abs=1e-3)

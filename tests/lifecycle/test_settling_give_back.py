@@ -31,7 +31,7 @@ def test_a_prefetched_job_is_given_back_as_if_it_had_never_been_claimed() -> Non
 
 
 @pytest.mark.django_db
-def test_only_what_is_still_the_workers_can_be_given_back() -> None:
+def test_only_jobs_still_claimed_can_be_given_back() -> None:
     held = enqueue_and_claim()
     assert give_back([(held.id, held.attempt, register_worker())]) == []
     assert give_back([(held.id, held.attempt + 1, held.worker)]) == []

@@ -133,7 +133,7 @@ def shift_heartbeat(interval: str) -> None:
 
 
 @pytest.mark.django_db
-def test_a_row_of_an_earlier_time_is_not_renewed() -> None:
+def test_a_worker_row_from_a_backup_is_not_renewed() -> None:
     """As after a backup was restored: what the worker did since is not in the tables."""
     worker = register_worker()
     known = beat(worker, {})

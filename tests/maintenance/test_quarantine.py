@@ -80,7 +80,7 @@ def test_the_positions_are_dropped_with_the_last_quarantine() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_all_workers_may_do_it_at_once() -> None:
+def test_all_workers_may_block_jobs_at_once() -> None:
     noop.enqueue_many({} for _ in range(300))
     quarantines.quarantine("app.noop", seconds=0)
     held = in_threads(4, lambda _: Quarantining(page=50).run_once())

@@ -17,7 +17,7 @@ DAY = 86_400.0
 
 
 @pytest.mark.django_db
-def test_the_settings_rule_unless_a_queue_has_a_retention_of_its_own(
+def test_the_settings_apply_unless_a_queue_has_its_own_retention(
     settings: Settings,
 ) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"succeeded": "2d", "dead": "30d"}}
@@ -66,7 +66,7 @@ def test_after_a_complete_pass_pruning_starts_at_the_lowest_id() -> None:
 
 
 @pytest.mark.django_db
-def test_workers_long_ended_go_at_the_end_of_a_walk() -> None:
+def test_long_ended_workers_are_deleted_at_the_end_of_a_pass() -> None:
     workers.end(register_worker())
     run_sql("UPDATE django_jobs_worker SET stopped_at = now() - interval '8 days'")
     assert Retention().run_once() == 1
@@ -74,14 +74,14 @@ def test_workers_long_ended_go_at_the_end_of_a_walk() -> None:
 
 
 @pytest.mark.django_db
-def test_ticks_of_over_ninety_days_go_at_the_end_of_a_walk_page_by_page() -> None:
+def test_ticks_older_than_ninety_days_are_deleted_at_the_end_of_a_pass() -> None:
     ticks_of([100] * 25 + [89])
     assert Retention(page=10, budget=60).run_once() == 25
     assert Tick.objects.count() == 1
 
 
 @pytest.mark.django_db
-def test_ticks_are_left_to_the_next_run_where_the_budget_is_spent() -> None:
+def test_ticks_wait_for_the_next_run_if_the_budget_is_spent() -> None:
     ticks_of([100] * 25)
     walk = Retention(page=10, budget=0)
     assert [walk.run_once() for _ in range(4)] == [10, 10, 5, 0]

@@ -253,7 +253,7 @@ def test_a_rule_changed_during_a_look_is_not_fired() -> None:
         assert take_due({"app.noop": 1}, 10) == []
 
 
-def test_a_payload_that_is_changed_during_an_outage_loses_nothing() -> None:
+def test_a_payload_changed_during_an_outage_loses_no_job() -> None:
     schedule = overdue(3.1, job_type="app.add", payload={"first": 1})
     schedule.payload = {"first": 2}
     schedule.save()

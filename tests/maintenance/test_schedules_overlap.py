@@ -144,7 +144,7 @@ def test_a_due_time_with_a_tick_cancels_nothing_and_does_not_fire() -> None:
     assert outcomes(schedule) == ["skipped_overlap"]
 
 
-def test_a_full_queue_suppresses_the_due_time_and_the_schedule_goes_on() -> None:
+def test_a_full_queue_suppresses_the_due_time_and_the_schedule_continues() -> None:
     Queue.objects.filter(name="bulk").update(max_backlog=1)
     noop.using(queue="bulk").enqueue()
     schedule = due_schedule(queue="bulk", overlap="cancel")

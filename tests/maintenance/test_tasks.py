@@ -38,7 +38,7 @@ def test_each_worker_walks_from_the_beginning() -> None:
 
 
 @pytest.mark.django_db
-def test_reaping_settles_what_is_abandoned_and_sends_its_signals() -> None:
+def test_reaping_settles_abandoned_jobs_and_sends_signals() -> None:
     held = enqueue_and_claim()
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '1 s'")
     run_sql("UPDATE django_jobs_job SET max_crashes = 1")

@@ -132,7 +132,7 @@ def test_schedules_are_tried_too_unless_they_are_disabled() -> None:
     assert shown.endswith("Checked 0 live jobs and 3 schedules.\n")
 
 
-def test_declared_schedules_are_what_migrate_will_make_of_them(
+def test_declared_schedules_show_the_rows_that_migrate_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("django_jobs.registry._schedules", {})

@@ -119,7 +119,7 @@ def test_a_dry_run_lists_the_jobs_on_request() -> None:
 
 
 @pytest.mark.django_db
-def test_nothing_to_replay_is_no_failure() -> None:
+def test_nothing_to_replay_is_not_a_failure() -> None:
     settle_one(enqueue_and_claim(), Succeeded())
     assert replay("--queue", "default") == "Replayed 0 jobs."
 

@@ -63,7 +63,7 @@ def test_a_missing_column_is_reported_too() -> None:
     assert "are not those of this code" in str(database_problem(caught.value))
 
 
-def test_the_alias_is_named_where_it_is_not_the_default(settings: Settings) -> None:
+def test_an_alias_other_than_default_is_named(settings: Settings) -> None:
     class Missing(Exception):
         sqlstate = "42P01"
 

@@ -59,7 +59,7 @@ def test_each_schedule_is_counted_once() -> None:
 
 
 @pytest.mark.usefixtures("_none")
-def test_the_one_that_is_due_longest_is_named() -> None:
+def test_the_most_overdue_schedule_is_named() -> None:
     make_schedule("later")
     assert (schedules_snapshot().overdue_seconds, schedules_snapshot().most_overdue) == (0.0, None)
     make_schedule("a little late", -5)

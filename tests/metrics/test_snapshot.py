@@ -50,7 +50,7 @@ def test_a_paused_queue_and_a_limited_one_say_so() -> None:
 
 
 @pytest.mark.django_db
-def test_a_queue_whose_row_is_gone_is_listed_while_it_has_jobs() -> None:
+def test_a_deleted_queue_is_listed_while_it_has_jobs() -> None:
     noop.using(queue="bulk", delay=100).enqueue()
     Queue.objects.filter(name="bulk").delete()
     assert queue_named("bulk").scheduled == 1

@@ -47,7 +47,7 @@ def test_another_database_vendor_gets_the_tables_without_autovacuum_settings(
 
 
 @pytest.mark.django_db
-def test_the_hot_columns_bear_no_foreign_key_constraint() -> None:
+def test_the_hot_columns_have_no_foreign_key_constraint() -> None:
     constraints = run_sql(
         "SELECT conname FROM pg_constraint WHERE contype = 'f' AND conrelid IN"
         " ('django_jobs_job'::regclass, 'django_jobs_run'::regclass)"

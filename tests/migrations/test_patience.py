@@ -61,7 +61,7 @@ def test_each_migration_but_the_first_waits_for_nobody() -> None:
 
 
 @pytest.mark.usefixtures("_newest_schema")
-def test_code_of_the_release_before_runs_on_the_newest_schema() -> None:
+def test_code_of_the_previous_release_runs_on_the_newest_schema() -> None:
     worker = register_worker()
     noop.enqueue()
     noop.enqueue_many([{}, {}])

@@ -210,7 +210,7 @@ def fill(cluster: Cluster) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_claims_go_on_while_each_operation_waits_for_its_table(first_schema: Cluster) -> None:
+def test_claims_continue_while_each_operation_waits_for_its_table(first_schema: Cluster) -> None:
     cluster = first_schema
     fill(cluster)
     log = cluster.directory / "log"

@@ -13,7 +13,7 @@ from django_jobs.models import Queue
 
 
 @pytest.mark.django_db
-def test_migrate_makes_the_configured_queues_and_leaves_those_that_exist(
+def test_migrate_creates_only_missing_queues(
     settings: Settings,
 ) -> None:
     Queue.objects.filter(name="default").update(max_concurrency=7)

@@ -51,7 +51,7 @@ def heard() -> Iterator[list[tuple[str, dict[str, Any]]]]:
 
 
 @pytest.mark.parametrize("environ", [{}, {VARIABLE: ""}], ids=["unset", "empty"])
-def test_nothing_is_replaced_unless_a_fault_is_asked_for(
+def test_nothing_is_replaced_without_a_requested_fault(
     places: list[tuple[Any, str]], heard: list[Any], environ: dict[str, str]
 ) -> None:
     before = [getattr(owner, name) for owner, name in places]
@@ -110,7 +110,7 @@ def test_an_empty_claim_passes_no_fault_point(monkeypatch: pytest.MonkeyPatch) -
     assert passing() is None
 
 
-def test_several_faults_may_be_asked_for_also_at_one_point(
+def test_several_faults_may_be_requested_even_at_one_point(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workers, "renew", one)

@@ -219,7 +219,7 @@ def test_the_death_of_a_child_stops_everything_and_is_reported(demo: Callable[..
     assert_gone(processes)
 
 
-def test_the_login_that_is_printed_opens_the_admin(demo: Callable[..., Demo]) -> None:
+def test_the_printed_login_opens_the_admin(demo: Callable[..., Demo]) -> None:
     run = demo("--port", "0")
     host, port = address_of(run)
     password = re.search(r"Password  (\S+)", run.output)

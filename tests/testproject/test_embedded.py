@@ -140,7 +140,7 @@ def run_holder(directory: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_a_holder_that_was_killed_does_not_keep_the_server_running_for_ever(
+def test_a_killed_holder_does_not_keep_the_server_running(
     cluster: Path,
 ) -> None:
     embedded.stop(cluster)

@@ -73,7 +73,7 @@ def test_a_second_run_of_the_parent_job_doubles_no_children(tree: Path) -> None:
 
 
 @pytest.mark.usefixtures("demo_queues")
-def test_a_package_that_is_gone_leaves_the_index(tree: Path) -> None:
+def test_a_removed_package_leaves_the_index(tree: Path) -> None:
     index_all()
     (tree / "alone.py").unlink()
     index_installation()
@@ -112,7 +112,7 @@ def test_indexing_a_package_again_replaces_its_rows(tree: Path) -> None:
 
 
 @pytest.mark.usefixtures("demo_queues")
-def test_the_summary_of_a_package_holds_the_totals_of_its_files(tree: Path) -> None:
+def test_the_summary_of_a_package_has_the_totals_of_its_files(tree: Path) -> None:
     index_package("pack")
     totals = summarise_package("pack")
     assert totals == {"files": 4, "unreadable": 1, "lines": 6, "functions": 2, "classes": 0}

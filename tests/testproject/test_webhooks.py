@@ -90,7 +90,7 @@ def test_a_path_without_a_script_is_not_found(receiver: Receiver) -> None:
     assert not receiver.requests
 
 
-def test_it_listens_on_the_loopback_only_and_not_after_the_end() -> None:
+def test_it_listens_only_on_the_loopback_and_stops_at_the_end() -> None:
     with Receiver() as receiver:
         address = receiver._server.server_address
         assert address[0] == "127.0.0.1"

@@ -26,7 +26,7 @@ def counted() -> Counter[str]:
     return Counter(Job.objects.values_list("job_type", flat=True))
 
 
-def test_everything_is_one_index_webhooks_of_every_script_and_a_failure(
+def test_the_demo_enqueues_an_index_webhooks_and_a_failure(
     receiver: Receiver,
 ) -> None:
     deliveries = work.enqueue_everything(receiver)

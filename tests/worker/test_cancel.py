@@ -41,7 +41,7 @@ def outcomes(job: Job) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["await_cancel", "await_cancel_alone"])
-def test_an_async_handler_is_cancelled_where_it_waits(
+def test_an_async_handler_is_cancelled_at_its_await(
     start_worker: Start, tmp_path: Path, name: str
 ) -> None:
     path, other = tmp_path / "job", tmp_path / "other"

@@ -82,7 +82,7 @@ def test_a_default_worker_has_five_connections_idle_and_ten_at_most(
     assert others() == DEFAULT.connections
 
 
-def test_two_processes_of_eight_threads_need_what_the_formula_says() -> None:
+def test_two_processes_of_eight_threads_need_the_computed_connections() -> None:
     options = Options(queues=(), processes=2, threads=8)
     assert options.connections == 2 + 2 * (4 + 8)
 
@@ -107,7 +107,7 @@ def test_with_too_few_connections_every_job_still_runs_once(
 
 
 @pytest.mark.processes
-def test_a_limit_that_is_lowered_under_a_worker_loses_nothing_and_repeats_nothing(
+def test_lowering_the_connection_limit_loses_and_repeats_nothing(
     role: Role, start_worker: Start
 ) -> None:
     worker = start_worker("--lease-seconds", "5", DATABASE_URL=role.url)
@@ -316,7 +316,7 @@ EFFECTS = "SELECT count(*), count(DISTINCT job_id) FROM app_effect"
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_on_a_server_with_twenty_connections_all_jobs_end_and_the_site_keeps_its_own(
+def test_with_twenty_connections_all_jobs_end_and_the_site_keeps_its_own(
     tmp_path: Path,
 ) -> None:
     """Three are the superuser's and five the site's. Two processes need 18 and have twelve."""

@@ -64,7 +64,7 @@ def hold(tmp_path: Path, *names: str) -> list[tuple[Job, Path]]:
     ]
 
 
-def test_no_job_runs_twice_where_all_tables_were_flushed_under_two_workers(
+def test_no_job_runs_twice_after_a_flush_under_two_workers(
     start_worker: Start, tmp_path: Path
 ) -> None:
     old = start_two(start_worker, between=flush)
@@ -125,9 +125,7 @@ def test_a_job_with_the_id_of_one_still_running_is_another_job(
     assert len(lines(path)) == Run.objects.count()
 
 
-def test_workers_whose_rows_are_of_an_earlier_time_begin_again(
-    start_worker: Start, tmp_path: Path
-) -> None:
+def test_workers_with_rows_from_a_backup_start_again(start_worker: Start, tmp_path: Path) -> None:
     """As after a backup was restored under them."""
     worker = start_worker(
         "--lease-seconds", str(LEASE), "--poll-seconds", "0.2", TEST_DJANGO_JOBS=BEATS_OFTEN

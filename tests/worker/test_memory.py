@@ -96,7 +96,7 @@ class Told:
         return True
 
 
-def test_a_job_whose_child_could_not_be_made_has_never_begun(
+def test_a_job_that_could_not_be_forked_has_not_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def no_fork(*_: Any) -> None:

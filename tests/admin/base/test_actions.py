@@ -299,7 +299,7 @@ def test_a_replay_is_refused_while_a_live_job_holds_the_key(page: Page) -> None:
     assert Job.objects.get(pk=dead.pk).status == "dead"
 
 
-def test_a_replay_is_refused_where_the_handler_is_gone(page: Page) -> None:
+def test_a_replay_without_a_handler_is_refused(page: Page) -> None:
     dead = make_dead(noop)
     run_sql("UPDATE django_jobs_job SET job_type = 'app.gone'")
     message = page.act(DeadLetter, "replay_jobs", dead.pk)
@@ -310,7 +310,7 @@ def across(page: Page, model: Any, action: str, query: str = "", **more: Any) ->
     return page.ask(model, action, 0, query=query, select_across=1, **more)
 
 
-def test_all_matching_takes_what_the_filter_matches(page: Page) -> None:
+def test_all_matching_takes_all_rows_of_the_filter(page: Page) -> None:
     kept, pks = ready_job(), [scheduled_job() for _ in range(3)]
     asked = across(page, Job, "cancel_jobs", "?status=scheduled")
     assert "This changes 3 jobs." in asked.content.decode()
@@ -402,7 +402,7 @@ def test_the_action_checks_the_permission_again(
     assert Job.objects.get(pk=pk).status == "ready"
 
 
-def test_buttons_are_offered_only_where_they_could_do_something(page: Page) -> None:
+def test_buttons_are_shown_only_if_their_action_applies(page: Page) -> None:
     held = enqueue_and_claim(add, 1)
     text = page.text(change_url(Job, held.id))
     assert 'value="cancel_jobs"' in text

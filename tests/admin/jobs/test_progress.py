@@ -73,7 +73,7 @@ def test_receipts_are_listed_with_the_duplicates_that_they_prevented(
     assert "ch_7" not in other
 
 
-def test_a_job_that_never_reported_has_no_such_section(page: Page) -> None:
+def test_a_job_without_a_report_has_no_progress_section(page: Page) -> None:
     assert "jobs-progress" not in page.text(change_url(Job, enqueue_and_claim().id))
 
 

@@ -27,7 +27,7 @@ from tests.factories import (
 pytestmark = pytest.mark.django_db
 
 
-def test_the_timeline_tells_the_whole_story(page: Page) -> None:
+def test_the_timeline_shows_all_runs_and_replays(page: Page) -> None:
     worker = register_worker("carol")
     held = enqueue_and_claim(add, 1, worker=worker)
     error = ErrorReport(type="ValueError", message="first\nsecond", traceback="Traceback: here")
@@ -46,7 +46,7 @@ def test_the_timeline_tells_the_whole_story(page: Page) -> None:
     assert "Waits for a worker" in text
 
 
-def test_the_timeline_says_who_runs_the_job_now(page: Page) -> None:
+def test_the_timeline_names_the_current_worker(page: Page) -> None:
     held = enqueue_and_claim(worker=register_worker("carol"))
     job_operations.cancel([held.id])
     text = " ".join(re.sub(r"<[^>]+>", "", page.read(change_url(Job, held.id))).split())
@@ -89,7 +89,7 @@ def test_the_timeline_says_that_a_payload_is_too_new_for_all_live_workers(page: 
     assert hints not in page.read(change_url(Job, job.pk))
 
 
-def test_a_worker_whose_row_was_removed_is_named_by_its_number(page: Page) -> None:
+def test_a_deleted_worker_is_named_by_its_number(page: Page) -> None:
     held = enqueue_and_claim()
     settle_one(held, failure())
     Worker.objects.all().delete()
@@ -127,7 +127,7 @@ def test_the_timeline_names_the_quarantine_of_a_blocked_job(page: Page) -> None:
     "permissions, linked",
     [((), False), (("view_quarantine",), True), (("quarantine_job_type",), True)],
 )
-def test_a_quarantine_is_a_link_for_those_who_may_follow_it(
+def test_a_quarantine_is_linked_only_with_permission(
     page_of: Callable[..., Page], permissions: tuple[str, ...], linked: bool
 ) -> None:
     job = held_job()

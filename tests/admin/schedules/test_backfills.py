@@ -110,7 +110,7 @@ def nightly_of_a_type_that_is_gone() -> Schedule:
     return nightly(job_type="app.gone")
 
 
-def test_the_progress_is_shown_and_a_cancelled_one_makes_no_more(page: Page) -> None:
+def test_the_progress_of_a_backfill_is_shown_and_it_can_be_cancelled(page: Page) -> None:
     schedule = nightly()
     page.client.post(backfill_url(schedule), span(confirmed="3"))
     backfill = Backfill.objects.get()

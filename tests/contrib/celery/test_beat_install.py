@@ -161,7 +161,7 @@ def test_a_disabled_task_stays_disabled() -> None:
     assert imported("nightly in Paris").enabled
 
 
-def test_a_queue_is_kept_where_there_is_one_and_can_be_mapped() -> None:
+def test_an_existing_queue_is_kept_and_can_be_mapped() -> None:
     output = import_beat()
     assert "refused   in a queue of Celery (proj.tasks.noop): app.noop: no queue is" in output
     assert imported("in bulk").queue == "bulk"
@@ -169,7 +169,7 @@ def test_a_queue_is_kept_where_there_is_one_and_can_be_mapped() -> None:
     assert imported("in a queue of Celery").queue == "default"
 
 
-def test_priorities_are_those_of_rabbitmq_or_of_redis() -> None:
+def test_priorities_are_read_as_rabbitmq_or_redis_does() -> None:
     assert "note: priority 200 becomes 100" in import_beat()
     assert (imported("first").priority, imported("far above").priority) == (9, 100)
     Schedule.objects.all().delete()
@@ -235,7 +235,7 @@ def test_imported_schedules_can_be_paused_at_once() -> None:
     assert made.paused_reason == f"imported by {operator()}"
 
 
-def test_the_exit_is_zero_where_all_were_imported() -> None:
+def test_the_exit_code_is_zero_if_all_were_imported() -> None:
     run_sql("DELETE FROM django_celery_beat_periodictask WHERE name <> 'nightly in Paris'")
     out = StringIO()
     call_command("jobschedule", "import-beat", stdout=out)

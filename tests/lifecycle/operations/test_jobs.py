@@ -177,7 +177,7 @@ def test_the_priority_of_a_running_job_is_not_changed() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_scheduled_job_that_is_run_now_is_ready_with_its_priority_and_wakes_a_worker() -> None:
+def test_run_now_makes_a_scheduled_job_ready_and_notifies_workers() -> None:
     job = noop.using(delay=3600, priority=2).enqueue()
     with listening() as notes:
         assert job_operations.run_now([job.pk]).done == [job.pk]

@@ -101,7 +101,7 @@ def test_a_job_that_todays_code_cannot_run_is_refused_with_the_reason() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("headers", ["[]", "7", "null", '"text"'])
-def test_a_job_whose_headers_are_no_object_is_refused_alone(headers: str) -> None:
+def test_a_job_with_invalid_headers_is_refused_alone(headers: str) -> None:
     first, spoilt, last = make_dead(), make_dead(), make_dead()
     run_sql("UPDATE django_jobs_job SET headers = %s WHERE id = %s", [headers, spoilt.pk])
     report = replay(first.pk, spoilt.pk, last.pk)

@@ -35,7 +35,7 @@ def skipped(schedule: Schedule, due: dt.datetime = NOON, reason: str = "so") -> 
     return NewTick(schedule=schedule.pk, due=due, outcome=state, reason=reason)
 
 
-def test_a_tick_of_a_due_time_that_fired_stands() -> None:
+def test_a_tick_of_a_fired_due_time_is_not_replaced() -> None:
     schedule = due_schedule()
     ((_, job),) = write_ticks([fired(schedule)])
     for again in (fired(schedule), skipped(schedule), fired(schedule, backfill=1)):
@@ -60,7 +60,7 @@ def test_a_due_time_fired_twice_at_once_is_written_once() -> None:
     assert Tick.objects.count() == Job.objects.count() == 1
 
 
-def test_nothing_to_write_is_nothing_written() -> None:
+def test_nothing_is_written_for_no_ticks() -> None:
     assert write_ticks([]) == []
     advance({})
 

@@ -39,7 +39,7 @@ def test_a_worker_warns_of_a_type_that_no_jobs_py_imports(from_a_view: str) -> N
     assert "app.add" not in by_job_type
 
 
-def test_a_worker_without_a_job_type_says_where_it_looked(
+def test_a_worker_without_job_types_logs_where_it_looked(
     monkeypatch: pytest.MonkeyPatch, settings: object
 ) -> None:
     monkeypatch.setattr(registry, "_job_types", {})

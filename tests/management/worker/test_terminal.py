@@ -99,7 +99,7 @@ def test_the_start_message_explains_a_second_ctrl_c(
 
 
 @pytest.mark.processes
-def test_lines_of_keys_and_values_stay_where_they_are_asked_for(
+def test_key_value_lines_can_be_requested(
     start: Callable[..., WorkerAtTerminal],
 ) -> None:
     add.enqueue(1)

@@ -46,7 +46,7 @@ def test_an_exception_is_raised_only_for_the_caller_of_its_task(
     assert background.submit(lambda: "still there").result(60) == "still there"
 
 
-def test_its_connection_is_its_own(background: BackgroundThread) -> None:
+def test_a_background_thread_has_its_own_connection(background: BackgroundThread) -> None:
     def backend() -> int:
         ping()
         with connection.cursor() as cursor:

@@ -77,7 +77,7 @@ def test_each_key_makes_its_own_call(desk: Desk) -> None:
     ]
 
 
-def test_the_receipt_stands_when_the_handlers_transaction_is_rolled_back(desk: Desk) -> None:
+def test_the_receipt_survives_a_rollback_of_the_handlers_transaction(desk: Desk) -> None:
     remote = Remote("done")
 
     def handler() -> None:
@@ -142,7 +142,7 @@ def test_a_key_that_cannot_be_one_is_refused_before_the_call(
     assert remote.calls == 0
 
 
-def test_a_handler_that_lost_its_job_calls_nobody(desk: Desk) -> None:
+def test_a_handler_that_lost_its_job_makes_no_call(desk: Desk) -> None:
     remote = Remote()
 
     def handler() -> None:

@@ -196,7 +196,7 @@ def accept(rows: QuerySet[Any], key: str = "pk") -> None:
 
 
 @pytest.mark.parametrize("order", [(), ("pk",), ("id",)])
-def test_the_order_of_the_key_may_be_asked_for(desk: Desk, order: tuple[str, ...]) -> None:
+def test_an_explicit_order_by_the_key_is_accepted(desk: Desk, order: tuple[str, ...]) -> None:
     def handler() -> None:
         accept(Effect.objects.order_by(*order))
 

@@ -56,7 +56,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_outside_a_worker_there_is_no_run() -> None:
+def test_current_run_is_none_outside_a_worker() -> None:
     assert current_run() is None
 
 
@@ -296,9 +296,7 @@ class TestInATransaction:
             desk.run(handler)
         assert not Effect.objects.exists()
 
-    def test_the_next_attempt_waits_for_the_end_of_a_transaction_that_holds_one(
-        self, desk: Desk
-    ) -> None:
+    def test_the_next_attempt_waits_for_a_transaction_with_a_checkpoint(self, desk: Desk) -> None:
         held = enqueue_and_claim()
         desk.reporter.progress(desk.begin(held), 0.1, "")
         until(lambda: Progress.objects.exists())

@@ -134,7 +134,7 @@ def test_iterate_continues_in_each_transaction(desk: Desk) -> None:
     assert seen == ["0", "1", "2"] * 2
 
 
-def test_no_job_dies_of_its_neighbours_where_the_project_is_serializable(
+def test_no_job_dies_of_conflicts_in_a_serializable_project(
     start_worker: Start,
 ) -> None:
     """Before, about half of such jobs were dead."""

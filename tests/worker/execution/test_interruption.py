@@ -102,7 +102,7 @@ def test_an_async_handler_that_is_silent_has_timed_out(slot: WorkerSlot, handler
     assert raised.value.outcome == TimedOut(seconds=0.1, silent=True)
 
 
-def test_a_plain_handler_has_a_limit_only_where_something_bounds_it(slot: WorkerSlot) -> None:
+def test_a_plain_handler_has_a_limit_only_if_one_is_declared(slot: WorkerSlot) -> None:
     with declared(plain) as job_type:
         free, timed = begun(slot, job_type), begun(slot, job_type, timeout=5.0)
     with declared(plain, silence_timeout=3) as job_type:

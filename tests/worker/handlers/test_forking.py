@@ -225,7 +225,7 @@ def test_parallel_work_of_a_killed_process_leaves_nothing_and_is_done_again(
     assert Effect.objects.filter(note="parent").count() == 6
 
 
-def test_a_program_that_a_handler_left_ends_with_its_process(start_worker: Start) -> None:
+def test_a_program_left_by_a_handler_ends_with_its_process(start_worker: Start) -> None:
     left, left_alone = fork_jobs.leave_program.enqueue(), fork_jobs.leave_program_alone.enqueue()
     worker = start_worker()
     program = until_status(left, "succeeded").result

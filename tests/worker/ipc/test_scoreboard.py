@@ -86,7 +86,7 @@ def test_an_entry_that_is_used_again_keeps_nothing_of_the_job_before(slot: Worke
     assert slot.processes() == [70]
 
 
-def test_a_slot_that_was_cleared_holds_nothing(slot: WorkerSlot) -> None:
+def test_a_cleared_slot_is_empty(slot: WorkerSlot) -> None:
     slot.start(11, 3, 7, 5.0)
     slot.lose_lease(7)
     slot.note_settling(True)

@@ -16,7 +16,7 @@ from tests.factories import claim_ready, register_worker
 
 
 @pytest.mark.django_db
-def test_a_look_finds_what_was_cancelled_of_its_worker_and_is_fresh_for_a_while() -> None:
+def test_a_look_finds_cancelled_jobs_of_its_worker_and_stays_fresh() -> None:
     jobs = [noop.enqueue() for _ in range(3)]
     worker = register_worker()
     slot = Scoreboard(1).slots[0]

@@ -115,7 +115,7 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("seconds", [0.0001, 0.05, None])
-def test_the_shares_of_the_queues_hold_under_load(seconds: float | None) -> None:
+def test_the_weights_of_the_queues_hold_under_load(seconds: float | None) -> None:
     """Whether claims come by the hundred, by the dozen, or for each free thread."""
     for queue in ("default", "bulk"):
         enqueue_many("app.noop", [{}] * 7_000, queue=queue)

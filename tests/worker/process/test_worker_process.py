@@ -63,7 +63,7 @@ def test_a_job_that_cannot_be_forked_is_retried_later(
         end.close()
 
 
-def test_burst_runs_all_that_is_ready_or_due_and_exits_zero(start_worker: Start) -> None:
+def test_burst_runs_all_ready_and_due_jobs_and_exits_zero(start_worker: Start) -> None:
     ids = enqueue_many("app.add", [{"first": number} for number in range(300)])
     later = jobs.noop.using(delay=3600).enqueue()
     worker = start_worker("--burst", "--processes", "2")
@@ -109,7 +109,7 @@ def test_a_failure_is_retried_until_its_attempts_are_used_up(start_worker: Start
         assert run.available_at <= run.claimed_at <= run.started_at <= run.finished_at
 
 
-def test_a_job_whose_maximum_age_is_over_when_its_turn_comes_is_dead_and_never_begins(
+def test_a_job_past_its_max_age_at_its_turn_is_dead_and_never_starts(
     start_worker: Start, tmp_path: Path
 ) -> None:
     """Whether it was over before its claim, or while it waited behind another job."""

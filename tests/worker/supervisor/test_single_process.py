@@ -103,7 +103,7 @@ def test_one_process_exits_when_it_loses_its_jobs(start_worker: Start, tmp_path:
     assert "event=fenced" in worker.text()
 
 
-def test_one_process_is_gone_before_its_lease_where_the_database_is_away(
+def test_one_process_exits_before_its_lease_ends_in_an_outage(
     start_worker: Start, role: Role, tmp_path: Path
 ) -> None:
     def seconds_past_the_lease() -> float:

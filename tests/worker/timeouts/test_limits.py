@@ -72,7 +72,7 @@ def until_told() -> None:
         time.sleep(0.001)
 
 
-def test_a_handler_in_time_returns_what_it_returns(
+def test_the_result_of_a_handler_in_time_is_returned(
     timeouts: TimeoutSource, slot: WorkerSlot
 ) -> None:
     limit, _ = limit_of(timeouts, slot, 60)
@@ -81,7 +81,7 @@ def test_a_handler_in_time_returns_what_it_returns(
 
 
 @pytest.mark.parametrize("error", [KeyError("one"), StopIteration(), SystemExit(3)])
-def test_a_handler_in_time_raises_what_it_raises(
+def test_an_exception_of_a_handler_in_time_is_raised(
     timeouts: TimeoutSource, slot: WorkerSlot, error: BaseException
 ) -> None:
     def fail() -> None:
