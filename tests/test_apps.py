@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 
+from tests.factories import run_sql
 from tests.throwaway import Project, fresh_database
 
 ORDERS = {
@@ -24,3 +26,14 @@ def test_any_app_may_be_migrated_in_any_order(order: str, tmp_path: Path) -> Non
         ended = Project(tmp_path, database).manage(*ORDERS[order], COUNTS)
     assert ended.returncode == 0, ended.stderr
     assert "there are 1 1" in ended.stdout
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("table, column", [("queue", "retention"), ("schedule", "dst")])
+def test_tables_of_an_older_release_are_not_written_to_after_migrate(
+    table: str, column: str
+) -> None:
+    run_sql(f"DELETE FROM django_jobs_{table}")
+    run_sql(f"ALTER TABLE django_jobs_{table} DROP COLUMN {column}")
+    call_command("migrate", verbosity=0)
+    assert run_sql(f"SELECT count(*) FROM django_jobs_{table}") == [(0,)]

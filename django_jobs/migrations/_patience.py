@@ -1,10 +1,10 @@
-"""Operations for tables that are in use: no claim waits behind them for longer than a moment.
+"""Operations for tables that are in use: a claim waits behind them for a moment at most.
 
-``ALTER TABLE`` waits for all that read the table, and whatever comes after waits behind it: one
-report that is open for an hour would stop all workers for an hour. So each operation here waits for
-a moment only, lets the others pass, and tries again. Each is a transaction of its own, so that no
-lock is held for longer than its statement takes; and what is there already is passed over, so that
-a migration that was cut short is simply run again. On other databases they are Django's own.
+``ALTER TABLE`` waits until all transactions that have read the table end, and later statements wait
+behind it: one report that stays open for an hour would stop all workers for an hour. Each operation
+here waits for its lock for a moment only, lets the others pass, and tries again. Each runs in a
+separate transaction, so it holds a lock only while its statement runs. It skips what exists already,
+so an interrupted migration can be run again. On other databases the operations are Django's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from django.db.migrations.state import ProjectState
 MOMENT = 0.15
 """Seconds that claims may wait behind a statement that waits for its lock."""
 VACUUM_GIVES_WAY = 10.0
-"""Seconds for an autovacuum to make room: it does once somebody waits for ``deadlock_timeout``."""
+"""Seconds for an autovacuum to yield: it does once a statement waits for ``deadlock_timeout``."""
 PATIENCE = 300.0
 """Seconds after which the migration fails; run it again when the table is free."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
@@ -47,8 +47,8 @@ ORDER BY activity.xact_start NULLS LAST LIMIT 1
 def in_short_turns(
     schema_editor: BaseDatabaseSchemaEditor, table: str, work: Callable[[], None]
 ) -> None:
-    """Do ``work`` in a transaction that waits for a lock on ``table`` for a moment only, again and
-    again. Raises ``OperationalError`` when patience is at its end."""
+    """Try ``work`` in a transaction that waits for a lock on ``table`` for a moment only, until it
+    succeeds. Raises ``OperationalError`` after ``PATIENCE`` seconds."""
     deadline, pause = time.monotonic() + PATIENCE, FIRST_PAUSE
     while True:
         try:
@@ -60,13 +60,13 @@ def in_short_turns(
             if time.monotonic() > deadline:
                 raise OperationalError(
                     f"{table} was in use for {PATIENCE:g} s{_holder(schema_editor, table)}. "
-                    "What was done before stays; migrate again when it has ended."
+                    "Earlier operations stay applied; migrate again when it has ended."
                 ) from error
         sys.stderr.write(
             f"\ndjango_jobs: {table} is in use{_holder(schema_editor, table)}; trying again"
         )
         sys.stderr.flush()
-        # Whatever holds it may come as regularly as we do.
+        # A statement that holds it may recur at our own interval.
         time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 — jitter
         pause = min(pause * 1.5, LONGEST_PAUSE)
 
@@ -74,24 +74,24 @@ def in_short_turns(
 def _in_one_transaction(
     schema_editor: BaseDatabaseSchemaEditor, table: str, work: Callable[[], None]
 ) -> None:
-    """With the statements that Django puts off to the end of the migration."""
-    put_off = schema_editor.deferred_sql
-    before = len(put_off)
+    """Run ``work``, and the statements that Django defers to the end of the migration."""
+    deferred = schema_editor.deferred_sql
+    before = len(deferred)
     try:
         with transaction.atomic(schema_editor.connection.alias):
             quoted = schema_editor.quote_name(table)
             with schema_editor.connection.cursor() as cursor:
                 if _row(schema_editor, "SELECT to_regclass(%s)", quoted) != (None,):
-                    # A moment is too short for an autovacuum to give way, and a busy table may be
-                    # vacuumed all the time. This lock makes it go; claims pass beside it.
+                    # A moment is too short for an autovacuum to yield, and a busy table may be
+                    # vacuumed all the time. This lock cancels it and does not block claims.
                     cursor.execute(f"SET LOCAL lock_timeout = {int(VACUUM_GIVES_WAY * 1000)}")
                     cursor.execute(f"LOCK TABLE {quoted} IN SHARE UPDATE EXCLUSIVE MODE")
                 cursor.execute(f"SET LOCAL lock_timeout = {int(MOMENT * 1000)}")
             work()
-            for statement in put_off[before:]:
+            for statement in deferred[before:]:
                 schema_editor.execute(statement, None)
     finally:
-        del put_off[before:]
+        del deferred[before:]
 
 
 def _holder(schema_editor: BaseDatabaseSchemaEditor, table: str) -> str:
@@ -110,18 +110,18 @@ def _is_there(schema_editor: BaseDatabaseSchemaEditor, table: str, column: str) 
 
 
 def _is_in_use(schema_editor: BaseDatabaseSchemaEditor) -> bool:
-    """Whether there is a PostgreSQL with clients; ``sqlmigrate`` has none and wants the SQL."""
+    """Whether other clients may use the tables: not for ``sqlmigrate``, which collects the SQL."""
     return schema_editor.connection.vendor == "postgresql" and not schema_editor.collect_sql
 
 
 class Patient(Operation):
     """Mixed into one of Django's operations; see the module."""
 
-    atomic = False  # it makes its transactions itself
+    atomic = False  # it begins its transactions itself
 
     def place(self, app_label: str, state: ProjectState) -> tuple[str, str]:
-        """The table, and a column of it that is there exactly when the operation was done.
-        ``state`` is the one that has it."""
+        """The table, and the column that exists exactly if the operation is applied. ``state`` is the
+        one that has it."""
         raise NotImplementedError
 
     def database_forwards(
@@ -163,7 +163,7 @@ class Patient(Operation):
 
 
 class PatientCreateModel(Patient, migrations.CreateModel):
-    """A new table locks nothing; to drop it waits for all that read it."""
+    """A new table blocks nobody. Dropping it waits for those that read it."""
 
     def place(self, app_label: str, state: ProjectState) -> tuple[str, str]:
         options = state.apps.get_model(app_label, self.name)._meta
@@ -194,7 +194,7 @@ class PatientAddField(Patient, migrations.AddField):
 
 
 class PatientAddIndex(AddIndexConcurrently):
-    """Built beside those who write. What a build that was cut short left behind is built anew."""
+    """Build an index without blocking writes. An invalid one, of an interrupted build, is replaced."""
 
     def database_forwards(
         self,

@@ -1,4 +1,4 @@
-"""What the operations for tables in use promise where no other client is in the way."""
+"""The operations for tables in use: what they accept, and what they do without other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables are migrated while they are in use, and nobody notices.
+"""Tables are migrated while they are in use, and no statement waits for over 200 ms.
 
 ``MIGRATION_ROWS`` says how many finished jobs there are. At full size::
 
@@ -95,7 +95,7 @@ def first_schema(cluster: Cluster) -> Cluster:
 
 
 def migrate(cluster: Cluster, migration: str) -> None:
-    """Migrate there, whatever stands in the way."""
+    """Migrate there, and fail with its output."""
     migrating = Migrating(cluster, migration)
     assert migrating.end() == 0, migrating.said()
 

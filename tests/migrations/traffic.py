@@ -1,7 +1,6 @@
-"""What code of the release before does: its statements, and clients that run them.
+"""Clients that run the statements of the previous release, while the tables are migrated and after.
 
-They run while the tables are migrated, and afterwards: a deployment migrates first. The statements
-are written out, because those of the package change with its schema and these must not.
+The statements are copies, because those of the package change with its schema.
 """
 
 from __future__ import annotations
