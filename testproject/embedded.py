@@ -22,15 +22,15 @@ PROJECT = Path(__file__).resolve().parent.parent
 LEFTOVERS = ("postmaster.pid", ".s.PGSQL.5432.lock", ".handle_pids.json")
 """Files of a data directory that name processes."""
 PATIENCE = 15.0
-"""Seconds that a server gets to recover from a crash before it is called dead."""
+"""Seconds for a server to recover from a crash before the start fails."""
 
 
 def data_directory(name: str) -> Path:
-    """Where the cluster called ``name`` of this checkout lives.
+    """The data directory of the cluster ``name`` of this checkout.
 
-    Under /var/tmp, never under a home: run as root the server's package opens every parent of its
-    data to other users, and root's home is not to be opened. Raises ``RuntimeError`` where there
-    is no such place, or somebody else made it first.
+    It is under /var/tmp and never under a home directory: run as root, the server's package makes
+    all parents of its data readable by other users. Raises ``RuntimeError`` if there is no such
+    directory, or another user created it.
     """
     checkout = hashlib.sha256(str(PROJECT).encode()).hexdigest()[:10]
     directory = _own_directory() / checkout
@@ -55,8 +55,8 @@ def start(directory: Path, *, cleanup_mode: str | None = "stop") -> Any:
             psycopg.connect(server.get_uri(), connect_timeout=3).close()
             return server
         except (psycopg.OperationalError, subprocess.SubprocessError) as error:
-            # Backends outlive a killed postmaster by a moment, and a new one refuses to start
-            # beside them; one that recovers refuses connections.
+            # Backends briefly outlive a killed postmaster, and a new one does not start until they
+            # have exited. A recovering one refuses connections.
             if time.monotonic() > deadline:
                 raise RuntimeError(
                     f"the embedded PostgreSQL does not start ({error}); see {directory / 'log'}"
@@ -65,7 +65,7 @@ def start(directory: Path, *, cleanup_mode: str | None = "stop") -> Any:
 
 
 def stop(directory: Path) -> None:
-    """Stop the cluster in ``directory``, whoever started it, if it is running."""
+    """Stop the cluster in ``directory`` if it is running, even if another process started it."""
     directory = directory.resolve()
     package = _package()
     with package.PostgresServer._lock:
@@ -126,18 +126,17 @@ def _package() -> Any:
 
 
 def _forget_the_dead(directory: Path, package: Any) -> None:
-    """Remove what killed processes left behind, and nothing of a living one.
+    """Remove the files of killed processes, but none of a live one.
 
-    After an unclean stop the process id in postmaster.pid, and in the lock of the socket, may
-    belong to somebody else, above all in containers, where ids begin anew. The package takes any
-    living process for the server, and PostgreSQL itself refuses to start. Should backends of the
-    old server still be attached, its shared memory keeps a new one from starting, also without
-    these files.
+    After an unclean stop, the process id in postmaster.pid and in the lock of the socket may belong
+    to another process, above all in containers, where ids start again. The package takes any live
+    process for the server, and PostgreSQL itself does not start. If backends of the old server are
+    still attached, its shared memory keeps a new one from starting even without these files.
     """
     holders = directory / ".handle_pids.json"
     if _is_postmaster_of(directory):
         with contextlib.suppress(OSError, ValueError):
-            # A demo that was killed would else keep the server running for ever.
+            # Otherwise a killed demo would keep the server running forever.
             holders.write_text(json.dumps(_alive(json.loads(holders.read_text()))))
         return
     for name in LEFTOVERS:

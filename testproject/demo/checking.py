@@ -1,4 +1,4 @@
-"""Whether the demo's work was done right."""
+"""Checks the results of the demo."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BAD = ("demo.always_fails", "demo.kills_its_process")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold, and what was found."""
+    """A condition, whether it holds, and what was found."""
 
     name: str
     passed: bool
@@ -51,7 +51,7 @@ def demo_jobs() -> JobQuerySet:
 
 
 def check_everything(receiver: Receiver, deliveries: Mapping[str, Script]) -> list[Check]:
-    """All checks of a finished ``demo --once``, in the order in which they are told."""
+    """All checks of a finished ``demo --once``, in the order of the output."""
     return [
         *check_index(),
         check_webhooks(receiver, deliveries),
@@ -113,14 +113,14 @@ def check_retry_after() -> Check:
 
 
 def check_dead_letters() -> Check:
-    """The two bad jobs, and nobody else, are dead."""
+    """The two bad jobs are dead, and no other is."""
     dead = sorted(DeadLetter.objects.filter(job_type__startswith="demo.").values_list("job_type"))
     names = [name for (name,) in dead]
     return Check("the two bad jobs alone are dead", names == list(BAD), ", ".join(names) or "none")
 
 
 def check_all_others_succeeded() -> Check:
-    """No job but the two bad ones ended otherwise than well."""
+    """All jobs but the two bad ones succeeded."""
     others = Counter(demo_jobs().exclude(job_type__in=BAD).values_list("status", flat=True))
     return Check(
         "all other jobs succeeded",
@@ -142,7 +142,7 @@ def check_ledger() -> Check:
 
 
 def summary() -> Iterator[str]:
-    """The lines that tell what became of the jobs."""
+    """The lines about the outcomes of the jobs."""
     yield "jobs          " + describe(demo_jobs())
     runs = Run.objects.filter(job__job_type__startswith="demo.")
     yield "runs          " + _counts(runs.values_list("outcome"), RunOutcome.values)

@@ -1,5 +1,4 @@
-"""The demo's handlers: an index of Python sources, webhooks, and two that go wrong; and what of it
-is done again and again."""
+"""The handlers and schedules of the demo: an index of Python sources, webhooks, and two that fail."""
 
 from __future__ import annotations
 
@@ -107,7 +106,7 @@ def deliver_webhook(delivery_id: str, url: str, body: dict[str, Any]) -> int:
 
 @job
 def redeliver_webhooks() -> str:
-    """Give webhooks that came to be dead within the last hour another try."""
+    """Replay webhooks that died within the last hour."""
     said = io.StringIO()
     call_command("jobreplay", type=deliver_webhook.name, since="1h", stdout=said)
     return said.getvalue().strip()
@@ -115,11 +114,11 @@ def redeliver_webhooks() -> str:
 
 @job(queue="index")
 def refresh_totals() -> int:
-    """Count the totals of every package anew, in case somebody changed the rows by hand."""
+    """Recount the totals of every package, in case the rows were changed by hand."""
     names = list(Package.objects.values_list("name", flat=True))
     for name in names:
         with transaction.atomic():
-            # An index of the package that is under way waits, and asks for totals of its own.
+            # A concurrent index of the package waits for this lock, and enqueues the totals itself.
             Package.objects.select_for_update().filter(name=name).first()
             summarise_package(name)
     return len(names)
@@ -127,7 +126,7 @@ def refresh_totals() -> int:
 
 @job(schedulable=True)
 def name_largest_packages(count: int = 5, smallest_first: bool = False) -> list[str]:
-    """The packages with the most lines. A schedule of it can be made in the admin."""
+    """Return the packages with the most lines. The admin can schedule it."""
     largest = Package.objects.order_by("lines" if smallest_first else "-lines")
     return [f"{package.name}: {package.lines:,} lines" for package in largest[:count]]
 
@@ -138,12 +137,12 @@ schedule("refresh totals", refresh_totals, cron="30 2 * * *", timezone="Europe/P
 
 @job(max_attempts=3, backoff=Backoff.fixed(1))
 def always_fails() -> None:
-    """End among the dead letters after three attempts."""
+    """Fail three times and become a dead letter."""
     raise RuntimeError("this job always fails: it is here to end among the dead letters")
 
 
 @job
 def kills_its_process() -> None:
-    """Die as of the out-of-memory killer, and take down the process. Its neighbours are suspects
-    for a moment, run again alone and are cleared; this one is convicted."""
+    """Kill the process, as the out-of-memory killer does. The other jobs of the process become
+    suspects, run again alone, and succeed. This one dies."""
     os.kill(os.getpid(), signal.SIGKILL)

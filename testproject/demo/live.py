@@ -1,4 +1,4 @@
-"""``demo``: a web server, a worker and work that keeps coming, until somebody stops it."""
+"""``demo``: a web server, a worker and a stream of jobs, until it is stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAGES = (
 
 
 def run_live(say: Callable[[str], None], stop: StopAsked, port: int) -> None:
-    """Run until a stop is asked for. Raises :class:`DemoError` if a process ends before."""
+    """Run until a stop is requested. Raises :class:`DemoError` if a process ends earlier."""
     password = prepare_user()
     with (
         tempfile.TemporaryDirectory(prefix="django_jobs-demo-") as logs,
@@ -71,7 +71,7 @@ def prepare_user() -> str:
 
 
 def introduction(address: str, password: str, logs: Path) -> list[str]:
-    """What to tell when everything runs."""
+    """The lines to print once everything runs."""
     pages = [(page, text) for name, text in PAGES if (page := _page(name))]
     width = max(len(page) for page, _ in pages)
     return [

@@ -1,4 +1,4 @@
-"""``demo --once``: the whole work, once, and whether it was done right. This is what CI runs."""
+"""``demo --once``: run all jobs once and check the results. CI runs this."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ POLL_SECONDS = 0.2
 
 
 def run_once(say: Callable[[str], None], stop: StopAsked, time_limit: float) -> bool:
-    """Enqueue everything, run a worker until all is settled, check and tell. True if all is right.
+    """Enqueue everything, run a worker until all jobs are settled, and print the checks. Returns
+    whether all passed.
 
     Raises :class:`DemoError` if the worker ends before, or after ``time_limit`` seconds.
     """

@@ -25,7 +25,7 @@ WEB_SECONDS = 30.0
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue, for the reason in the message."""
 
 
 class StopAsked:
@@ -43,7 +43,7 @@ class StopAsked:
         self.asked = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until a stop was asked for. Returns whether it was."""
+        """Wait for this time, or until a stop is requested. Returns whether it is."""
         deadline = time.monotonic() + seconds
         while not self.asked and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))
@@ -67,8 +67,8 @@ class StopAsked:
 
 
 class Child:
-    """One ``manage.py`` command in a session of its own, which a Ctrl-C does not reach: the demo
-    passes on one signal, since a worker takes a second one as an order to hurry."""
+    """One ``manage.py`` command in its own session, which Ctrl-C does not reach: the demo passes on
+    one signal, because a second one makes a worker stop at once."""
 
     def __init__(
         self, name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str]
@@ -157,7 +157,7 @@ def start_web_server(children: Children, port: int) -> Child:
 
 
 def free_port(wanted: int, tries: int = 20) -> int:
-    """``wanted``, or the next port after it that nobody listens on; 0 means any.
+    """``wanted``, or the next free port after it; 0 means any.
 
     Raises :class:`DemoError` if there is none among the next ``tries``.
     """

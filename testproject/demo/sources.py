@@ -1,4 +1,4 @@
-"""What stands in a tree of Python sources: pure reading, no database."""
+"""Reads a tree of Python sources, without the database."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def read_package(root: Path, name: str) -> list[SourceFile]:
 
 
 def ignore_parse_warnings() -> None:
-    """Old sources warn when they are parsed, which is not what the demo is to tell; where warnings
-    are errors, such a file would even count as unreadable."""
+    """Silence the warnings of old sources when they are parsed. If warnings are errors, such a file
+    would count as unreadable."""
     # For good: warnings.catch_warnings is not safe between threads, and handlers run in threads.
     warnings.filterwarnings("ignore", category=SyntaxWarning)
     # Until Python 3.12 it was this one.

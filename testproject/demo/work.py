@@ -1,4 +1,4 @@
-"""What the demo gives its worker to do."""
+"""Enqueues the jobs of the demo."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def enqueue_everything(receiver: Receiver) -> dict[str, Script]:
 
 
 def is_under_way() -> bool:
-    """Whether the worker is in the midst of the index."""
+    """Whether the worker is building the index."""
     return Package.objects.exists()
 
 
@@ -58,7 +58,7 @@ def enqueue_killer() -> None:
 
 
 def enqueue_index() -> None:
-    """Index the sources, unless that is already asked for."""
+    """Index the sources, unless that is already enqueued."""
     jobs.index_installation.using(idempotency_key="index").enqueue()
 
 
@@ -74,7 +74,7 @@ def enqueue_webhook(receiver: Receiver, script: Script) -> tuple[str, Script]:
 
 
 class Trickle:
-    """Work that keeps coming, so that there is something to see."""
+    """Enqueues jobs continuously, so that the admin shows activity."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
