@@ -1,4 +1,4 @@
-"""The handlers and schedules of the demo: an index of Python sources, webhooks, and two that fail."""
+"""The handlers and schedules of the demo: an index of sources, webhooks, and two that fail."""
 
 from __future__ import annotations
 
