@@ -108,7 +108,7 @@ def test_an_upgrade_may_return_invalid_arguments() -> None:
 
 
 @pytest.mark.django_db
-def test_a_dead_job_of_an_older_version_can_be_replayed_if_it_can_be_upgraded() -> None:
+def test_a_dead_job_of_an_older_version_is_replayed_if_upgradable() -> None:
     dead = make_dead()
     run_sql("UPDATE django_jobs_job SET job_type = 'app.greet', payload = '{\"name\": \"Ada L\"}'")
     assert replay_problem(Job.objects.get(pk=dead.pk)) is None

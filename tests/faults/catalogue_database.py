@@ -39,8 +39,8 @@ DATABASE: dict[str, Fault] = {
     ),
     "D3": shown(
         "the server is away for longer than a lease and comes back",
-        f"{OUTAGE}test_a_job_that_ended_while_the_database_was_away_for_longer_than_the_lease_ran_once",
-        f"{OUTAGE}test_a_job_that_runs_on_when_the_lease_cannot_be_renewed_is_stopped_and_runs_again",
+        f"{OUTAGE}test_a_job_that_ended_in_an_outage_longer_than_the_lease_ran_once",
+        f"{OUTAGE}test_a_job_is_stopped_and_rerun_if_the_lease_cannot_be_renewed",
     ),
     "D4": shown(
         "the answer to an enqueue's commit is lost",
@@ -102,7 +102,7 @@ DATABASE: dict[str, Fault] = {
     "D17": shown(
         "somebody holds a row in an open transaction",
         f"{LOCKS}test_a_locked_job_is_skipped_and_runs_once_it_is_unlocked",
-        f"{RESILIENCE}test_a_lock_on_a_running_job_stops_neither_heartbeats_nor_the_settles_of_others",
+        f"{RESILIENCE}test_a_lock_on_a_running_job_delays_no_heartbeat_and_no_settle",
         f"{RESILIENCE}test_others_are_settled_while_one_row_is_locked",
         f"{RESILIENCE}test_a_lock_on_the_row_of_a_limited_queue_does_not_end_the_process",
         "tests/metrics/test_snapshot.py::"
@@ -154,7 +154,7 @@ DATABASE: dict[str, Fault] = {
     ),
     "D26": shown(
         "now() stands still in a long transaction",
-        f"{ENQUEUEING}test_a_delay_counts_from_the_statement_and_not_from_the_start_of_the_transaction",
+        f"{ENQUEUEING}test_a_delay_counts_from_the_statement_not_the_transaction",
         f"{ENQUEUEING}test_a_delay_schedules_the_job_on_the_databases_clock",
     ),
 }

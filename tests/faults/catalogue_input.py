@@ -55,7 +55,7 @@ INPUT: dict[str, Fault] = {
         "arguments that are far too large",
         "tests/domain/test_payload.py::"
         "test_a_value_that_is_far_too_large_is_refused_before_all_of_it_is_read",
-        f"{BAD}test_a_payload_of_a_hundred_megabytes_is_refused_before_it_is_written_out",
+        f"{BAD}test_a_payload_of_a_hundred_megabytes_is_refused_before_encoding",
     ),
     "B9": shown(
         "a result that is huge or cannot be stored",

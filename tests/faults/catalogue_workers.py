@@ -58,7 +58,7 @@ WORKERS: dict[str, Fault] = {
     ),
     "W9": shown(
         "only the supervisor is stopped past the lease",
-        f"{STALLS}::test_jobs_run_on_while_their_supervisor_is_stopped_for_longer_than_the_lease",
+        f"{STALLS}::test_jobs_run_while_their_supervisor_is_stopped",
     ),
     "W10": shown(
         "only one worker process is stopped",

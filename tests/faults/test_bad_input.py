@@ -67,7 +67,7 @@ def test_the_package_imports_nothing_that_unpickles_or_evaluates() -> None:
                 assert node.func.id not in {"eval", "exec"}, path
 
 
-def test_a_payload_of_a_hundred_megabytes_is_refused_before_it_is_written_out() -> None:
+def test_a_payload_of_a_hundred_megabytes_is_refused_before_encoding() -> None:
     huge = "x" * 100_000_000
     begun = time.process_time()
     with pytest.raises(PayloadError, match="payload: larger than"):

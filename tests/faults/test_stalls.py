@@ -42,9 +42,7 @@ def beats_on(seconds: float = LEASE * 1.25) -> None:
     )
 
 
-def test_jobs_run_on_while_their_supervisor_is_stopped_for_longer_than_the_lease(
-    start_worker: Start, tmp_path: Path
-) -> None:
+def test_jobs_run_while_their_supervisor_is_stopped(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
     job = jobs.hold.enqueue(str(path))
     worker = start_worker(TEST_DJANGO_JOBS=STAYS)

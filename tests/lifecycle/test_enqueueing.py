@@ -104,7 +104,7 @@ def test_epoch_seconds_hold_a_time_to_the_microsecond(at: datetime) -> None:
 
 
 @pytest.mark.django_db
-def test_a_job_without_delay_is_ready_and_ranked_by_its_due_time_and_priority() -> None:
+def test_a_job_without_delay_is_ready_and_ranked() -> None:
     enqueued = noop.using(priority=10).enqueue()
     assert enqueued.status == "ready"
     assert enqueued.rank == pytest.approx(enqueued.available_at.timestamp() - 600, abs=1e-3)
@@ -126,7 +126,7 @@ def test_a_due_time_in_the_past_is_ready_at_once() -> None:
 
 
 @pytest.mark.django_db
-def test_a_delay_counts_from_the_statement_and_not_from_the_start_of_the_transaction() -> None:
+def test_a_delay_counts_from_the_statement_not_the_transaction() -> None:
     run_sql("SELECT pg_sleep(0.05)")
     ((begun,),) = run_sql("SELECT now()")
     assert noop.using(delay=0).enqueue().created_at > begun

@@ -59,7 +59,7 @@ def test_a_notification_that_fails_is_logged_and_affects_no_job(
     assert Job.objects.count() == 1
 
 
-def test_jobs_are_written_in_manual_transactions_and_wake_workers_at_the_commit(
+def test_jobs_in_manual_transactions_notify_workers_at_the_commit(
     manually: None,
 ) -> None:
     with listening() as notes:

@@ -149,7 +149,7 @@ def test_a_claim_reads_the_ready_index_in_order_and_sorts_nothing(
 @CLAIMS
 @pytest.mark.parametrize("rows", [20, 300])
 @pytest.mark.parametrize("version", [1, 2])
-def test_versions_and_quarantines_cost_a_claim_nothing_that_grows_with_the_backlog(
+def test_versions_and_quarantines_cost_a_claim_a_constant(
     worker: int, claim: str, rows: int, version: int
 ) -> None:
     """Also where all rows are of a newer version, so that statistics say that none is of the
@@ -221,7 +221,7 @@ def test_crashes_are_found_by_their_own_index() -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("count", [1, 20, 200])
 @pytest.mark.parametrize("outcome", [Succeeded(), Succeeded(result="1")])
-def test_a_settle_finds_its_jobs_by_primary_key_and_locks_them_in_the_order_of_their_ids(
+def test_a_settle_locks_its_jobs_by_primary_key_in_order(
     worker: int, count: int, outcome: Succeeded
 ) -> None:
     held = claiming.claimed_by(worker)[:count]
@@ -289,7 +289,7 @@ def test_claimed_jobs_are_found_by_the_running_index(worker: int) -> None:
 
 
 @pytest.mark.django_db
-def test_cancels_are_found_by_their_own_index_and_no_other_running_job_is_read(
+def test_cancel_requests_are_found_by_their_own_index(
     worker: int,
 ) -> None:
     ids = [job.id for job in claiming.claimed_by(worker)[:3]]

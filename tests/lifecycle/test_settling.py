@@ -240,7 +240,7 @@ def test_of_many_that_settle_one_attempt_one_writes_and_all_agree() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_settle_that_is_rolled_back_with_its_transaction_leaves_the_job_running() -> None:
+def test_a_rolled_back_settle_leaves_the_job_running() -> None:
     held = enqueue_and_claim()
     with transaction.atomic():
         settle_one(held, Succeeded())

@@ -31,7 +31,7 @@ def drains(workers: list[int], lease: float) -> dict[int, bool]:
 
 
 @pytest.mark.django_db
-def test_a_boot_is_registered_with_a_lease_from_now() -> None:
+def test_a_worker_is_registered_with_a_lease_from_now() -> None:
     worker = Worker.objects.get(pk=register_worker("web-1", lease=30))
     assert (worker.name, worker.host, worker.pid, worker.status) == (
         "web-1",
@@ -54,7 +54,7 @@ def test_every_start_of_a_worker_makes_a_new_row() -> None:
 
 
 @pytest.mark.django_db
-def test_the_id_of_a_boot_is_random_and_a_number_that_javascript_keeps_exactly() -> None:
+def test_a_worker_id_is_random_and_exact_in_javascript() -> None:
     workers = {register_worker() for _ in range(5)}
     assert len(workers) == 5
     for worker in workers:
@@ -63,7 +63,7 @@ def test_the_id_of_a_boot_is_random_and_a_number_that_javascript_keeps_exactly()
 
 
 @pytest.mark.django_db
-def test_a_boot_takes_no_id_that_another_worker_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_gets_no_id_of_another_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = iter([7, 7, 8])
     monkeypatch.setattr("secrets.randbelow", lambda _: next(numbers))
     first, second = register_worker(), register_worker()

@@ -46,7 +46,7 @@ def test_a_dry_run_counts_and_deletes_nothing() -> None:
 
 
 @pytest.mark.django_db
-def test_an_age_overrides_the_retention_and_spares_dead_letters_that_are_not_named() -> None:
+def test_an_age_overrides_the_retention_but_not_for_dead_letters() -> None:
     finish(2)
     make_dead()
     age(1)

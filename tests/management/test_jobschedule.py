@@ -191,7 +191,7 @@ def test_the_next_times_are_local_and_utc() -> None:
     assert all("02:30:00 JST" in line and line.endswith("17:30:00") for line in lines)
 
 
-def test_an_expression_can_be_tried_without_a_row_and_clock_changes_are_marked() -> None:
+def test_an_expression_can_be_previewed_with_clock_changes() -> None:
     lines = jobschedule(
         *("next", "--cron", "30 2 * 3,10 *", "--timezone", "Europe/Paris", "--count", "62")
     ).splitlines()

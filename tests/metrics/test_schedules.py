@@ -139,7 +139,7 @@ def _many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("_many")
-def test_a_snapshot_reads_schedules_up_to_its_bound_and_the_head_of_their_index() -> None:
+def test_a_snapshot_reads_schedules_up_to_its_bound() -> None:
     plan = explain(snapshot.SCHEDULES, {})
     due = [node for node in plan if node.get("Index Name") == "django_jobs_schedule_due"]
     assert len(due) == 2

@@ -26,7 +26,7 @@ def index_all() -> None:
         summarise_package(name)
 
 
-def test_the_packages_are_those_with_sources_and_without_tests_and_installed_ones(
+def test_only_packages_with_sources_are_indexed(
     tree: Path,
 ) -> None:
     assert sources.package_names(tree) == NAMES

@@ -38,7 +38,7 @@ def test_the_demo_enqueues_an_index_webhooks_and_a_failure(
     }
 
 
-def test_the_trickle_brings_webhooks_and_now_and_then_an_index_and_a_failure(
+def test_the_trickle_enqueues_webhooks_an_index_and_a_failure(
     receiver: Receiver,
 ) -> None:
     trickle = work.Trickle(receiver)

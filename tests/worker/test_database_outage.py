@@ -122,7 +122,7 @@ def test_a_restart_while_a_job_runs_is_survived(
     assert patient_worker.wait() == 0
 
 
-def test_a_job_that_ended_while_the_database_was_away_for_longer_than_the_lease_ran_once(
+def test_a_job_that_ended_in_an_outage_longer_than_the_lease_ran_once(
     cluster: Cluster, worker: JobWorker, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"
@@ -139,7 +139,7 @@ def test_a_job_that_ended_while_the_database_was_away_for_longer_than_the_lease_
     assert worker.wait() == 0
 
 
-def test_a_job_that_runs_on_when_the_lease_cannot_be_renewed_is_stopped_and_runs_again(
+def test_a_job_is_stopped_and_rerun_if_the_lease_cannot_be_renewed(
     cluster: Cluster, worker: JobWorker, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"

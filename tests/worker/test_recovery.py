@@ -71,7 +71,7 @@ def until_claimed_again(job: Job, since: datetime, timeout: float) -> float:
     return (claimed - since).total_seconds()
 
 
-def test_a_job_of_a_crashed_process_is_taken_up_again_within_a_second(
+def test_a_job_of_a_crashed_process_runs_again_within_a_second(
     start_worker: Start, tmp_path: Path
 ) -> None:
     start_worker()
@@ -90,7 +90,7 @@ def test_a_job_of_a_crashed_process_is_taken_up_again_within_a_second(
     best_of_three(PROCESS_CRASH, seconds)
 
 
-def test_a_job_of_a_lost_machine_is_taken_up_within_the_lease_and_six_seconds(
+def test_a_job_of_a_lost_machine_runs_again_within_lease_plus_six_seconds(
     start_worker: Start, tmp_path: Path
 ) -> None:
     lease = 3.0

@@ -94,7 +94,7 @@ def test_a_lock_on_the_row_of_a_limited_queue_does_not_end_the_process(
     assert list(Worker.objects.values_list("pk", flat=True)) == [boot.pk]
 
 
-def test_a_lock_on_a_running_job_stops_neither_heartbeats_nor_the_settles_of_others(
+def test_a_lock_on_a_running_job_delays_no_heartbeat_and_no_settle(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "job"

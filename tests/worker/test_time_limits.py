@@ -106,7 +106,7 @@ def test_a_resumed_tree_gives_its_handlers_time_to_clean_up(
 
 
 @pytest.mark.parametrize("name", ["compute", "compute_silently"])
-def test_a_call_that_keeps_the_interpreter_is_killed_and_its_neighbours_run_again(
+def test_a_call_that_holds_the_gil_is_killed_and_other_jobs_run_again(
     start_worker: Start, tmp_path: Path, name: str
 ) -> None:
     path, endless = tmp_path / "job", tmp_path / "endless"
@@ -125,7 +125,7 @@ def test_a_call_that_keeps_the_interpreter_is_killed_and_its_neighbours_run_agai
     assert outcomes(neighbour) == ["released", "succeeded"]
 
 
-def test_an_isolated_call_that_keeps_the_interpreter_is_killed_alone(
+def test_an_isolated_call_that_holds_the_gil_is_killed_alone(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path, endless = tmp_path / "job", tmp_path / "endless"
@@ -142,7 +142,7 @@ def test_an_isolated_call_that_keeps_the_interpreter_is_killed_alone(
     assert nobody_was_killed(worker)
 
 
-def test_a_storm_of_short_jobs_around_their_time_out_hits_the_right_ones_and_loses_no_thread(
+def test_many_short_jobs_near_their_timeout_lose_no_thread(
     start_worker: Start, tmp_path: Path
 ) -> None:
     count, threads, timeout = 2_000, 12, 0.05

@@ -242,7 +242,7 @@ def test_an_update_of_other_fields_keeps_the_next_due_time(page: Page) -> None:
     assert (schedule.priority, schedule.next_due_at, schedule.stale) == (5, due, False)
 
 
-def test_without_the_permission_for_data_arguments_are_neither_shown_nor_changed(
+def test_arguments_need_the_permission_to_see_payloads(
     page_of: Callable[..., Page],
 ) -> None:
     page = page_of("view_schedule", "change_schedule", "add_schedule")

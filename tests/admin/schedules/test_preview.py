@@ -111,7 +111,7 @@ def test_a_page_has_its_times_without_a_script(page: Page) -> None:
     assert "It has no further due times." in page.read(change_url(type(ended), ended.pk))
 
 
-def test_a_refused_form_previews_its_own_values(page: Page) -> None:
+def test_a_refused_form_previews_its_values(page: Page) -> None:
     with schedulable():
         assert "Enter a cron expression or an interval." in page.read(add_url())
         kept = page.client.post(add_url(), filled_in(cron="15 3 * * *"))

@@ -64,7 +64,7 @@ def start(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..., Work
 
 
 @pytest.mark.processes
-def test_a_person_sees_the_job_types_each_job_and_the_traceback_of_a_failure(
+def test_a_terminal_shows_job_types_jobs_and_tracebacks(
     start: Callable[..., WorkerAtTerminal],
 ) -> None:
     succeeded = add.enqueue(1)

@@ -135,7 +135,7 @@ def test_a_job_past_its_max_age_at_its_turn_is_dead_and_never_starts(
     assert set(Effect.objects.values_list("note", flat=True)) == {"slow"}
 
 
-def test_jobs_of_a_fifth_of_a_second_are_not_hoarded_by_a_process_that_saw_quick_ones(
+def test_a_process_that_saw_quick_jobs_does_not_hoard_slow_ones(
     start_worker: Start, tmp_path: Path
 ) -> None:
     """None of them keeps its thread for the half second that work may wait: the last of what one

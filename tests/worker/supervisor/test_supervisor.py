@@ -287,7 +287,7 @@ def test_prefetched_jobs_of_a_dead_process_are_given_back_without_a_run(
     assert outcomes(first) == ["lost", "succeeded"]
 
 
-def test_a_time_out_kills_the_process_and_its_neighbours_run_again_without_a_failure(
+def test_a_timeout_kill_reruns_the_other_jobs_without_a_failure(
     start_worker: Start, tmp_path: Path
 ) -> None:
     path, slow = tmp_path / "job", tmp_path / "slow"
