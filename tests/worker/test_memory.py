@@ -106,7 +106,7 @@ def test_a_job_that_could_not_be_forked_has_not_started(
     pipe: Any = Told()
     made = ProcessTree(Options(queues=()), ())
     made.children[0].pipe = pipe
-    made.isolate(pipe, {"job": 1, "worker": 2, "index": 3, "max_rss": None})
+    made.isolate(made.children[0], {"job": 1, "worker": 2, "index": 3, "max_rss": None})
     made.children[0].pipe = None
     made.close_all()
     (message,) = pipe.messages
