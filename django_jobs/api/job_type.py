@@ -152,7 +152,7 @@ class JobType(Generic[P, R]):
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """:meth:`enqueue` for async code."""
-        return await sync_to_async(self.enqueue, thread_sensitive=True)(*args, **kwargs)
+        return await _enqueue_in_thread(self, args, kwargs)
 
     def enqueue_many(
         self,
@@ -295,6 +295,14 @@ class JobType(Generic[P, R]):
             return encode(value, max_bytes=conf().max_payload_bytes, name=name)
         except NotStorable as error:
             raise PayloadError(f"{self.name}: {error}") from None
+
+
+# Once: to wrap a function takes as long as to bind and encode its arguments.
+@sync_to_async(thread_sensitive=True)
+def _enqueue_in_thread(
+    job_type: JobType[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Job:
+    return job_type.enqueue(*args, **kwargs)
 
 
 def _queue(name: str, where: str) -> Queue:

@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import Any
 
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.base import ModelState
 from django.db.models.signals import post_init
 
@@ -105,10 +106,14 @@ def enqueue_one(new: NewJobs, payload: dict[str, Any], text: str, key: str | Non
     """
     plain = key is None and new.run_at is None and not new.delay and new.max_age is None
     parameters = {**new.parameters, "payload": text, "key": key}
+    connection = jobs_connection()
     for _ in range(KEY_ATTEMPTS):
-        for row in fetch(ENQUEUE_PLAIN if plain else ENQUEUE, parameters):
+        with connection.cursor() as cursor:
+            cursor.execute(ENQUEUE_PLAIN if plain else ENQUEUE, parameters)
+            row = cursor.fetchone()
+        if row is not None:
             notify_after_commit(new.queue)
-            return _as_job(new, payload, key, row)
+            return _as_job(connection, new, payload, key, row)
         assert key is not None
         holder = Job.objects.using(conf().database).holding_key(new.queue, key).first()
         if holder is not None:
@@ -185,8 +190,13 @@ def _insert(
     return fetch(ENQUEUE_KEYED, parameters)
 
 
-def _as_job(new: NewJobs, payload: dict[str, Any], key: str | None, row: tuple[Any, ...]) -> Job:
-    connection = jobs_connection()
+def _as_job(
+    connection: BaseDatabaseWrapper,
+    new: NewJobs,
+    payload: dict[str, Any],
+    key: str | None,
+    row: tuple[Any, ...],
+) -> Job:
     # As Django unpickles a model: its constructor took half of what we add to the statement.
     job = Job.__new__(Job)
     job._state = ModelState()
