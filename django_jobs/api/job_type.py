@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 
 from ..conf import conf
 from ..domain.backoff import Backoff
-from ..domain.payload import NotStorable, a_kind, encode
+from ..domain.payload import NotStorable, Path, a_kind, encode
 from ..exceptions import EnqueueError, PayloadError, QueueFull, UnknownQueue
 from ..lifecycle import enqueueing
 from ..lifecycle.job_columns import NewJobs
@@ -279,17 +279,16 @@ class JobType(Generic[P, R]):
             ) from None
 
     def _text(self, payload: Mapping[str, Any], index: int) -> str:
-        name = f"payload[{index}]"
         if not isinstance(payload, Mapping):
-            problem = f"{name} is {a_kind(payload)}, not a dict of arguments"
+            problem = f"payload[{index}] is {a_kind(payload)}, not a dict of arguments"
             raise PayloadError(f"{self.name}: {problem}")
         try:
             self.check_payload(payload)
         except (TypeError, PayloadError) as error:
-            raise PayloadError(f"{name}: {error}") from None
-        return self.encoded(dict(payload), name)
+            raise PayloadError(f"payload[{index}]: {error}") from None
+        return self.encoded(dict(payload), ("payload", "[{}]", index))
 
-    def encoded(self, value: dict[str, Any], name: str) -> str:
+    def encoded(self, value: dict[str, Any], name: Path) -> str:
         """``value`` as JSON text. Raises :class:`PayloadError` if it cannot be stored."""
         try:
             return encode(value, max_bytes=conf().max_payload_bytes, name=name)

@@ -15,7 +15,10 @@ MAX_INT_BITS = 14_000
 """Just under the 4,300 digits above which Python and the ORM cannot read it back."""
 
 
-ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+# A value that contains itself is refused before, as nested too deeply.
+ENCODER = json.JSONEncoder(
+    allow_nan=False, ensure_ascii=False, check_circular=False, separators=(",", ":")
+)
 
 
 Path = str | tuple["Path", str, Any]
@@ -40,7 +43,7 @@ class NotStorable(ValueError):
         super().__init__(f"{self.path}: {problem}")
 
 
-def encode(value: Any, *, max_bytes: int, name: str = "payload") -> str:
+def encode(value: Any, *, max_bytes: int, name: Path = "payload") -> str:
     """``value`` as JSON text that PostgreSQL's jsonb stores and returns unchanged.
 
     Exceptions: tuples become lists, and a float of 1e16 or more comes back as a whole number.
@@ -58,7 +61,7 @@ def encode(value: Any, *, max_bytes: int, name: str = "payload") -> str:
     return text
 
 
-def _measure(value: Any, path: Path, depth: int, remaining: int, name: str, max_bytes: int) -> int:
+def _measure(value: Any, path: Path, depth: int, remaining: int, name: Path, max_bytes: int) -> int:
     """Check ``value``, and return how many of the allowed bytes are left after it."""
     kind = type(value)
     if kind is str or isinstance(value, str):
@@ -96,7 +99,7 @@ def _measure(value: Any, path: Path, depth: int, remaining: int, name: str, max_
     raise NotStorable(path, _not_json(value))
 
 
-def _spend(remaining: int, size: int, name: str, max_bytes: int) -> int:
+def _spend(remaining: int, size: int, name: Path, max_bytes: int) -> int:
     remaining -= size
     if remaining < 0:
         raise NotStorable(name, _too_large(max_bytes))
@@ -114,10 +117,12 @@ def a_kind(value: Any) -> str:
 
 
 def key_problem(key: Any, noun: str, name: str) -> str | None:
-    """Why ``key`` cannot be ``what`` ("an idempotency key"), or None. ``name`` is its argument."""
+    """Why ``key`` cannot be ``noun`` ("an idempotency key"), or None. ``name`` is its argument."""
     if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY:
         shown = f"one of {len(key)}" if isinstance(key, str) else repr(key)
         return f"{noun} is text of 1 to {LONGEST_KEY} characters, not {shown}"
+    if key.isascii() and key.isprintable():  # like nearly every key, and twenty times as fast
+        return None
     try:
         encode(key, max_bytes=4 * LONGEST_KEY + 2, name=name)
     except NotStorable as error:

@@ -186,8 +186,19 @@ def _enqueue_batch(new: NewJobs, batch: Sequence[tuple[str, str | None]]) -> lis
 def _insert(
     new: NewJobs, payloads: Sequence[str], keys: Sequence[str | None]
 ) -> list[tuple[Any, ...]]:
-    parameters = {**new.parameters, "payloads": list(payloads), "keys": list(keys)}
+    parameters = {**new.parameters, "payloads": _array(payloads), "keys": _array(keys)}
     return fetch(ENQUEUE_KEYED, parameters)
+
+
+# psycopg takes ten times as long for a list: more than PostgreSQL for a third of the insert.
+def _array(texts: Sequence[str | None]) -> str:
+    """An array as PostgreSQL reads it."""
+    return "{" + ",".join("NULL" if text is None else _quoted(text) for text in texts) + "}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _as_job(

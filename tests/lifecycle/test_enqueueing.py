@@ -202,6 +202,32 @@ def test_duplicate_keys_return_the_id_of_the_live_job() -> None:
         assert Job.objects.get(pk=id_).payload == {"first": first}
 
 
+@pytest.mark.django_db
+def test_keys_and_payloads_of_any_characters_are_stored_as_they_are() -> None:
+    keys = [
+        "NULL",
+        "null",
+        '"',
+        "\\",
+        "{}",
+        "a,b",
+        " ",
+        "\t\n",
+        "é",
+        '\\"',
+        "%s",
+        "%(key)s",
+        "'",
+        None,
+    ]
+    payloads = [{"first": key} for key in keys]
+    ids = enqueue_many("app.add", payloads, idempotency_keys=keys)
+    stored = Job.objects.filter(pk__in=ids).order_by("pk")
+    assert [(job.idempotency_key, job.payload) for job in stored] == list(
+        zip(keys, payloads, strict=True)
+    )
+
+
 @pytest.mark.django_db(transaction=True)
 def test_batches_with_the_same_keys_from_many_threads_agree_on_the_holders() -> None:
     keys = [f"key-{number}" for number in range(50)]
