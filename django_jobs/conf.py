@@ -11,18 +11,6 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-QUEUE_KEYS = (
-    "max_concurrency",
-    "max_backlog",
-    "strict",
-    "priority_weight",
-    "max_attempts",
-    "backoff",
-    "timeout",
-    "retention",
-)
-"""The options of a queue in ``DJANGO_JOBS["QUEUES"]``; see docs/reference/settings.md."""
-
 DEFAULT_REDACT_KEYS = (
     "password",
     "passwd",

@@ -21,7 +21,7 @@ from django.db import connections
 from django.db.backends.utils import CursorWrapper
 
 from .. import registry
-from ..conf import KEYS, QUEUE_KEYS, conf, raw
+from ..conf import KEYS, conf, raw
 from ..domain.hints import did_you_mean
 from .setting_rules import EXAMPLES, QUEUE_EXAMPLES, QUEUE_RULES, RULES, queue_name
 
@@ -182,7 +182,7 @@ def _bad_values(setting: Mapping[str, Any]) -> Iterator[CheckMessage]:
             example = '{"max_concurrency": 20}, or {} for a queue without options'
             yield _bad_value(where, options, "not a dict of options", example)
             continue
-        yield from _unknown(options, QUEUE_KEYS, where)
+        yield from _unknown(options, QUEUE_RULES, where)
         for key, rule in QUEUE_RULES.items():
             value = options.get(key)
             if value is not None and (problem := rule(value)):
