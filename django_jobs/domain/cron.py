@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from itertools import islice
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
@@ -33,19 +32,6 @@ class BrokenCron(ValueError):
 
 class UnknownTimezone(ValueError):
     """No time zone has this name."""
-
-
-def next_times(
-    cron: str,
-    timezone: str,
-    after: datetime,
-    count: int,
-    dst: str = "once",
-    *,
-    hash_id: str | None = None,
-) -> list[datetime]:
-    """The next ``count`` instants of :func:`times`, or fewer if the rule has no more."""
-    return list(islice(times(cron, timezone, after, dst, hash_id), max(count, 0)))
 
 
 def times(

@@ -1,4 +1,9 @@
-"""The rank that orders ready jobs: the lowest starts first."""
+"""The rank of a job: its due time in epoch seconds, less its priority times its queue's weight. The
+ready job of the lowest rank starts first.
+
+Waiting raises priority: by the default weight a job of priority 0 that has waited for ten minutes
+starts before a new one of priority 9.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,3 @@ AGEING_WEIGHT = 60.0
 STRICT_WEIGHT = 1e8
 """Seconds: three years a point, so that no wait outweighs a point of priority. At 100 points a
 float still resolves today's epoch seconds to within 2e-6."""
-
-
-def rank(available_at: float, priority: int, weight: float) -> float:
-    """``available_at`` (epoch seconds) less ``priority`` points of ``weight`` seconds each.
-
-    Waiting raises priority: by the default weight a job of priority 0 that has waited for ten
-    minutes starts before a new one of priority 9.
-    """
-    return available_at - priority * weight
