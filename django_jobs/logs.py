@@ -110,7 +110,6 @@ def level_of(outcome: Any) -> int:
 
 
 def log_dead(sender: str, **fields: Any) -> None:
-    """Log ``job_dead``."""
     _log_job(logging.ERROR, "job_dead", sender, fields, "reason")
 
 

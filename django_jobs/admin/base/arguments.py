@@ -93,7 +93,6 @@ def takes_more(job_type: JobType[..., Any]) -> bool:
 
 
 def more_field() -> forms.Field:
-    """The field for arguments of any name."""
     return JsonObjectText(
         label=_("Other arguments"), required=False, help_text=_("A JSON object: values by name.")
     )

@@ -164,7 +164,6 @@ def preformatted(text: str) -> str:
 
 
 def change_url(site: AdminSite, model: type[Model], pk: Any) -> str:
-    """The address of a row's page."""
     name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
     return reverse(name, args=[pk], current_app=site.name)
 
@@ -177,7 +176,6 @@ def list_url(site: AdminSite, model: type[Model], **filters: Any) -> str:
 
 
 def list_link(site: AdminSite, model: type[Model], text: str, **filters: Any) -> str:
-    """A link to a model's list."""
     return format_html('<a href="{}">{}</a>', list_url(site, model, **filters), text)
 
 
@@ -187,7 +185,6 @@ def count_link(site: AdminSite, model: type[Model], number: int, **filters: Any)
 
 
 def link(site: AdminSite, model: type[Model], pk: Any, text: str) -> str:
-    """A link to a row's page."""
     return format_html('<a href="{}">{}</a>', change_url(site, model, pk), text)
 
 

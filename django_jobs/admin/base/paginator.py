@@ -30,7 +30,6 @@ class CappedPaginator(BasePaginator):
 
     @cached_property
     def count(self) -> int:
-        """The number of rows, at most ``cap``."""
         return min(self._capped_count, self.cap)
 
     @property

@@ -104,7 +104,6 @@ def is_in_code(schedule: Schedule) -> bool:
 
 
 def state_badge(schedule: Schedule, now: datetime) -> str:
-    """Its state as icon and text."""
     state = schedule.state_at(now)
     return badge(state, state.label)
 

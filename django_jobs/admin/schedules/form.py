@@ -211,12 +211,5 @@ class RuleForm(forms.Form):
             name, problems = next(iter(self.errors.items()))
             raise ValueError(f"{name}: {problems[0]}")
         values = self.cleaned_data
-        return Rule(
-            name=values["name"],
-            cron=values["cron"],
-            every=values["every"],
-            timezone=values["timezone"] or "UTC",
-            dst=values["dst"] or "once",
-            starts_at=values["starts_at"],
-            ends_at=values["ends_at"],
-        )
+        choices = {"timezone": values["timezone"] or "UTC", "dst": values["dst"] or "once"}
+        return Rule(**{**values, **choices})

@@ -27,8 +27,6 @@ from django_jobs.worker.supervisor.supervisor import Supervisor
 
 
 class Command(OperatorCommand):
-    """``manage.py jobworker``"""
-
     help = "Run jobs until stopped. SIGTERM or SIGINT drains; a second one stops at once."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -62,7 +62,6 @@ def times(options: Options) -> Iterator[str]:
 
 
 def run(options: Options) -> Iterator[str]:
-    """Make one job of each schedule now."""
     made = schedule_operations.run_now(
         [schedule.pk for schedule in named(options["names"])], request_of, by=operator()
     )
@@ -72,7 +71,6 @@ def run(options: Options) -> Iterator[str]:
 
 
 def pause(options: Options) -> Iterator[str]:
-    """Pause the schedules until they are resumed."""
     schedules, reason = named(options["names"]), options["reason"]
     why = f"{reason} ({operator()})" if reason else f"paused by {operator()}"
     paused = schedule_operations.pause([schedule.pk for schedule in schedules], reason=why)
@@ -84,7 +82,6 @@ def pause(options: Options) -> Iterator[str]:
 
 
 def resume(options: Options) -> Iterator[str]:
-    """Resume the schedules."""
     schedules = named(options["names"])
     resumed = schedule_operations.resume([schedule.pk for schedule in schedules])
     for schedule in schedules:

@@ -57,7 +57,6 @@ def as_rows(schedules: ScheduleQuerySet) -> list[dict[str, Any]]:
 
 
 def as_table(rows: Iterable[dict[str, Any]]) -> str:
-    """A table of the rows of :func:`as_rows`."""
     return table(HEADS, [_cells(row) for row in rows])
 
 
