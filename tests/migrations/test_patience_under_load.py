@@ -46,6 +46,7 @@ django.setup()
 from django.core.management import call_command
 from django_jobs.migrations import _patience
 _patience.PATIENCE = float(sys.argv[2])
+_patience.FIRST_PAUSE = 0.1
 call_command("migrate", "django_jobs", sys.argv[1], verbosity=0, skip_checks=True)
 """
 
