@@ -1,4 +1,4 @@
-"""The connections of a worker process for the queue."""
+"""Opens, closes and limits the connections of a worker process to the jobs' database."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ TRANSPORT = {
 }
 
 IDLE_SECONDS = 60.0
-"""After which what is not needed all the time is closed."""
+"""Connections that are not used for this long are closed."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 
 def close_everything() -> None:
-    """Close this thread's connections and the process's pools: a child must inherit no socket."""
+    """Close this thread's connections and the process's pools, so that a child inherits no
+    socket."""
     for connection in connections.all(initialized_only=True):
         connection.close()
         if hasattr(connection, "close_pool"):
@@ -55,13 +56,13 @@ def nothing(*_: object) -> None:
 def own_connection(
     alias: str | None = None, *, note: Callable[[bool], None] = nothing
 ) -> BaseDatabaseWrapper:
-    """Give this thread a private connection to the jobs' database, in place of Django's.
+    """Replace this thread's connection to the jobs' database by a private one.
 
-    Not from a pool, never aged out, its transactions in READ COMMITTED, also where the project uses
-    another level: under other levels a claim would fail with serialization errors. Statements in
-    autocommit have the level that the database or the role has by default. Where that is another,
-    one that lost a race is made again by :func:`retry_while_disconnected`. ``note`` is called with
-    False where it is about to be opened, and with True when it is open.
+    It is not from a pool, never aged out, and its transactions are READ COMMITTED, even if the
+    project uses another level: under other levels a claim would fail with serialization errors.
+    Statements in autocommit have the default level of the database or role. If that is another
+    level, :func:`retry_while_disconnected` repeats a statement that failed to serialize. ``note``
+    is called with False before the connection is opened, and with True when it is open.
     """
     alias = alias or conf().database
     wrapper: Any = unpooled(connections[alias])
@@ -84,38 +85,36 @@ NO_CONNECTION_LEFT = (
     "too many connections for",
     "connection slots are reserved",
 )
-"""What PostgreSQL says where a limit of the server, a role or a database is reached. libpq has no
-SQLSTATE of a connection that could not be made. In other languages it is an error like any other.
-"""
+"""PostgreSQL's message if a limit of the server, a role or a database is reached. libpq has no
+SQLSTATE for a failed connection. In other languages it is an error like any other."""
 
 _needed = 0
 
 
 def note_need(number: int) -> None:
-    """Remember how many connections this command needs, for what it says where it cannot have
-    them."""
+    """Remember how many connections this command needs, for the log line about a missing one."""
     global _needed
     _needed = number
 
 
 def is_out_of_connections(error: BaseException) -> bool:
-    """Whether a connection could not be made because there are as many as there may be."""
+    """Whether a connection was refused because a limit is reached."""
     return any(text in str(error) for text in NO_CONNECTION_LEFT)
 
 
 class Closable(Protocol):
-    """Has connections that are closed where others need them more."""
+    """An object whose connections can be closed if others need them more."""
 
     def close_if_idle(self, seconds: float) -> None:
-        """Close what was not used for this long."""
+        """Close the connections that were not used for ``seconds``."""
 
 
 closable: WeakSet[Closable] = WeakSet()
-"""In this process."""
+"""The objects of this process."""
 
 
 def close_idle(seconds: float = 0.0) -> None:
-    """Close the connections of this process that handlers have not used for so long."""
+    """Close the connections of this process that handlers have not used for this long."""
     for connections_of_a_thread in list(closable):
         connections_of_a_thread.close_if_idle(seconds)
 
@@ -125,22 +124,22 @@ _short_until = 0.0
 
 
 def make_room_by(ask: Callable[[], None]) -> None:
-    """How to ask all processes of the tree for room, where one of our own connections cannot be
-    opened."""
+    """Set the function that asks all processes of the tree to close idle connections if one of ours
+    cannot be opened."""
     global _ask_for_room
     _ask_for_room = ask
 
 
 def note_shortage() -> None:
-    """A connection of our own could not be opened: close those that handlers do not use, and open
-    no others until it was tried again."""
+    """Close the idle connections of handlers, because one of ours could not be opened. Handlers
+    open no others until the next try."""
     global _short_until
     _short_until = time.monotonic() + LONGEST_PAUSE + 0.5
     close_idle()
 
 
 def is_short() -> bool:
-    """Whether what a handler would open now is needed for settling or the like."""
+    """Whether a connection that a handler would open now is needed for settling or the like."""
     return time.monotonic() < _short_until
 
 
@@ -165,8 +164,8 @@ def _open(connect: Callable[[Any], Any], note: Callable[[bool], None], parameter
 
 
 def has_news(raw: Any) -> bool:
-    """Whether the server has said something unasked, as it does when it ends the connection. No
-    round trip. True where there is no connection."""
+    """Whether the server has sent something unrequested, as it does when it ends the connection.
+    Takes no round trip. True if there is no connection."""
     try:
         poll = select.poll()
         poll.register(raw.fileno(), select.POLLIN)
@@ -176,9 +175,9 @@ def has_news(raw: Any) -> bool:
 
 
 def unpooled(wrapper: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
-    """A copy of the connection that is not from a pool: each thread here keeps its own. It
-    commits by itself, also where the project has set AUTOCOMMIT to False: no other code would
-    commit what is claimed and settled here."""
+    """A copy of the connection that is not from a pool, so that each thread here keeps its own. It
+    uses autocommit even if the project has set AUTOCOMMIT to False: nothing else would commit
+    claims and settles."""
     copy = wrapper.copy(wrapper.alias)
     copy.settings_dict["AUTOCOMMIT"] = True
     copy.settings_dict["OPTIONS"].pop("pool", None)
@@ -192,11 +191,12 @@ def retry_while_disconnected(
     give_up: Callable[[], bool] = lambda: False,
     deadline: StatementTimeout | None = None,
 ) -> R | None:
-    """Do ``work`` on this thread's connection, again and again while the database is away.
+    """Call ``work`` on this thread's connection, and repeat it while the database is away.
 
     Pauses with jitter from 50 ms to 2 s, logs at most every five seconds, and returns None once
-    ``give_up`` says so. Django never reopens a broken connection in autocommit by itself, so it is
-    closed after each error. Raises :class:`StatementTimedOut` if ``deadline`` cut it short.
+    ``give_up`` returns True. Closes the connection after each error, because Django does not reopen
+    a broken one in autocommit. Raises :class:`StatementTimedOut` if ``deadline`` ended the
+    statement.
     """
     pause = FIRST_PAUSE
     while True:
@@ -227,6 +227,6 @@ def drop_connection() -> None:
 
 
 def ping() -> None:
-    """Raise what the database raises if it does not answer on this thread's connection."""
+    """Send a statement on this thread's connection. Raises the database's error if it fails."""
     with connections[conf().database].cursor() as cursor:
         cursor.execute("SELECT 1")

@@ -1,4 +1,4 @@
-"""Events of the worker: what log lines and other receivers are made of."""
+"""Sends the events of the worker, which become log lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUIET_SECONDS = 5.0
 
 
 def emit(event: str, level: int, **fields: Any) -> None:
-    """Send the event of something that happened to this worker."""
+    """Send ``worker_event`` with these fields."""
     worker_event.send_robust(event, level=level, fields=fields)
 
 
@@ -23,8 +23,8 @@ _emitted_at: dict[str, float] = {}
 
 
 def emit_throttled(event: str, level: int, **fields: Any) -> None:
-    """:func:`emit`, at most once in five seconds for each event: a database that is away is the
-    same news every time."""
+    """:func:`emit`, at most once in five seconds for each event, such as an outage of the
+    database."""
     now = time.monotonic()
     if now - _emitted_at.get(event, float("-inf")) > QUIET_SECONDS:
         _emitted_at[event] = now
@@ -32,7 +32,7 @@ def emit_throttled(event: str, level: int, **fields: Any) -> None:
 
 
 def emit_settled(settled: Iterable[Settled]) -> None:
-    """Send the signals of what was written, and log what was refused."""
+    """Send the signals of settled attempts, and log those that were refused."""
     for ended in settled:
         if ended.decision is None:
             job = ended.ending.job

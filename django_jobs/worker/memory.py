@@ -1,4 +1,4 @@
-"""How much memory a process holds."""
+"""Measures the memory of a process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def resident_megabytes(pid: int | str = "self") -> int:
-    """Resident memory of a process, in MB; 0 where the system does not say."""
+    """Resident memory of a process, in MB; 0 if the system does not provide it."""
     try:
         with open(f"/proc/{pid}/statm") as statm:
             pages = int(statm.read().split()[1])

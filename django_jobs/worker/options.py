@@ -1,4 +1,4 @@
-"""What ``jobworker`` was asked to do."""
+"""The options of ``jobworker``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..lifecycle.workers import WorkerInfo
 
 class QueueSelector:
     """Weighted round robin over queues: a queue of weight 5 is first five times as often as one of
-    1, evenly mixed (nginx's smooth weighted round robin). In strict order the first listed is
-    always first."""
+    weight 1, evenly mixed (nginx's smooth weighted round robin). In strict order the first one
+    listed is always first."""
 
     def __init__(self, shares: Sequence[QueueShare], strict: bool = False) -> None:
         self._shares = list(shares)
@@ -26,12 +26,12 @@ class QueueSelector:
         self._credit = {share.name: 0 for share in shares}
 
     def serve(self, names: Collection[str]) -> None:
-        """From now on the queues are these, with equal weights."""
+        """Replace the queues by these, with equal weights."""
         self._shares = [QueueShare(name=name) for name in names]
         self._credit = {name: self._credit.get(name, 0) for name in names}
 
     def order(self, among: Collection[str]) -> list[str]:
-        """The queues of ``among``, the one whose turn it is first."""
+        """The queues of ``among``, beginning with the one whose turn it is."""
         shares = [share for share in self._shares if share.name in among]
         if self._strict or len(shares) < 2:
             return [share.name for share in shares]
@@ -43,15 +43,15 @@ class QueueSelector:
 
 
 RECYCLE = 75
-"""Exit code of a worker process that wants to be replaced (``--max-jobs``, ``--max-rss``)."""
+"""The exit code of a worker process that is to be replaced (``--max-jobs``, ``--max-rss``)."""
 
 FORCED = 143
-"""Exit code of ``jobworker`` when it had to kill what did not end in time."""
+"""The exit code of ``jobworker`` if it had to kill processes that did not exit in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueShare:
-    """A queue to serve, and its weight in the turns."""
+    """A queue to serve, and its weight."""
 
     name: str
     weight: int = 1
@@ -59,9 +59,9 @@ class QueueShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Times are seconds, sizes megabytes. ``strict`` serves the queues in the order of listing.
-    ``every_queue`` serves all queues there are, also those made later; ``queues`` are then those
-    of the start."""
+    """Times are in seconds, sizes in megabytes. ``strict`` serves the queues in the given order.
+    ``every_queue`` serves all queues, including those created later; ``queues`` are then those at
+    the start."""
 
     queues: tuple[QueueShare, ...]
     every_queue: bool = False
@@ -80,18 +80,19 @@ class Options:
 
     @property
     def connections(self) -> int:
-        """How many connections to the jobs' database a command needs at most, but for what its
-        isolated children need: of the heartbeat process for leases and for upkeep; of each worker
-        process for claiming, settling, listening and reports, and one of each thread. Without
-        forks what it leaves is settled while it has all of its own, on one more."""
+        """The most connections to the jobs' database that a command needs, without those of
+        isolated children.
+
+        The heartbeat process has one for leases and one for upkeep. Each worker process has one
+        each for claiming, settling, listening and reports, and one per thread. Without fork, crash
+        recovery needs one more, while all others may be in use.
+        """
         return 2 + self.processes * (4 + self.threads) + (not self.forks)
 
 
 def chosen_queues(text: str | None, strict: bool, names: Sequence[str]) -> tuple[QueueShare, ...]:
-    """The queues that ``--queues`` lists, all of ``names`` where it is None.
-
-    Raises ``ValueError`` for a name that is not among ``names``.
-    """
+    """The queues that ``--queues`` lists, or all of ``names`` if it is None. Raises ``ValueError``
+    for a name that is not in ``names``."""
     if text is None:
         if strict:
             raise ValueError("--strict serves the queues in the given order; name them")
@@ -106,11 +107,8 @@ def chosen_queues(text: str | None, strict: bool, names: Sequence[str]) -> tuple
 
 
 def parse_queues(text: str) -> tuple[QueueShare, ...]:
-    """``"critical:5,default"`` as shares; a weight left out is 1.
-
-    Raises ``ValueError`` for an empty list, a name twice, or a weight that is no whole number from
-    1 to 1000.
-    """
+    """Parse ``"critical:5,default"``. An omitted weight is 1. Raises ``ValueError`` for an empty
+    list, a duplicate name, or a weight that is not a whole number from 1 to 1000."""
     shares: list[QueueShare] = []
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")
@@ -127,7 +125,7 @@ def parse_queues(text: str) -> tuple[QueueShare, ...]:
 
 
 def claimable(options: Options) -> dict[str, int]:
-    """The names of the job types that are claimed here, and the newest version that is read."""
+    """The names of the job types that this worker claims, with the newest version that it reads."""
     versions = registry.versions()
     if options.forks:
         return versions
@@ -136,7 +134,7 @@ def claimable(options: Options) -> dict[str, int]:
 
 
 def left_to_others() -> frozenset[str]:
-    """The names of the job types that only a worker which forks can run."""
+    """The names of the job types that only a worker with fork can run."""
     return frozenset(name for name in registry.versions() if runs_isolated(registry.find(name)))
 
 
@@ -146,7 +144,7 @@ def runs_isolated(job_type: JobType[..., Any] | None) -> bool:
 
 
 def worker_info(options: Options, queues: list[str]) -> WorkerInfo:
-    """What this process says of itself in its row."""
+    """The values of this process in its row."""
     host = socket.gethostname() or platform.node()
     return WorkerInfo(
         name=options.name or host,

@@ -1,4 +1,4 @@
-"""A limit on how long one statement may take, enforced from outside."""
+"""Limits the time of a statement from outside its thread."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ from ..conf import conf
 
 
 class StatementTimedOut(Exception):
-    """A statement took longer than it may: it waits for a lock, or the server does not answer."""
+    """A statement took too long: it waits for a lock, or the server does not answer."""
 
 
 def _took_too_long(error: BaseException) -> bool:
-    """Whether the server itself ended the statement: ``lock_timeout`` and ``statement_timeout`` may
-    be set for a whole role."""
+    """Whether the server ended the statement, because ``lock_timeout`` or ``statement_timeout`` is
+    set for the role."""
     return getattr(error.__cause__ or error, "sqlstate", None) in ("55P03", "57014")
 
 
 class StatementTimeout:
-    """Ends a statement of another thread that takes too long, from outside.
+    """Ends statements of another thread that take too long.
 
-    Server-side time-outs would be settings of the session, which a pooler hands on to others, and
-    do not help where packets vanish. So the process's main thread asks now and then: first the
-    server is asked to cancel, then the socket is shut.
-
-    It bounds each statement, and not all of a piece of work with the time to connect: over a slow
-    line nothing would ever come to its end.
+    Time-outs of the server would be settings of the session, which a pooler passes on to others,
+    and they do not help if packets are lost. So the main thread of the process checks from time to
+    time: it asks the server to cancel, and then shuts the socket. The limit is for each statement,
+    and not for several ones or for connecting: over a slow line they would never complete.
     """
 
     def __init__(self, seconds: float = 5.0) -> None:
@@ -43,12 +41,12 @@ class StatementTimeout:
         self._wrapper: BaseDatabaseWrapper | None = None
 
     def watch(self) -> None:
-        """Bound every statement on this thread's connection from now on."""
+        """Limit every statement on this thread's connection from now on."""
         self._wrapper = connections[conf().database]
         self._wrapper.execute_wrappers.append(self._bound)
 
     def __enter__(self) -> None:
-        """Bound the statements of a piece of work, and their commit."""
+        """Limit the statements inside the ``with`` block, and their commit."""
         self.passed = False
         self._wrapper = connections[conf().database]
         self._wrapper.ensure_connection()
@@ -61,8 +59,8 @@ class StatementTimeout:
             self._wrapper.execute_wrappers.remove(self._begin)
 
     def cut_short(self, error: BaseException) -> bool:
-        """Whether a statement failed because it took too long: as it does where it waits for a
-        lock, and the server is well."""
+        """Whether a statement failed because it took too long, for example because it waited for a
+        lock."""
         return self.passed or _took_too_long(error)
 
     def _begin(self, execute: Callable[..., Any], *statement: Any) -> Any:
@@ -78,7 +76,7 @@ class StatementTimeout:
             self._since = 0.0
 
     def enforce(self) -> None:
-        """Cancel what has run for longer than it may."""
+        """Cancel the statement if it has run for too long."""
         since, wrapper = self._since, self._wrapper
         raw: Any = wrapper.connection if wrapper is not None else None
         late = time.monotonic() - since - self._seconds if since else -1.0

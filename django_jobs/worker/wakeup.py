@@ -1,4 +1,4 @@
-"""LISTEN for hints that there is work. Polling is underneath and works without."""
+"""Listens for hints that there is work. Workers poll as well."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from .events import emit
 
 
 class WakeEvent:
-    """As ``threading.Event`` for one waiting thread, cleared in the same step by which it wakes
-    up."""
+    """Like ``threading.Event`` for one waiting thread, but waking up clears it in the same step."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._is_set = False
 
     def set(self) -> None:
-        """Wake the thread that waits, or end its next wait."""
+        """Wake the waiting thread, or end its next wait."""
         with self._condition:
             self._is_set = True
             self._condition.notify()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for at most ``seconds``; returns whether the event was set."""
+        """Wait for at most ``seconds``. Returns whether the event was set."""
         with self._condition:
             if not self._is_set:
                 self._condition.wait(seconds)
@@ -46,12 +45,14 @@ SELF_TEST_SECONDS = 2.0
 ALIVE_SECONDS, MAKE_WAY_SECONDS = 30.0, 1.0
 LONGEST_PAUSE = 10.0
 RETEST_SECONDS, LONGEST_RETEST = 30.0, 600.0
-"""How soon a connection that heard nothing is tried again: the machine may have stood still."""
+"""Seconds until a connection that received nothing is tested again, because the machine may have
+been suspended."""
 
 
 class Wakeup:
-    """A thread with its own connection that calls ``on_notify`` for each hint, and with None
-    where some may have been missed. Anybody may notify: ``on_notify`` heeds what it knows."""
+    """A thread with its own connection that calls ``on_notify`` for each hint, and with None if
+    hints may have been missed. Any session may send a NOTIFY, so ``on_notify`` ignores unknown
+    ones."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Wakeup:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
     def _listen(self) -> Any | None:
-        """A connection that hears what is notified; None if this one does not."""
+        """A connection that receives notifications; None if this one does not."""
         connection = connections[conf().database]
         with connection.cursor() as cursor:
             cursor.execute(f"LISTEN {CHANNEL}")
@@ -122,8 +123,8 @@ class Wakeup:
         return None
 
     def _notify_ourselves(self) -> None:
-        """From another connection: an idle pooler gives one client the same session twice, and what
-        it is notified of itself comes with the answer."""
+        """Send a test notification from another connection: an idle pooler may give one client the
+        same session twice, and a session's own notification arrives with the answer."""
         other = connections[conf().database].copy()
         try:
             with other.cursor() as cursor:

@@ -1,1 +1,1 @@
-"""What a handler can ask about the run it is in, and report of it."""
+"""The API of a handler for its current attempt."""

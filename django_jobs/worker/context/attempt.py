@@ -1,4 +1,4 @@
-"""One attempt of a job in this process: what its thread, its handler and its reports share."""
+"""One attempt of a job in this process, shared by its thread, its handler and its reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RunAsync = Callable[[Any, float | None], Any]
 
 
 class StopHandler(BaseException):
-    """Raised in a handler whose worker has no more time to drain."""
+    """Raised in a handler when the drain timeout is over."""
 
 
 def ignore_progress() -> None:
@@ -32,7 +32,7 @@ def ignore_progress() -> None:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Attempt:
-    """An attempt from its begin to its settle. Belongs to the thread that runs its handler."""
+    """An attempt from its start to its settle. Belongs to the thread that runs its handler."""
 
     job: ClaimedJob
     slot: WorkerSlot
@@ -41,17 +41,17 @@ class Attempt:
     draining: Callable[[], bool] = field(kw_only=True)
     job_type: JobType[..., Any] | None = field(init=False)
     entry: StartedJob = field(init=False)
-    """Of the scoreboard, from its begin on."""
+    """Its entry on the scoreboard, once it has started."""
     started: float = 0.0
-    """Of ``time.monotonic()``."""
+    """A time of ``time.monotonic()``."""
     limit: TimeLimit | None = None
-    """What bounds the time of a plain handler."""
+    """The time limit of a plain handler."""
     run_async: RunAsync | None = None
-    """What awaits an async handler."""
+    """Runs an async handler."""
     on_progress: Callable[[], None] = ignore_progress
-    """Called at every report of the handler."""
+    """Called for every report of the handler."""
     submitted: list[Future[Any]] = field(default_factory=list)
-    """What the background thread has to do before it is settled: receipts."""
+    """Tasks of the background thread that have to end before the attempt is settled: receipts."""
     in_handler: bool = False
     """Whether an exception that is raised in its thread arrives in its handler."""
     is_live: bool = True
@@ -64,26 +64,29 @@ class Attempt:
         self.job_type = registry.find(self.job.job_type)
 
     def begin(self) -> None:
-        """Put it on the scoreboard, in a thread of this process. Its times count from here."""
+        """Put the attempt on the scoreboard, in a thread of this process. Its time limits count
+        from here."""
         self.started = time.monotonic()
         job = self.job
         deadline, silence = self._times()
         self.entry = self.slot.start(job.id, job.attempt, job.worker, deadline, False, silence)
 
     def begin_isolated(self, index: int) -> None:
-        """Its times count from here, in the child that runs it alone."""
+        """Start the time limits, in the child that runs the attempt."""
         self.started = time.monotonic()
         self.entry = self.slot.entries[index]
         self.entry.begin(*self._times())
 
     def await_child(self) -> None:
-        """Put it on the scoreboard without times: they count from when its child begins."""
+        """Put the attempt on the scoreboard without time limits, which count from the start of its
+        child."""
         self.started = time.monotonic()
         job = self.job
         self.entry = self.slot.start(job.id, job.attempt, job.worker, alone=True)
 
     def read(self) -> None:
-        """Read what its handler can ask of the row. Raises where ``enqueue`` did not write it."""
+        """Read the fields of the row that the handler can use. Raises if ``enqueue`` did not write
+        the row."""
         job = self.job
         self.headers = object_in(job.headers)
         self.deadline = None
@@ -95,7 +98,7 @@ class Attempt:
             self.scheduled_for = datetime.fromtimestamp(job.scheduled_for, UTC)
 
     def should_stop(self) -> bool:
-        """Whether its handler should end as soon as it can."""
+        """Whether the handler should end as soon as possible."""
         return (
             not self.is_live
             or self.stopping()
@@ -104,14 +107,14 @@ class Attempt:
         )
 
     def _times(self) -> tuple[float, float]:
-        """Its deadline and its longest silence, as the scoreboard has them: 0 is none."""
+        """The deadline and the longest silence, for the scoreboard; 0 means none."""
         timeout, job_type = self.job.timeout, self.job_type
         deadline = 0.0 if timeout is None else self.started + timeout
         return deadline, 0.0 if job_type is None else job_type.silence_timeout or 0.0
 
 
 def object_in(text: str) -> dict[str, Any]:
-    """The JSON object of a row's column. Raises ``ValueError`` for any other JSON."""
+    """The JSON object of a column. Raises ``ValueError`` for any other JSON."""
     if text == "{}":
         return {}
     value = json.loads(text)

@@ -22,13 +22,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[R]):
-    """Work for another thread."""
+    """A function to call in another thread."""
 
     work: Callable[[], R]
     result: Future[R] = field(default_factory=Future)
 
     def run(self) -> None:
-        """Do it. What it raises is raised where its result is asked for."""
+        """Call the function. Its exception is raised where the result is read."""
         if not self.result.set_running_or_notify_cancel():
             return
         try:
@@ -38,8 +38,8 @@ class Task(Generic[R]):
 
 
 class BackgroundThread:
-    """One thread with its own connection, for all handlers of a process. Started when the
-    first of them asks for something."""
+    """One thread with its own connection for all handlers of a process. Starts with the first
+    task."""
 
     def __init__(self) -> None:
         self.deadline = StatementTimeout(3.0)
@@ -49,7 +49,7 @@ class BackgroundThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], R], *, after: float = 0.0) -> Future[R]:
-        """Have ``work`` done, not before ``after`` seconds from now; one task at a time."""
+        """Call ``work`` at least ``after`` seconds from now, one task at a time."""
         task = Task(work)
         self._submitted.put((time.monotonic() + after, next(self._numbers), task))
         if self._thread is None:
@@ -57,20 +57,20 @@ class BackgroundThread:
         return task.result
 
     def submit_for_attempt(self, attempt: Attempt, work: Callable[[], R]) -> Future[R]:
-        """As :meth:`submit`, for what has to be done before the attempt is settled."""
+        """Like :meth:`submit`, for a task that has to end before the attempt is settled."""
         future = self.submit(work)
         attempt.submitted.append(future)
         return future
 
     def wait_for_attempt(self, attempt: Attempt) -> None:
-        """Wait until what was submitted for this attempt is done, or has failed."""
+        """Wait until the tasks of this attempt have ended or failed."""
         for future in attempt.submitted:
             with contextlib.suppress(Exception):
                 self.wait(future)
 
     def wait(self, future: Future[R]) -> R:
-        """The result of a task. In a child that runs one job nobody else sees to it that no
-        statement takes too long: one may wait for a lock that this very thread holds."""
+        """Wait for a task and return its result. In an isolated child this also limits the task's
+        statements: one may wait for a lock of the waiting thread."""
         while True:
             try:
                 return future.result(1.0)
@@ -80,7 +80,7 @@ class BackgroundThread:
                 self.deadline.enforce()
 
     def close(self) -> None:
-        """Do what is due by now, then end the thread and its connection."""
+        """Run the tasks that are due, then end the thread and close its connection."""
         if self._thread is not None:
             self._submitted.put(None)
             self._thread.join()

@@ -1,4 +1,4 @@
-"""Makes an outside call once in all attempts of a job: later ones get its answer."""
+"""Makes an outside call once in all attempts of a job. Later attempts get its answer."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ R = TypeVar("R")
 ASYNC_CALL = "once() got an async call; write `await run.aonce(key, call)`"
 
 PATIENCE = 10.0
-"""Seconds to wait for a database that is away before the call is made. After the call it is waited
-for without an end."""
+"""Seconds to wait for an unavailable database before the call. After the call there is no limit."""
 
 
 def once(attempt: Attempt, key: str, call: Callable[[], Any]) -> Any:
-    """What is stored under ``key``; ``call`` is made where nothing is, and its answer stored.
+    """Return the answer stored under ``key``, or make the call and store its answer.
 
-    Raises ``TypeError`` for an async call, which would not be awaited, and stores nothing.
+    Raises ``TypeError`` for an async call, which would not be awaited; nothing is stored then.
     """
     check_key(key)
     check_call(call)
@@ -53,8 +52,8 @@ def once(attempt: Attempt, key: str, call: Callable[[], Any]) -> Any:
 
 
 async def aonce(attempt: Attempt, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
-    """:func:`once` for a call that is awaited. One that turns out to be a plain call has been made
-    by then: its answer is stored and returned as it is."""
+    """:func:`once` for a call that is awaited. The answer of a plain call is stored and returned
+    too, because the call was made."""
     check_key(key)
     check_call(call)
     job, background = attempt.job, attempt.reporter.background
@@ -70,13 +69,13 @@ async def aonce(attempt: Attempt, key: str, call: Callable[[], Awaitable[Any]]) 
 
 
 def check_key(key: str) -> None:
-    """Raise ``ValueError`` for what cannot be the key of a receipt."""
+    """Raise ``ValueError`` for an invalid key of a receipt."""
     if problem := key_problem(key, "a key", "key"):
         raise ValueError(f"once(): {problem}")
 
 
 def check_call(call: Any) -> None:
-    """Raise ``TypeError`` for what cannot be called, such as the answer of a call."""
+    """Raise ``TypeError`` for anything that cannot be called, such as the result of a call."""
     if not callable(call):
         _drop(call)
         raise TypeError(
@@ -86,7 +85,7 @@ def check_call(call: Any) -> None:
 
 
 def _drop(awaitable: Any) -> None:
-    """Close an awaitable that will not be awaited, so that Python does not warn of it."""
+    """Close an awaitable that will not be awaited, so that Python does not warn about it."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()
     elif isinstance(awaitable, asyncio.Future):  # a task would make the call by itself

@@ -1,4 +1,4 @@
-"""Writes what the handlers of one process report: the newest of each, once a second."""
+"""Writes the reports of the handlers of a process: the newest of each, once a second."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from .attempt import Attempt
 from .background import BackgroundThread
 
 EVERY = 1.0
-"""Seconds between two writes of a process, however much its handlers report."""
+"""Seconds between two writes of a process, for any number of reports."""
 
 PATIENCE = 10.0
-"""Seconds that an attempt which did not succeed waits at its end for its report to be written. The
-next attempt would do again what is not."""
+"""Seconds that an unsuccessful attempt waits at its end for its report to be written. The next
+attempt would repeat the unreported work."""
 
 
 @dataclass(slots=True, eq=False)
 class Reports:
-    """What one attempt has reported, and what of it is written.
+    """The reports of one attempt, and which of them are written.
 
-    The handler's threads set it, another one writes it. Each step is a single assignment: a lock
-    could be held when a time-out is raised in the handler. Values are compared by identity, so
-    a checkpoint stands in a new tuple.
+    The handler's threads set them, and another thread writes them. Each step is a single
+    assignment, because a time-out that is raised in the handler could leave a lock held. Values are
+    compared by identity, so each checkpoint is in a new tuple.
     """
 
     job: ClaimedJob
@@ -47,15 +47,15 @@ class Reports:
     written_progress: tuple[float, str] | None = None
     written_checkpoint: tuple[str] | None = None
     saved: tuple[Any] | None = None
-    """What the attempts before have left, once it was read."""
+    """The checkpoint of an earlier attempt, once it was read."""
     lost: bool = False
     has_row: bool = False
-    """Whether something of it is written and committed."""
+    """Whether a report is written and committed."""
     walked: bool = False
-    """Whether its checkpoint is kept by ``iterate``."""
+    """Whether ``iterate`` saves its checkpoint."""
     holder: BaseDatabaseWrapper | None = None
-    """The handler's connection, if it wrote the row inside a transaction: while that is open the
-    row is locked."""
+    """The handler's connection, if it wrote the row inside a transaction. The row is locked while
+    that is open."""
 
     @property
     def is_unwritten(self) -> bool:
@@ -64,7 +64,7 @@ class Reports:
 
     @property
     def is_checkpoint_written(self) -> bool:
-        """Whether its last checkpoint outside of a transaction is committed."""
+        """Whether the last checkpoint outside a transaction is committed."""
         return self.checkpoint is self.written_checkpoint
 
     @property
@@ -74,7 +74,7 @@ class Reports:
 
 
 class Reporter:
-    """Takes reports from handlers at no cost of theirs, and writes them outside of their
+    """Takes reports from handlers without blocking them, and writes them outside their
     transactions."""
 
     def __init__(self) -> None:
@@ -84,8 +84,8 @@ class Reporter:
         self._wrote_at = float("-inf")
 
     def of(self, attempt: Attempt) -> Reports:
-        """What the attempt has reported. Raises :class:`LeaseLost` where a write was refused, and
-        ``RuntimeError`` where the attempt has ended."""
+        """The reports of the attempt. Raises :class:`LeaseLost` if a write was refused, and
+        ``RuntimeError`` if the attempt has ended."""
         job = attempt.job
         reports = self._open.get(attempt)
         if reports is None:
@@ -101,13 +101,13 @@ class Reporter:
         return reports
 
     def progress(self, attempt: Attempt, fraction: float, note: str) -> None:
-        """Have this written within a second or so. Never blocks."""
+        """Write this report within about a second. Never blocks."""
         self.of(attempt).progress = fraction, note
         self._plan()
 
     def checkpoint(self, attempt: Attempt, text: str) -> None:
-        """Have this checkpoint (JSON text) written within a second or so, without blocking; inside
-        a transaction of the calling thread write it there, at once."""
+        """Write this checkpoint (JSON text) within about a second, without blocking. Inside a
+        transaction of the calling thread, write it there at once."""
         reports, connection = self.of(attempt), jobs_connection()
         if not in_transaction(connection):
             if reports.holder is connection:
@@ -125,7 +125,7 @@ class Reporter:
             raise lease_lost(attempt.job)
 
     def saved_checkpoint(self, attempt: Attempt) -> Any:
-        """What the attempts before have left; None if nothing. Read once."""
+        """The checkpoint of an earlier attempt, or None. Read once."""
         reports, job = self.of(attempt), attempt.job
         if reports.saved is None:
             text = None
@@ -138,16 +138,19 @@ class Reporter:
         return reports.saved[0]
 
     def confirm(self, attempt: Attempt) -> None:
-        """Have everything that the attempt reported written now, unless the database is away for
-        longer than :data:`PATIENCE`. Raises :class:`LeaseLost` if it is refused."""
+        """Write all reports of the attempt now, unless the database is away for longer than
+        :data:`PATIENCE`. Raises :class:`LeaseLost` if the write is refused."""
         self._flush(self.of(attempt))
         self.of(attempt)
 
     def end(self, attempt: Attempt, outcome: Outcome | Settled | None) -> None:
-        """The attempt is over and about to be settled, None: it needs no settling. Where it did
-        not succeed, its report is written first: once it is settled, the fence refuses it. So is a
-        receipt of :meth:`RunContext.once` that a time-out did not wait for, however long that
-        takes: without it the next attempt would make the call again."""
+        """End the reports of an attempt that is about to be settled. ``outcome`` is None if it
+        needs no settling.
+
+        If it did not succeed, its report is written first, because after the settle the fence
+        refuses it. A receipt of :meth:`RunContext.once` is also written first, however long that
+        takes: without it the next attempt would repeat the call.
+        """
         if not (outcome is None or isinstance(outcome, (Succeeded, Settled))):
             self.background.wait_for_attempt(attempt)
             reports = self._open.get(attempt)
@@ -159,8 +162,8 @@ class Reporter:
     def _hold(
         self, attempt: Attempt, connection: BaseDatabaseWrapper, make_row: bool = False
     ) -> None:
-        """The handler's transaction is about to lock the row. An older checkpoint must not be
-        written after that, over the newer one."""
+        """Note that the handler's transaction is about to lock the row, so that no older checkpoint
+        overwrites the newer one afterwards."""
         reports = self.of(attempt)
         if (reports.has_row or not make_row) and reports.is_checkpoint_written:
             reports.holder = connection
@@ -177,7 +180,7 @@ class Reporter:
             self.background.submit(lambda: self._write([reports], until)).result(PATIENCE)
 
     def _plan(self, soonest: float = 0.0) -> None:
-        """Have all that is unwritten written, :data:`EVERY` seconds after the last time."""
+        """Schedule a write of all unwritten reports, :data:`EVERY` seconds after the last one."""
         now = time.monotonic()
         # Planned once more where it is overdue: a time-out may have been raised in a handler
         # between these two lines.
@@ -198,8 +201,8 @@ class Reporter:
             self._plan(EVERY)
 
     def _write(self, batch: Sequence[Reports], until: float = 0.0) -> bool:
-        """Write what is new; while the database is away, try again until then. False if nothing
-        could be written."""
+        """Write the new reports. Retries while the database is away, until then. Returns False if
+        nothing could be written."""
         # Taken now: the handlers go on reporting while this is written.
         taken = [
             (reports, reports.progress, reports.checkpoint)
@@ -232,7 +235,7 @@ class Reporter:
 
 
 def in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Whether what is written on this connection is not yet committed. No round trip."""
+    """Whether writes on this connection are not committed yet. Takes no round trip."""
     return connection.in_atomic_block or (
         connection.connection is not None and not connection.autocommit
     )

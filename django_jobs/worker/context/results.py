@@ -1,4 +1,4 @@
-"""What a handler or a call of it gave back, as it is stored."""
+"""Encodes the results of handlers and the answers of ``once`` calls."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ JSON_TYPES = frozenset({dict, list, tuple, str, int, float, bool})
 
 
 class NeverRan(Exception):
-    """The handler returned work that is never run: what it was called for did not happen."""
+    """The handler returned work that is never run."""
 
 
 def check_that_it_ran(result: Any) -> None:
-    """Raise :class:`NeverRan` for a result that is a body which has not run: a coroutine or another
-    awaitable, a generator. Another attempt would return the same."""
+    """Raise :class:`NeverRan` for a result whose body has not run: a coroutine or another
+    awaitable, or a generator. Another attempt would return the same."""
     if type(result) in JSON_TYPES:
         return
     name = getattr(result, "__qualname__", "")
@@ -48,11 +48,11 @@ def _kind(value: object) -> str:
 
 
 _unstored: set[str] = set()
-"""Job types of which it was logged that a result could not be stored."""
+"""The job types whose unstorable result was logged."""
 
 
 def encode_result(result: Any, job_type: str) -> str:
-    """:func:`encode_answer` of a handler. That one is not stored is logged once for each job
+    """:func:`encode_answer` for a handler. A result that cannot be stored is logged once per job
     type."""
     text, problem = _encoded(result, "result")
     if problem and job_type not in _unstored:
@@ -62,13 +62,13 @@ def encode_result(result: Any, job_type: str) -> str:
 
 
 def encode_answer(value: Any, name: str) -> str:
-    """``value`` as JSON text. The effect counts, not the answer: one that cannot be stored is
-    replaced by a note rather than failing a handler that did its work."""
+    """``value`` as JSON text. A value that cannot be stored is replaced by a note, because the
+    handler has done its work and must not fail."""
     return _encoded(value, name)[0]
 
 
 def _encoded(value: Any, name: str) -> tuple[str, str]:
-    """The text, and why it is a note."""
+    """The JSON text, and the reason if it is a note."""
     try:
         return encode(value, max_bytes=conf().max_result_bytes, name=name), ""
     except Exception as error:  # also what a dict of the handler's own class raises

@@ -103,7 +103,7 @@ class Rows(Generic[M]):
         return run.should_stop() or (run.draining() and run._can_go_on_elsewhere())
 
     def _go_on(self) -> None:
-        """Stop, where that is asked for; read on, where nothing is left."""
+        """Stop if a stop is requested; read more rows if none is left."""
         if self._has_to_stop():
             self._stop()
         if self._total is None:
@@ -146,7 +146,7 @@ class Rows(Generic[M]):
 
 
 def _unique_field(rows: Any, key: str) -> Field[Any, Any]:
-    """The field that ``key`` names. Raises ``ValueError`` where no walk can be made by it."""
+    """The field named ``key``. Raises ``ValueError`` if the rows cannot be iterated by it."""
     if not isinstance(rows, QuerySet):
         raise ValueError(f"iterate() takes a queryset, not {type(rows).__name__}")
     query, options = rows.query, rows.model._meta
