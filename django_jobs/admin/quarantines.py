@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import F, OuterRef, QuerySet
+from django.db.models import F, OuterRef
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext as _now
@@ -87,13 +87,11 @@ class QuarantineAdmin(ConsoleAdmin):
     actions = admin_actions(LIFT)
     operator_actions = (LIFT,)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+    def annotations(self) -> dict[str, Any]:
         jobs = Job.objects.using(conf().database).filter(
             status=JobStatus.BLOCKED, reason=QUARANTINED, job_type=OuterRef("job_type")
         )
-        rows: QuerySet[Any] = super().get_queryset(request)
-        rows = rows.annotate(blocked_count=CappedCount(jobs))
-        return rows
+        return {"blocked_count": CappedCount(jobs)}
 
     def get_ordering(self, request: HttpRequest) -> Any:
         """Quarantines in force first, then by the time they were lifted, latest first."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import OuterRef, QuerySet
+from django.db.models import OuterRef
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.text import format_lazy
@@ -114,19 +114,17 @@ class QueueAdmin(ConsoleAdmin):
         section(_("Defaults for its jobs"), "max_attempts", "timeout", "backoff", "retention"),
     )
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+    def annotations(self) -> dict[str, Any]:
         jobs = Job.objects.using(conf().database).filter(queue=OuterRef("name"))
         ready = jobs.filter(status=JobStatus.READY)
         # The job that starts next, not the oldest one: reading it takes one step in the index.
         head = ready.order_by("rank", "id")
-        rows: QuerySet[Any] = super().get_queryset(request)
-        rows = rows.annotate(
-            ready_count=CappedCount(ready),
-            scheduled_count=CappedCount(jobs.filter(status=JobStatus.SCHEDULED)),
-            running_count=CappedCount(jobs.filter(status=JobStatus.RUNNING)),
-            head_due_at=TimestampSubquery(head.values("available_at")[:1]),
-        )
-        return rows
+        return {
+            "ready_count": CappedCount(ready),
+            "scheduled_count": CappedCount(jobs.filter(status=JobStatus.SCHEDULED)),
+            "running_count": CappedCount(jobs.filter(status=JobStatus.RUNNING)),
+            "head_due_at": TimestampSubquery(head.values("available_at")[:1]),
+        }
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         # For a PositiveIntegerField Django would allow 0.

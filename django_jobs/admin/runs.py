@@ -38,14 +38,15 @@ class RunAdmin(ConsoleAdmin):
         section(_("Error"), ("error_type", "fingerprint"), "message_text", "traceback_text"),
     )
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows = super().get_queryset(request)
+    def annotations(self) -> dict[str, Any]:
         job = Job.objects.using(conf().database).filter(pk=OuterRef("job_id"))
-        rows = rows.annotate(job_type=Subquery(job.values("job_type")[:1]))
+        return {"job_type": Subquery(job.values("job_type")[:1])}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
         match = request.resolver_match
         listed = match is not None and (match.url_name or "").endswith("_changelist")
-        shown: QuerySet[Any] = rows.defer("traceback", "error_message") if listed else rows
-        return shown
+        return rows.defer("traceback", "error_message") if listed else rows
 
     @admin.display(description=_("job"))
     def job_number(self, run: Any) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import OuterRef, QuerySet
-from django.http import HttpRequest
+from django.db.models import OuterRef
 from django.utils.html import format_html
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
@@ -51,12 +50,9 @@ class WorkerAdmin(ConsoleAdmin):
         ),
     )
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+    def annotations(self) -> dict[str, Any]:
         jobs = Job.objects.using(conf().database)
-        claimed = jobs.filter(status="running", worker_id=OuterRef("pk"))
-        rows: QuerySet[Any] = super().get_queryset(request)
-        rows = rows.annotate(claimed=CappedCount(claimed))
-        return rows
+        return {"claimed": CappedCount(jobs.filter(status="running", worker_id=OuterRef("pk")))}
 
     has_stop_permission = allowed_by("stop_worker")
 

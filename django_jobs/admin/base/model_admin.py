@@ -45,6 +45,7 @@ class ConsoleAdmin(ModelAdmin):
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
+    list_select_related: ClassVar[tuple[str, ...]] = ()
     sortable_by = ()
 
     unread: ClassVar[tuple[str, ...]] = ()
@@ -58,8 +59,14 @@ class ConsoleAdmin(ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request).using(conf().database)
-        rows = rows.defer(*self.unread).annotate(read_at=Now())
+        if self.list_select_related:
+            rows = rows.select_related(*self.list_select_related)
+        rows = rows.defer(*self.unread).annotate(read_at=Now(), **self.annotations())
         return rows
+
+    def annotations(self) -> dict[str, Any]:
+        """What the page reads of other tables, by name."""
+        return {}
 
     # Django allows any lookup on a model's own columns in the address of a list. On a JSON column
     # it could guess secrets letter by letter, and on any column it may read the whole table.

@@ -12,7 +12,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.db.models import Count, Exists, OuterRef
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
@@ -29,9 +29,10 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ..base.actions import ModelAdmin, admin_actions
-from ..base.formatting import badge, change_url, link, list_link, moment_column, text_column
-from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from ..base.formatting import badge, change_url, list_link, moment_column, text_column
+from ..base.model_admin import allowed_by, section
 from .actions import CANCEL_BACKFILL
+from .columns import OfSchedule
 from .display import on_clock, zone_of
 
 SHOWN = 5
@@ -86,7 +87,7 @@ def last_backfills(schedule: Schedule) -> list[tuple[Backfill, Progress | None]]
 
 
 @admin.register(Backfill)
-class BackfillAdmin(ConsoleAdmin):
+class BackfillAdmin(OfSchedule):
     """Past ranges of due times for which jobs were made."""
 
     list_display = (
@@ -99,11 +100,7 @@ class BackfillAdmin(ConsoleAdmin):
         "who",
         "made",
     )
-    list_select_related = ("schedule",)
     list_per_page = 20
-    lookups_allowed = ConsoleAdmin.lookups_allowed | {
-        *("schedule", "schedule__exact", "schedule__id__exact")
-    }
     actions = admin_actions(CANCEL_BACKFILL)
     operator_actions = (CANCEL_BACKFILL,)
     fieldsets = (
@@ -116,24 +113,15 @@ class BackfillAdmin(ConsoleAdmin):
         ),
     )
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+    def annotations(self) -> dict[str, Any]:
         ticks = Tick.objects.using(conf().database).filter(backfill=OuterRef("pk"))
-        live = ticks.filter(job__status__in=LIVE)
-        rows: QuerySet[Any] = super().get_queryset(request)
-        rows = rows.select_related("schedule").defer("schedule__payload")
-        rows = rows.annotate(is_live=Exists(live))
-        return rows
+        return {"is_live": Exists(ticks.filter(job__status__in=LIVE))}
 
-    has_view_permission = allowed_by("view_schedule", "change_schedule")
     has_backfill_permission = allowed_by("backfill_schedule")
 
     @admin.display(description=_("number"))
     def number(self, backfill: Any) -> str:
         return f"#{backfill.pk}"
-
-    @admin.display(description=_("schedule"))
-    def schedule_name(self, backfill: Any) -> str:
-        return link(self.admin_site, Schedule, backfill.schedule_id, backfill.schedule.name)
 
     @admin.display(description=_("from"))
     def begins(self, backfill: Any) -> str:

@@ -1,4 +1,4 @@
-"""The columns and read-only fields of schedules."""
+"""What the pages of schedules and of their ticks and backfills show."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from ..base.formatting import (
     NOTHING,
     ago,
     badge,
+    link,
     moment_column,
     preformatted,
     shortened,
     text_column,
 )
 from ..base.json_display import document, texts
+from ..base.model_admin import ConsoleAdmin, allowed_by
 from .display import (
     in_words,
     is_in_code,
@@ -39,6 +41,22 @@ from .display import (
 OUTCOMES = dict(TickOutcome.choices)
 PLACE = re.compile(r"^(?:\w+\.)+\w+: ")
 """The class of an error. The list omits it."""
+
+OF_SCHEDULE = frozenset({"schedule", "schedule__exact", "schedule__id__exact"})
+
+
+class OfSchedule(ConsoleAdmin):
+    """A page of rows that belong to a schedule."""
+
+    list_select_related = ("schedule",)
+    unread = ("schedule__payload",)
+    lookups_allowed = ConsoleAdmin.lookups_allowed | OF_SCHEDULE
+
+    has_view_permission = allowed_by("view_schedule", "change_schedule")
+
+    @admin.display(description=_("schedule"))
+    def schedule_name(self, row: Any) -> str:
+        return link(self.admin_site, Schedule, row.schedule_id, row.schedule.name)
 
 
 class ScheduleColumns(ModelAdmin):

@@ -61,15 +61,13 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     class Media:
         js = ("django_jobs/schedule_preview.js",)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+    def annotations(self) -> dict[str, Any]:
         ticks = Tick.objects.using(conf().database).filter(schedule=OuterRef("pk"))
         last = ticks.order_by("-due_at")
-        rows: QuerySet[Any] = super().get_queryset(request)
-        rows = rows.annotate(
-            last_outcome=Subquery(last.values("outcome")[:1]),
-            last_tick_at=TimestampSubquery(last.values("due_at")[:1]),
-        )
-        return rows
+        return {
+            "last_outcome": Subquery(last.values("outcome")[:1]),
+            "last_tick_at": TimestampSubquery(last.values("due_at")[:1]),
+        }
 
     has_view_permission = allowed_by("view_schedule", "change_schedule")
     has_add_permission = allowed_by("add_schedule")

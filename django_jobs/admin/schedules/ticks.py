@@ -6,29 +6,27 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...models import Backfill, Job, Schedule, Tick
 from ..base.filters import CreatedSinceFilter, OutcomeFilter
 from ..base.formatting import NOTHING, badge, duration, link, moment, text_column
-from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from ..base.model_admin import section
+from .columns import OF_SCHEDULE, OfSchedule
 from .display import on_clock, zone_of
 
 SHOWN = 20
-OF_SCHEDULE = frozenset({"schedule", "schedule__exact", "schedule__id__exact"})
 OF_BACKFILL = frozenset({"backfill", "backfill__exact", "backfill__id__exact"})
 
 
 @admin.register(Tick)
-class TickAdmin(ConsoleAdmin):
+class TickAdmin(OfSchedule):
     """Due times and their outcomes. Read-only."""
 
     list_display = ("due", "schedule_name", "result", "reason_line", "late", "job_number", "part")
     list_filter = (OutcomeFilter, CreatedSinceFilter)
-    list_select_related = ("schedule",)
-    lookups_allowed = ConsoleAdmin.lookups_allowed | OF_SCHEDULE | OF_BACKFILL
+    lookups_allowed = OfSchedule.lookups_allowed | OF_BACKFILL
     fieldsets = (
         section(
             None,
@@ -38,23 +36,13 @@ class TickAdmin(ConsoleAdmin):
         ),
     )
 
-    has_view_permission = allowed_by("view_schedule", "change_schedule")
-
     # Of one schedule, the unique pair answers; it is the only index with its due times.
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-due_at",) if OF_SCHEDULE & request.GET.keys() else ("-id",)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = super().get_queryset(request).select_related("schedule")
-        return rows.defer("schedule__payload")
-
     @admin.display(description=_("due"))
     def due(self, tick: Any) -> str:
         return on_clock(tick.due_at, zone_of(tick.schedule))
-
-    @admin.display(description=_("schedule"))
-    def schedule_name(self, tick: Any) -> str:
-        return link(self.admin_site, Schedule, tick.schedule_id, tick.schedule.name)
 
     @admin.display(description=_("outcome"))
     def result(self, tick: Any) -> str:
