@@ -260,7 +260,11 @@ class WorkerSlot(Structure):
 
     def started_jobs(self) -> list[StartedJob]:
         """Copies of what is started and not settled."""
-        return [StartedJob.from_buffer_copy(entry) for entry in self.entries if entry.state != FREE]
+        copies = [
+            StartedJob.from_buffer_copy(entry) for entry in self.entries if entry.state != FREE
+        ]
+        # Between the look and the copy it may have been settled, and another be half written.
+        return [copy for copy in copies if copy.state != FREE]
 
     def clear(self) -> None:
         """Empty the slot for the next process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.worker.ipc.scoreboard import CAPACITY, Scoreboard, WorkerSlot
+from django_jobs.worker.ipc.scoreboard import CAPACITY, Scoreboard, StartedJob, WorkerSlot
 
 
 @pytest.fixture
@@ -57,6 +57,22 @@ def test_only_jobs_with_a_limit_are_watched(
     slot.free(started)
     slot.look()
     assert not slot.watched
+
+
+def test_a_job_that_is_settled_while_it_is_read_is_not_read_back(
+    slot: WorkerSlot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot.start(10, 1, 7)
+    settled = slot.start(11, 1, 7, 5.0)
+    copy = StartedJob.from_buffer_copy
+
+    def copy_late(entry: StartedJob) -> StartedJob:
+        if entry is settled:
+            slot.free(settled)
+        return copy(entry)
+
+    monkeypatch.setattr(StartedJob, "from_buffer_copy", copy_late)
+    assert [entry.job for entry in slot.started_jobs()] == [10]
 
 
 def test_the_slots_do_not_touch_each_other() -> None:
