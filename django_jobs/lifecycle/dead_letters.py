@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.pq import TransactionStatus
 
 from ..domain.errors import ErrorReport
 from ..domain.retention import Kept
@@ -93,7 +95,7 @@ class Group(NamedTuple):
 
 
 class PruningRefused(Exception):
-    """A receiver of ``pre_prune_dead`` raised, and nothing was deleted."""
+    """A receiver of ``pre_prune_dead`` raised or broke the transaction. Nothing was deleted."""
 
 
 def queues_with_dead() -> list[str]:
@@ -103,7 +105,8 @@ def queues_with_dead() -> list[str]:
 
 def prune_dead(limit: DeadLimit, *, queue: str | None = None, page: int = PAGE) -> Counter[Group]:
     """Delete the oldest ``page`` jobs beyond the limit, or those of them in ``queue``; return how
-    many. Jobs that another session has locked are left for the next run.
+    many. A group of which receivers replayed all jobs counts 0; without a group there were none
+    left. Jobs that another session has locked are left for the next run.
 
     Raises :class:`PruningRefused`.
     """
@@ -116,7 +119,7 @@ def prune_dead(limit: DeadLimit, *, queue: str | None = None, page: int = PAGE) 
             groups[Group(*group)].append(id_)
         _send_signals(groups)
         deleted = {id_ for (id_,) in fetch(DELETE, {"ids": [row[0] for row in rows]})}
-    return +Counter({group: len(deleted.intersection(ids)) for group, ids in groups.items()})
+    return Counter({group: len(deleted.intersection(ids)) for group, ids in groups.items()})
 
 
 def count_dead(limit: DeadLimit, *, queue: str | None = None) -> Counter[Group]:
@@ -143,3 +146,11 @@ def _send_signals(groups: Mapping[Group, list[int]]) -> None:
         except Exception as error:
             summary = ErrorReport.of(error).summary
             raise PruningRefused(f"a receiver of pre_prune_dead raised {summary}") from error
+        if _is_broken(jobs_connection()):
+            raise PruningRefused("a receiver of pre_prune_dead hid an error of the database")
+
+
+def _is_broken(connection: BaseDatabaseWrapper) -> bool:
+    """Whether nothing more can be done in this transaction."""
+    status = connection.connection.info.transaction_status
+    return connection.needs_rollback or status != TransactionStatus.INTRANS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextlib import nullcontext as none
 from typing import Any
 
 import pytest
@@ -254,6 +255,21 @@ def test_what_a_receiver_refuses_stays_and_is_tried_again(broken: bool) -> None:
     assert isinstance(refusal.value.__cause__, IntegrityError if broken else OSError)
     assert there() == ids
     assert Run.objects.count() == 3
+    assert prune_dead(of_queue(number=1)).total() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("atomic", [False, True])
+def test_an_error_of_the_database_that_a_receiver_hides_refuses_too(atomic: bool) -> None:
+    ids = dead(3)
+
+    def export(**keywords: Any) -> None:
+        with suppress(IntegrityError), transaction.atomic(savepoint=False) if atomic else none():
+            run_sql("INSERT INTO django_jobs_queue SELECT * FROM django_jobs_queue")
+
+    with receiving(export), pytest.raises(PruningRefused, match="hid an error of the database"):
+        prune_dead(of_queue(number=1))
+    assert there() == ids
     assert prune_dead(of_queue(number=1)).total() == 2
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Queue, Run
 from django_jobs.signals import pre_prune_dead
 from tests.app.jobs import add, noop
@@ -137,6 +138,24 @@ def test_where_a_receiver_raises_the_command_says_so_and_fails_once_the_rest_is_
     with receiving(export), pytest.raises(CommandError, match=problem):
         prune()
     assert there() == [*kept, others[2]]
+
+
+@pytest.mark.django_db
+def test_a_page_that_a_receiver_replays_as_a_whole_does_not_end_the_walk(
+    settings: Settings,
+) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"dead": {"number": 1}}}
+    ids = dead(5)
+
+    def rescue(job_ids: list[int], **keywords: Any) -> None:
+        job_operations.replay(set(job_ids) & set(ids[:2]), check=lambda job: None)
+
+    with receiving(rescue):
+        assert prune("--batch", "2").splitlines() == [
+            "Deleted 2 dead jobs of app.noop in queue default, over the limit on number.",
+            "Deleted 2 jobs.",
+        ]
+    assert there() == [*ids[:2], ids[4]]
 
 
 @pytest.mark.django_db
