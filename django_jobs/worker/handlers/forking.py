@@ -72,7 +72,7 @@ def _is_ours(handler: Any) -> bool:
 
 
 def _let_go_of_connections() -> None:
-    """Close the sockets, without a word on them: at the other end the parent goes on. While one is
+    """Close the sockets and send nothing: at the other end the parent continues. While one is
     open, a killed worker's transaction is not over."""
     inherited = [wrapper.connection for wrapper in list(_connected)]
     _inherited.extend(inherited)

@@ -109,8 +109,8 @@ class Leases:
     def _note(
         self, slots: dict[int, WorkerSlot], alive: dict[int, workers.Renewal], asked_at: float
     ) -> bool:
-        """Write down what was renewed and what is lost. Whether a lock kept one from being
-        renewed: its lease goes on as it was."""
+        """Write down what was renewed and what is lost. Returns whether a lock kept one from being
+        renewed, so that its lease is as long as before."""
         beats: dict[int, datetime] = {}
         blocked = False
         for worker, slot in slots.items():

@@ -130,8 +130,8 @@ class Claimer:
             )
             return pause or 0.0
         except StatementTimedOut:
-            # An open transaction holds the row of a queue with a limit, or the server is
-            # deaf. What runs here goes on.
+            # An open transaction holds the row of a queue with a limit, or the server does not
+            # answer. Handlers that run here do not need it.
             emit_throttled("claim_blocked", logging.WARNING, worker=self._slot.worker)
             return SETBACK_SECONDS
 
