@@ -1,5 +1,4 @@
-"""Makes a transaction once more that lost a race in the database: a serialization failure or a
-deadlock, in which PostgreSQL rolls one of two back and expects it to come again."""
+"""Repeats the transaction of a handler after a serialization failure or a deadlock."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ R = TypeVar("R")
 
 MOST_TRIES = 10
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
-"""Seconds. Where the project is SERIALIZABLE, the settles of neighbours conflict: of 600 jobs of
-one INSERT in 16 threads, 6 lost ten times."""
+"""Seconds. In a SERIALIZABLE project the settles of other jobs conflict: of 600 jobs of one INSERT
+in 16 threads, 6 failed ten times."""
 
 LONGEST_SNOOZE = 60.0
 
@@ -30,9 +29,12 @@ def again_after_lost_races(
     should_stop: Callable[[], bool],
     before_next: Callable[[], None],
 ) -> R | Snoozed:
-    """What ``transaction`` returns, made up to ten times, while there is time until ``ends_at`` (of
-    ``time.monotonic()``). Where it lost each time, the job is to come back later: that is no
-    failure. What a handler chose itself is raised."""
+    """Call ``transaction`` up to ten times, until ``ends_at`` (a time of ``time.monotonic()``), and
+    return its result.
+
+    If each call failed to serialize, the job is snoozed, which counts as no failure. An exception
+    with which the handler chose the fate of its job is raised.
+    """
     longest = FIRST_PAUSE
     tries = 0
     while tries < MOST_TRIES:

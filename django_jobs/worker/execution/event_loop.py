@@ -1,4 +1,4 @@
-"""The one event loop of a worker process, for its ``async def`` handlers."""
+"""The event loop of a worker process, for its ``async def`` handlers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..context.attempt import StopHandler
 from ..timeouts.limits import Interrupted
 
 TICK = 0.25
-"""Seconds between two times that the loop asks whether a handler may go on."""
+"""Seconds between two checks whether a handler has to stop."""
 
 Asked = Callable[[], Outcome | None]
-"""How a handler has to end now; None if it may go on."""
+"""Returns how a handler has to end now, or None."""
 
 
 def _nothing_asked() -> None:
@@ -28,7 +28,7 @@ def _nothing_asked() -> None:
 
 
 class HandlerLoop:
-    """Runs coroutines on one thread, started with the first one."""
+    """Runs coroutines on one thread, which starts with the first one."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -41,11 +41,9 @@ class HandlerLoop:
         timeout: float | None,
         asked: Asked = _nothing_asked,
     ) -> Any:
-        """Wait for ``coroutine``, at most ``timeout`` seconds, from any thread.
-
-        Raises :class:`Interrupted` where it was stopped for its time-out, or because ``asked`` said
-        so. To the coroutine either is a ``CancelledError``.
-        """
+        """Run ``coroutine`` and wait for at most ``timeout`` seconds, from any thread. Raises
+        :class:`Interrupted` if it was stopped by its time-out, or because ``asked`` returned a
+        reason. The coroutine gets a ``CancelledError`` in both cases."""
         if self._stopping:
             coroutine.close()
             raise StopHandler
@@ -63,7 +61,7 @@ class HandlerLoop:
         return result
 
     def stop_all(self) -> None:
-        """Cancel every handler that is under way."""
+        """Cancel all running handlers."""
         self._stopping = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._cancel_all)
@@ -86,13 +84,13 @@ class HandlerLoop:
 
 @dataclass(frozen=True, slots=True)
 class _Exit:
-    """A ``sys.exit()`` or the like in a handler. As an exception it would end the loop."""
+    """Stands for ``sys.exit()`` and the like in a handler, which would end the loop."""
 
     error: BaseException
 
 
 def _run_on(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop for good: a task that a handler started may exit too, or call ``stop()``."""
+    """Run the loop forever: a task that a handler started may exit too, or call ``stop()``."""
     while not loop.is_closed():
         try:
             loop.run_forever()
@@ -101,8 +99,8 @@ def _run_on(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _alone(coroutine: Coroutine[Any, Any, Any], timeout: float | None, asked: Asked) -> Any:
-    """As a request of ASGI: the ORM's calls of this handler share a thread with no other's, and
-    their connections are closed with it."""
+    """Run the coroutine like a request of ASGI: the ORM calls of this handler share no thread with
+    another handler's, and their connections are closed with it."""
     async with ThreadSensitiveContext() as context:
         try:
             return await _bounded(coroutine, timeout, asked)

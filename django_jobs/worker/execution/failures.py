@@ -1,4 +1,4 @@
-"""From the exception that ended a handler to an outcome."""
+"""Converts the exception that ended a handler to an outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STOPPED = Released(reason="the worker was asked to stop")
 
 
 def outcome_of_ending(end: AttemptEnd, reason: str, seconds: float) -> Outcome:
-    """The outcome of an attempt that ended so."""
+    """The outcome of an attempt with this ending."""
     match end:
         case AttemptEnd.LOST:
             return Lost(reason=reason)
@@ -49,23 +49,23 @@ def outcome_of_ending(end: AttemptEnd, reason: str, seconds: float) -> Outcome:
 
 
 LOST_RACE = {"40001", "40P01"}
-"""SQLSTATEs of a serialization failure and a deadlock: the loser may try again soon."""
+"""SQLSTATEs of a serialization failure and a deadlock. A retry may succeed soon."""
 
 
 GONE = {"57P01", "57P02", "57P03"}
-"""SQLSTATEs of a server that shuts down, crashed, or does not take connections yet; those of class
-08 are of the connection."""
+"""SQLSTATEs of a server that shuts down, crashed, or does not accept connections yet. Those of
+class 08 are errors of the connection."""
 
 
 LOST = OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError
-"""Without an SQLSTATE they are of the connection, and not of the server."""
+"""Without an SQLSTATE these are errors of the connection and not of the server."""
 
 
 def outcome_of_exception(error: BaseException, job_type: JobType[..., Any]) -> Outcome:
-    """What becomes of an attempt whose handler raised ``error``.
+    """The outcome of an attempt whose handler raised ``error``. Never raises.
 
-    Never raises. Exceptions, their attributes and the classes that they are compared with are code
-    of others; where it fails, the attempt is an ordinary failure with backoff.
+    Exceptions, their attributes and the classes that they are compared with are foreign code. If
+    that code fails, the attempt is an ordinary failure with backoff.
     """
     try:
         return (
@@ -93,8 +93,8 @@ def _chosen_by(error: BaseException) -> Outcome | None:
 
 
 def _without_connection(error: BaseException, job_type: JobType[..., Any]) -> Snoozed | None:
-    """The handler found no connection to the database left: not its fault, as often as it
-    happens. A job that is delivered at most once may have done something before."""
+    """The outcome of a handler that found no free database connection, which is not its fault. An
+    at-most-once job may already have done something, so it fails."""
     if job_type.delivery == "at_most_once":
         return None
     if any(isinstance(link, LOST) and is_out_of_connections(link) for link in _chain(error)):
@@ -129,9 +129,9 @@ def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
 
 
 def _is_hopeless(error: BaseException, job_type: JobType[..., Any]) -> bool:
-    """Whether the code has to be mended first, so that no other attempt can succeed: the ORM was
-    used in an async handler, or the arguments of the call do not fit the handler. A ``TypeError``
-    from inside of it may come of the data. ``retry_on`` may name the class all the same."""
+    """Whether no other attempt can succeed before the code is corrected: the ORM was used in an
+    async handler, or the arguments of the call do not fit the handler. A ``TypeError`` from inside
+    the handler may depend on the data. ``retry_on`` may still name the class."""
     kind = type(error)
     if kind in job_type.retry_on:
         return False
@@ -141,7 +141,8 @@ def _is_hopeless(error: BaseException, job_type: JobType[..., Any]) -> bool:
 
 
 def _is_of_the_call(error: BaseException, handler: Callable[..., Any]) -> bool:
-    """Whether the handler, or what its decorators wrap, was called and not entered."""
+    """Whether the error was raised by the call of the handler, or of the function that its
+    decorators wrap, before its body ran."""
     called = [handler]
     while (inner := getattr(called[-1], "__wrapped__", None)) is not None and len(called) < 10:
         called.append(inner)
@@ -154,8 +155,9 @@ def _is_of_the_call(error: BaseException, handler: Callable[..., Any]) -> bool:
 
 
 def _is_of_the_database(error: BaseException) -> bool:
-    """Whether a race or the connection was lost: no fault of the handler, and ``retry_on`` is about
-    its faults. What the server refused, such as a statement that took too long, is not meant."""
+    """Whether the error is a deadlock, a serialization failure or a lost connection, which
+    ``retry_on`` does not concern. Not an error that the server reports, such as a statement that
+    took too long."""
     links = list(_chain(error))
     states = [state for link in links if (state := getattr(link, "sqlstate", None))]
     if states:
@@ -164,14 +166,14 @@ def _is_of_the_database(error: BaseException) -> bool:
 
 
 def is_lost_race(error: BaseException) -> bool:
-    """Whether ``error``, or what it was raised from, is a race that was lost in the database."""
+    """Whether ``error``, or its cause, is a deadlock or a serialization failure."""
     return any(getattr(link, "sqlstate", None) in LOST_RACE for link in _chain(error))
 
 
 def _delay_asked(error: BaseException) -> float | None:
-    """Seconds that the error itself asks to wait: its own ``retry_after``, an HTTP response's
-    Retry-After header (RFC 9110, 10.2.3), or a lost race in the database. None if it asks for no
-    wait at all: the remote allows to come back at once, and does not ask for it."""
+    """The seconds that the error asks to wait: its ``retry_after``, the Retry-After header of an
+    HTTP response (RFC 9110, 10.2.3), or a short pause after a deadlock. None if there is none, or
+    for no wait at all: then the remote only allows an immediate retry."""
     if is_lost_race(error):
         return random.uniform(0.05, 1.0)  # noqa: S311 — jitter
     asked = _seconds(getattr(error, "retry_after", None))
@@ -196,10 +198,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _seconds(asked: Any, sent: Any = None) -> float | None:
-    """A number, a timedelta, a moment, or the text of a Retry-After header; None for anything
-    else, so that a broken header falls back to the backoff, and for what is not in the future, so
-    that it does not burn all attempts at once. ``sent`` is the Date header of the same response:
-    the clock that named the moment is the one to count from."""
+    """The seconds of a number, a timedelta, a datetime, or the text of a Retry-After header.
+
+    None for anything else, so that an invalid header leaves the backoff, and for a time that is not
+    in the future, so that it does not use up all attempts at once. ``sent`` is the Date header of
+    the same response: a datetime is compared with the clock that it comes from.
+    """
     if isinstance(asked, str):
         text = asked.strip()
         asked = float(text) if text.isdecimal() and len(text) <= 12 else _moment(text)
@@ -211,7 +215,7 @@ def _seconds(asked: Any, sent: Any = None) -> float | None:
 
 
 def _moment(text: Any) -> datetime | None:
-    """The moment that a header names. A remote may write anything there."""
+    """The datetime of a header, or None. A remote may send anything."""
     try:
         moment = parsedate_to_datetime(text)
     except Exception:  # OverflowError too, for a year of twenty digits

@@ -1,4 +1,4 @@
-"""Calls the handler of an attempt. Knows nothing of threads and queues."""
+"""Calls the handler of an attempt. Independent of threads and queues."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ logger = logging.getLogger("django_jobs")
 
 
 class _Forked:
-    """How often this process's line was forked. Counted in the child, and not asked of the system
-    by its process id: that is two calls of the kernel for every job."""
+    """Counts the forks of this process and its ancestors. The child counts, because asking the
+    system for the process id would take two system calls for every job."""
 
     depth = 0
 
@@ -47,10 +47,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def call(attempt: Attempt) -> Outcome | Settled:
-    """Call the handler of ``attempt`` in a new context; returns how it ended.
+    """Call the handler of ``attempt`` in a new context, and return the outcome.
 
-    A handler whose delivery is ``exactly_once`` comes back settled already; :class:`LeaseLost` is
-    raised, and its effect rolled back, where the attempt is no longer this worker's.
+    An ``exactly_once`` attempt is returned settled. If it no longer belongs to this worker, its
+    effect is rolled back and :class:`LeaseLost` is raised.
     """
     job, job_type = attempt.job, attempt.job_type
     if job_type is None:
@@ -109,8 +109,8 @@ def _call(
 def _call_in_transaction(
     attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]
 ) -> Settled:
-    """The handler's writes and the fenced settle, in one transaction. The job's row is locked at
-    its end only: held for as long as a handler runs it would block a cancel."""
+    """Run the handler's writes and the fenced settle in one transaction. The job's row is locked
+    only at the end: otherwise the lock would block a cancel while the handler runs."""
     job = attempt.job
     committed: list[bool] = []
     try:
@@ -135,7 +135,7 @@ def _call_in_transaction(
 
 
 def _begin_again(context: RunContext, limit: TimeLimit | None) -> None:
-    """The handler is about to be called once more in this attempt."""
+    """Prepare another call of the handler in this attempt."""
     context._begin_again()
     if limit is not None:
         limit.begin_again()
@@ -148,8 +148,8 @@ def _result_of(attempt: Attempt, job_type: JobType[..., Any], payload: dict[str,
 
 
 def _in_one_process(handler: Callable[..., Any], /, **payload: Any) -> Any:
-    """A handler that forks may return twice. The copy ends here: it has this process's jobs in its
-    memory and its connections in its hands."""
+    """End the process if this is a fork of the handler that returned: it has a copy of this
+    process's jobs in its memory, and shares its connections."""
     before = _forked.depth
     try:
         return handler(**payload)

@@ -1,4 +1,4 @@
-"""What can end a running handler from outside, chosen by its kind."""
+"""Chooses how a running handler is interrupted, by its kind."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def bound(
     loop: HandlerLoop,
     stopping: Callable[[], bool] | None = None,
 ) -> None:
-    """Keep an attempt that has begun in its bounds.
+    """Limit an attempt that has started.
 
-    An async handler is stopped by its loop, a plain one by ``timeouts``. What does not heed either
-    is killed by the supervisor, which reads the same times from the scoreboard. ``stopping`` is
-    given for one that runs alone, and says that it has to stop.
+    Its loop stops an async handler, and ``timeouts`` a plain one. The supervisor reads the same
+    times from the scoreboard and kills a handler that ignores them. ``stopping`` is given for an
+    isolated attempt, and returns whether it has to stop.
     """
     job_type, timeout = attempt.job_type, attempt.job.timeout
     if job_type is None:
@@ -52,7 +52,7 @@ def _asked(
     entry: StartedJob, silence: float | None, stopping: Callable[[], bool]
 ) -> Callable[[], Outcome | None]:
     def asked() -> Outcome | None:
-        """How the handler has to end now; None if it may go on."""
+        """How the handler has to end now, or None."""
         if entry.cancel_asked:
             return CANCELLED
         if silence is not None and time.monotonic() >= entry.progress_at + silence:

@@ -1,4 +1,4 @@
-"""A child that runs one job alone, so that what kills it harms no other job."""
+"""Runs one job in a child process, so that a crash affects no other job."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ from .interruption import bound
 
 
 def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: int) -> int:
-    """Run one held job, settle it, and say so on the pipe: an exit code could be the handler's.
-
-    The row is read again, so that only its number comes through the pipe.
-    """
+    """Run one claimed job, settle it, and report that on the pipe, because an exit code could be
+    the handler's. The row is read again, so that only its id is sent through the pipe."""
     start_afresh_in_forks()
     slot.entries[index].child = os.getpid()
     try:
@@ -43,12 +41,12 @@ def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: in
 
 
 class NoConnectionLeft(Exception):
-    """There was no connection to read the job on."""
+    """There was no connection to read the job with."""
 
 
 def _read(worker: int, job_id: int) -> list[ClaimedJob]:
-    """The job, if it is still the worker's. Where it has to wait for a connection for too long,
-    another worker may have one to spare."""
+    """The job, if it still belongs to the worker. If the child waits too long for a connection, the
+    job goes back, because another worker may have a free one."""
     try:
         return claimed_by(worker, [job_id])
     except DATABASE_ERRORS as error:
@@ -103,8 +101,8 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
 
 
 class Orders:
-    """What the supervisor asked of this child: first to drain, then to stop. One that is gone says
-    both."""
+    """The requests of the supervisor to this child: first to drain, then to stop. If the supervisor
+    has exited, both."""
 
     def __init__(self, pipe: MessagePipe) -> None:
         self._pipe = pipe
@@ -112,17 +110,18 @@ class Orders:
         self._reading = threading.Lock()
 
     def draining(self) -> bool:
-        """Whether the handler should end where it loses nothing."""
+        """Whether the handler should end where the next attempt can continue."""
         self._listen()
         return bool(self._received)
 
     def stopping(self) -> bool:
-        """Whether the handler should end as soon as it can."""
+        """Whether the handler should end as soon as possible."""
         self._listen()
         return MessageType.STOP in self._received
 
     def stop_requested(self) -> bool | None:
-        """:meth:`stopping`, for a signal that may have come while that is being read; None then."""
+        """:meth:`stopping`, for a signal that may arrive while that is being read. Returns None in
+        this case."""
         return None if self._reading.locked() else self.stopping()
 
     def _listen(self) -> None:

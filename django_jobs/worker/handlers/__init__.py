@@ -1,1 +1,1 @@
-"""What handlers find around them: clean connections, and forks that start afresh."""
+"""The environment of handlers: clean connections, and clean forks."""

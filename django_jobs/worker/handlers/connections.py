@@ -1,4 +1,4 @@
-"""The database connections of one executor thread: each handler gets clean ones."""
+"""The database connections of one executor thread. Each handler gets clean ones."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ else:
 IDLE_CHECK_SECONDS = 30.0
 
 PATIENCE = 5.0
-"""Seconds that a handler waits for a connection where a limit is reached."""
+"""Seconds that a handler waits for a connection if a limit is reached."""
 
 _touched: WeakSet[Connection[Any]] = WeakSet()
-"""Sessions in which something ran that is not plain."""
+"""Sessions with a statement that is not plain."""
 
 
 class HandlerConnections:
@@ -46,22 +46,23 @@ class HandlerConnections:
 
     def __init__(self) -> None:
         self.in_use = threading.Lock()
-        """Held by their thread from before it prepares them until they are reset."""
+        """Held by the thread from before it prepares the connections until they are reset."""
         self._all = [_HandlerConnection(alias) for alias in connections]
         closable.add(self)
 
     def prepare(self) -> None:
-        """Before a handler: what is open is usable."""
+        """Ensure before a handler that the open connections are usable."""
         for connection in self._all:
             connection.prepare()
 
     def clean(self) -> None:
-        """After a handler: no transaction is open."""
+        """Ensure after a handler that no transaction is open."""
         for connection in self._all:
             connection.clean()
 
     def close_if_idle(self, seconds: float) -> None:
-        """Close what no handler has used for so long. From any thread."""
+        """Close the connections that no handler has used for this long. May be called from any
+        thread."""
         if self.in_use.acquire(blocking=False):
             try:
                 for connection in self._all:
@@ -70,7 +71,8 @@ class HandlerConnections:
                 self.in_use.release()
 
     def reset(self) -> None:
-        """Before the next handler: no setting, lock or table of this one is left to it."""
+        """Reset the sessions, so that the next handler gets no setting, lock or table of this
+        one."""
         for connection in self._all:
             connection.reset()
 
@@ -78,9 +80,9 @@ class HandlerConnections:
 class _HandlerConnection:
     """One database, and Django's wrapper of the session there.
 
-    Where something may be left, the wrapper is replaced by a new one: backends and projects keep
-    things on it too, such as the tenant whose ``search_path`` is set. The session is handed to the
-    new wrapper after ``DISCARD ALL``, as a pool does it; or closed.
+    If state may be left behind, the wrapper is replaced, because backends and projects keep state
+    on it too, such as the tenant whose ``search_path`` is set. The session is passed to the new
+    wrapper after ``DISCARD ALL``, like in a pool, or is closed.
     """
 
     def __init__(self, alias: str) -> None:
@@ -141,7 +143,7 @@ class _HandlerConnection:
                 self._replace(keep=raw)
 
     def _replace(self, keep: Connection[Any] | None = None) -> None:
-        """Have a new wrapper, with the session that is to be kept."""
+        """Make a new wrapper with the session that is to be kept."""
         old = self._wrapper
         if keep is None:
             _close(old)
@@ -180,14 +182,14 @@ class _HandlerConnection:
     def _watch(
         self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
     ) -> Any:
-        """Of a database that is not PostgreSQL, where nothing else can be watched."""
+        """Watch a database that is not PostgreSQL, where only this is possible."""
         self._other_touched = self._other_touched or not is_plain(sql)
         return execute(sql, params, many, context)
 
 
 def _patiently(connect: Callable[[], None]) -> None:
-    """Wait for a while where there are as many connections as there may be: others of this process
-    may be idle, or are soon. What settles and renews goes first."""
+    """Wait for a while if the limit of connections is reached: others of this process may be idle
+    now or soon. Settling and renewing have precedence."""
     until = time.monotonic() + PATIENCE
     while True:
         if not is_short() or time.monotonic() > until:
@@ -202,7 +204,8 @@ def _patiently(connect: Callable[[], None]) -> None:
 
 
 class _Watched(AnyCursor):
-    """A cursor that notes what is not plain. All ways to a statement lead through these four."""
+    """A cursor that notes statements that are not plain. Every statement goes through one of these
+    four methods."""
 
     def execute(self, query: Any, *args: Any, **options: Any) -> Any:
         # The ORM's path: one look into a dict.
@@ -227,7 +230,7 @@ class _Watched(AnyCursor):
 
 
 class _WatchedOnServer(_Watched):
-    """One that may be left open, WITH HOLD."""
+    """A server-side cursor, which may be left open WITH HOLD."""
 
     def execute(self, query: Any, *args: Any, **options: Any) -> Any:
         _touched.add(self.connection)
@@ -243,7 +246,7 @@ def _watched(cursor: Any) -> Any:
 
 
 def _noted(wrapper: Any, chunked_cursor: Callable[[], Any]) -> Any:
-    """A cursor for ``iterator()``, which Django does not ask the factory for."""
+    """A cursor for ``iterator()``, for which Django does not use the factory."""
     cursor = chunked_cursor()
     if _is_psycopg(wrapper.connection):
         _touched.add(wrapper.connection)
@@ -255,7 +258,7 @@ def _is_psycopg(raw: Any) -> bool:
 
 
 def _client_side(wrapper: Any) -> tuple[Any, ...]:
-    """What a handler may set on the objects of Django and psycopg."""
+    """The values that a handler may set on the objects of Django and psycopg."""
     raw = wrapper.connection
     ours = (wrapper.autocommit, wrapper.force_debug_cursor, *wrapper.execute_wrappers)
     if not _is_psycopg(raw):

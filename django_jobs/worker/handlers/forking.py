@@ -1,5 +1,5 @@
-"""What a handler forks begins like a process of plain Python: it hears signals as usual, and holds
-none of the worker's connections."""
+"""Makes processes that a handler forks behave as usual: they receive signals, and share no
+connection with the worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USUAL: dict[signal.Signals, Any] = {
     for number in signal.Signals
     if number in STOPS or number.name in ("SIGALRM", "SIGURG")
 }
-"""The signals that this package handles in a process with handlers, and what Python does at them.
+"""The signals that this package handles in a process with handlers, with Python's default actions.
 ``multiprocessing`` ends its processes with SIGTERM and waits for them."""
 
 PACKAGE = __name__.partition(".")[0]
@@ -29,11 +29,11 @@ PACKAGE = __name__.partition(".")[0]
 _connected: WeakSet[BaseDatabaseWrapper] = WeakSet()
 _mask = threading.local()
 _inherited: list[Any] = []
-"""The parent's connections, kept: collected, each would warn that it was not closed."""
+"""The parent's connections. They are kept, because each would warn when it is collected."""
 
 
 def start_afresh_in_forks() -> None:
-    """From now on what is forked here begins so. Not for a process that forks workers."""
+    """Apply this to forks of this process from now on. Not for a process that forks workers."""
     connection_created.connect(_remember)
     if not hasattr(os, "register_at_fork"):
         return
@@ -47,7 +47,7 @@ def _remember(connection: BaseDatabaseWrapper, **_: Any) -> None:
 
 
 def _hold_signals() -> None:
-    """One that reaches the child before it hears as usual would be lost: pools end theirs young."""
+    """Block signals until the child handles them as usual: pools end their children early."""
     _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, USUAL)
 
 
@@ -56,7 +56,7 @@ def _release_signals() -> None:
 
 
 def _start_afresh() -> None:
-    """Takes no lock: a thread that is not here any more may have held it."""
+    """Takes no lock: a thread that does not exist in the child may have held it."""
     for number, usual in USUAL.items():
         if _is_ours(signal.getsignal(number)):
             signal.signal(number, usual)
@@ -72,8 +72,8 @@ def _is_ours(handler: Any) -> bool:
 
 
 def _let_go_of_connections() -> None:
-    """Close the sockets and send nothing: at the other end the parent continues. While one is
-    open, a killed worker's transaction is not over."""
+    """Close the sockets without a message, because the parent still uses the connections. While a
+    socket is open, the transaction of a killed worker does not end."""
     inherited = [wrapper.connection for wrapper in list(_connected)]
     _inherited.extend(inherited)
     _connected.clear()

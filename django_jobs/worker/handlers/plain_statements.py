@@ -1,4 +1,4 @@
-"""Which SQL statements leave nothing in the session that they ran in."""
+"""Recognises SQL statements that leave no state in their session."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ LEADS = re.compile(
     r"|SAVEPOINT|RELEASE|ROLLBACK TO|SET LOCAL|SET CONSTRAINTS|SET TRANSACTION)\b",
     re.IGNORECASE,
 )
-"""How a statement begins that leaves nothing in the session, if it calls nothing that does."""
+"""The beginnings of statements that leave no state, unless they call a function that does."""
 
 NOT_READ = re.compile(r";|--|/\*|U&|(?<!INSERT )(?<!MERGE )\bINTO\b", re.IGNORECASE)
-"""A second statement, a comment, an escaped name, ``SELECT INTO``: what follows is not read.
-A text that merely contains one in a literal is not read either, which costs a reset."""
+"""A second statement, a comment, an escaped name, ``SELECT INTO``: the rest is not read. A literal
+that contains one of these costs an unnecessary reset."""
 
 LOCAL_SETTING = re.compile(r"\bset_config\((?:%s|'[^'%]*'), ?(?:%s|'[^'%]*'), ?true\)", re.I)
 """A setting that ends with its transaction."""
@@ -21,9 +21,9 @@ LOCAL_SETTING = re.compile(r"\bset_config\((?:%s|'[^'%]*'), ?(?:%s|'[^'%]*'), ?t
 CALL = re.compile(
     r"(?:(\b(?:as|into|copy)\s|::)\s*)?(?<![\w.$\"'!])([\w.$\"'!]+)\s*\(", re.IGNORECASE
 )
-"""A name before a parenthesis, from its first character: tried at each of them, a literal of 40 kB
-took 34 s. After AS, INTO, COPY or ``::`` it names columns, a table or a type,
-and calls nothing."""
+"""A name before a parenthesis. It is matched from its first character only: tried at each
+character, a literal of 40 kB took 34 s. After AS, INTO, COPY or ``::`` it names columns, a table or
+a type, and is not a call."""
 
 KEYWORDS = """
     all and any array as asc between by case conflict cross cube desc distinct else end escape
@@ -60,26 +60,24 @@ FUNCTIONS = """
     unnest upper upper_inc upper_inf uuidv4 uuidv7 var_pop var_samp varchar varying
     websearch_to_tsquery width_bucket
 """
-"""Functions of PostgreSQL that leave nothing in the session: those that Django's ORM and this
-package write, and some more; a lock of a transaction ends with it. A name that is not here costs a
-reset, no more."""
+"""Functions of PostgreSQL that leave no state in the session: those that Django's ORM and this
+package use, and some more. Locks of a transaction end with it. A function that is missing here only
+costs a reset."""
 
 HARMLESS = frozenset((KEYWORDS + FUNCTIONS).split())
 
 LONGEST_KEPT = 4_000
 MOST_KEPT = 2_000
-"""Characters of a statement, and statements, whose verdict is remembered: at most 8 MB, and with
-the ORM's statements of some hundred characters less than 1 MB."""
+"""The longest statement, in characters, and the number of statements whose verdict is cached: at
+most 8 MB. The ORM's statements of some hundred characters take less than 1 MB."""
 
 plain_texts: dict[str, bool] = {}
-"""The verdicts, by text."""
+"""The verdicts by text."""
 
 
 def is_plain(statement: object) -> bool:
-    """Whether this statement leaves nothing in its session, as far as its text says.
-
-    Only text is read. Of what ``psycopg.sql`` has composed, and of bytes, nothing is known.
-    """
+    """Whether the text of this statement shows that it leaves no state in its session. Only text is
+    read, and not objects of ``psycopg.sql`` or bytes."""
     if type(statement) is not str:
         return False
     plain = plain_texts.get(statement)

@@ -1,1 +1,1 @@
-"""What the processes of a worker share: a scoreboard in memory, and pipes."""
+"""Communication between the processes of a worker: shared memory and pipes."""

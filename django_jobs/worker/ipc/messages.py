@@ -1,4 +1,4 @@
-"""What the processes say to each other, and how an attempt ended that a process lost."""
+"""The messages between the processes, and the endings of attempts in other processes."""
 
 from __future__ import annotations
 
@@ -7,48 +7,49 @@ from typing import Any, NoReturn
 
 
 class MessageType(StrEnum):
-    """What a message asks for or reports."""
+    """The request or the report of a message."""
 
     DRAIN = "drain"
-    """To a worker, or to a job that runs alone: take nothing more. From the heartbeat: an operator
-    asked it of a worker."""
+    """To a worker or an isolated child: claim nothing more. From the heartbeat: an operator asked a
+    worker to drain."""
     STOP = "stop"
-    """To a worker, or to a job that runs alone: stop handlers now."""
+    """To a worker or an isolated child: stop handlers now."""
     ISOLATE = "isolate"
     """From a worker: run a job in a separate process."""
     ISOLATED = "isolated"
     """To a worker: that process has ended."""
     SETTLED = "settled"
-    """From a job that runs alone: its end is written."""
+    """From an isolated child: its job is settled."""
     NEVER_BEGAN = "never_began"
-    """From a job that runs alone: it did not begin, for want of a connection."""
+    """From an isolated child: its job did not start, because there was no connection."""
     RECYCLES = "recycles"
-    """From a worker: it drains because it is about to be replaced."""
+    """From a worker: it drains because it is to be replaced."""
     RECOVER = "recover"
-    """To the heartbeat: settle what a dead process held."""
+    """To the heartbeat: settle the jobs of a dead process."""
     RECOVERED = "recovered"
-    """From the heartbeat: that is done, or left to the reaper."""
+    """From the heartbeat: the jobs are settled, or left to the reaper."""
     QUIT = "quit"
-    """To the heartbeat: end."""
+    """To the heartbeat: exit."""
 
 
 class AttemptEnd(StrEnum):
-    """How an attempt ended whose process was killed, died or could not be made."""
+    """How an attempt ended whose process was killed, died or could not be forked."""
 
     LOST = "lost"
-    """Its process died, and others ran in it."""
+    """Its process died, and other jobs ran in it."""
     CRASHED = "crashed"
-    """Its process died, and nothing else ran in it."""
+    """Its process died, and no other job ran in it."""
     TIMED_OUT = "timed_out"
     SILENT = "silent"
     CANCELLED = "cancelled"
     NEVER_BEGAN = "never_began"
     RELEASED = "released"
-    """Its process was killed for something else."""
+    """Its process was killed because of something else."""
 
 
 class UnexpectedMessage(Exception):
-    """A message that its receiver does not know. All processes run the same code: it is a bug."""
+    """A message that its receiver does not know. All processes run the same code, so this is a
+    bug."""
 
 
 def refuse(message: dict[str, Any]) -> NoReturn:

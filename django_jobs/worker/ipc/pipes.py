@@ -1,4 +1,4 @@
-"""Processes and the pipes between them: fork, messages, and what a child does first."""
+"""Forks processes and connects them with pipes."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from .messages import MessageType, refuse
 
 PR_SET_PDEATHSIG = 1
 CRASHED = 70
-"""Exit code of a child that ended by an exception of ours."""
+"""The exit code of a child that ended with an exception of ours."""
 
 STOPS = tuple(number for number in signal.Signals if number.name in ("SIGTERM", "SIGINT", "SIGHUP"))
-"""The signals that ask to end; not every system has all."""
+"""The signals that ask to exit. Not every system has all of them."""
 
 Message = dict[str, Any]
 """Its ``type`` is a :class:`MessageType`."""
 
 
 class MessagePipe:
-    """One end of a pipe that carries small JSON messages."""
+    """One end of a pipe for small JSON messages."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection
         self._sending = threading.Lock()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """The descriptor, for selectors."""
         return self._connection.fileno()
 
     def send(self, *, type: MessageType, **fields: Any) -> bool:
-        """Send a message; False if the other end is closed."""
+        """Send a message. Returns False if the other end is closed."""
         try:
             with self._sending:
                 self._connection.send_bytes(json.dumps({"type": type, **fields}).encode())
@@ -50,8 +50,8 @@ class MessagePipe:
         return True
 
     def receive(self, timeout: float | None = 0.0) -> Message | None:
-        """The next message within ``timeout`` seconds, or None. Raises ``EOFError`` when the other
-        end is gone, :class:`UnexpectedMessage` for a type that does not exist."""
+        """The next message within ``timeout`` seconds, or None. Raises ``EOFError`` if the other
+        end is closed, :class:`UnexpectedMessage` for an unknown type."""
         try:
             if not self._connection.poll(timeout):
                 return None
@@ -72,12 +72,13 @@ class MessagePipe:
 def fork(
     work: Callable[[MessagePipe], int], close_in_child: Iterable[Any], *, outlives_us: bool = False
 ) -> tuple[int, MessagePipe]:
-    """Start ``work`` in a child; return its process id and our end of the link.
+    """Run ``work`` in a child. Returns its process id and our end of the pipe.
 
-    To be called from a process with one thread and no connection. The child leads a process group:
-    what it starts can be killed with it. It ignores the signals to end (the supervisor decides
-    about them), reads nothing from the terminal, dies with its parent unless it ``outlives_us``,
-    closes the ends that are not its own, and leaves by ``os._exit`` with what ``work`` returns.
+    Call it from a process with one thread and no connection. The child leads a process group, so
+    that the processes that it starts can be killed with it. It ignores the signals to exit (the
+    supervisor decides about them), reads nothing from the terminal, dies with its parent unless
+    ``outlives_us``, closes the ends that are not its own, and leaves by ``os._exit`` with the
+    result of ``work``.
     """
     connection, childs = Pipe(duplex=True)
     ours, theirs = MessagePipe(connection), MessagePipe(childs)
@@ -115,18 +116,18 @@ def fork(
 
 
 def flush() -> None:
-    """Write out what is printed."""
+    """Flush stdout and stderr."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # None where it was closed
             stream.flush()
 
 
 def ignore_signal(number: int, frame: FrameType | None) -> None:
-    """Does nothing at a signal. Rather than SIG_IGN, which a subprocess of a job would inherit."""
+    """A signal handler that does nothing. A subprocess of a job would inherit SIG_IGN."""
 
 
 def respected(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Those of the signals that our parent, such as ``nohup``, did not set to be ignored."""
+    """The signals among these that our parent, such as ``nohup``, did not set to be ignored."""
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -147,7 +148,8 @@ def _settle_in(parent: int, outlives_it: bool) -> None:
 
 
 def _close_input() -> None:
-    """Have nothing to read, so that a program of a handler does not fail at the terminal."""
+    """Replace stdin by an empty file, so that a program of a handler does not fail at the
+    terminal."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # None where it was closed
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, sys.stdin.fileno())
@@ -155,7 +157,7 @@ def _close_input() -> None:
 
 
 def describe_exit(status: int) -> str:
-    """``SIGSEGV`` or ``exit code 3``, from what ``waitpid`` says."""
+    """``SIGSEGV`` or ``exit code 3``, from the status of ``waitpid``."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"exit code {code}"
@@ -166,6 +168,7 @@ def describe_exit(status: int) -> str:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL to a child and to what its handlers started, also where the child is gone already."""
+    """Send SIGKILL to a child and to the processes that its handlers started, even if the child has
+    exited."""
     with contextlib.suppress(OSError):  # no process is left
         os.killpg(pid, signal.SIGKILL)

@@ -1,10 +1,9 @@
-"""A small table in shared memory: which jobs each worker process has in hand right now.
+"""A small table in shared memory: the started jobs of each worker process.
 
-Written by the worker process, read by the supervisor and the heartbeat, also after the worker has
-died: that distinguishes the jobs of a crash from those only prefetched, at no statement per job.
-
-There is no lock. Each field has one writer at a time, and what others act on is written last. Times
-are of ``time.monotonic()``; 0 is never, or no limit.
+The worker process writes it. The supervisor and the heartbeat read it, even after the worker has
+died: so the jobs of a crash differ from those that were only prefetched, without a statement per
+job. There is no lock. Each field has one writer at a time, and the field that others act on is
+written last. Times are of ``time.monotonic()``; 0 is never, or no limit.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from ...lifecycle.job_columns import Fence
 FREE, STARTED, FINISHED = 0, 1, 2
 
 SHORT_SECONDS = 3.0
-"""For so long a connection that could not be opened counts as lacking: it is tried again sooner."""
+"""A connection that could not be opened counts as missing for this long. It is tried again
+sooner."""
 
 CAPACITY = 2_048
-"""Entries of one process: more than it ever holds started and not yet settled."""
+"""Entries of one process: more than it ever has started and not settled."""
 
 
 class StartedJob(Structure):
-    """A job that its process has started and not yet settled. ``progress_at`` is when it last
-    reported progress, ``silence`` how many seconds it may go on without a report. ``alone``: it
-    runs in a child, whose process id is ``child``.
+    """A job that its process has started and not yet settled.
 
-    The heartbeat writes ``cancel_asked``, the worker the rest; or the child, while the worker waits
-    for it.
+    ``progress_at`` is the time of its last report, and ``silence`` the seconds that it may run
+    without one. ``alone``: it runs in a child, with the process id ``child``. The heartbeat writes
+    ``cancel_asked``, and the worker the rest; or the child, while the worker waits for it.
     """
 
     _fields_ = (
@@ -63,46 +62,46 @@ class StartedJob(Structure):
     index: int
 
     def bound(self, deadline: float, silence: float) -> None:
-        """It may take so long from now on. The caller sees to it that it is watched."""
+        """Set its time limits, from now on. The caller ensures that it is watched."""
         self.deadline, self.silence = deadline, silence
 
     def begin(self, deadline: float, silence: float) -> None:
-        """It begins now, in the child that runs it alone: its times count from here, and not from
-        when the child was asked for."""
+        """Start its time limits in the child that runs it, because they do not count from the
+        request for the child."""
         self.started = self.progress_at = time.monotonic()
         self.bound(deadline, silence)
 
     def end_times(self) -> None:
-        """It has no times any more, though it is still in hand: what it returned may yet crash its
+        """Remove its time limits, although it is not settled: its result may still crash the
         process."""
         self.bound(0.0, 0.0)
 
     def note_progress(self) -> None:
-        """Its handler has reported something."""
+        """Note that its handler has reported something."""
         self.progress_at = time.monotonic()
 
     def finish(self) -> None:
-        """Its handler has ended; only its settle is left."""
+        """Note that its handler has ended. Only its settle is left."""
         self.state = FINISHED
 
     @property
     def finished(self) -> bool:
-        """Whether its handler has ended; only its settle is left."""
+        """Whether its handler has ended and only its settle is left."""
         return self.state == FINISHED
 
     @property
     def fence(self) -> Fence:
-        """What no other attempt has."""
+        """The fence of the attempt."""
         return self.job, self.attempt, self.worker
 
 
 ALL_AT_ONCE = Struct("".join(kind._type_ for _, kind in StartedJob._fields_[:-1]))
-"""Writes all of an entry but its index, in half the time that the fields take one by one."""
+"""Writes all of an entry but its index, in half the time of writing each field."""
 
 
 class TreeStatus(Structure):
-    """What all processes of the tree share. The heartbeat process writes all but
-    ``room_asked_at``."""
+    """The status that all processes of the tree share. The heartbeat process writes all of it
+    except ``room_asked_at``."""
 
     _fields_ = (
         ("beat_at", c_double),
@@ -111,17 +110,17 @@ class TreeStatus(Structure):
         ("is_connected", c_bool),
     )
     beat_at: float
-    """When the heartbeat process last came round."""
+    """When the heartbeat process was last known to run."""
     schedules_seen_at: float
     """When this tree last looked at the schedules."""
     room_asked_at: float
     """When a process of the tree last could not open its own connection."""
     is_connected: bool
-    """Whether the heartbeat process has a connection, as far as its last try showed: without, no
+    """Whether the last try of the heartbeat process to connect succeeded. Without a connection no
     lease is renewed."""
 
     def beat(self) -> None:
-        """Note that the heartbeat process comes round."""
+        """Note that the heartbeat process is running."""
         self.beat_at = time.monotonic()
 
     def ask_for_room(self) -> None:
@@ -143,24 +142,24 @@ class WorkerSlot(Structure):
     )
     __slots__ = ("_free", "entries", "status")
     worker: int
-    """The id of the worker's row; 0 where it has none."""
+    """The id of the worker's row; 0 if it has none."""
     lease_until: float
-    """Until when the lease is known to hold."""
+    """The end of the lease, as far as it is known."""
     lease_lost: bool
-    """Whether a renewal was refused: the jobs of this worker are on their way to others."""
+    """Whether a renewal was refused: other workers may take over the jobs of this one."""
     watched: bool
-    """Whether the supervisor has to look here often: some job may have to be ended."""
+    """Whether the supervisor has to look here often, because a job may have to be ended."""
     settles: bool
-    """Whether what settles in this process has a connection."""
+    """Whether the settler of this process has a connection."""
     process: int
-    """The id of the process that this slot is for."""
+    """The id of the process of this slot."""
 
     status: TreeStatus
     entries: list[StartedJob]
     _free: deque[StartedJob]
 
     def open(self, status: TreeStatus) -> None:
-        """Make an empty slot of this piece of memory."""
+        """Make an empty slot in this part of the memory."""
         self.status = status
         self.entries = list(self._table)  # once: to make such an object takes as long as a write
         for index, entry in enumerate(self.entries):
@@ -168,29 +167,30 @@ class WorkerSlot(Structure):
         self._free = deque(self.entries)
 
     def note_settling(self, connected: bool) -> None:
-        """Note whether what settles in this process has a connection."""
+        """Note whether the settler of this process has a connection."""
         self.settles = connected
 
     @property
     def may_claim(self) -> bool:
-        """Whether what renews and what settles has its connection: or handlers would run whose
-        ends could not be written, and whose jobs would run again elsewhere."""
+        """Whether the heartbeat and the settler have their connections. Otherwise handlers would
+        run whose outcome could not be written, and their jobs would run again elsewhere."""
         return self.settles and self.status.is_connected
 
     @property
     def is_short(self) -> bool:
-        """Whether that is for want of connections: the claimers and listeners close theirs."""
+        """Whether they lack a connection because a limit is reached: then claimers and listeners
+        close theirs."""
         return not self.may_claim and time.monotonic() < self.status.room_asked_at + SHORT_SECONDS
 
     def register(self, worker: int, lease_until: float) -> None:
-        """Begin with a new row; 0 for none."""
+        """Start with a new row; 0 for none."""
         # In this order: see may_start.
         self.worker = worker
         self.lease_until = lease_until
         self.lease_lost = False
 
     def renewed(self, worker: int, lease_until: float) -> None:
-        """Note a renewal, unless the process has got a new row meanwhile."""
+        """Note a renewal, unless the process has a new row meanwhile."""
         if self.worker == worker:
             self.lease_until = lease_until
 
@@ -200,16 +200,16 @@ class WorkerSlot(Structure):
             self.lease_lost = True
 
     def fence_at(self, lease: float) -> float:
-        """When what runs here has to be stopped, so that it is gone before the lease is. ``lease``
-        is its length in seconds."""
+        """When the jobs of this process have to be stopped, so that none runs when the lease ends.
+        ``lease`` is its length in seconds."""
         return self.lease_until - min(1.0, lease / 10)
 
     def is_safe(self, lease: float) -> bool:
-        """Whether a claim made now would still be ours when it is written."""
+        """Whether a claim made now will still be within the lease when it is written."""
         return time.monotonic() < self.fence_at(lease) and not self.lease_lost
 
     def may_start(self, worker: int, now: float) -> bool:
-        """Whether a job that was claimed as ``worker`` is still ours to start."""
+        """Whether a job that was claimed as ``worker`` may still be started."""
         # The worker is read last and written first: with the lease of a new one, it is new too.
         return not self.lease_lost and now < self.lease_until and self.worker == worker
 
@@ -222,7 +222,7 @@ class WorkerSlot(Structure):
         alone: bool = False,
         silence: float = 0.0,
     ) -> StartedJob:
-        """Put a job in hand."""
+        """Add a started job."""
         entry = self._free.popleft()
         now = time.monotonic()
         ALL_AT_ONCE.pack_into(
@@ -233,12 +233,12 @@ class WorkerSlot(Structure):
         return entry
 
     def free(self, entry: StartedJob) -> None:
-        """It is settled."""
+        """Remove a settled job."""
         entry.state = FREE
         self._free.append(entry)
 
     def processes(self) -> list[int]:
-        """The ids of its process and of those that run its jobs alone."""
+        """The ids of its process and of its isolated children."""
         children = [entry.child for entry in self.started_jobs()]
         return [pid for pid in (self.process, *children) if pid]
 
@@ -249,7 +249,8 @@ class WorkerSlot(Structure):
                 entry.cancel_asked = True
 
     def look(self) -> list[StartedJob]:
-        """What is started and not settled; notes whether it has to be looked at again soon."""
+        """The started jobs that are not settled. Notes whether it has to be looked at again
+        soon."""
         # First the flag and then the entries, the other way round than the worker: what it starts
         # meanwhile is found here or sets the flag again.
         self.watched = False
@@ -259,7 +260,7 @@ class WorkerSlot(Structure):
         return entries
 
     def started_jobs(self) -> list[StartedJob]:
-        """Copies of what is started and not settled."""
+        """Copies of the started jobs that are not settled."""
         copies = [
             StartedJob.from_buffer_copy(entry) for entry in self.entries if entry.state != FREE
         ]
@@ -285,6 +286,6 @@ class Scoreboard:
 
     @property
     def is_short(self) -> bool:
-        """Whether what renews, or what settles in a process with jobs, lacks a connection that it
-        could not open: others of the tree close theirs for it."""
+        """Whether the heartbeat, or the settler of a process with jobs, could not open its
+        connection: then others of the tree close theirs."""
         return any(slot.worker and slot.is_short for slot in self.slots)

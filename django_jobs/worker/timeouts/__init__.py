@@ -1,1 +1,1 @@
-"""The time limits of handlers: counted, raised in threads, raised by signals."""
+"""The time limits of handlers, raised in threads and by signals."""

@@ -1,4 +1,4 @@
-"""The time a handler may take: raised in it when it is over, while it can still clean up."""
+"""Limits the time of a handler: raises an exception in it, so that it can clean up."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from ..context.attempt import StopHandler
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 
 LONGEST_WAIT = 3600.0
-"""Seconds until a clock is asked again; timers do not take all that a time-out may be."""
+"""Seconds until a source is checked again, because timers do not accept the longest time-outs."""
 
 UNSAFE_MODULES = frozenset({"logging", "logging.handlers", "threading", "queue", "inspect"}) | {
     *("importlib._bootstrap", "importlib._bootstrap_external"),
     *("concurrent.futures._base", "concurrent.futures.thread"),
 }
-"""Modules that take locks of the whole process in steps of Python. An exception between two of them
-would leave one taken, and all other threads waiting for ever. And ``inspect``, which looks at the
-answer of a call that must not be made twice."""
+"""Modules that take locks of the whole process in Python code. An exception there could leave a
+lock held, and all other threads would wait forever. Also ``inspect``, which examines the answer of
+a call that must not be repeated."""
 
 WAITS = frozenset({"wait", "join", "_wait_for_tstate_lock"})
-"""Functions of ``threading`` that wait for others, and may be interrupted at it."""
+"""Functions of ``threading`` that wait, and may be interrupted."""
 
 UNSAFE_WAIT = 0.002
-"""Seconds until a handler that was found in such code is tried again. Short, because a thread that
-writes logs is found in them nearly always: there it lets the others run."""
+"""Seconds until a handler in such code is checked again. Short, because a thread that writes logs
+is nearly always in such code; the wait lets others run."""
 
 STOP_SIGNAL: signal.Signals = getattr(signal, "SIGURG", signal.SIGTERM)
-"""What wakes a child that runs one job when it has to stop. By default it is ignored, so it
-may come at any time; no service manager sends it to all processes, as it does SIGTERM. It is
-not the word itself: some runtimes send it to themselves. A system without it has no such child."""
+"""Wakes an isolated child that has to stop. It is ignored by default, so it may arrive at any time,
+and no service manager sends it to all processes, unlike SIGTERM. The request itself comes
+separately, because some runtimes send this signal to themselves. A system without it has no
+isolated children."""
 
 RESULT = "result"
 PACKAGE = __name__.partition(".")[0]
@@ -51,8 +52,8 @@ def never() -> bool:
 
 
 class Interrupted(Exception):
-    """The handler was stopped from outside. Its attempt ends with ``outcome``, no matter what the
-    handler did then; what it let pass tells where it was."""
+    """The handler was stopped from outside. Its attempt ends with ``outcome``, regardless of how
+    the handler reacted. The traceback shows where the handler was."""
 
     def __init__(self, outcome: Outcome, passed: BaseException | None = None) -> None:
         super().__init__(str(outcome))
@@ -62,22 +63,22 @@ class Interrupted(Exception):
 
 
 class TimeoutSource(Protocol):
-    """What rings when the time of a limit is over."""
+    """Raises an exception in a handler when its time limit is over."""
 
     def arm(self, limit: TimeLimit) -> None:
-        """From now on an exception may be raised in the calling thread."""
+        """Allow an exception to be raised in the calling thread from now on."""
 
     def disarm(self, limit: TimeLimit) -> None:
-        """From now on none can arrive. May be called twice."""
+        """Ensure that no exception arrives from now on. May be called twice."""
 
 
 class TimeLimit:
-    """The time that one call of a handler may take, and be silent.
+    """The longest time, and the longest silence, of one call of a handler.
 
-    ``ended`` says how the attempt ends once the time is over. It is set before anything is raised
-    in the handler and never changed; so exactly one exception is raised, and wherever it arrives,
-    nothing that comes after can be hit. ``stop_requested`` is set by a clock that was asked to stop
-    the handler: what that does then is its own, and one that catches it and returns has succeeded.
+    ``ended`` is how the attempt ends once the time is over. It is set before an exception is raised
+    in the handler, and never changes. So exactly one exception is raised, and it cannot hit code
+    that runs later. ``stop_requested`` is set by a source that was asked to stop the handler. A
+    handler that catches the exception and returns has then succeeded.
     """
 
     def __init__(
@@ -102,7 +103,8 @@ class TimeLimit:
         self._kept: dict[str, Any] = {}
 
     def call(self, handler: Callable[..., Any], payload: dict[str, Any]) -> Any:
-        """What the handler returns. Raises :class:`Interrupted` where its time was over first."""
+        """Call the handler and return its result. Raises :class:`Interrupted` if its time was over
+        first."""
         # A defaultdict calls the handler and keeps the result in one step of C. No exception can
         # arrive between the two, so what is kept had returned in time.
         kept: dict[str, Any] = defaultdict(partial(handler, **payload))
@@ -125,16 +127,16 @@ class TimeLimit:
         return result
 
     def begin_again(self) -> None:
-        """The handler is about to be called once more: its silence counts from now, and its
-        time-out from when it was called first."""
+        """Prepare another call of the handler. Its silence counts from now, and its time-out from
+        the first call."""
         self._entry.note_progress()
         deadline = 0.0 if self._timeout is None else self._deadline
         self._entry.bound(deadline, self._silence or 0.0)
         self._slot.watched = True
 
     def due(self) -> float:
-        """When the time is over, if nothing is reported until then; never, where it does not
-        matter any more."""
+        """When the time is over, if nothing is reported until then; never, if it no longer
+        matters."""
         if self._kept or self._stopped or self.ended is not None:
             return NEVER
         if self.stop_requested:
@@ -144,7 +146,7 @@ class TimeLimit:
         return min(self._deadline, self._entry.progress_at + self._silence)
 
     def expire(self, now: float) -> type[BaseException] | None:
-        """What is to be raised in the handler now."""
+        """The exception to raise in the handler now."""
         if now < self.due():
             return None
         if self.stop_requested:
@@ -158,9 +160,9 @@ class TimeLimit:
 
 
 class SignalTimeouts:
-    """Rings on the main thread of a process that runs one handler: a signal also ends its sleep,
-    and its wait for a socket or a lock. ``stop_requested`` says whether it has to stop; None
-    while that is being read, when an exception would tear the message."""
+    """Interrupts the main thread of a process that runs one handler. A signal also ends a sleep,
+    and a wait for a socket or a lock. ``stop_requested`` returns whether the handler has to stop;
+    None while that is being read, because an exception would tear the message."""
 
     def __init__(self, stop_requested: Callable[[], bool | None] = never) -> None:
         self._stop_requested = stop_requested
@@ -177,7 +179,7 @@ class SignalTimeouts:
         self._set_timer(limit)
 
     def disarm(self, limit: TimeLimit) -> None:
-        """Interrupt it no more, and give the signals back."""
+        """Stop interrupting it, and restore the signal handlers."""
         self._limit = None
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in self._before.items():
@@ -203,13 +205,14 @@ class SignalTimeouts:
 
 
 def wait_for(due: float, now: float) -> float:
-    """Seconds for a clock to wait; where it is overdue, until the handler may be elsewhere."""
+    """Seconds for a source to wait. If the limit is overdue, until the handler may have left unsafe
+    code."""
     return min(due - now, LONGEST_WAIT) if due > now else UNSAFE_WAIT
 
 
 def is_unsafe(frame: FrameType | None) -> bool:
-    """Whether an exception raised here might harm more than the handler: in code that takes locks
-    of the whole process, this package's among it."""
+    """Whether an exception raised here might affect more than the handler: in code that takes locks
+    of the whole process, including this package."""
     if frame is None:
         return True
     module = frame.f_globals.get("__name__", "")

@@ -1,4 +1,4 @@
-"""The thread that raises in the other threads of a worker process that their time is over."""
+"""The thread that raises time-outs in the other threads of a worker process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .limits import TimeLimit, is_unsafe, wait_for
 
 
 class ThreadTimeouts:
-    """The clock of handlers on threads. A call in C sees what was raised when it is back in Python
-    code. Its own thread is started with the first limit."""
+    """The time-outs of handlers on threads. Code in C gets the exception when it returns to Python.
+    The thread starts with the first limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +39,8 @@ class ThreadTimeouts:
                 self._earlier.notify()
 
     def disarm(self, limit: TimeLimit) -> None:
-        """Raise nothing in the calling thread any more, and take back what has not arrived yet."""
+        """Stop raising in the calling thread, and take back an exception that has not arrived
+        yet."""
         thread = threading.get_ident()
         with self._lock:
             self._armed.pop(thread, None)
@@ -64,7 +65,7 @@ class ThreadTimeouts:
 
 
 def raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raise ``error`` in a thread at its next step of Python code; None takes back one that has not
+    """Raise ``error`` in a thread at its next step of Python code. None takes back one that has not
     arrived."""
     raised = None if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
