@@ -10,13 +10,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..domain.durations import LONGEST_AGE
 from ..models.database import execute, fetch
 
 PAGE = 2_000
 """Jobs that one statement looks at."""
 
 EVERY_OTHER_QUEUE = "*"
-LONGEST_KEPT = 100 * 366 * 86_400.0
+LONGEST_KEPT = LONGEST_AGE
 """Seconds. Anything longer means for ever, because PostgreSQL rejects an interval of a million
 years."""
 

@@ -1,8 +1,9 @@
-"""Parses the values of command options: numbers and times."""
+"""Subcommands, and the values of options: numbers and times."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +14,27 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from ..domain.durations import seconds_of
+
+OF_DJANGO: dict[tuple[str, ...], dict[str, Any]] = {
+    ("--settings",): {},
+    ("--pythonpath",): {},
+    ("-v", "--verbosity"): {"type": int},
+    ("--traceback",): {"action": "store_true"},
+}
+"""Options of Django, accepted after the name of a subcommand too."""
+
+
+def add_subcommand(
+    parsers: Any, name: str, does: Callable[..., Any], meaning: str
+) -> argparse.ArgumentParser:
+    """The parser of a subcommand. ``does`` is then in the options."""
+    added: argparse.ArgumentParser = parsers.add_parser(
+        name, help=meaning, description=f"{meaning.capitalize()}."
+    )
+    added.set_defaults(does=does)
+    for flags, options in OF_DJANGO.items():
+        added.add_argument(*flags, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **options)
+    return added
 
 
 def positive(text: str) -> float:

@@ -149,3 +149,7 @@ def test_a_snapshot_and_jobstatus_show_it() -> None:
     assert json.loads(out.getvalue())["quarantines"][0]["blocked"] == 1
     (queue,) = [one for one in take_snapshot().queues if one.name == "default"]
     assert (queue.ready, queue.oldest_ready_seconds) == (0, None)
+
+
+def test_options_of_django_are_accepted_after_the_action() -> None:
+    assert run("list", "-v", "2", "--settings", "tests.settings") == "No job type is quarantined."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser
+from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -14,6 +14,7 @@ from ...domain.hints import did_you_mean
 from ...lifecycle.operations import quarantines
 from ...metrics.snapshot import capped, take_quarantines
 from ...models import Quarantine
+from ..arguments import add_subcommand
 from ..base import OperatorCommand, demand_job_type, operator, table
 from ..status_text import age
 
@@ -29,15 +30,12 @@ class Command(OperatorCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        for action, meaning in (
-            ("list", "list the quarantined job types"),
-            ("add", "block the jobs of this type, so that none starts"),
-            ("lift", "let the jobs of this type run again"),
+        for action, does, meaning in (
+            ("list", self._list, "list the quarantined job types"),
+            ("add", self._add, "block the jobs of this type, so that none starts"),
+            ("lift", self._lift, "let the jobs of this type run again"),
         ):
-            added = parsers.add_parser(action, help=meaning, description=f"{meaning.capitalize()}.")
-            # Options of Django, accepted after the action too.
-            added.add_argument("--settings", default=SUPPRESS, help=SUPPRESS)
-            added.add_argument("--pythonpath", default=SUPPRESS, help=SUPPRESS)
+            added = add_subcommand(parsers, action, does, meaning)
             if action != "list":
                 added.add_argument("name", metavar="NAME", help="name of a job type")
             if action == "add":
@@ -46,15 +44,9 @@ class Command(OperatorCommand):
                 )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        action = options["action"]
-        if action == "list":
-            self._list()
-        elif action == "add":
-            self._add(options["name"], options["reason"])
-        else:
-            self._lift(options["name"])
+        options["does"](**options)
 
-    def _list(self) -> None:
+    def _list(self, **options: Any) -> None:
         rows = [
             (
                 row.job_type,
@@ -67,7 +59,7 @@ class Command(OperatorCommand):
         ]
         self.stdout.write(table(HEADS, rows) if rows else "No job type is quarantined.")
 
-    def _add(self, name: str, reason: str) -> None:
+    def _add(self, *, name: str, reason: str, **options: Any) -> None:
         demand_job_type(name)
         made = quarantines.quarantine(name, reason=reason, by=operator())
         for job_type in made:
@@ -82,7 +74,7 @@ class Command(OperatorCommand):
             if reason not in ("", row.reason):
                 self.stdout.write(f"{row.job_type}: the reason was not changed.")
 
-    def _lift(self, name: str) -> None:
+    def _lift(self, *, name: str, **options: Any) -> None:
         lifted = quarantines.lift(name)
         if not lifted:
             raise CommandError(f"{name!r} is not quarantined; {_in_force(name)}")

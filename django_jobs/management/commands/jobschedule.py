@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,18 +12,11 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from ...contrib.celery.beat_import import BROKERS, import_beat
 from ...domain.cron import DST_POLICIES
 from ...exceptions import JobsError
+from ..arguments import add_subcommand
 from ..base import OperatorCommand
 from ..schedules import subcommands
 
 Subcommand = Callable[[dict[str, Any]], Iterator[str]]
-
-OF_DJANGO: dict[tuple[str, ...], dict[str, Any]] = {
-    ("--settings",): {},
-    ("--pythonpath",): {},
-    ("-v", "--verbosity"): {"type": int},
-    ("--traceback",): {"action": "store_true"},
-}
-"""Options of Django, accepted after the action too."""
 
 
 class Command(OperatorCommand):
@@ -35,11 +28,7 @@ class Command(OperatorCommand):
         parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
         def action(name: str, does: Subcommand, meaning: str) -> Callable[..., Any]:
-            added = parsers.add_parser(name, help=meaning, description=f"{meaning.capitalize()}.")
-            added.set_defaults(does=does)
-            for flags, options in OF_DJANGO.items():
-                added.add_argument(*flags, default=SUPPRESS, help=SUPPRESS, **options)
-            return added.add_argument
+            return add_subcommand(parsers, name, does, meaning).add_argument
 
         _add_views(action)
         for name, does, meaning in (
