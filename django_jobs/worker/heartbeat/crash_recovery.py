@@ -1,4 +1,4 @@
-"""The thread of the heartbeat process that settles what a dead sibling held."""
+"""The thread of the heartbeat process that settles the jobs of dead worker processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ from ..statement_timeout import StatementTimedOut, StatementTimeout
 
 class CrashRecovery:
     """Settles the jobs of crashed worker processes in the order the supervisor reports them, and
-    acknowledges each.
-
-    It has a connection only while there is something to settle: those of the dead process are free
-    then.
-    """
+    acknowledges each. It has a connection only while there are jobs to settle, because those of the
+    dead process are free then."""
 
     def __init__(self, pipe: MessagePipe) -> None:
         self.deadline = StatementTimeout()
@@ -34,7 +31,7 @@ class CrashRecovery:
         self._waiting: SimpleQueue[Message] = SimpleQueue()
 
     def add(self, message: Message) -> None:
-        """Settle this one soon."""
+        """Settle the jobs of this process soon."""
         self._waiting.put(message)
 
     def _run(self) -> None:
@@ -55,7 +52,8 @@ class CrashRecovery:
                 drop_connection()
 
     def _recover(self, message: Message) -> None:
-        """While the database is away, try for as long as the message says."""
+        """Settle the jobs. While the database is away, retries for as long as the message
+        allows."""
         worker, reason = message["worker"], message["reason"]
         outcomes = {
             (job, attempt, holder): outcome_of_ending(AttemptEnd(end), reason, seconds)

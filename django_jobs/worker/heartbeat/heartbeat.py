@@ -1,7 +1,7 @@
-"""The process that renews the leases of its siblings and settles what a dead one held.
+"""The process that renews the leases of the worker processes.
 
-It never runs a handler, so no handler can starve it by holding the GIL. Its main thread
-only beats; crash recovery, maintenance tasks and schedules, which may have to wait for a lock, have
+It never runs a handler, so no handler can block it by holding the GIL. Its main thread only renews
+leases. Crash recovery, maintenance tasks and schedules, which may have to wait for a lock, have
 other threads.
 """
 
@@ -26,7 +26,7 @@ from .scheduler import Look
 from .upkeep import Upkeep
 
 LONGEST_ROUND = 1.0
-"""Seconds. The supervisor takes a heartbeat process that has not come round for long for hung."""
+"""Seconds. The supervisor considers a heartbeat process hung that takes longer."""
 
 
 def run(
@@ -36,7 +36,7 @@ def run(
     tasks: Sequence[MaintenanceTask],
     look: Look | None = None,
 ) -> int:
-    """Beat until the supervisor says quit or is gone."""
+    """Renew leases until the supervisor sends QUIT or exits."""
     make_room_by(scoreboard.status.ask_for_room)
     own_connection()
     upkeep = Upkeep(tasks, look, scoreboard, options)
@@ -80,7 +80,8 @@ class Leases:
         self._beats: dict[int, datetime] = {}
 
     def renew(self) -> bool:
-        """Renew them, and pass on what operators asked for. False: try again soon."""
+        """Renew the leases, and pass on the requests of operators. Returns False if it has to be
+        repeated soon."""
         status = self._scoreboard.status
         slots = {slot.worker: slot for slot in self._scoreboard.slots if slot.worker}
         if not slots and status.is_connected:
@@ -109,8 +110,8 @@ class Leases:
     def _note(
         self, slots: dict[int, WorkerSlot], alive: dict[int, workers.Renewal], asked_at: float
     ) -> bool:
-        """Write down what was renewed and what is lost. Returns whether a lock kept one from being
-        renewed, so that its lease is as long as before."""
+        """Note the renewed and the lost leases. Returns whether a lock kept one from being renewed;
+        that lease then stays as it was."""
         beats: dict[int, datetime] = {}
         blocked = False
         for worker, slot in slots.items():

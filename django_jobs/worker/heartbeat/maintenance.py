@@ -1,4 +1,4 @@
-"""The maintenance tasks of the heartbeat process: reaping, retention, quarantine."""
+"""Runs the maintenance tasks in the heartbeat process: reaping, retention, quarantine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..events import emit_throttled
 from ..options import Options
 
 SHORTEST_GRACE = 2.0
-"""Seconds. A heartbeat that failed tries again twice a second."""
+"""Seconds. A failed heartbeat is repeated twice a second."""
 
 
 class TaskRunner:
-    """Does what is due of them, a bounded piece at a time."""
+    """Runs the tasks that are due, one bounded part at a time."""
 
     def __init__(self, tasks: Sequence[MaintenanceTask], options: Options) -> None:
         self._tasks = tasks
@@ -25,23 +25,24 @@ class TaskRunner:
         self._due = {task.name: 0.0 for task in tasks}
 
     def wait_for_beats(self) -> None:
-        """Put them off until living workers had two beats to renew: when the database was away for
-        longer than a lease, or the machine slept, all leases have run out and no worker is lost."""
+        """Postpone the tasks until live workers had two heartbeats to renew: if the database was
+        away for longer than a lease, or the machine was suspended, all leases have run out, but no
+        worker is lost."""
         grace = time.monotonic() + self._grace
         self._due = {name: max(due, grace) for name, due in self._due.items()}
 
     def bring_forward(self, name: str) -> None:
-        """Have this maintenance task done next, if there is one of that name."""
+        """Run the task with this name next, if there is one."""
         if name in self._due:
             self._due[name] = 0.0
 
     def next_in(self) -> float:
-        """Seconds until one is due."""
+        """Seconds until a task is due."""
         return max(min(self._due.values(), default=time.monotonic() + 60) - time.monotonic(), 0.0)
 
     def run_one(self) -> None:
-        """Do a piece of the one that has been due for longest, if there is one. Raises what the
-        database raises."""
+        """Run a part of the task that has been due for longest, if any. Raises the database's
+        errors."""
         task = min(self._tasks, key=lambda task: self._due[task.name], default=None)
         now = time.monotonic()
         if task is None or now < self._due[task.name]:

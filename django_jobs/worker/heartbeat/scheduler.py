@@ -1,4 +1,4 @@
-"""When the schedules are looked at."""
+"""Decides when to look at the schedules."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..ipc.scoreboard import Scoreboard
 from ..process.poller import LINGER_SECONDS
 
 Look = Callable[[], float]
-"""Fires what is due and says in how many seconds to look again, at the latest."""
+"""Fires the due schedules, and returns the most seconds until the next look."""
 
 
 class Scheduler:
-    """Looks when the next known due time comes, when a hint says that a schedule was changed, and
-    at every poll. Without a ``look`` there is nothing to do."""
+    """Looks at the next known due time, after a hint that a schedule was changed, and at every
+    poll. Without ``look`` it does nothing."""
 
     def __init__(self, look: Look | None, scoreboard: Scoreboard, poll: float) -> None:
         self.enabled = look is not None
@@ -28,11 +28,11 @@ class Scheduler:
         return max(self._next - time.monotonic(), 0.0) if self.enabled else float("inf")
 
     def hint(self) -> None:
-        """A schedule was changed. The hint may stand for others that came in its shadow."""
+        """A schedule was changed. One hint may stand for several, because NOTIFY is throttled."""
         self._next, self._longest = 0.0, LINGER_SECONDS
 
     def look_if_due(self) -> None:
-        """Raises what the database raises, and is due then in a poll."""
+        """Look if it is due. Raises the database's errors, and is then due in a poll."""
         if self._look is None or self.next_in() > 0:
             return
         longest, self._longest = self._longest, self._poll

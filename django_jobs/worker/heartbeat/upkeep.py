@@ -1,7 +1,7 @@
-"""The thread of the heartbeat process that fires schedules and does the maintenance tasks.
+"""The thread of the heartbeat process that fires schedules and runs maintenance tasks.
 
-One connection for both: a tree is to leave room for others on a small server. A statement that has
-to wait, for a lock on a whole table as a rule, delays what comes after it by its deadline at most.
+Both share one connection, to save connections on a small server. A statement that has to wait,
+usually for a lock on a whole table, delays later work by at most its deadline.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .maintenance import TaskRunner
 from .scheduler import Look, Scheduler
 
 MAKE_WAY_SECONDS = 1.0
-"""How often it is looked whether the connection is needed more by what renews or settles."""
+"""Seconds between two checks whether the heartbeat or a settler needs the connection more."""
 
 
 class Upkeep:
-    """Schedules first, then a piece of one maintenance task, also where the schedules failed; then
-    sleep."""
+    """Fires schedules, then runs a part of one maintenance task, even if the schedules failed; then
+    sleeps."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class Upkeep:
         self._connected = False
 
     def run(self) -> None:
-        """Does not return."""
+        """Run forever."""
         own_connection()
         self.deadline.watch()
         while True:
             self.turn()
 
     def turn(self) -> None:
-        """Do once what is due, unless others of the tree lack the connection for what runs."""
+        """Run once what is due, unless others of the tree lack the connection for running jobs."""
         if self._scoreboard.is_short:
             self._connected = False
             drop_connection()
@@ -102,7 +102,7 @@ class Upkeep:
             self._tasks.wait_for_beats()
 
     def _sleep(self) -> None:
-        """Until something is due, or a schedule was changed."""
+        """Sleep until something is due or a schedule was changed."""
         asked = min(self._scheduler.next_in(), self._tasks.next_in(), MAKE_WAY_SECONDS)
         if asked <= 0:
             return

@@ -1,1 +1,1 @@
-"""A worker process: claims jobs, hands them to the executor, settles them."""
+"""A worker process: claims jobs, passes them to the executor, and settles them."""

@@ -1,4 +1,4 @@
-"""Cancels of what a worker process holds and has not begun."""
+"""Finds the cancel requests of prefetched jobs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..ipc.scoreboard import WorkerSlot
 from ..statement_timeout import StatementTimeout
 
 FRESH_SECONDS = 0.1
-"""A job begins so long after its claim, or after a look for cancels, without another look. Few wait
-longer: where jobs take a millisecond, none does."""
+"""A job may start for this long after its claim, or after a look for cancels, without another look.
+Few wait longer: if jobs take a millisecond, none does."""
 
 LOOK_SECONDS = FRESH_SECONDS / 2
-"""How often the settler looks while jobs wait here and others end, so that few threads have to ask
-it. Where none ends it looks once a second."""
+"""Seconds between two looks of the settler while jobs wait here and others end, so that few threads
+have to request one. If none ends, it looks once a second."""
 
 
 class Cancels:
-    """The jobs of this process whose cancel was requested, and when the table was read.
+    """The jobs of this process whose cancel was requested, and when the table was last read.
 
-    A cancel stands in the row. That it is also notified makes it quicker and nothing more. The
-    settler looks: it has a connection where others may find none.
+    A cancel request is stored in the row. Its notification only makes it faster. The settler reads
+    the table, because it has a connection if others have none.
     """
 
     def __init__(self, slot: WorkerSlot) -> None:
@@ -33,13 +33,13 @@ class Cancels:
         self._began_at = 0.0
 
     def are_due(self, claimed_at: float) -> bool:
-        """Whether to look: what waits here was claimed at ``claimed_at``, of ``time.monotonic()``,
-        or later. Jobs that soon begin need no look: in a drain of short jobs the looks were 6 % of
-        the time of the thread that made them."""
+        """Whether to read the table for jobs that were claimed at ``claimed_at``, a time of
+        ``time.monotonic()``, or later. Jobs that start soon need no look: in a drain of short jobs
+        the looks took 6 % of the time of their thread."""
         return time.monotonic() >= max(self._looked_at, claimed_at) + LOOK_SECONDS
 
     def look(self) -> None:
-        """Ask the table, on the connection of the calling thread."""
+        """Read the table, on the connection of the calling thread."""
         began_at = time.monotonic()
         asked = workers.cancels_asked([self._slot.worker])
         # In this order: who sees the time finds what was asked by then.
@@ -47,15 +47,15 @@ class Cancels:
         self._began_at, self._looked_at = began_at, time.monotonic()
 
     def cover(self, job: ClaimedJob, now: float) -> bool:
-        """Whether ``asked`` says if this job may begin. What a look found that had begun before the
-        claim may be of another job, which had this id before the table was emptied."""
+        """Whether ``asked`` decides if this job may start. A look that began before the claim may
+        have found an earlier job with the same id, from before the table was emptied."""
         if now > job.taken_at + FRESH_SECONDS and now >= self._looked_at + FRESH_SECONDS:
             return False
         return job.id not in self.asked or self._began_at >= job.taken_at
 
     def refresh(self, job: ClaimedJob, deadline: StatementTimeout) -> None:
-        """Look before this job begins, unless it was done for another one meanwhile. Raises
-        :class:`StatementTimedOut`."""
+        """Read the table before this job starts, unless another thread has done so meanwhile.
+        Raises :class:`StatementTimedOut`."""
         if not self.cover(job, time.monotonic()):
             retry_while_disconnected(
                 self.look,

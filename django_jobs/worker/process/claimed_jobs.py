@@ -1,4 +1,4 @@
-"""What a worker process has claimed and not yet settled."""
+"""The claimed jobs of a worker process."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from ...lifecycle.job_columns import ClaimedJob, Fence
 from ..wakeup import WakeEvent
 
 SMALL = 2_000
-"""Bytes of a payload that does not count: of as many as are held at most, it is a megabyte."""
+"""Bytes. Payloads below this do not count: those of all claimed jobs take at most a megabyte."""
 
 
 class ClaimedJobs:
-    """The attempts in this process. Added to by the claimer, removed from when they are settled;
-    each of these is one step of a dict and needs no lock.
+    """The attempts of this process that are not settled.
 
-    An attempt and not its job: a job may come back here while the end of its last attempt is still
-    being written down.
+    The claimer adds them, and they are removed when they are settled. Each of these is one step of
+    a dict and needs no lock. The key is the attempt and not the job, because a job may come back
+    while the end of its last attempt is still being written.
     """
 
     def __init__(self) -> None:
         self.ended = 0
-        """Attempts that were made here and are over, however they were settled."""
+        """The number of attempts that ended here, with any outcome."""
         self.wake_event = WakeEvent()
-        """Of the claimer."""
+        """Wakes the claimer."""
         self.wants_more = False
-        """Whether the claimer is to be woken when few jobs wait; it is woken once."""
+        """Whether to wake the claimer, once, when few jobs wait."""
         self.refill_below = 0
-        """How many are few."""
+        """The number that counts as few."""
         self._waiting: SimpleQueue[ClaimedJob] = SimpleQueue()
         self._waiting_since = self._taken_at = 0.0
         self._queues: dict[Fence, str] = {}
@@ -45,11 +45,11 @@ class ClaimedJobs:
         return job.fence in self._queues
 
     def has_any(self, jobs: Iterable[ClaimedJob]) -> bool:
-        """Whether one of these attempts is held already."""
+        """Whether one of these attempts is already here."""
         return not self._queues.keys().isdisjoint(job.fence for job in jobs)
 
     def add(self, jobs: Collection[ClaimedJob]) -> None:
-        """These were claimed. They wait for a thread."""
+        """Add claimed jobs, which then wait for a thread."""
         for job in jobs:
             self._queues[job.fence] = job.queue
             if len(job.payload) > SMALL:
@@ -59,23 +59,23 @@ class ClaimedJobs:
         self.put_back(jobs)
 
     def begin_return(self, jobs: Iterable[ClaimedJob]) -> None:
-        """These are about to be given back. They are held until :meth:`remove_all`."""
+        """Mark these as being given back. They stay here until :meth:`remove_all`."""
         self._returning.update(job.fence for job in jobs)
 
     def is_claimed(self, job: ClaimedJob) -> bool:
-        """Whether this attempt is held, and not just being given back: what is given back may be
-        claimed again, as the same attempt, before the thread that gave it back knows."""
+        """Whether this attempt is here and not being given back. A job that is being given back may
+        be claimed again, as the same attempt, before the thread that gave it back knows."""
         return job.fence not in self._returning and job.fence in self._queues
 
     def next(self) -> ClaimedJob:
-        """The job whose turn it is. Waits for one."""
+        """The next job. Waits for one."""
         job = self._waiting.get()
         self._taken_at = job.taken_at
         self.room_made()
         return job
 
     def take_unstarted(self) -> list[ClaimedJob]:
-        """Take back what no thread has begun."""
+        """Take back the jobs that no thread has started."""
         taken: list[ClaimedJob] = []
         while not self._waiting.empty():
             try:
@@ -85,36 +85,35 @@ class ClaimedJobs:
         return taken
 
     def put_back(self, jobs: Iterable[ClaimedJob]) -> None:
-        """These wait for a thread after all."""
+        """Let these wait for a thread again."""
         for job in jobs:
             self._waiting.put(job)
 
     @property
     def waiting(self) -> int:
-        """How many wait for a thread."""
+        """The number of jobs that wait for a thread."""
         return self._waiting.qsize()
 
     @property
     def waits_since(self) -> float:
-        """Since when the next of those that wait is here: at this time of ``time.monotonic()``
-        or later."""
+        """A lower bound, in ``time.monotonic()``, of when the next waiting job was added."""
         return max(self._waiting_since, self._taken_at)
 
     def room_made(self) -> None:
-        """Wake the claimer if few jobs wait. Cheap where it does not wait for that."""
+        """Wake the claimer if few jobs wait. Costs little if the claimer does not wait for that."""
         if self.wants_more and self._waiting.qsize() <= self.refill_below:
             self.wants_more = False  # once is enough
             self.wake_event.set()
 
     def end(self, jobs: Collection[ClaimedJob]) -> None:
-        """The attempts of these are over."""
+        """Note that these attempts have ended."""
         # Counted first: who asks between the two sees a job twice, and never a job too few.
         with self._counting:
             self.ended += len(jobs)
         self.remove_all(jobs)
 
     def remove_all(self, jobs: Iterable[ClaimedJob]) -> None:
-        """None of these is held any more."""
+        """Remove all of these."""
         for job in jobs:
             self._queues.pop(job.fence, None)
             if self._large:
@@ -125,9 +124,9 @@ class ClaimedJobs:
 
     @property
     def bytes(self) -> int:
-        """What the payloads of these take in memory, but for the small ones."""
+        """The memory of the payloads of these jobs, without the small ones."""
         return sum(list(self._large.values()))
 
     def count_in(self, queues: Collection[str]) -> int:
-        """How many are of these queues."""
+        """The number of jobs from these queues."""
         return sum(1 for queue in list(self._queues.values()) if queue in queues)

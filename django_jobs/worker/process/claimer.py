@@ -1,5 +1,5 @@
-"""The thread that keeps the executor fed: registers, promotes, claims, sleeps until there is
-something to do."""
+"""The thread that registers the worker, promotes and claims jobs, and sleeps until there is
+work."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ from .stranded_jobs import StrandedJobs
 CLAIM_LIMIT = 300
 CLAIMED_LIMIT = CAPACITY - PREFETCH_LIMIT
 CLAIMED_BYTES = 32 * 2**20
-"""Of payloads, that may wait in this process. With more, it claims for free threads only."""
+"""The most bytes of payloads that wait in this process. Above that it claims only for free
+threads."""
 
 RESTART_SECONDS = 1.0
-"""How often a claim goes back to the head of its queue, where a job of a long transaction, a
-better priority or a retry may have entered behind our place."""
+"""Seconds after which a claim starts at the head of its queue again, because a job of a long
+transaction, a higher priority or a retry may have entered before the last position."""
 
 CONNECTING_SECONDS = 0.02
-"""How often it is looked whether the rest of the tree has its connections."""
+"""Seconds between two checks whether the rest of the tree has its connections."""
 
 SETBACK_SECONDS = 1.0
-"""How long to wait where the heartbeat is late, or a lock in the way."""
+"""Seconds to wait if the heartbeat is late or a lock is in the way."""
 
 
 class Claimer:
-    """Claims for one worker process. All of it runs on its own thread and connection."""
+    """Claims for one worker process, on its own thread and connection."""
 
     def __init__(
         self,
@@ -75,12 +76,12 @@ class Claimer:
 
     @property
     def draining(self) -> bool:
-        """Whether it claims no more."""
+        """Whether it has stopped claiming."""
         return self._executor.draining
 
     def on_notify(self, hint: str | None) -> None:
-        """There may be something to claim, in the queue ``hint`` or in any; or something that is
-        held may have been cancelled. What else is notified says nothing."""
+        """Handle a notification: a queue may have work, or a claimed job may be cancelled. ``hint``
+        None means any queue. Unknown hints are ignored."""
         if hint == CANCELLED:
             self._settler.look_soon()
         elif hint is None or hint in self._queues:
@@ -89,7 +90,7 @@ class Claimer:
             self._wake_event.set()
 
     def drain(self) -> None:
-        """Claim no more. The executor takes back what has not started."""
+        """Stop claiming. The executor takes back the jobs that have not started."""
         self._executor.draining = True
         self._wake_event.set()
 
@@ -114,7 +115,8 @@ class Claimer:
         self.drained.set()
 
     def _wait_for_others(self) -> None:
-        """What settles and what renews has its connection first, and gets ours if it has none."""
+        """Wait until the settler and the heartbeat have their connections, and close ours if one
+        has none."""
         while not (self.draining or self._slot.may_claim):
             if self._slot.is_short:
                 drop_connection()
@@ -149,7 +151,8 @@ class Claimer:
             raise
 
     def _round(self) -> float:
-        """Claim what there is room for. Returns how long to sleep, in seconds; 0 to go on."""
+        """Claim as many jobs as there is room for. Returns the seconds to sleep; 0 to continue at
+        once."""
         self._claimed.wants_more = True
         if not self._slot.is_safe(self._options.lease):
             return SETBACK_SECONDS
@@ -175,8 +178,7 @@ class Claimer:
         return max(self._poller.next_at - time.monotonic(), 0.001)
 
     def _poll(self, now: float) -> frozenset[str]:
-        """The queues that have something ready, after what this process serves was brought up to
-        date."""
+        """The queues that have ready jobs. First updates the queues that this process serves."""
         ready = self._poller.poll(now)
         if self._poller.queues != list(self._queues):
             self._shows_queues = False
@@ -245,16 +247,16 @@ class Claimer:
         self._claimed.add(jobs)
 
     def _disown(self, jobs: list[ClaimedJob]) -> None:
-        """An attempt was claimed that this process holds already: the table was emptied and counts
-        from 1 again, or it was restored from a backup. By their fences the two are
-        alike, so the worker gives up its identity, and its old attempts match nothing."""
+        """Give up the worker's identity, because it has claimed an attempt that is already here:
+        the table was emptied and ids start at 1 again, or it was restored from a backup. Both
+        attempts have the same fence, so the old ones must match nothing."""
         worker = self._slot.worker
         self._slot.lose_lease(worker)
         given = settling.give_back([job.fence for job in jobs])
         emit("claimed_twice", logging.ERROR, worker=worker, given_back=len(given))
 
     def _room(self) -> int:
-        """How many jobs to claim now."""
+        """The number of jobs to claim now."""
         ahead = self._executor.ahead()
         self._claimed.refill_below = ahead // 2
         # Counted from what is held, and not from idle threads: a job just taken by a thread that
@@ -271,8 +273,8 @@ class Claimer:
         return min(room, CLAIM_LIMIT)
 
     def _rest_in_burst(self, ready: bool) -> float:
-        """Nothing was claimed: drain once nothing is held either. What is still ready is not for
-        this process (unknown types, a paused queue); it is tried once more all the same."""
+        """Nothing was claimed: drain if no claimed job is left either. Jobs that are still ready
+        are not for this process (unknown types, a paused queue), but it tries once more."""
         self._poller.poll_now()
         if self._claimed:
             self._empty_rounds = 0
@@ -283,7 +285,8 @@ class Claimer:
         return 0.0
 
     def _begin_again(self) -> None:
-        """The lease was lost: what was held is on its way to others. Go on as a new worker."""
+        """Start again as a new worker after the lease was lost: other workers may take over the old
+        jobs."""
         emit("lease_lost", logging.WARNING, worker=self._slot.worker, jobs=len(self._claimed))
         # Where its rows are from an earlier time, no reaper finds them.
         self._settler.give_back(self._claimed.take_unstarted())

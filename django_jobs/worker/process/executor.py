@@ -27,29 +27,30 @@ from .claimed_jobs import ClaimedJobs
 from .settler import Settler
 
 NOTHING_LEFT = None
-"""In place of an outcome: the attempt was settled by its own child, or is not ours any more."""
+"""In place of an outcome: the attempt was settled by its child, or no longer belongs to this
+worker."""
 
 Isolate = Callable[[ClaimedJob, int], Outcome | None]
 
 PREFETCH_SECONDS = 0.5
-"""Work that may wait in this process. What waits here, no idle worker elsewhere can take."""
+"""Seconds of work that may wait in this process. Idle workers elsewhere cannot take it."""
 
 PREFETCH_LIMIT = 600
-"""Jobs that may wait in this process, however quick they are."""
+"""Jobs that may wait in this process, even if they are quick."""
 
 SLOW_WEIGHT, FAST_WEIGHT = 0.5, 0.02
-"""How fast the estimate of a job's duration follows: quickly up, so that slow jobs are not
-hoarded; slowly down, so that a few fast ones between them do not start the hoarding again."""
+"""How fast the estimate of a job's duration follows. It rises quickly, so that slow jobs are not
+hoarded, and falls slowly, so that a few fast ones between them do not start the hoarding again."""
 
 
 class Pace:
-    """How long jobs take here lately, in seconds; what the prefetch is sized by."""
+    """The recent duration of jobs here, in seconds. It determines the prefetch."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None
 
     def saw(self, seconds: float) -> None:
-        """Learn from one job."""
+        """Include the duration of one job."""
         if self.seconds is None:
             self.seconds = seconds
         else:
@@ -57,12 +58,12 @@ class Pace:
             self.seconds += weight * (seconds - self.seconds)
 
     def jobs_in(self, seconds: float) -> int:
-        """How many jobs a thread makes in that time; none before it made one."""
+        """The number of jobs that a thread runs in this time; 0 before the first one ended."""
         return 0 if self.seconds is None else int(seconds / max(self.seconds, 1e-6))
 
 
 class Executor:
-    """``threads`` threads that run what is claimed and hand their endings on."""
+    """``threads`` threads that run claimed jobs and pass their endings on."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Executor:
             thread.start()
 
     def ahead(self) -> int:
-        """How many jobs may wait here: as many as the threads begin soon."""
+        """The number of jobs that may wait here: as many as the threads start soon."""
         since = time.monotonic() - PREFETCH_SECONDS
         running = list(self._running.values())
         able = len(self._threads) - sum(1 for attempt in running if attempt.started < since)
@@ -106,9 +107,9 @@ class Executor:
         return ahead if ahead >= able else 0  # a job of the half second is not worth holding
 
     def hoarded(self) -> list[ClaimedJob]:
-        """Take back what would wait here too long: its claim had seen quick jobs, and slow came; or
-        this process drains. Called again and again: after a drain began, a claim that was under way
-        and the settler may still put jobs here."""
+        """Take back the jobs that would wait here too long, because quick jobs were followed by
+        slow ones, or because this process drains. Called repeatedly: after a drain began, a running
+        claim or the settler may still add jobs."""
         claimed = self._claimed
         if self.draining:
             return claimed.take_unstarted()
@@ -122,7 +123,7 @@ class Executor:
         return unstarted[ahead:]
 
     def raise_stop(self) -> None:
-        """Raise a stop in every handler that still runs here. Code in C is out of its reach;
+        """Raise a stop in every handler that still runs here. It does not interrupt code in C, but
         the caller is about to kill the process."""
         self.stopping = True
         self.loop.stop_all()
@@ -161,7 +162,7 @@ class Executor:
             del job, attempt  # its payload is not kept while the thread waits for the next
 
     def _run(self, attempt: Attempt, thread_id: int, connections: HandlerConnections) -> None:
-        """The life of an attempt, from its begin to where its end is handed on."""
+        """Run an attempt from its start until its ending is passed on."""
         if self._isolate is not None and (
             attempt.job.is_suspect or runs_isolated(attempt.job_type)
         ):
@@ -188,7 +189,7 @@ class Executor:
             )
 
     def _call(self, attempt: Attempt, connections: HandlerConnections) -> Outcome | Settled | None:
-        """The outcome of its handler, in this thread."""
+        """Call the handler in this thread, and return the outcome."""
         job_type = attempt.job_type
         if job_type is not None and (
             attempt.job.timeout is not None
@@ -211,8 +212,9 @@ class Executor:
             connections.clean()
 
     def _look(self, job: ClaimedJob) -> None:
-        """Look for cancels for as long as this job may begin. Not on this thread's connections:
-        they are its handlers', have no deadline, and others close them while they are idle."""
+        """Look for cancels while this job may start. Does not use this thread's connections:
+        they belong to its handlers, have no deadline, and may be closed by others while they
+        are idle."""
         while self._slot.may_start(job.worker, time.monotonic()):
             try:
                 return self._settler.submit(

@@ -1,4 +1,4 @@
-"""When a worker process polls for work, and what it sees."""
+"""Decides when a worker process polls for work, and polls."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...lifecycle.notifying import THROTTLE_SECONDS
 FIRST_DUE_PAUSE = 0.002
 
 LINGER_SECONDS = 2 * THROTTLE_SECONDS
-"""So long after a hint there is one more look: see ``notifying.THROTTLE_SECONDS``."""
+"""Seconds from a hint to one more poll: see ``notifying.THROTTLE_SECONDS``."""
 
 
 class Poller:
-    """Looks at least every ``poll`` seconds, when the next scheduled job it knows of is due, and
-    once more after each hint. Times are of ``time.monotonic()``. ``queues`` are those it looks at;
-    with ``every`` these become all there are, whenever they change."""
+    """Polls at least every ``poll`` seconds, when the next known scheduled job is due, and twice
+    after each hint. Times are of ``time.monotonic()``. ``queues`` are those that it polls; with
+    ``every`` they become all existing queues whenever these change."""
 
     def __init__(self, queues: Sequence[str], poll: float, *, every: bool = False) -> None:
         self.queues = list(queues)
@@ -31,22 +31,22 @@ class Poller:
 
     @property
     def next_at(self) -> float:
-        """When to poll next."""
+        """The time of the next poll."""
         # Compared and not cleared once obeyed: another thread may just be setting it.
         again = self._again_at if self._again_at > self._polled_at else NEVER
         return min(self._poll_at, self.due_at, again)
 
     def poll_now(self) -> None:
-        """The next look is due now."""
+        """Make the next poll due now."""
         self._poll_at = 0.0
 
     def poll_again_soon(self) -> None:
-        """There was a hint or a job; what came with it may have come in its shadow."""
+        """Poll again soon after a hint or a job, because NOTIFY is throttled."""
         self._again_at = max(self._again_at, time.monotonic() + LINGER_SECONDS)
 
     def poll(self, now: float) -> frozenset[str]:
-        """The queues that have something ready. One statement says what there is to do, so that
-        an idle worker costs one statement a poll, however many queues it serves."""
+        """The queues that have ready jobs. One statement reads everything, so that an idle worker
+        costs one statement per poll for any number of queues."""
         promoted, queues = promoting.promote() if now >= self.due_at else (0, set())
         peek = promoting.peek(self.queues, every=self._every)
         if peek.queues is not None:

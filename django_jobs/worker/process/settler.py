@@ -1,7 +1,7 @@
-"""The thread that writes endings: all that piled up while the last write was under way.
+"""The thread that settles endings: all that were added during the previous write.
 
-Of the threads of a worker process it alone always has its connection. So it also does what must not
-wait for another one: it looks for cancels, and gives back what has not begun.
+Of the threads of a worker process, only this one always has its connection. So it also does what
+must not wait for a connection: it looks for cancels, and gives back unstarted jobs.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ BATCH = 500
 GATHER = 200
 GATHER_SECONDS = 0.01
 """While more jobs wait here, a write waits up to this long for this many endings: a statement costs
-half a millisecond of both processors besides its rows. With nothing waiting, an ending is written
+half a millisecond of both processors in addition to its rows. If no job waits, an ending is written
 at once."""
 
 LOCKED_SECONDS = 1.0
-"""How often what has locked rows is tried again, and whether the connection of one that is idle is
-still there."""
+"""Seconds between two tries for locked rows, and between two checks of an idle connection."""
 
 
 class Settler:
@@ -82,7 +81,7 @@ class Settler:
         self._finishing = False
 
     def add(self, ending: Ending, entry: StartedJob) -> None:
-        """Settle ``ending`` soon; ``entry`` is its own on the scoreboard."""
+        """Settle ``ending`` soon. ``entry`` is its entry on the scoreboard."""
         self._pending.append((ending, entry))
         if not self._something.is_set():
             self._something.set()
@@ -90,25 +89,25 @@ class Settler:
             self._enough.set()
 
     def give_back(self, unstarted: Iterable[ClaimedJob]) -> None:
-        """Return these to the table soon: they have not begun, and wait for no thread any more.
-        Those whose cancel was requested become ``cancelled`` by it."""
+        """Give back these jobs soon. They have not started and no longer wait for a thread. Those
+        with a cancel request become ``cancelled``."""
         self._unstarted.extend(unstarted)
         self._wake()
 
     def look_soon(self) -> None:
-        """Something that waits here may have been cancelled."""
+        """Look for cancels soon: a waiting job may have been cancelled."""
         self._look_asked = True
         self._wake()
 
     def submit(self, work: Callable[[], R]) -> Future[R]:
-        """Have ``work`` done on the connection of this thread, between two writes."""
+        """Call ``work`` on the connection of this thread, between two writes."""
         task = Task(work)
         self._submitted.put(task)
         self._wake()
         return task.result
 
     def finish(self) -> None:
-        """Write what is left, do what is to be done at the end, and end the thread."""
+        """Write the remaining endings, run the last tasks, and end the thread."""
         self._finishing = True
         self._something.set()
 
@@ -118,8 +117,8 @@ class Settler:
         emit_settled([settled])
 
     def let_go(self, job: ClaimedJob, entry: StartedJob | None) -> None:
-        """The attempt needs nothing more of this process; ``entry`` is its own on the scoreboard,
-        None: it was not made."""
+        """Remove an attempt that needs nothing more of this process. ``entry`` is its entry on the
+        scoreboard; None if it never started."""
         if entry is None:
             self._claimed.remove_all([job])
         else:
@@ -155,7 +154,7 @@ class Settler:
                 return
 
     def _serve_others(self) -> None:
-        """Do what was asked for meanwhile, or is due."""
+        """Run the requested and the due tasks."""
         while not self._submitted.empty():
             self._submitted.get().run()
         if self._unstarted:
@@ -166,7 +165,8 @@ class Settler:
             self._drop_cancelled()
 
     def _drop_cancelled(self) -> None:
-        """Give back what was cancelled before it began: that makes it ``cancelled``."""
+        """Give back jobs that were cancelled before they started, which makes them
+        ``cancelled``."""
         try:
             self._retry(self._cancels.look, "look for cancels", lambda: not self._claimed.waiting)
         except StatementTimedOut:
@@ -212,8 +212,8 @@ class Settler:
             self._write_unlocked(batch)
 
     def _write_unlocked(self, batch: list[tuple[Ending, StartedJob]]) -> None:
-        """Write those whose rows are not locked, and keep the others for a later try. Each
-        alone: a batch may also have been cut short because it is too much for one statement."""
+        """Write the endings whose rows are not locked, and keep the others for later. Writes each
+        alone, because the batch may have failed for being too large for one statement."""
         ids = [ending.job.id for ending, _ in batch]
         left = deque(batch)
         with suppress(StatementTimedOut):  # locked since, or the server is deaf
@@ -242,14 +242,14 @@ class Settler:
         return retry_while_disconnected(work, what=what, give_up=give_up, deadline=self.deadline)
 
     def _is_in_vain(self) -> bool:
-        """Whether to wait for the database no longer, because others wait for this thread: what it
-        holds can be let go."""
+        """Whether to stop waiting for the database, because others wait for this thread and its
+        endings can be dropped."""
         return self._finishing or (bool(self._claimed) and self._lease_is_over())
 
     def _lease_is_lost(self) -> bool:
-        """Whether an ending may be dropped: the fence would refuse it."""
+        """Whether an ending may be dropped, because the fence would refuse it."""
         return self._slot.lease_lost
 
     def _lease_is_over(self) -> bool:
-        """Whether what has not begun may be left to the reaper."""
+        """Whether unstarted jobs may be left to the reaper."""
         return self._slot.lease_lost or time.monotonic() >= self._slot.lease_until

@@ -1,4 +1,4 @@
-"""Gives back what a claim left behind whose answer was lost."""
+"""Gives back the jobs of a claim whose answer was lost."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .claimed_jobs import ClaimedJobs
 from .settler import Settler
 
 LOOK_SECONDS = 1.0
-"""How often a claimer that waits for the settler looks whether others need its connection."""
+"""Seconds between two checks whether others need the connection of a waiting claimer."""
 
 
 class StrandedJobs:
-    """The jobs that are this worker's in the table and nowhere in its process. Their lease would be
-    renewed for ever.
+    """Finds the jobs that belong to this worker in the table but not in its process. Their lease
+    would be renewed forever.
 
-    They are looked for once in a lease, and before the next claim where one may have been made
-    whose answer never came. By the settler: it has a connection where the claimer may find none.
+    It looks once per lease, and before the next claim if an answer may have been lost. The settler
+    does so, because it has a connection if the claimer has none.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class StrandedJobs:
         self._due_at = time.monotonic() + lease
 
     def look_soon(self) -> None:
-        """There may be some."""
+        """Look soon: there may be some."""
         self._due_at = 0.0
 
     def give_back_if_due(self) -> bool:
-        """Have them given back; returns whether a claim may be made. For the thread that claims: it
-        waits, and leaves its connection to others that need one."""
+        """Have them given back if that is due. Returns whether to claim. Called by the claiming
+        thread, which waits, and gives its connection up to others that need one."""
         if time.monotonic() < self._due_at:
             return True
         looking = self._settler.submit(self._give_back)

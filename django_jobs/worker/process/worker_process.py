@@ -1,4 +1,4 @@
-"""A worker process: puts claimer, executor, settler and wakeup together and ends them in order."""
+"""A worker process: connects claimer, executor, settler and wakeup, and ends them in order."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from .settler import Settler
 CHECK_SECONDS = 1.0
 
 FORK_PAUSE = 1.0
-"""Seconds until a job for which no process could be forked may be claimed again."""
+"""Seconds until a job that could not be forked may be claimed again."""
 
 
 class WorkerProcess:
-    """One worker process, from boot to exit."""
+    """One worker process, from its start to its exit."""
 
     def __init__(self, pipe: MessagePipe, slot: WorkerSlot, options: Options) -> None:
         self._pipe = pipe
         self._slot = slot
         self._options = options
         self._isolated: dict[int, Future[Message]] = {}
-        """By index on the scoreboard, the jobs that run alone."""
+        """The isolated jobs by index on the scoreboard."""
         self._code = 0
         self._made_room_at = 0.0
         self._ending = False
@@ -75,7 +75,7 @@ class WorkerProcess:
         )
 
     def run(self) -> int:
-        """Work until asked to drain; returns the exit code."""
+        """Work until asked to drain. Returns the exit code."""
         threading.excepthook = _die_of_our_own_fault
         make_room_by(self._slot.status.ask_for_room)
         self._settler.thread.start()
@@ -106,7 +106,8 @@ class WorkerProcess:
         return self._code
 
     def _close_idle(self) -> None:
-        """Where the tree lacks a connection, and after a while, close what handlers do not use."""
+        """Close idle connections of handlers: after a while, or at once if the tree lacks a
+        connection."""
         asked_at = self._slot.status.room_asked_at
         if asked_at > self._made_room_at:
             self._made_room_at = asked_at
@@ -130,7 +131,7 @@ class WorkerProcess:
                 refuse(message)
 
     def _isolate(self, job: ClaimedJob, index: int) -> Outcome | None:
-        """Have the supervisor fork a child for ``job`` and wait for its end."""
+        """Ask the supervisor to fork a child for ``job``, and wait for its end."""
         ended: Future[Message] = Future()
         self._isolated[index] = ended
         job_type = registry.find(job.job_type)
@@ -180,16 +181,16 @@ class WorkerProcess:
 
 
 def run(pipe: MessagePipe, slot: WorkerSlot, options: Options) -> int:
-    """Be a worker process."""
+    """Run a worker process."""
     start_afresh_in_forks()
     slot.process = os.getpid()
     return WorkerProcess(pipe, slot, options).run()
 
 
 def _die_of_our_own_fault(args: Any) -> None:
-    """A thread of ours ended by an exception. Nothing it held would ever be settled, so the
-    process goes and the supervisor has it recovered and replaced. A handler's own thread may fail
-    as it does anywhere."""
+    """Exit after an exception ended one of our threads. Its attempts would never be settled, so the
+    supervisor recovers and replaces the process. An exception in a handler's own thread has no such
+    effect."""
     if args.exc_type is StopHandler:
         return  # raised a moment after its handler had ended; the process is about to go
     if args.thread is None or not args.thread.name.startswith("django_jobs-"):

@@ -1,4 +1,4 @@
-"""The processes of the tree as the supervisor sees them."""
+"""The supervisor's view of the processes of the tree."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..ipc.scoreboard import StartedJob, WorkerSlot
 
 QUICK_DEATH = 2.0
 LONGEST_PAUSE = 30.0
-"""A process that lived for less than ``QUICK_DEATH`` seconds twice running is started again after
-a pause that doubles up to this."""
+"""Seconds. A process that twice in a row lived for less than ``QUICK_DEATH`` seconds is restarted
+after a pause that doubles up to this."""
 
 
 @dataclass(slots=True)
 class WorkerProcessHandle:
-    """A worker process and its place on the scoreboard."""
+    """A worker process and its slot on the scoreboard."""
 
     slot: WorkerSlot
     pid: int = 0
@@ -30,17 +30,16 @@ class WorkerProcessHandle:
     asked_to_drain: bool = False
     """Whether an operator asked its process to drain."""
     leaving: bool = False
-    """Whether it takes nothing more: it drains, or is about to be replaced."""
+    """Whether it claims nothing more: it drains, or is to be replaced."""
     killed_for: dict[Fence, tuple[AttemptEnd, float]] = field(default_factory=dict)
-    """How those attempts ended for which the process was killed, and after how many
-    seconds."""
+    """The endings of the attempts for which the process was killed, and after how many seconds."""
     killed_because: str = ""
     fenced: bool = False
     seen_worker: int = 0
     stale_since: float = 0.0
 
     def reset(self) -> None:
-        """Its process is gone and reported; make the slot ready for the next one."""
+        """Prepare the slot for the next process, after this one has exited and is reported."""
         self.pid, self.pipe = 0, None
         self.killed_for, self.killed_because, self.fenced = {}, "", False
         self.leaving = False
@@ -48,19 +47,20 @@ class WorkerProcessHandle:
         self.slot.clear()
 
     def kill(self, reason: str) -> None:
-        """End its process, with all that runs in it."""
+        """Kill the process and the processes of its handlers."""
         self.killed_because = reason
         kill(self.pid)
 
     def pause_before_restart(self) -> None:
-        """Start it again at once, unless it keeps dying young."""
+        """Set the pause before the restart: none, unless the process keeps dying soon after its
+        start."""
         now = time.monotonic()
         self.quick_deaths = self.quick_deaths + 1 if now - self.started < QUICK_DEATH else 0
         if self.quick_deaths > 1:
             self.start_at = now + min(0.5 * 2.0**self.quick_deaths, LONGEST_PAUSE)
 
     def crash_message(self, worker: int, started_jobs: list[StartedJob], status: int) -> Message:
-        """What the heartbeat has to know to settle what the dead process held."""
+        """The message from which the heartbeat settles the jobs of the dead process."""
         reason = self.killed_because or f"its process ended with {describe_exit(status)}"
         return {
             "type": MessageType.RECOVER,
@@ -85,8 +85,8 @@ class WorkerProcessHandle:
 
 @dataclass(slots=True)
 class IsolatedChild:
-    """A child that runs one job for a worker process. ``max_rss`` is in megabytes; ``end``,
-    ``reason`` and ``seconds`` say why it was killed, if its job was to end."""
+    """A child that runs one job for a worker process. ``max_rss`` is in megabytes. ``end``,
+    ``reason`` and ``seconds`` are the ending of its job, if the child was killed for it."""
 
     child: WorkerProcessHandle
     pid: int
@@ -97,22 +97,22 @@ class IsolatedChild:
     cancel_seen: float = 0.0
     end: AttemptEnd | None = None
     orphaned: bool = False
-    """Killed because the worker process that asked for it is gone."""
+    """Whether it was killed because its worker process has exited."""
     reason: str = ""
     seconds: float = 0.0
 
     @property
     def is_wanted(self) -> bool:
-        """Whether nothing has killed it."""
+        """Whether it has not been killed."""
         return self.end is None and not self.orphaned
 
     def kill(self, end: AttemptEnd, seconds: float = 0.0, reason: str = "") -> None:
-        """End it; its job ended so."""
+        """Kill it. Its job has this ending."""
         self.end, self.seconds, self.reason = end, seconds, reason
         kill(self.pid)
 
     def reported_settled(self) -> bool:
-        """Whether the child said that its job is settled, before it ended."""
+        """Whether the child reported that its job is settled, before it exited."""
         try:
             message = self.pipe.receive(0)
         except EOFError:

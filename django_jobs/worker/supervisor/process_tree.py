@@ -1,4 +1,4 @@
-"""The supervisor's children and the pipes to them: how they are forked and let go."""
+"""Forks the children of the supervisor, and opens and closes the pipes to them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .children import IsolatedChild, WorkerProcessHandle
 
 
 class ProcessTree:
-    """All the processes below the supervisor. Each child is forked here, and closes at its start
-    the ends of all the others, so that each hears when the supervisor is gone."""
+    """All processes below the supervisor. Each child is forked here, and first closes the pipe ends
+    of all others, so that each notices if the supervisor exits."""
 
     def __init__(
         self, options: Options, tasks: Sequence[MaintenanceTask], look: Look | None = None
@@ -42,7 +42,7 @@ class ProcessTree:
         self.woken, self._waker = socket.socketpair()
 
     def catch_signals(self) -> None:
-        """Have signals wake the selector through ``woken``."""
+        """Make signals wake the selector through ``woken``."""
         self.woken.setblocking(False)
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -77,7 +77,7 @@ class ProcessTree:
         self.selector.register(child.pipe, selectors.EVENT_READ)
 
     def isolate(self, child: WorkerProcessHandle, message: Message) -> None:
-        """Fork a child that runs one job of the process that asked."""
+        """Fork a child that runs one job of the requesting process."""
         assert child.pipe is not None
         job, worker, index = message["job"], message["worker"], message["index"]
         work = partial(isolation.run, slot=child.slot, worker=worker, job_id=job, index=index)
@@ -97,34 +97,35 @@ class ProcessTree:
         )
 
     def child_of(self, pipe: MessagePipe) -> WorkerProcessHandle:
-        """The worker process at the other end."""
+        """The worker process at the other end of the pipe."""
         return next(child for child in self.children if child.pipe is pipe)
 
     def isolated_for(self, child: WorkerProcessHandle) -> list[IsolatedChild]:
-        """The processes that run jobs alone for ``child``."""
+        """The isolated children of ``child``."""
         return [isolated for isolated in self.isolated.values() if isolated.child is child]
 
     def isolated_child(self, child: WorkerProcessHandle, entry: StartedJob) -> IsolatedChild | None:
-        """The process that runs this alone for ``child``; None if it is gone or was killed. By its
-        place on the scoreboard: of one job there may be a lost attempt as well as a new."""
+        """The isolated child of ``child`` for this entry on the scoreboard; None if it has exited
+        or was killed. The entry identifies it, because a lost and a new attempt of one job may both
+        have a child."""
         for isolated in self.isolated_for(child):
             if isolated.index == entry.index and isolated.is_wanted:
                 return isolated
         return None
 
     def close(self, pipe: MessagePipe | None) -> None:
-        """Let go of the pipe to a child that is gone."""
+        """Close the pipe to a child that has exited."""
         if pipe is not None:
             self.forget(pipe)
             pipe.close()
 
     def forget(self, pipe: MessagePipe) -> None:
-        """Listen to this child no more."""
+        """Stop listening to this child."""
         if pipe in {key.fileobj for key in self.selector.get_map().values()}:
             self.selector.unregister(pipe)
 
     def close_all(self) -> None:
-        """Let go of everything, and restore the signal handlers of the command's caller."""
+        """Close everything, and restore the signal handlers of the command's caller."""
         signal.set_wakeup_fd(-1)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""``jobworker --no-fork``: worker, heartbeat and supervisor are threads of one process, for systems
+"""``jobworker --no-fork``: worker, heartbeat and supervisor as threads of one process, for systems
 without fork and for debuggers. No other process can kill its handlers."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .supervisor import SHUTDOWN_SECONDS, STOP_GRACE
 from .watchdog import LOST_GRACE
 
 TICK = 0.1
-"""Seconds between two looks at signals and the lease."""
+"""Seconds between two checks of signals and the lease."""
 
 CANNOT = (
     "no handler can be killed: one that ignores the end of its time-out runs on, one that holds "
@@ -37,7 +37,7 @@ CANNOT = (
 
 
 class SingleProcess:
-    """All of a worker in the calling process. Call :meth:`run` once, on the main thread."""
+    """A complete worker in the calling process. Call :meth:`run` once, on the main thread."""
 
     def __init__(
         self, options: Options, tasks: Sequence[MaintenanceTask] = (), look: Look | None = None
@@ -66,8 +66,8 @@ class SingleProcess:
         self._looked_at = self._lenient_until = 0.0
 
     def run(self) -> NoReturn:
-        """Work until it is drained, and leave the process: threads that wait for their next work,
-        or run a handler that does not end, would go on in it."""
+        """Work until the process is drained, then exit: otherwise threads that wait for work, or
+        handlers that do not end, would keep it alive."""
         start_afresh_in_forks()
         for number in respected(STOPS):
             signal.signal(number, self._note)
@@ -99,7 +99,7 @@ class SingleProcess:
         self._worker.send(type=MessageType.DRAIN)
 
     def _receive(self) -> None:
-        """An operator may have asked for the end, at each heartbeat again."""
+        """Handle a message. An operator's request to drain is repeated at each heartbeat."""
         while (message := self._heartbeat.receive(0)) is not None:
             if message["type"] is not MessageType.DRAIN:
                 refuse(message)
@@ -127,7 +127,7 @@ class SingleProcess:
             self._leave(CRASHED, "its worker could not renew its lease and stopped it")
 
     def _lost(self, now: float) -> bool:
-        """Whether something runs here that others may start now, or soon."""
+        """Whether jobs run here that other workers may start now, or soon."""
         slot = self._child.slot
         grace = min(STOP_GRACE, self._options.lease / 10)
         over = now >= self._gone_by() - grace or slot.lease_lost
@@ -138,12 +138,12 @@ class SingleProcess:
         )
 
     def _gone_by(self) -> float:
-        """When the process has to be gone, so that nothing of it outlives its lease."""
+        """When the process has to exit, so that no job runs here after the lease."""
         return self._child.slot.fence_at(self._options.lease)
 
     def _leave(self, code: int, reason: str) -> NoReturn:
-        """Release what runs here, and end it with the process. What there is no time for, since
-        the lease is over or lost, is left to the reaper: until the process is gone it runs on."""
+        """Release the running jobs and exit. If there is no time, because the lease is over or
+        lost, they are left to the reaper, and run until the exit."""
         slot, now = self._child.slot, time.monotonic()
         patience = min(SHUTDOWN_SECONDS, self._gone_by() - now)
         if slot.worker and patience > 0 and not slot.lease_lost:

@@ -1,5 +1,7 @@
-"""The root of the tree: signals, restarts, hard time limits. It has one thread, no connection to
-the database, and never runs a handler."""
+"""The root of the process tree: signals, restarts, hard time limits.
+
+It has one thread and no connection to the database, and never runs a handler.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ from .process_tree import ProcessTree
 from .watchdog import TICK, Watchdog
 
 STOP_GRACE = 0.5
-"""Seconds from the stop raised in handlers to the kill."""
+"""Seconds from the stop that is raised in handlers to the kill."""
 
 SHUTDOWN_SECONDS = 2.0
-"""Seconds that the heartbeat gets at the end to settle what was killed."""
+"""Seconds for the heartbeat to settle the jobs of killed processes at the end."""
 
 
 class Supervisor:
@@ -46,7 +48,8 @@ class Supervisor:
         self._heartbeat_at = 0.0
 
     def run(self) -> int:
-        """Start everything, keep it alive, drain on a signal; returns the exit code."""
+        """Start all processes, replace those that exit, and drain on a signal. Returns the exit
+        code."""
         self._tree.catch_signals()
         gc.freeze()  # children share the pages of what is loaded now
         emit("supervisor_started", logging.INFO, pid=os.getpid(), processes=self._options.processes)
@@ -235,7 +238,8 @@ class Supervisor:
                 emit("process_died", logging.ERROR, pid=pid, worker=worker, reason=end)
 
     def _replace_drained(self, child: WorkerProcessHandle) -> None:
-        """An operator who asked one process to drain wants a new one; who asked all, an end."""
+        """Replace the processes that an operator has drained, unless all of them were asked to
+        drain: then the command ends."""
         child.wanted = any(
             other.wanted and not other.asked_to_drain for other in self._tree.children
         )
@@ -284,8 +288,8 @@ class Supervisor:
                 child.kill(reason)
 
     def _shut_down_heartbeat(self) -> None:
-        """Let the heartbeat settle what was killed, then end it. Where it is gone, the reaper does
-        its work."""
+        """Let the heartbeat settle the jobs of killed processes, then end it. If it has exited, the
+        reaper settles them."""
         pipe = self._tree.heartbeat_pipe
         if self._tree.heartbeat_pid and pipe is not None:
             self._end_heartbeat(pipe)

@@ -1,5 +1,5 @@
-"""The supervisor's eye on what must not run any longer: time-outs, silence, memory, cancelled jobs
-that run alone, leases, and handlers that outlive theirs."""
+"""Kills processes whose jobs must not run any longer: time-outs, silence, memory, cancelled
+isolated jobs, leases, and handlers that outlive their lease."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from .children import IsolatedChild, WorkerProcessHandle
 from .process_tree import ProcessTree
 
 TICK = 0.25
-"""Seconds between two looks where something is due soon."""
+"""Seconds between two checks if something is due soon."""
 
 SOFT_GRACE = 1.0
-"""Seconds from the exception raised in a handler whose time is over to the kill."""
+"""Seconds from the exception that is raised in a handler at its time-out to the kill."""
 
 LOST_GRACE = 2.0
-"""Seconds that handlers get whose lease was lost, to see it and end. Others run their jobs."""
+"""Seconds for handlers whose lease was lost to notice it and end. Other workers run their jobs."""
 
 
 class Watchdog:
-    """Looks at the scoreboard and kills what must not run any longer. ``lease`` is in seconds."""
+    """Reads the scoreboard and kills processes whose jobs must not run any longer. ``lease`` is in
+    seconds."""
 
     def __init__(self, tree: ProcessTree, lease: float) -> None:
         self._tree = tree
@@ -36,7 +37,7 @@ class Watchdog:
         self._lenient_until = 0.0
 
     def look(self, now: float) -> None:
-        """Look at the heartbeat and at every worker process."""
+        """Check the heartbeat and every worker process."""
         # After a long sleep of ours (SIGSTOP, a machine that stands still) the others slept as
         # well. The heartbeat gets the time of a try to renew before anybody is fenced, and handlers
         # get theirs to see that their time is over.
@@ -86,7 +87,7 @@ class Watchdog:
             child.kill("its process was killed for another job's time-out")
 
     def _stop_stale(self, child: WorkerProcessHandle, now: float) -> None:
-        """Kill a process whose handlers go on with jobs that were taken from it."""
+        """Kill a process whose handlers still run jobs that were taken from it."""
         worker, lost = child.slot.worker, child.slot.lease_lost
         if worker != child.seen_worker:  # it has a new row; what it ran under the old one is stale
             lost = lost or child.seen_worker != 0
@@ -110,8 +111,8 @@ class Watchdog:
                 child.kill("its process was killed because it ran jobs that it had lost")
 
     def _fence(self, child: WorkerProcessHandle) -> None:
-        """Others may start its jobs soon: what it runs must not run any more by then. A process
-        that runs nothing is left alone, so what has finished is settled once the database
+        """Kill a process before its lease ends, because other workers may start its jobs then. A
+        process without started jobs is left alone, so that it settles its endings once the database
         answers."""
         emit("fenced", logging.ERROR, worker=child.slot.worker, reason="the lease was not renewed")
         child.kill("its worker was stopped because it could not renew its lease")
@@ -128,7 +129,7 @@ class Watchdog:
             isolated.kill(end, seconds, reason)
 
     def next_look(self, child: WorkerProcessHandle, now: float) -> float:
-        """When this child has to be looked at again, at the latest."""
+        """The latest time of the next check of this child."""
         fence = child.slot.fence_at(self._lease)
         return fence if fence > now and not child.stale_since else now + TICK
 
@@ -145,9 +146,12 @@ def _look_at_isolated(isolated: IsolatedChild, entry: StartedJob, now: float) ->
 
 
 def _overdue(entry: StartedJob, now: float) -> tuple[AttemptEnd, float] | None:
-    """How an attempt ends that did not heed the exception raised in it, and after how many seconds;
-    None for one that has time left. A time from before the start was read while it was written:
-    the scoreboard has no lock. The next look has it whole."""
+    """The ending of an attempt that ignored the exception raised in it, and after how many seconds;
+    None if it has time left.
+
+    A time from before the start was read while it was being written, because the scoreboard has no
+    lock. The next check reads it completely.
+    """
     if entry.deadline > entry.started and now > entry.deadline + SOFT_GRACE:
         return AttemptEnd.TIMED_OUT, entry.deadline - entry.started
     whole = entry.progress_at >= entry.started
