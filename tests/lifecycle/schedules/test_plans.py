@@ -1,4 +1,4 @@
-"""The plans that PostgreSQL makes for the statements of schedules, with a million of them."""
+"""The plans that PostgreSQL makes for the statements of schedules, with 100,000 of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from django_jobs.lifecycle.schedules import due, firing, waiting
 from django_jobs.models import Schedule
 from tests.factories import explain, run_sql
 
-SCHEDULES = 1_000_000
-FINISHED = 200_000
-LIVE = 20_000
+SCHEDULES = 100_000
+FINISHED = 20_000
+LIVE = 2_000
 DUE = 100
 
 FILL = """
@@ -49,15 +49,16 @@ FROM django_jobs_job, generate_series(1, 1) AS n WHERE status = 'succeeded'
 
 @pytest.fixture(scope="module", autouse=True)
 def _many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """A million schedules of which a hundred are due and a hundred were changed; their jobs."""
+    """100,000 schedules of which a hundred are due and a hundred were changed; their jobs. The
+    plans are those of a million."""
     with django_db_blocker.unblock():
         run_sql("SET synchronous_commit = off")
         run_sql(FILL, [SCHEDULES])
         run_sql(
             "UPDATE django_jobs_schedule SET enabled = true, paused_at = NULL, error = '',"
-            " next_due_at = now() - interval '1 s' WHERE id % 10000 = 7"
+            " next_due_at = now() - interval '1 s' WHERE id % 1000 = 7"
         )
-        run_sql("UPDATE django_jobs_schedule SET stale = true WHERE id % 10000 = 8")
+        run_sql("UPDATE django_jobs_schedule SET stale = true WHERE id % 1000 = 8")
         run_sql(FILL_JOBS, ["succeeded", FINISHED])
         run_sql(FILL_JOBS, ["ready", LIVE])
         run_sql(FILL_JOBS, ["waiting", DUE])
@@ -147,7 +148,7 @@ def test_stale_schedules_are_read_from_their_index() -> None:
 
 
 def test_schedules_are_read_and_moved_by_primary_key() -> None:
-    ids = schedules("id % 2000 = 1")
+    ids = schedules("id % 200 = 1")
     assert len(ids) == 500
     plan = plan_of(lambda: due.read(ids))
     assert indexes(plan) == {"django_jobs_schedule_pkey"}
