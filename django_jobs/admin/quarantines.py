@@ -19,7 +19,7 @@ from ..conf import conf
 from ..lifecycle.operations import quarantines
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
-from .base.actions import OperatorAction, admin_actions, by_name
+from .base.actions import OperatorAction, by_name
 from .base.formatting import ago, badge, count_link, moment_column, text_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
@@ -84,7 +84,6 @@ class QuarantineAdmin(ConsoleAdmin):
 
     form = QuarantineForm
     list_display = ("job_type", "state", "blocked", "since_text", "made_by", "why")
-    actions = admin_actions(LIFT)
     operator_actions = (LIFT,)
 
     def annotations(self) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from ..domain.ranking import STRICT_WEIGHT
 from ..domain.retention import kept_by_status
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
-from .base.actions import admin_actions
 from .base.formatting import NOTHING, ago, badge, count_link, duration, text_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
@@ -106,7 +105,6 @@ class QueueAdmin(ConsoleAdmin):
         "scheduled",
         "running",
     )
-    actions = admin_actions(PAUSE, RESUME)
     operator_actions = (PAUSE, RESUME)
     fieldsets = (
         section(None, "name", "state", "why"),

@@ -13,7 +13,6 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..models import Job, Worker
-from .base.actions import admin_actions
 from .base.filters import StatusFilter
 from .base.formatting import NOTHING, ago, badge, moment_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
@@ -36,7 +35,6 @@ class WorkerAdmin(ConsoleAdmin):
     )
     ordering = ("-started_at", "-id")
     list_filter = (StatusFilter,)
-    actions = admin_actions(STOP)
     operator_actions = (STOP,)
     fieldsets = (
         section(

@@ -71,12 +71,9 @@ class Choice:
     max_id: int = 0
 
 
-def admin_actions(*actions: OperatorAction) -> tuple[Callable[..., HttpResponse | None], ...]:
-    """What a page lists in ``actions``: for each a function as Django's admin takes it."""
-    return tuple(map(_admin_action, actions))
+def admin_action(action: OperatorAction) -> Callable[..., HttpResponse | None]:
+    """The action as Django's admin takes it."""
 
-
-def _admin_action(action: OperatorAction) -> Callable[..., HttpResponse | None]:
     def run(page: ModelAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         return run_action(page, request, queryset, action)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
+from django.contrib.admin import AdminSite
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.db.models import QuerySet
@@ -14,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 
 from ...conf import conf
-from .actions import ModelAdmin, OperatorAction
+from .actions import ModelAdmin, OperatorAction, admin_action
 from .formatting import list_url
 from .paginator import CappedPaginator
 
@@ -51,11 +52,15 @@ class ConsoleAdmin(ModelAdmin):
     unread: ClassVar[tuple[str, ...]] = ()
     """Columns that are deferred: a page reads them separately or not at all."""
     operator_actions: ClassVar[tuple[OperatorAction, ...]] = ()
-    """The buttons on a row's page. Each is also in ``actions``."""
+    """The first of the list's actions. On a row's page, from the last to the first, its buttons."""
     lookups_allowed: ClassVar[frozenset[str]] = frozenset({"id", "id__exact", "pk"})
 
     class Media:
         css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/admin.css",)}
+
+    def __init__(self, model: Any, admin_site: AdminSite) -> None:
+        super().__init__(model, admin_site)
+        self.actions = (*map(admin_action, self.operator_actions), *(self.actions or ()))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request).using(conf().database)
@@ -114,7 +119,7 @@ class ConsoleAdmin(ModelAdmin):
         allowed = self.get_actions(request)
         buttons = [
             action
-            for action in self.operator_actions
+            for action in reversed(self.operator_actions)
             if action.action in allowed and action.applies(obj)
         ]
         return {"operator_actions": buttons, "list_url": list_url(self.admin_site, self.model)}

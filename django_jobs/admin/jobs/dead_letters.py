@@ -11,7 +11,6 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ...models import DeadLetter
-from ..base.actions import admin_actions
 from ..base.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
 from ..base.formatting import ago, moment_column, shortened
 from ..operator_actions import REPLAY
@@ -31,7 +30,6 @@ class DeadLetterAdmin(JobPage):
         "died",
     )
     list_filter = (FinishedSinceFilter, QueueFilter, JobTypeFilter)
-    actions = admin_actions(REPLAY)
     operator_actions = (REPLAY,)
 
     @admin.display(description=_("reason and last error"))

@@ -10,7 +10,6 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...models import Job
-from ..base.actions import admin_actions
 from ..base.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
 from ..base.formatting import ago, moment_column
 from ..operator_actions import CANCEL, REPLAY, REPRIORITIZE, RUN_NOW
@@ -36,8 +35,7 @@ class JobAdmin(JobPage):
         "Ids of jobs, type:name or key:idempotency-key. By type, or by the key of an ended job, "
         "only the newest 100,000 jobs are searched."
     )
-    actions = admin_actions(CANCEL, REPRIORITIZE, RUN_NOW, REPLAY)
-    operator_actions = (REPLAY, RUN_NOW, REPRIORITIZE, CANCEL)
+    operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, REPLAY)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

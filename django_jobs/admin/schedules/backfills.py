@@ -28,7 +28,7 @@ from ...domain.states import LIVE
 from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
-from ..base.actions import ModelAdmin, admin_actions
+from ..base.actions import ModelAdmin
 from ..base.formatting import badge, change_url, list_link, moment_column, text_column
 from ..base.model_admin import allowed_by, section
 from .actions import CANCEL_BACKFILL
@@ -101,7 +101,6 @@ class BackfillAdmin(OfSchedule):
         "made",
     )
     list_per_page = 20
-    actions = admin_actions(CANCEL_BACKFILL)
     operator_actions = (CANCEL_BACKFILL,)
     fieldsets = (
         section(

@@ -21,7 +21,6 @@ from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Schedule, Tick
 from ...models.schedule import LONGEST_NAME
 from ...models.timestamps import TimestampSubquery
-from ..base.actions import admin_actions
 from ..base.arguments import MORE, arguments_of, takes_more
 from ..base.filters import JobTypeFilter
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
@@ -51,8 +50,8 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     list_filter = (ScheduleStateFilter, JobTypeFilter, ScheduleQueueFilter, DeclaredFilter)
     search_fields = ("name", "job_type")
     search_help_text = _("Parts of names or job types.")
-    actions = (*admin_actions(PAUSE, RESUME, RUN_NOW), "duplicate_schedule")
-    operator_actions = (RUN_NOW, PAUSE, RESUME)
+    actions = ("duplicate_schedule",)
+    operator_actions = (PAUSE, RESUME, RUN_NOW)
     readonly_fields = (
         *("runs", "state_text", "why_text", "paused_text", "coming", "last_due_text", "owner"),
         *("created_text", "arguments_text", "arguments_hidden", "no_arguments", "preview_text"),
