@@ -1,4 +1,4 @@
-"""Delete the dead jobs beyond their limits."""
+"""Deletes the dead jobs beyond their limits."""
 
 from __future__ import annotations
 

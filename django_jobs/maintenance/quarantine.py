@@ -1,4 +1,4 @@
-"""Quarantine job types that keep crashing; block and unblock their jobs."""
+"""Quarantines job types that keep crashing; blocks and unblocks their jobs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..models import Queue
 from ..signals import worker_event
 
 BUDGET_SECONDS = 0.1
-"""Seconds for the walk along one queue in one run. The next run continues it."""
+"""Seconds for the scan of one queue in one run. The next run continues it."""
 
 MOVING_SECONDS = 1.0
-"""Seconds for a walk that finds jobs to block, because these slow down every claim until they are
+"""Seconds for a scan that finds jobs to block, because these slow down every claim until they are
 blocked. The run is then repeated at once, after the schedules that are due by then."""
 
 
 class Quarantining:
-    """One worker's walks along the queues. Their positions are kept from run to run."""
+    """Scans the queues for one worker. The positions are kept from run to run."""
 
     def __init__(self, *, page: int = PAGE, budget: float = BUDGET_SECONDS) -> None:
         self.page = page
@@ -45,8 +45,8 @@ class Quarantining:
         return changed
 
     def _walk(self, queue: str) -> int:
-        """Look at the head of the queue, where jobs come back to and claims begin, then at a piece
-        of the rest. Return how many jobs were blocked."""
+        """Scan the head of the queue, where claims begin and jobs return to, then a part of the
+        rest. Returns the number of blocked jobs."""
         started = time.monotonic()
         step = quarantines.block(queue, START, self.page)
         blocked = step.blocked

@@ -1,4 +1,4 @@
-"""Delete succeeded and cancelled jobs after their retention."""
+"""Deletes succeeded and cancelled jobs after their retention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..models import Queue
 
 EVERY_SECONDS = 60.0
 BUDGET_SECONDS = 0.25
-"""Seconds for one run. The next run continues an unfinished walk where it stopped."""
+"""Seconds for one run. The next run continues an unfinished pass."""
 
 WORKER_SECONDS = 7 * 86_400.0
 """Seconds for which the row of an ended worker is kept."""
@@ -26,7 +26,7 @@ job a second time."""
 
 
 class Retention:
-    """A walk over the jobs by primary key. Its position is kept from run to run."""
+    """A pass over the jobs by primary key. Its position is kept from run to run."""
 
     def __init__(self, *, page: int = PAGE, budget: float = BUDGET_SECONDS) -> None:
         self.page = page
@@ -69,7 +69,7 @@ def rules_in_force() -> Rules:
 
 
 def kept_by_queue() -> dict[str, dict[str, Kept]]:
-    """``DJANGO_JOBS["RETENTION"]``, and the queues' own settings in place of it."""
+    """``DJANGO_JOBS["RETENTION"]``, with the settings of the queues that have their own."""
     default = kept_by_status(conf().retention)
     kept = {EVERY_OTHER_QUEUE: default}
     queues = Queue.objects.using(conf().database).filter(retention__isnull=False)

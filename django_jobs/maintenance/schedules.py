@@ -1,4 +1,4 @@
-"""Fire due schedules. Any worker may do it, and all at once."""
+"""Fires due schedules. All workers may do so at once."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ BATCH = 500
 """Schedules that one transaction fires."""
 
 MOST_TICKS = 2_000
-"""Ticks after which a transaction takes no further schedule on, so that what was missed in an
-outage comes in steps, each of which begins with the schedules that are on time."""
+"""After this many ticks a transaction adds no further schedule, so that due times missed in an
+outage are written in steps. Each step begins with the schedules that are on time."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
 """Seconds between looks while due schedules are locked by another session: a worker's or an
@@ -146,7 +146,7 @@ def _asks_for_live_jobs(schedule: Schedule) -> bool:
 
 @dataclass(slots=True)
 class _Batch:
-    """What one transaction writes about several schedules."""
+    """The writes of one transaction about several schedules."""
 
     ticks: list[NewTick] = field(default_factory=list)
     moves: dict[int, tuple[datetime | None, datetime | None]] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class _Batch:
     requests: Requests = field(default_factory=Requests)
 
     def write(self) -> None:
-        """Write everything. Jobs are cancelled only where another was made in their place."""
+        """Write everything. A job is cancelled only if another was made in its place."""
         made = {tick.schedule for tick, _ in write_ticks(self.ticks)}
         replaced = [
             job for schedule, jobs in self.replaced.items() if schedule in made for job in jobs
@@ -175,7 +175,8 @@ class _Batch:
 
 
 def _dies(schedule: Schedule, ends: Sequence[str], batch: _Batch) -> bool:
-    """Whether its last ``pause_after_dead`` jobs are all dead, so that it is paused."""
+    """Whether the last ``pause_after_dead`` jobs of the schedule are all dead. Notes that it is to
+    be paused."""
     limit = schedule.pause_after_dead
     if not limit or list(ends) != ["dead"] * limit:
         return False
@@ -214,7 +215,7 @@ def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch)
 def _admitted(
     schedule: Schedule, moments: Sequence[datetime], live: Sequence[tuple[int, bool]], batch: _Batch
 ) -> list[NewTick]:
-    """A tick for each due time that should make a job, as its live jobs permit."""
+    """A tick for each due time that should make a job, if the live jobs permit it."""
     ticks: list[NewTick] = []
     count, waiting = len(live), sum(waits for _, waits in live)
     for moment in moments:

@@ -1,4 +1,4 @@
-"""One look at queues, workers and schedules. Each statement is bounded, also on millions of
+"""A snapshot of queues, workers and schedules. Each statement is bounded, even on millions of
 rows."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..models.database import fetch, fetch_named
 from .unclaimable import UnknownTypeBacklog, UnreadVersion, take_unclaimable
 
 MOST_COUNTED = 100_000
-"""Most jobs counted per number. A count that reaches it means "at least"."""
+"""The highest count. A number that reaches it means "at least"."""
 
 # Each count reads a partial index up to the bound. The ORDER BY makes it so: for a mere LIMIT the
 # planner may read the table and, for a queue without jobs, all of it. The oldest ready job is at
@@ -187,10 +187,8 @@ class Snapshot:
 
 
 def take_snapshot() -> Snapshot:
-    """Read queues, workers, schedules and quarantines as they are now, in seven statements.
-
-    A queue that has jobs but no row, because the row was deleted, is listed too.
-    """
+    """Read the current queues, workers, schedules and quarantines in seven statements. A queue that
+    has jobs but no row, because the row was deleted, is included."""
     counts: dict[str, dict[str, Any]] = {}
     for status, queue, count in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):
         counts.setdefault(queue, {})[status] = count
@@ -227,16 +225,16 @@ def _schedules() -> SchedulesSnapshot:
 
 
 MAX_LAG = ON_TIME_SECONDS
-"""Seconds for which schedules may be unseen or overdue before that is a problem."""
+"""Seconds that schedules may be overdue, or not looked at, before that is a problem."""
 
 MOST_NAMED = 3
-"""Kinds of stuck jobs that the one line of :func:`problem` names."""
+"""Kinds of stuck jobs that :func:`problem` names."""
 
 
 def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = True) -> str | None:
-    """What is wrong, in one line; None if nothing is.
+    """The problems in one line; None if there is none.
 
-    ``schedules`` is false if no schedules are fired here. ``max_lag`` is in seconds.
+    ``schedules`` is False if no schedules are fired here. ``max_lag`` is in seconds.
     """
     if not any(worker.lease_seconds >= 0 for worker in snapshot.workers):
         return "no worker is alive"
@@ -252,8 +250,8 @@ def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = T
 
 
 def stuck_jobs(snapshot: Snapshot) -> list[str]:
-    """A line for each kind of ready jobs that no live worker can run. Empty while no worker lives:
-    then all jobs are stuck for one reason."""
+    """A line for each kind of ready jobs that no live worker can run. Empty if no worker is alive:
+    then all jobs are stuck for that reason."""
     if not snapshot.workers:
         return []
     served = {name for worker in snapshot.workers for name in worker.queues}
@@ -292,7 +290,7 @@ def _problem_of_schedules(schedules: SchedulesSnapshot, max_lag: float) -> str |
 
 
 def capped(count: int) -> str:
-    """``12``, or ``100000+`` where counting stopped."""
+    """``12``, or ``100000+`` if counting stopped there."""
     return f"{count}+" if count >= MOST_COUNTED else str(count)
 
 

@@ -1,4 +1,4 @@
-"""Ready jobs that wait because no living worker of their queue can run them."""
+"""Finds ready jobs that no live worker of their queue can run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ORDER BY (CASE WHEN alive.known THEN seen.version END) IS NULL, 3 DESC, 1, 2
 LIMIT 200
 """
 MOST_LOOKED_AT = 5_000
-"""Jobs of each queue whose type and version are looked at."""
+"""Jobs of each queue whose type and version are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

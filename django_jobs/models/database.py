@@ -1,4 +1,4 @@
-"""The connection to the database that holds the jobs, and what is wrong with its tables."""
+"""The connection to the jobs' database, and problems with its tables."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..conf import conf
 from ..exceptions import NotMigrated
 
 DATABASE_ERRORS = (DatabaseError, InterfaceError, psycopg.Error)
-"""Django does not translate what psycopg raises outside of a cursor, as in a pool."""
+"""Django does not translate the errors that psycopg raises outside a cursor, such as in a pool."""
 
 NO_TABLE, NO_COLUMN = "42P01", "42703"
 
 
 def jobs_connection() -> BaseDatabaseWrapper:
-    """This thread's connection to the database that holds the jobs."""
+    """This thread's connection to the jobs' database."""
     return connections[conf().database]
 
 
 def fetch(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Run one statement that returns rows."""
+    """Run one statement and return its rows."""
     with jobs_connection().cursor() as cursor:
         cursor.execute(sql, parameters)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
@@ -34,7 +34,7 @@ def fetch(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> list[tuple
 
 
 def fetch_named(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Run one statement that returns rows; return each by the names of its columns."""
+    """Run one statement and return its rows as dicts by column name."""
     with jobs_connection().cursor() as cursor:
         cursor.execute(sql, parameters)
         names = [column[0] for column in cursor.description]
@@ -42,24 +42,21 @@ def fetch_named(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]
 
 
 def execute(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> int:
-    """Run one statement; return how many rows it changed."""
+    """Run one statement and return the number of changed rows."""
     with jobs_connection().cursor() as cursor:
         cursor.execute(sql, parameters)
         return int(cursor.rowcount)
 
 
 def database_time() -> datetime:
-    """The time by which everything is due: the database's."""
+    """The current time of the database's clock, which decides what is due."""
     ((now,),) = fetch("SELECT statement_timestamp()", {})
     return cast(datetime, now)
 
 
 def has_todays_columns(model: type[Model], alias: str) -> bool:
-    """Whether the table of ``model`` is migrated as far as its code.
-
-    ``post_migrate`` comes after any app was migrated: before our tables are made, and after they
-    are removed.
-    """
+    """Whether the table of ``model`` has all columns of the current code. ``post_migrate`` is sent
+    after the migration of any app, so also before the tables exist and after they are removed."""
     with connections[alias].cursor() as cursor:
         introspection = connections[alias].introspection
         table = model._meta.db_table
@@ -70,7 +67,7 @@ def has_todays_columns(model: type[Model], alias: str) -> bool:
 
 
 def migration_problem(error: Exception) -> str | None:
-    """What to run where ``error`` says that our tables are not those of this code; None for any
+    """The command to run if ``error`` shows that the tables do not match this code; None for any
     other error."""
     alias = conf().database
     state = getattr(error.__cause__, "sqlstate", None)
@@ -83,10 +80,8 @@ def migration_problem(error: Exception) -> str | None:
 
 
 class NeedingTables:
-    """Raises :class:`NotMigrated` in place of the database's error about our tables.
-
-    A class, because a generator would cost each enqueue three microseconds.
-    """
+    """Raises :class:`NotMigrated` instead of the database's error about the tables. A class,
+    because a generator would cost each enqueue three microseconds."""
 
     def __enter__(self) -> None:
         pass

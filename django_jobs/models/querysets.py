@@ -15,23 +15,23 @@ if TYPE_CHECKING:  # ruff does not see the names in the base classes
 
 
 class JobQuerySet(models.QuerySet["Job"]):
-    """Reads jobs. Writes go through ``django_jobs.lifecycle``."""
+    """Queries jobs. Only ``django_jobs.lifecycle`` writes them."""
 
     def live(self) -> JobQuerySet:
-        """Jobs that are still to run, or running."""
+        """Jobs that have not ended."""
         return self.filter(status__in=LIVE)
 
     def dead(self) -> JobQuerySet:
-        """Dead letters."""
+        """Dead jobs."""
         return self.filter(status=JobState.DEAD)
 
     def holding_key(self, queue: str, key: str) -> JobQuerySet:
-        """The live job, if any, that holds the idempotency ``key`` in ``queue``."""
+        """The live job in ``queue`` with this idempotency key, if any."""
         return self.live().filter(queue=queue, idempotency_key=key)
 
 
 class DeadLetterManager(models.Manager["DeadLetter"]):
-    """Dead jobs only."""
+    """Queries dead jobs only."""
 
     def get_queryset(self) -> models.QuerySet[DeadLetter]:
         return super().get_queryset().filter(status=JobState.DEAD)

@@ -1,4 +1,4 @@
-"""Times as PostgreSQL has them: more than Python can hold."""
+"""Timestamps with PostgreSQL's range, which exceeds Python's."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from django.db.models.expressions import Col, Subquery
 if TYPE_CHECKING:
     Expression = models.Expression
     TimestampField = models.DateTimeField
-    """What django-stubs knows the types of, with null=True and without."""
+    """For django-stubs, which knows its types with null=True and without."""
 else:
     Expression = object
 
 
 FIRST_DAY, LAST_DAY = datetime.min.date(), datetime.max.date()
-"""On these some clock on Earth shows a date that Python does not have."""
+"""On these days some time zone has a date that Python cannot represent."""
 
 
 class DistantTime(datetime):
-    """A time that no clock of Python's shows: ``infinity``, a year after 9999 or before 1.
+    """A time that Python cannot represent: ``infinity``, a year after 9999 or before 1.
 
-    It compares as the last or the first moment that Python has; ``text`` is PostgreSQL's. Every
-    conversion to another time zone leaves it as it is.
+    It compares like the first or the last ``datetime``. ``text`` is what PostgreSQL shows. A
+    conversion to another time zone does not change it.
     """
 
     text: str
 
     @classmethod
     def of(cls, text: str) -> DistantTime:
-        """The time that PostgreSQL writes as ``text``."""
+        """The time that PostgreSQL shows as ``text``."""
         is_past = text.startswith(("-", "0001")) or text.endswith("BC")
         edge = datetime.min if is_past else datetime.max
         distant = cls.combine(edge.date(), edge.time(), UTC)
@@ -43,8 +43,8 @@ class DistantTime(datetime):
 
 
 class ReadableTime(Expression):
-    """Mixed into an expression that yields a timestamp: selected as text, so that one row that
-    psycopg cannot read does not fail the query, and with it all other rows."""
+    """Mixed into an expression that yields a timestamp. It is selected as text, so that one row
+    that psycopg cannot read does not fail the whole query."""
 
     def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
         # Within another statement the type matters, and DISTINCT compares it with the ORDER BY.
