@@ -48,6 +48,7 @@ class StartedJob(Structure):
         ("state", c_uint8),
         ("index", c_int32),
     )
+    __slots__ = ()
     job: int
     worker: int
     started: float
@@ -109,6 +110,7 @@ class TreeStatus(Structure):
         ("room_asked_at", c_double),
         ("is_connected", c_bool),
     )
+    __slots__ = ()
     beat_at: float
     """When the heartbeat process was last known to run."""
     schedules_seen_at: float
