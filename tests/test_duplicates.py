@@ -56,7 +56,7 @@ def is_named(row: list[str], pair: tuple[Place, Place]) -> bool:
     return all(any(name.startswith(one) for one in row) for name, _ in pair)
 
 
-def test_no_six_lines_stand_twice_unless_the_page_says_why() -> None:
+def test_no_six_lines_are_repeated_without_a_reason() -> None:
     sources = {
         path.relative_to(PACKAGE).as_posix(): path.read_text()
         for suffix in ("py", "html", "css", "js")
@@ -67,7 +67,7 @@ def test_no_six_lines_stand_twice_unless_the_page_says_why() -> None:
     assert [row for row in rows if not any(is_named(row, pair) for pair in found)] == []
 
 
-def test_six_lines_that_stand_twice_are_found() -> None:
+def test_six_repeated_lines_are_found() -> None:
     lines = [f"row[{number}] = {number}" for number in range(RUN)]
     spread = ["", "import json", *"\n\n# why\n".join(lines).splitlines(), ")"]
     found = repeated({"a.py": "\n".join(lines), "b.py": "\n".join(spread), "c.py": lines[0] * RUN})

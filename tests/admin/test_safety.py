@@ -115,7 +115,7 @@ def test_a_wrong_backoff_is_refused_with_an_example(page: Page, text: str) -> No
         ('{"deed": "1d"}', "its keys may be cancelled, dead, succeeded, not 'deed'"),
     ],
 )
-def test_the_error_of_a_wrong_retention_says_what_is_wrong_and_shows_a_right_one(
+def test_the_error_of_a_wrong_retention_shows_a_right_one(
     page: Page, text: str, problem: str
 ) -> None:
     answered = page.client.post(reverse("admin:django_jobs_queue_add"), queue_form(retention=text))

@@ -43,7 +43,7 @@ def test_none_means_no_limit(value: Any) -> None:
         ({"succeeded": {"number": 1}}, 'only dead jobs have a number: write "succeeded"'),
     ],
 )
-def test_what_cannot_be_read_is_refused(given: Any, problem: str) -> None:
+def test_an_unreadable_retention_is_refused(given: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         kept_by_status(given)
 

@@ -75,7 +75,7 @@ def receiving(receiver: Callable[..., None]) -> Iterator[None]:
 
 
 @pytest.mark.django_db
-def test_the_newest_are_kept_and_what_hangs_on_the_others_goes_with_them() -> None:
+def test_the_newest_dead_jobs_are_kept_and_the_others_deleted() -> None:
     ids = dead(5)
     run_sql(
         "INSERT INTO django_jobs_receipt (job_id, key, attempt, made_at)"
@@ -97,7 +97,7 @@ def test_as_many_as_are_kept_stay(count: int) -> None:
 
 
 @pytest.mark.django_db
-def test_the_oldest_is_the_one_that_died_first_and_not_the_lowest_id() -> None:
+def test_the_oldest_dead_job_is_the_one_that_died_first() -> None:
     first, second = dead(2)
     run_sql(
         "UPDATE django_jobs_job SET finished_at = now() - interval '1 y' WHERE id = %s", [second]
@@ -107,7 +107,7 @@ def test_the_oldest_is_the_one_that_died_first_and_not_the_lowest_id() -> None:
 
 
 @pytest.mark.django_db
-def test_of_jobs_that_died_in_one_moment_exactly_the_number_stays() -> None:
+def test_the_limit_is_exact_for_jobs_that_died_at_the_same_time() -> None:
     ids = dead(6)
     run_sql("UPDATE django_jobs_job SET finished_at = '2026-01-01T00:00:00Z'")
     assert prune_dead(of_queue(number=2)).total() == 4
@@ -115,7 +115,7 @@ def test_of_jobs_that_died_in_one_moment_exactly_the_number_stays() -> None:
 
 
 @pytest.mark.django_db
-def test_those_beyond_their_age_go() -> None:
+def test_dead_jobs_beyond_their_age_are_deleted() -> None:
     ids = dead(5)
     assert prune_dead(of_queue(age=2.5 * DAY)) == {("app.noop", "default", "age"): 2}
     assert there() == ids[2:]
@@ -123,7 +123,7 @@ def test_those_beyond_their_age_go() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("age, number, left", [(3.5, 2, 2), (1.5, 4, 2), (0.5, 1, 1), (9, 9, 6)])
-def test_of_two_limits_the_stricter_holds_and_each_job_says_which_it_exceeds(
+def test_the_stricter_of_two_limits_applies_and_is_the_reason(
     age: float, number: int, left: int
 ) -> None:
     ids = dead(6)
@@ -144,7 +144,7 @@ def test_without_a_limit_nothing_goes() -> None:
 
 
 @pytest.mark.django_db
-def test_a_limit_of_a_queue_leaves_other_queues_and_types_with_their_own() -> None:
+def test_a_limit_of_a_queue_does_not_affect_other_queues() -> None:
     others = [*dead(2, queue="bulk"), *dead(2, add, 1, 2)]
     ids = dead(3)
     assert prune_dead(of_queue("default", "app.add", number=1)).total() == 2
@@ -164,7 +164,7 @@ def test_a_limit_of_a_job_type_counts_all_its_queues() -> None:
 
 
 @pytest.mark.django_db
-def test_of_a_job_type_the_jobs_of_one_queue_can_be_pruned_and_all_are_counted() -> None:
+def test_a_limit_of_a_job_type_can_be_applied_to_one_queue() -> None:
     ids = [*dead(2, add, 1, 2, queue="bulk"), *dead(2, add, 1, 2)]
     limit = of_type("app.add", number=2)
     assert count_dead(limit, queue="bulk") == {("app.add", "bulk", "number"): 1}
@@ -195,7 +195,7 @@ def test_the_oldest_go_first_a_page_at_a_time() -> None:
 
 
 @pytest.mark.django_db
-def test_the_queues_with_dead_jobs_are_found_also_where_their_row_is_gone() -> None:
+def test_queues_with_dead_jobs_are_found_without_their_row() -> None:
     assert queues_with_dead() == []
     noop.enqueue()
     dead(2, queue="bulk")
@@ -208,7 +208,7 @@ def test_the_queues_with_dead_jobs_are_found_also_where_their_row_is_gone() -> N
 
 
 @pytest.mark.django_db
-def test_a_receiver_gets_what_will_go_and_finds_it_there() -> None:
+def test_a_receiver_gets_the_jobs_before_they_are_deleted() -> None:
     ids = [*dead(3), *dead(2, add, 1, 2)]
     seen = []
 
@@ -230,7 +230,7 @@ def test_a_receiver_gets_what_will_go_and_finds_it_there() -> None:
 
 
 @pytest.mark.django_db
-def test_nothing_is_sent_where_nothing_goes_and_for_a_count() -> None:
+def test_no_signal_is_sent_without_a_deletion() -> None:
     dead(3)
     with heard(pre_prune_dead) as sent:
         prune_dead(of_queue(number=3))
@@ -241,7 +241,7 @@ def test_nothing_is_sent_where_nothing_goes_and_for_a_count() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("broken", [False, True], ids=["export fails", "transaction is broken"])
-def test_what_a_receiver_refuses_stays_and_is_tried_again(broken: bool) -> None:
+def test_jobs_of_a_receiver_that_raises_are_kept_and_retried(broken: bool) -> None:
     ids = dead(3)
 
     def export(**keywords: Any) -> None:
@@ -274,9 +274,7 @@ def test_an_error_of_the_database_that_a_receiver_hides_refuses_too(atomic: bool
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_receivers_wrote_goes_back_with_the_refusal_and_else_commits_with_the_deletion() -> (
-    None
-):
+def test_writes_of_receivers_commit_only_with_the_deletion() -> None:
     dead(2)
 
     def write(**keywords: Any) -> None:
@@ -313,7 +311,7 @@ def test_a_job_that_a_receiver_replays_stays() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_is_being_replayed_stays_and_no_other_goes_in_its_place() -> None:
+def test_a_job_being_replayed_is_kept_and_not_replaced_by_another() -> None:
     ids = dead(4)
     limit = of_queue(number=2)
     with transaction.atomic():
@@ -347,7 +345,7 @@ def test_a_job_that_is_being_deleted_is_not_replayed() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_that_prune_at_once_leave_exactly_the_number_and_send_each_job_once() -> None:
+def test_concurrent_pruning_keeps_the_exact_number() -> None:
     ids = dead(60)
 
     def prune(number: int) -> int:

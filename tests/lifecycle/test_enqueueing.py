@@ -98,7 +98,7 @@ def test_the_returned_job_is_an_instance_as_a_query_makes_it() -> None:
 
 
 @given(at=st.datetimes(datetime(1971, 1, 1), datetime(2240, 1, 1), timezones=st.just(UTC)))
-def test_epoch_seconds_hold_a_time_to_the_microsecond(at: datetime) -> None:
+def test_epoch_seconds_keep_a_time_to_the_microsecond(at: datetime) -> None:
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
     microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     assert datetime.fromtimestamp(microseconds / 1_000_000, UTC) == at

@@ -326,7 +326,7 @@ def beyond(column: str, name: str, **limits: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "limits", [{"number": 3_000}, {"age": 3_600}, {"number": 10, "age": 3_600}]
 )
-def test_a_limit_on_dead_jobs_reads_what_is_kept_and_a_page_of_what_is_beyond(
+def test_a_limit_on_dead_jobs_reads_the_kept_jobs_and_one_page(
     column: str, name: str, limits: dict[str, float]
 ) -> None:
     run_sql(
@@ -348,9 +348,7 @@ def test_a_limit_on_dead_jobs_reads_what_is_kept_and_a_page_of_what_is_beyond(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("column, name", [("queue", "bulk"), ("job_type", "app.noop")])
-def test_where_nothing_is_beyond_a_limit_only_what_is_kept_is_counted(
-    column: str, name: str
-) -> None:
+def test_within_its_limit_only_the_kept_jobs_are_read(column: str, name: str) -> None:
     parameters = beyond(column, name, number=5_000, age=86_400)
     run_sql("UPDATE django_jobs_job SET status = 'cancelled' WHERE status = 'dead' AND id % 25 > 0")
     run_sql("ANALYZE django_jobs_job")

@@ -188,7 +188,7 @@ def test_a_cancel_meanwhile_ends_a_failed_job_but_not_a_successful_one() -> None
 
 
 @pytest.mark.django_db
-def test_one_lost_lease_does_not_spoil_the_settle_of_its_neighbours() -> None:
+def test_one_lost_lease_does_not_affect_the_settle_of_others() -> None:
     enqueue_many("app.noop", [{}] * 3)
     held = claim_ready(register_worker())
     run_sql("UPDATE django_jobs_job SET attempt = 9 WHERE id = %s", [held[1].id])

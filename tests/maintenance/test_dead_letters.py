@@ -47,7 +47,7 @@ def test_by_default_all_dead_jobs_are_kept_and_none_is_looked_for(
 
 
 @pytest.mark.django_db
-def test_the_setting_limits_each_queue_unless_a_queue_has_its_own(settings: Settings) -> None:
+def test_the_setting_limits_each_queue_without_its_own(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"dead": {"age": "180d", "number": 100}}}
     Queue.objects.filter(name="bulk").update(retention={"dead": {"number": 7}})
     Queue.objects.filter(name="emails").update(retention={"dead": None})
@@ -63,7 +63,7 @@ def test_the_setting_limits_each_queue_unless_a_queue_has_its_own(settings: Sett
 
 
 @pytest.mark.django_db
-def test_a_plain_age_holds_as_before(settings: Settings) -> None:
+def test_a_plain_age_is_a_limit_of_dead_jobs(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"dead": "30d"}}
     old, young = dead(2)
     age(31, [old])
@@ -89,7 +89,7 @@ def test_a_job_type_may_keep_all(number: None) -> None:
 
 
 @pytest.mark.django_db
-def test_a_job_types_limit_holds_where_nothing_else_is_limited() -> None:
+def test_a_limit_of_a_job_type_applies_without_other_limits() -> None:
     with declared(of_shop, name="shop.old", retention={"dead": "1d"}) as old:
         of_type, others = dead(3, old), dead(3)
         assert prune_dead_letters() == 2
@@ -97,7 +97,7 @@ def test_a_job_types_limit_holds_where_nothing_else_is_limited() -> None:
 
 
 @pytest.mark.django_db
-def test_a_limit_holds_for_each_former_name_too() -> None:
+def test_a_limit_applies_to_each_former_name_too() -> None:
     with declared(
         of_shop, name="shop.new", aliases=["shop.old"], retention={"dead": {"number": 1}}
     ) as renamed:
@@ -120,7 +120,7 @@ def test_a_limit_of_a_queue_that_cannot_be_read_keeps_its_jobs(number: None, own
 
 
 @pytest.mark.django_db
-def test_the_number_holds_after_one_run_of_the_task(number: None) -> None:
+def test_one_run_of_the_task_applies_the_number(number: None) -> None:
     ids = [*dead(6), *dead(5, queue="bulk")]
     task = next(task for task in maintenance_tasks() if task.name == "dead_letters")
     assert not task.has_more(task.run_once())
@@ -128,7 +128,7 @@ def test_the_number_holds_after_one_run_of_the_task(number: None) -> None:
 
 
 @pytest.mark.django_db
-def test_the_walk_of_the_other_task_deletes_no_dead_job(settings: Settings) -> None:
+def test_the_retention_task_deletes_no_dead_job(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"dead": "1d", "succeeded": "1d"}}
     ids = dead(3)
     age(100)
@@ -139,7 +139,7 @@ def test_the_walk_of_the_other_task_deletes_no_dead_job(settings: Settings) -> N
 
 
 @pytest.mark.django_db
-def test_of_each_limit_a_page_goes_also_where_the_budget_is_spent(number: None) -> None:
+def test_a_page_of_each_limit_is_deleted_even_without_budget(number: None) -> None:
     dead(6)
     dead(6, queue="bulk")
     assert [prune_dead_letters(page=2, budget=0) for _ in range(3)] == [4, 4, 0]
@@ -152,7 +152,7 @@ def test_all_pages_go_within_the_budget(number: None) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_receiver_that_raises_keeps_its_batch_is_logged_and_holds_up_no_other(
+def test_a_receiver_that_raises_keeps_only_its_batch_and_is_logged(
     number: None,
 ) -> None:
     kept, others = dead(4, add, 1, 2, queue="bulk"), dead(4)

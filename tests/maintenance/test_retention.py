@@ -38,7 +38,7 @@ def test_a_retention_of_a_queue_that_cannot_be_read_deletes_nothing_there(own: A
 
 
 @pytest.mark.django_db
-def test_one_run_walks_through_all_pages_within_its_budget() -> None:
+def test_one_run_prunes_all_pages_within_its_budget() -> None:
     finish(30)
     age(8)
     assert Retention(page=4, budget=60).run_once() == 30

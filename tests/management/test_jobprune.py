@@ -102,7 +102,7 @@ def test_dead_jobs_beyond_their_limits_go_and_a_dry_run_says_which(settings: Set
 
 
 @pytest.mark.django_db
-def test_of_one_queue_or_one_status_alone_the_dead_beyond_their_limits_go(
+def test_limits_of_dead_jobs_apply_to_one_queue_or_one_status(
     settings: Settings,
 ) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"dead": {"number": 1}}}
@@ -124,7 +124,7 @@ def test_an_age_overrides_the_limits_of_job_types_too() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_where_a_receiver_raises_the_command_says_so_and_fails_once_the_rest_is_deleted(
+def test_the_command_fails_after_the_rest_if_a_receiver_raises(
     settings: Settings,
 ) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"dead": {"number": 1}}}

@@ -52,7 +52,7 @@ def is_patient(migration: Migration) -> bool:
     return not migration.atomic and all(isinstance(one, operations) for one in migration.operations)
 
 
-def test_each_migration_but_the_first_waits_for_nobody() -> None:
+def test_each_migration_but_the_first_waits_only_briefly() -> None:
     found = MigrationLoader(None).disk_migrations
     ours = {name: one for (app, name), one in found.items() if app == "django_jobs"}
     assert not is_patient(ours.pop(FIRST))

@@ -87,7 +87,7 @@ def test_the_slots_do_not_touch_each_other() -> None:
     assert second.worker == 2
 
 
-def test_an_entry_that_is_used_again_keeps_nothing_of_the_job_before(slot: WorkerSlot) -> None:
+def test_a_reused_entry_keeps_nothing_of_the_last_job(slot: WorkerSlot) -> None:
     first = slot.start(11, 1, 7, 5.0, True, 2.0)
     slot.ask_cancel(11)
     first.child = 71

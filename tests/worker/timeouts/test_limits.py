@@ -291,7 +291,7 @@ def test_a_storm_over_logging_handlers_leaves_no_lock_taken(
     assert interrupted == 40
 
 
-def test_one_thread_keeps_the_time_of_all(slot: WorkerSlot) -> None:
+def test_one_thread_times_all_handlers(slot: WorkerSlot) -> None:
     timeouts = ThreadTimeouts()
 
     def call(number: int) -> Any:
