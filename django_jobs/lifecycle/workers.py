@@ -121,29 +121,21 @@ class Renewal(NamedTuple):
 def register(info: WorkerInfo) -> int:
     """Insert the row of a worker that has just booted. Return its id, which no other worker ever
     had."""
+    row = {
+        "name": info.name[:200],
+        "host": info.host[:200],
+        "pid": info.pid,
+        "queues": json.dumps(list(info.queues)),
+        "threads": info.threads,
+        "code_version": info.code_version[:100],
+        "job_types": json.dumps(sorted(info.job_types)),
+        "versions": json.dumps({name: v for name, v in info.job_types.items() if v > 1}),
+        "lease": info.lease,
+    }
     while True:
         id_ = FIRST_ID + secrets.randbelow(LAST_ID - FIRST_ID + 1)
-        if _insert(id_, info):
+        if fetch(REGISTER, {**row, "id": id_}):
             return id_
-
-
-def _insert(id_: int, info: WorkerInfo) -> bool:
-    rows = fetch(
-        REGISTER,
-        {
-            "id": id_,
-            "name": info.name[:200],
-            "host": info.host[:200],
-            "pid": info.pid,
-            "queues": json.dumps(list(info.queues)),
-            "threads": info.threads,
-            "code_version": info.code_version[:100],
-            "job_types": json.dumps(sorted(info.job_types)),
-            "versions": json.dumps({name: v for name, v in info.job_types.items() if v > 1}),
-            "lease": info.lease,
-        },
-    )
-    return bool(rows)
 
 
 def renew(
