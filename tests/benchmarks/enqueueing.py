@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import connection, connections, transaction
 
 from django_jobs.lifecycle import enqueueing
@@ -34,7 +39,75 @@ def one_by_one(times: int, scale: float) -> list[Figure]:
 
     values, raws = repeat(times, ours, limit)
     name = f"enqueue of {count:,}, each its own transaction"
-    return [Figure(name, "jobs/s", values, raws, "INSERT + COMMIT", bar="0.7 of raw")]
+    rate = Figure(name, "jobs/s", values, raws, "INSERT + COMMIT", bar="0.8 of raw")
+    return [rate, *_processor_time(times, scale)]
+
+
+def _processor_time(times: int, scale: float) -> list[Figure]:
+    """Of the client, for one job: what a call adds to its statement. Inside a transaction;
+    ``aenqueue`` without one, since Django has none for async code."""
+    count = max(int(200 * scale), 20)
+    sql, parameters = _statement()
+    plain = raw.connect()
+
+    def by_psycopg() -> None:
+        plain.execute(sql, parameters).fetchone()
+
+    def by_django() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            cursor.fetchone()
+
+    def inside(block: AbstractContextManager[Any], call: Callable[[], Any]) -> float:
+        with block:
+            begun = time.process_time()
+            for _ in range(count):
+                call()
+            return _microseconds(begun, count)
+
+    async def awaited(call: Callable[[], Awaitable[Any]]) -> float:
+        await call()  # in a thread that connects
+        begun = time.process_time()
+        for _ in range(count):
+            await call()
+        spent = _microseconds(begun, count)
+        await sync_to_async(connections.close_all)()
+        return spent
+
+    empty()
+    django, enqueued, psycopg, awaited_django, awaited_enqueued = repeat(
+        3 * times,
+        lambda: inside(transaction.atomic(), by_django),
+        lambda: inside(transaction.atomic(), noop.enqueue),
+        lambda: inside(plain.transaction(), by_psycopg),
+        lambda: asyncio.run(awaited(sync_to_async(by_django))),
+        lambda: asyncio.run(awaited(noop.aenqueue)),
+    )
+    plain.close()
+    name, cursor = "processor time of", "its statement by Django's cursor"
+    return [
+        Figure(f"{name} an enqueue", "µs", enqueued, django, cursor, "less", "20 µs more"),
+        Figure(f"{name} its statement", "µs", django, psycopg, "plain psycopg", "less"),
+        Figure(f"{name} an aenqueue", "µs", awaited_enqueued, awaited_django, cursor, "less"),
+    ]
+
+
+def _statement() -> tuple[str, Any]:
+    """What an enqueue executes, and its parameters."""
+    executed: list[tuple[str, Any]] = []
+
+    def note(execute: Any, sql: str, parameters: Any, many: bool, context: Any) -> Any:
+        executed.append((sql, parameters))
+        return execute(sql, parameters, many, context)
+
+    noop.enqueue()  # reads the queue
+    with connection.execute_wrapper(note):
+        noop.enqueue()
+    return executed[0]
+
+
+def _microseconds(begun: float, count: int) -> float:
+    return (time.process_time() - begun) / count * 1e6
 
 
 def in_bulk(times: int, scale: float) -> list[Figure]:
@@ -97,7 +170,7 @@ def _p99(clients: int, each: int, *, notify: bool) -> float:
     with running_worker():
         try:
             if not notify:
-                enqueueing.notify_after_commit = lambda queue: None
+                enqueueing.notify_after_commit = lambda queue, connection=None: None
             threads = [threading.Thread(target=client) for _ in range(clients)]
             for thread in threads:
                 thread.start()
