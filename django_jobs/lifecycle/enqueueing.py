@@ -16,7 +16,7 @@ from ..exceptions import EnqueueError
 from ..models import Job
 from ..models.database import fetch, jobs_connection
 from .bulk_insert import copy_in
-from .job_columns import COMMON, DUE, NEW, NOW, NewJobs, listed, timing
+from .job_columns import COMMON, DUE, NOW, NewJobs, listed, timing
 from .notifying import notify_after_commit
 
 UNLESS_HELD = """ON CONFLICT (queue, idempotency_key)
@@ -112,7 +112,7 @@ def enqueue_one(new: NewJobs, payload: dict[str, Any], text: str, key: str | Non
             cursor.execute(ENQUEUE_PLAIN if plain else ENQUEUE, parameters)
             row = cursor.fetchone()
         if row is not None:
-            notify_after_commit(new.queue)
+            notify_after_commit(new.queue, connection)
             return _as_job(connection, new, payload, key, row)
         assert key is not None
         holder = Job.objects.using(conf().database).holding_key(new.queue, key).first()
@@ -213,8 +213,8 @@ def _as_job(
     job._state = ModelState()
     job._state.adding, job._state.db = False, connection.alias
     values = vars(job)
-    values.update(NEW)
-    values.update(new.values())
+    values.update(new.initial)
+    values.update(new.decoded())
     values.update(zip(RETURNED, row, strict=True))
     for name in TIMES:
         if values[name] is not None:

@@ -7,7 +7,7 @@ name begins with its default in the database.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
@@ -59,14 +59,23 @@ class NewJobs:
         """The values of :data:`COMMON_COLUMNS`; those of JSON as text."""
         return {name: getattr(self, name) for name in COMMON_COLUMNS}
 
-    def values(self) -> dict[str, Any]:
-        """The same, as a model instance has them. No two jobs share what can be changed."""
-        values = self.columns.copy()
-        for name in JSON_COLUMNS:
-            if values[name] is not None:
-                values[name] = json.loads(values[name])
-        return values
+    @cached_property
+    def initial(self) -> dict[str, Any]:
+        """The value with which each column of a job begins; those of JSON as text."""
+        return {**NEW, **self.columns}
 
+    @cached_property
+    def documents(self) -> list[tuple[str, str]]:
+        """The columns of JSON that have a value, each with its text."""
+        return [(name, self.columns[name]) for name in JSON_COLUMNS if self.columns[name]]
+
+    def decoded(self) -> Iterator[tuple[str, Any]]:
+        """The same with new values, as a model instance has them: no two jobs share one."""
+        return ((name, decode(text)[0]) for name, text in self.documents)
+
+
+decode = json.JSONDecoder().raw_decode
+"""For text without white space around it, three times as fast as ``json.loads``."""
 
 NEW = {
     field.attname: None if field.null else field.get_default()

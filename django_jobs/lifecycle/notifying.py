@@ -31,14 +31,15 @@ _last_sent: dict[str, float] = {}
 _lock = threading.Lock()
 
 
-def notify_after_commit(queue: str) -> None:
-    """Wake the workers of ``queue`` once the caller's transaction has committed.
+def notify_after_commit(queue: str, connection: BaseDatabaseWrapper | None = None) -> None:
+    """Wake the workers of ``queue`` once the caller's transaction has committed. ``connection``
+    saves looking it up.
 
     In manual transaction management Django refuses ``on_commit``, or defers it until autocommit is
     restored. There the NOTIFY is part of the transaction, and PostgreSQL sends it once, at the
     commit.
     """
-    connection = jobs_connection()
+    connection = connection or jobs_connection()
     if _is_manual(connection):
         fetch(NOTIFY, [CHANNEL, queue])
     else:

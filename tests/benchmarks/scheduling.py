@@ -125,7 +125,7 @@ def _parameters(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
     at = due.isoformat()
     new = noop.request()
-    columns = {**new.values(), "payload": {}, "scheduled_for": at}
+    columns = {**new.columns, **dict(new.decoded()), "payload": {}, "scheduled_for": at}
     others = {"weight": new.weight, "max_age": None, "delay": 0.0, "waits": False}
     ticks, jobs, moves = [], [], []
     for id_ in ids:

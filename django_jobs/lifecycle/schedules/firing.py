@@ -145,7 +145,8 @@ def _jobs(made: Iterable[tuple[NewTick, int]]) -> Iterator[dict[str, Any]]:
         assert tick.new is not None
         due = _text(tick.due)
         columns = {
-            **tick.new.values(),
+            **tick.new.columns,
+            **dict(tick.new.decoded()),
             "id": job,
             "payload": json.loads(tick.payload),
             "idempotency_key": f"schedule/{tick.schedule}/{due}",
