@@ -39,11 +39,10 @@ def one_by_one(times: int, scale: float) -> list[Figure]:
 
     values, raws = repeat(times, ours, limit)
     name = f"enqueue of {count:,}, each its own transaction"
-    rate = Figure(name, "jobs/s", values, raws, "INSERT + COMMIT", bar="0.8 of raw")
-    return [rate, *_processor_time(times, scale)]
+    return [Figure(name, "jobs/s", values, raws, "INSERT + COMMIT", bar="0.8 of raw")]
 
 
-def _processor_time(times: int, scale: float) -> list[Figure]:
+def processor_time(times: int, scale: float) -> list[Figure]:
     """Of the client, for one job: what a call adds to its statement. Inside a transaction;
     ``aenqueue`` without one, since Django has none for async code."""
     count = max(int(200 * scale), 20)

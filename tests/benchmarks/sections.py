@@ -17,6 +17,7 @@ SECTIONS: dict[str, str] = {
     "drain_two": "draining.two_processes",
     "peers": "peers.pgqueuer",
     "enqueue": "enqueueing.one_by_one",
+    "enqueue_cpu": "enqueueing.processor_time",
     "enqueue_many": "enqueueing.in_bulk",
     "pickup": "latency.pickup",
     "due": "latency.due",
