@@ -100,7 +100,7 @@ class Wakeup:
         except DATABASE_ERRORS as error:
             if not is_out_of_connections(error):
                 raise
-            return connection.connection  # untested: it would only take a place from others
+            return connection.connection  # untested: a test would need another connection
         raw = connection.connection
         until = time.monotonic() + SELF_TEST_SECONDS
         while (left := until - time.monotonic()) > 0:
@@ -112,7 +112,7 @@ class Wakeup:
             raise OperationalError("a test notification did not arrive")
         if not self._has_warned:
             self._has_warned = True
-            # A pooler in transaction mode takes LISTEN without an error and never delivers.
+            # A pooler in transaction mode accepts LISTEN and never delivers.
             emit(
                 "listen_fails",
                 logging.WARNING,
@@ -138,7 +138,7 @@ class Wakeup:
             for notice in raw.notifies(timeout=MAKE_WAY_SECONDS):
                 received_at = time.monotonic()
                 self._on_notify(notice.payload)
-            # An idle connection that died says so only when it is used.
+            # A broken idle connection fails only when it is used.
             if time.monotonic() > received_at + ALIVE_SECONDS:
                 raw.execute("SELECT 1")
                 received_at = time.monotonic()

@@ -47,7 +47,7 @@ def once(attempt: Attempt, key: str, call: Callable[[], Any]) -> Any:
     if inspect.isawaitable(answer):
         _drop(answer)
         raise TypeError(ASYNC_CALL)
-    # Encoded on that thread as well: a time-out that is raised here cannot spoil what is stored.
+    # Encoded on that thread too, so that a time-out raised here cannot corrupt the stored answer.
     return json.loads(background.wait(_storing(attempt, key, answer)))
 
 
@@ -63,7 +63,7 @@ async def aonce(attempt: Attempt, key: str, call: Callable[[], Awaitable[Any]]) 
     answer = call()
     if inspect.isawaitable(answer):
         answer = await answer
-    # Shielded: a time-out that comes now must not cancel the statement.
+    # Shielded, because a time-out must not cancel the statement now.
     stored = asyncio.wrap_future(_storing(attempt, key, answer))
     return json.loads(await asyncio.shield(stored))
 
@@ -88,7 +88,7 @@ def _drop(awaitable: Any) -> None:
     """Close an awaitable that will not be awaited, so that Python does not warn about it."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()
-    elif isinstance(awaitable, asyncio.Future):  # a task would make the call by itself
+    elif isinstance(awaitable, asyncio.Future):  # a task would still make the call
         awaitable.cancel()
 
 

@@ -115,7 +115,7 @@ class Reporter:
             reports.checkpoint = (text,)
             self._plan()
             return
-        # The row has to be there before, for the next attempt to find it locked.
+        # The row has to exist before, so that the next attempt finds it locked.
         self._hold(attempt, connection, make_row=True)
         fraction, note = reports.progress or (None, "")
         if not report(
@@ -182,14 +182,14 @@ class Reporter:
     def _plan(self, soonest: float = 0.0) -> None:
         """Schedule a write of all unwritten reports, :data:`EVERY` seconds after the last one."""
         now = time.monotonic()
-        # Planned once more where it is overdue: a time-out may have been raised in a handler
-        # between these two lines.
+        # Planned again if it is overdue: a time-out may have been raised in a handler between these
+        # two lines.
         if not self._planned_for or now > self._planned_for + EVERY:
             self._planned_for = max(self._wrote_at + EVERY, now + soonest)
             self.background.submit(self._write_all, after=self._planned_for - now)
 
     def _write_all(self) -> None:
-        self._planned_for = 0.0  # what is reported from here on may be too late for this time
+        self._planned_for = 0.0  # reports from here on may miss this write
         self._wrote_at = time.monotonic()
         unwritten = [
             reports
@@ -203,7 +203,7 @@ class Reporter:
     def _write(self, batch: Sequence[Reports], until: float = 0.0) -> bool:
         """Write the new reports. Retries while the database is away, until then. Returns False if
         nothing could be written."""
-        # Taken now: the handlers go on reporting while this is written.
+        # Copied now, because handlers report while this is written.
         taken = [
             (reports, reports.progress, reports.checkpoint)
             for reports in batch
@@ -219,8 +219,8 @@ class Reporter:
                 give_up=lambda: time.monotonic() >= until,
                 deadline=self.background.deadline,
             )
-        except Exception as error:  # StatementTimedOut, or any other: no handler is harmed by it
-            if len(batch) > 1:  # one of them, whose row is locked, is not to stop the others
+        except Exception as error:  # StatementTimedOut, or any other: it must not affect a handler
+            if len(batch) > 1:  # one with a locked row must not stop the others
                 were_written = [self._write([reports], until) for reports in batch]
                 return all(were_written)
             emit_throttled("report_failed", logging.WARNING, jobs=len(news), error=repr(error))

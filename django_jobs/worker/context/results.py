@@ -39,7 +39,7 @@ def check_that_it_ran(result: Any) -> None:
     else:
         return
     if inspect.iscoroutine(result):
-        result.close()  # or Python warns that it was never awaited
+        result.close()  # otherwise Python warns that it was never awaited
     raise NeverRan(f"it returned {what}, which is never run: {advice}")
 
 
@@ -71,6 +71,6 @@ def _encoded(value: Any, name: str) -> tuple[str, str]:
     """The JSON text, and the reason if it is a note."""
     try:
         return encode(value, max_bytes=conf().max_result_bytes, name=name), ""
-    except Exception as error:  # also what a dict of the handler's own class raises
+    except Exception as error:  # a dict subclass of the handler may raise anything
         message = ErrorReport.of(error).message
         return json.dumps({"not_stored": message}), message

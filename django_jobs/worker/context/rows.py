@@ -124,14 +124,14 @@ class Rows(Generic[M]):
             self._position, self._done = state["after"], state["done"]
             self._total = state["total"]
             return
-        if saved is not None:  # left by other code than today's
+        if saved is not None:  # saved by other code
             run = self._run
             fields = {"job_id": run.job_id, "job_type": run.job_type, "attempt": run.attempt}
             emit("checkpoint_ignored", logging.WARNING, **fields, wanted=self._by)
         self._total = self._rows.count()
 
     def _read(self) -> None:
-        name = self._field.attname  # of a relation its column, not its table's own order
+        name = self._field.attname  # for a relation its column, not the order of its table
         rows = self._rows.order_by(name)
         if self._position is not None:
             rows = rows.filter(**{f"{name}__gt": self._field.to_python(self._position)})
@@ -140,7 +140,7 @@ class Rows(Generic[M]):
         last = self._position
         for row in read:
             at = str(self._field.value_to_string(row))
-            if at != last:  # a join may give a row twice
+            if at != last:  # a join may return a row twice
                 self._ahead.append((row, at))
             last = at
 

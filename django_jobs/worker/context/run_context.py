@@ -106,7 +106,7 @@ class RunContext:
             share = float(fraction)
         except (TypeError, ValueError, OverflowError):
             share = nan
-        if not 0.0 <= share <= 1.0:  # nor NaN
+        if not 0.0 <= share <= 1.0:  # false for NaN too
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
         note_text = "" if note is None else note if type(note) is str else text_of(note)
         self._note_progress()

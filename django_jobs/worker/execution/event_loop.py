@@ -94,7 +94,7 @@ def _run_on(loop: asyncio.AbstractEventLoop) -> None:
     while not loop.is_closed():
         try:
             loop.run_forever()
-        except (SystemExit, KeyboardInterrupt):  # what awaits that task gets it as well
+        except (SystemExit, KeyboardInterrupt):  # the code that awaits the task gets it too
             continue
 
 
@@ -137,5 +137,7 @@ async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout: float | None, a
     finally:
         asking.cancel()
     if limit.expired() and isinstance(outcome, TimedOut):
-        raise Interrupted(outcome)  # it caught the cancellation; of a cancel, its success stands
+        raise Interrupted(
+            outcome
+        )  # the handler caught the cancellation; after a cancel, its success counts
     return result

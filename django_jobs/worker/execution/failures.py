@@ -71,7 +71,7 @@ def outcome_of_exception(error: BaseException, job_type: JobType[..., Any]) -> O
         return (
             _chosen_by(error) or _without_connection(error, job_type) or _failure(error, job_type)
         )
-    except StopHandler:  # arrived here instead of in the handler
+    except StopHandler:  # it arrived here instead of in the handler
         return STOPPED
     except BaseException:
         return Failed(error=ErrorReport.of(error))
@@ -117,7 +117,7 @@ def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
         retry_after = _delay_asked(error)
     except StopHandler:
         raise
-    except BaseException:  # of a property, or of a client's own headers
+    except BaseException:  # from a property, or a client's class of headers
         retry_after = None
     budgets = [most for kind, most in job_type.error_budgets.items() if isinstance(error, kind)]
     return Failed(
@@ -162,7 +162,7 @@ def _is_of_the_database(error: BaseException) -> bool:
     states = [state for link in links if (state := getattr(link, "sqlstate", None))]
     if states:
         return any(state in LOST_RACE or state in GONE or state[:2] == "08" for state in states)
-    return isinstance(links[-1], LOST)  # the cause of Django's, where it has one
+    return isinstance(links[-1], LOST)  # the cause of Django's error, if it has one
 
 
 def is_lost_race(error: BaseException) -> bool:
@@ -190,7 +190,7 @@ def _delay_asked(error: BaseException) -> float | None:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     link: BaseException | None = error
-    for _ in range(10):  # a chain may be a circle
+    for _ in range(10):  # a chain may be circular
         if link is None:
             return
         yield link

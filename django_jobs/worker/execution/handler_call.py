@@ -66,7 +66,7 @@ def call(attempt: Attempt) -> Outcome | Settled:
         attempt.read()
     except Exception as error:  # a row that was not written by enqueue
         return _refused("UnreadableJob", f"its headers or time-out cannot be used: {error}")
-    # A copied context keeps what a handler sets (translation, time zone) from the next one.
+    # The next handler does not see changes in a copied context (translation, time zone).
     return copy_context().run(_call, attempt, job_type, payload)
 
 
@@ -90,7 +90,7 @@ def _call(
             )
         if job_type.is_async:
             if job.attempt > 1:
-                _ = context.saved_checkpoint  # on the event loop it could not be read
+                _ = context.saved_checkpoint  # it cannot be read on the event loop
             assert attempt.run_async is not None
             result = attempt.run_async(job_type.handler(**payload), job.timeout)
         else:
@@ -102,7 +102,7 @@ def _call(
         return interrupted.outcome
     except NeverRan as error:
         return _refused("NeverRan", str(error))
-    except BaseException as error:  # also SystemExit: a handler must not end its thread
+    except BaseException as error:  # including SystemExit: a handler must not end its thread
         return outcome_of_exception(error, job_type)
 
 
@@ -115,18 +115,18 @@ def _call_in_transaction(
     committed: list[bool] = []
     try:
         with transaction.atomic(using=conf().database, durable=True):
-            # The first of all that wait for the commit: one of the handler's own may fail.
+            # The first on_commit hook, because one of the handler may fail.
             transaction.on_commit(lambda: committed.append(True), using=conf().database)
             outcome = _success(job, _result_of(attempt, job_type, payload))
             (settled,) = settle([Ending(job, outcome, started=attempt.started)])
-            # In a transaction that has just begun, what was written earlier was not written by us.
+            # This transaction has just begun, so an earlier write is not ours.
             if settled.decision is None or settled.earlier:
                 raise lease_lost(job)
     except BaseException:
         if not committed:
             raise
         logger.exception("event=on_commit_failed job_id=%s job_type=%s", job.id, job.job_type)
-    if not committed:  # Django took the end of our block for that of one inside
+    if not committed:  # Django took the end of our block for the end of an inner one
         raise transaction.TransactionManagementError(
             "the handler entered transaction.atomic() and did not leave it, so nothing that it "
             "wrote was committed; use `with transaction.atomic():`"

@@ -57,7 +57,7 @@ def _read(worker: int, job_id: int) -> list[ClaimedJob]:
 
 def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: int) -> None:
     connections = HandlerConnections()
-    with connections.in_use:  # a shortage that another thread here meets closes none of them
+    with connections.in_use:  # a shortage in another thread here closes none of them
         jobs = retry_while_disconnected(lambda: _read(worker, job_id), what="read the job")
         if not jobs:
             return
@@ -78,7 +78,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         except LeaseLost:
             return
         finally:
-            attempt.entry.finish()  # it has its result: what is left is not bounded by its times
+            attempt.entry.finish()  # it has its result, and the rest has no time limit
             connections.clean()
         attempt.reporter.end(attempt, outcome)
         if isinstance(outcome, Settled):
@@ -90,8 +90,8 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
             started=attempt.started,
             cancel_requested=attempt.entry.cancel_asked,
         )
-        # Gives up only where the fence would refuse it. A job that was run and is still ours must
-        # not be left unsettled: it would be given back as one that had never begun.
+        # Gives up only if the fence would refuse it. A job that was run and is still ours must not
+        # be left unsettled: it would be given back as if it had never started.
         settled = retry_while_disconnected(
             lambda: settle_with_fallback([ending]),
             what="settle",
@@ -125,7 +125,7 @@ class Orders:
         return None if self._reading.locked() else self.stopping()
 
     def _listen(self) -> None:
-        # Of two threads that ask, one would wait for what the other has read.
+        # If two threads read the pipe, one would wait for a message that the other has read.
         if MessageType.STOP in self._received or not self._reading.acquire(blocking=False):
             return
         try:

@@ -106,7 +106,7 @@ class _HandlerConnection:
 
     def close_if_idle(self, seconds: float) -> None:
         raw = self._wrapper.connection
-        # The session only: Django's wrapper is its thread's, which finds it closed.
+        # Only the session: Django's wrapper belongs to its thread, which finds it closed.
         if _is_psycopg(raw) and time.monotonic() - self._last_used >= seconds:
             raw.close()
 
@@ -153,7 +153,7 @@ class _HandlerConnection:
             try:
                 new.get_new_connection = lambda parameters: keep
                 new.connect()
-            except Exception:  # also of a receiver of connection_created
+            except Exception:  # a receiver of connection_created may raise anything
                 _close(new)
                 new.connection = None
             finally:
@@ -162,7 +162,7 @@ class _HandlerConnection:
     def _new_wrapper(self) -> Any:
         self._other_touched = False
         wrapper: Any = self._pattern.copy(self._alias)
-        # Of the instance, not of a class: receivers of connection_created may ask for the sender.
+        # On the instance, not on a class: receivers of connection_created may select by sender.
         wrapper.connect = functools.partial(self._connect, wrapper, wrapper.connect)
         wrapper.chunked_cursor = functools.partial(_noted, wrapper, wrapper.chunked_cursor)
         connections[self._alias] = wrapper
@@ -208,7 +208,7 @@ class _Watched(AnyCursor):
     four methods."""
 
     def execute(self, query: Any, *args: Any, **options: Any) -> Any:
-        # The ORM's path: one look into a dict.
+        # The path of the ORM: one dict lookup.
         if not (type(query) is str and plain_texts.get(query)) and not is_plain(query):
             _touched.add(self.connection)
         return super().execute(query, *args, **options)

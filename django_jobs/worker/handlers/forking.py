@@ -79,7 +79,7 @@ def _let_go_of_connections() -> None:
     _connected.clear()
     for wrapper in connections.all(initialized_only=True):
         connections[wrapper.alias] = wrapper.copy()
-    # Last, since it fails where no descriptor is left.
+    # Last, because it fails if no descriptor is left.
     nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for raw in inherited:
         try:

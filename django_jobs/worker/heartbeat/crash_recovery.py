@@ -40,7 +40,7 @@ class CrashRecovery:
             message = self._waiting.get()
             try:
                 self._recover(message)
-            except Exception as error:  # the reaper settles what is left of it
+            except Exception as error:  # the reaper settles the rest
                 emit(
                     "crash_recovery_failed",
                     logging.ERROR,

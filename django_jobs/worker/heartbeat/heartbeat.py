@@ -55,7 +55,7 @@ def run(
         recovery.deadline.enforce()
         try:
             message = pipe.receive(min(max(beat_at - time.monotonic(), 0.0), LONGEST_ROUND))
-        except EOFError:  # the supervisor is gone; its workers too, but not what they started
+        except EOFError:  # the supervisor has exited; its workers too, but not their children
             for pid in (pid for slot in scoreboard.slots for pid in slot.processes()):
                 kill(pid)
             return 0
@@ -99,7 +99,7 @@ class Leases:
                 slots[worker].ask_cancel(job)
         except DATABASE_ERRORS as error:
             drop_connection()
-            status.is_connected = False  # what starts meanwhile could not keep its lease
+            status.is_connected = False  # a process that starts now could not keep its lease
             emit_throttled("beat_failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
             return False
         for worker, renewal in alive.items():

@@ -55,5 +55,5 @@ class TaskRunner:
             text = f"{type(error).__name__}: {error}"
             emit_throttled("maintenance_failed", logging.WARNING, task=task.name, error=text)
             raise
-        except Exception as error:  # the fault of one must not end the others
+        except Exception as error:  # an error in one task must not end the others
             emit_throttled("maintenance_failed", logging.ERROR, task=task.name, error=repr(error))

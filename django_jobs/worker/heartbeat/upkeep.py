@@ -75,14 +75,14 @@ class Upkeep:
             self._connect()
             work()
         except DATABASE_ERRORS as error:
-            # Without the database the workers could not renew their leases either. Where it
-            # refuses or a lock is in the way, they renew as ever.
+            # Without the database the workers could not renew their leases either. If it refuses
+            # a statement, or a lock is in the way, they could.
             self._grants_grace = self._grants_grace or _is_disconnected()
             emit_failure = failed if self._connected else _database_failed
             self._connected = False
             drop_connection()
             emit_failure(logging.WARNING, f"{type(error).__name__}: {error}")
-        except Exception as error:  # after any error, the schedules of tomorrow are to be fired
+        except Exception as error:  # later schedules must be fired after any error
             failed(logging.ERROR, repr(error))
         else:
             return True
@@ -111,8 +111,8 @@ class Upkeep:
             self._listen(asked)
         else:
             time.sleep(asked)
-        # This process or its whole machine may have stood still: the first shows on the monotonic
-        # clock, the second on the other. The workers have had no time to renew either.
+        # This process or its machine may have been suspended. The monotonic clock shows the first,
+        # the other clock the second. The workers have had no time to renew either.
         slept = max(time.monotonic() - steady, time.time() - wall)
         if slept > asked + self._patience:
             self._tasks.wait_for_beats()

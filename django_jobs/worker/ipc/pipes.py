@@ -84,8 +84,8 @@ def fork(
     ours, theirs = MessagePipe(connection), MessagePipe(childs)
     flush()
     parent = os.getpid()
-    # A signal to the group that reaches the child before it has let go of the parent's wake-up
-    # descriptor would be heard there a second time.
+    # A signal to the group that reaches the child before it has closed the parent's wake-up
+    # descriptor would arrive at the parent twice.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, signal.SIGCHLD))
     try:
         pid = os.fork()
@@ -97,7 +97,7 @@ def fork(
         if os.getpid() == parent:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if pid:
-        with contextlib.suppress(OSError):  # the child was faster
+        with contextlib.suppress(OSError):  # the child has done it already
             os.setpgid(pid, pid)
         theirs.close()
         return pid, ours
@@ -137,13 +137,13 @@ def _settle_in(parent: int, outlives_it: bool) -> None:
     for number in respected(STOPS):
         signal.signal(number, ignore_signal)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # A group in the background that reads from its terminal, or on some also writes, is stopped.
+    # A background group that reads from its terminal is stopped, and on some systems a writing one.
     for number in (signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
     _close_input()
     if sys.platform == "linux" and not outlives_it:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the signal of its death was asked for
+    if os.getppid() != parent:  # it died before its death signal was requested
         os._exit(CRASHED)
 
 

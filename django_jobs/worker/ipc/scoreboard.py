@@ -163,7 +163,7 @@ class WorkerSlot(Structure):
     def open(self, status: TreeStatus) -> None:
         """Make an empty slot in this part of the memory."""
         self.status = status
-        self.entries = list(self._table)  # once: to make such an object takes as long as a write
+        self.entries = list(self._table)  # once: making such an object takes as long as a write
         for index, entry in enumerate(self.entries):
             entry.index = index
         self._free = deque(self.entries)
@@ -212,7 +212,7 @@ class WorkerSlot(Structure):
 
     def may_start(self, worker: int, now: float) -> bool:
         """Whether a job that was claimed as ``worker`` may still be started."""
-        # The worker is read last and written first: with the lease of a new one, it is new too.
+        # The worker is read last and written first, so a new lease implies the new worker.
         return not self.lease_lost and now < self.lease_until and self.worker == worker
 
     def start(
@@ -253,7 +253,7 @@ class WorkerSlot(Structure):
     def look(self) -> list[StartedJob]:
         """The started jobs that are not settled. Notes whether it has to be looked at again
         soon."""
-        # First the flag and then the entries, the other way round than the worker: what it starts
+        # First the flag and then the entries, in reverse of the worker: a job that it starts
         # meanwhile is found here or sets the flag again.
         self.watched = False
         entries = self.started_jobs()
@@ -266,7 +266,7 @@ class WorkerSlot(Structure):
         copies = [
             StartedJob.from_buffer_copy(entry) for entry in self.entries if entry.state != FREE
         ]
-        # Between the look and the copy it may have been settled, and another be half written.
+        # It may be settled between the check and the copy, and another one half written.
         return [copy for copy in copies if copy.state != FREE]
 
     def clear(self) -> None:

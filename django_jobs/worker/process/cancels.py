@@ -42,7 +42,7 @@ class Cancels:
         """Read the table, on the connection of the calling thread."""
         began_at = time.monotonic()
         asked = workers.cancels_asked([self._slot.worker])
-        # In this order: who sees the time finds what was asked by then.
+        # In this order: a reader of the time also finds the requests until then.
         self.asked = frozenset(job for _, job in asked)
         self._began_at, self._looked_at = began_at, time.monotonic()
 

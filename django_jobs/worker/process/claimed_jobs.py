@@ -80,7 +80,7 @@ class ClaimedJobs:
         while not self._waiting.empty():
             try:
                 taken.append(self._waiting.get_nowait())
-            except Empty:  # a thread was faster
+            except Empty:  # a thread has taken it
                 break
         return taken
 
@@ -107,7 +107,7 @@ class ClaimedJobs:
 
     def end(self, jobs: Collection[ClaimedJob]) -> None:
         """Note that these attempts have ended."""
-        # Counted first: who asks between the two sees a job twice, and never a job too few.
+        # Counted first: a reader between the two steps counts a job twice, and never one too few.
         with self._counting:
             self.ended += len(jobs)
         self.remove_all(jobs)
@@ -120,7 +120,7 @@ class ClaimedJobs:
                 self._large.pop(job.fence, None)
             if self._returning:  # after the rest: see is_claimed
                 self._returning.discard(job.fence)
-        self.room_made()  # which is counted from what is held
+        self.room_made()  # it counts the jobs that are still here
 
     @property
     def bytes(self) -> int:

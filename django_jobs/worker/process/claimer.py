@@ -160,7 +160,7 @@ class Claimer:
         if room <= 0:
             return self._options.poll
         now = time.monotonic()
-        # By time and not only when idle: jobs that come due, and queues whose limit is new, must
+        # By time and not only when idle: jobs that become due, and queues with a new limit, must
         # not wait for the end of another queue's backlog.
         polls = now >= self._poller.next_at or not self._promising
         ready = self._poll(now) if polls else frozenset()
@@ -171,7 +171,7 @@ class Claimer:
         if taken:
             self._poller.poll_again_soon()
         elif not polls:
-            self._poller.poll_now()  # what promised something has nothing; look before sleeping
+            self._poller.poll_now()  # the promising queues are empty; poll before sleeping
             return 0.0
         elif self._options.burst and self._poller.due_at > now:
             return self._rest_in_burst(bool(ready))
@@ -198,12 +198,12 @@ class Claimer:
             most = room - taken
             limited = queue in self._poller.limited
             if limited:
-                # Its running jobs are counted in the whole fleet, so none is held for later than
-                # the next free thread.
+                # Its running jobs are counted across all workers, so none is claimed ahead of a
+                # free thread.
                 claimed = self._claimed.count_in(self._poller.limited)
                 most = min(most, self._options.threads - claimed)
             elif self._options.strict and behind_limited:
-                # What is read ahead from here would stand before the next job of that queue.
+                # Prefetched jobs of this queue would run before the next job of that queue.
                 most = min(most, self._options.threads - len(self._claimed))
             behind_limited = behind_limited or limited
             if most <= 0 or self._slot.lease_lost:
@@ -225,7 +225,7 @@ class Claimer:
             limited=limited,
             most_bytes=max(CLAIMED_BYTES - self._claimed.bytes, 0),
         )
-        # Of large ones there may be more than the bytes had room for.
+        # There may be more large ones than the bytes allowed.
         if len(jobs) < limit and all(len(job.payload) <= SMALL for job in jobs):
             self._positions.pop(queue, None)
         else:
@@ -259,17 +259,17 @@ class Claimer:
         """The number of jobs to claim now."""
         ahead = self._executor.ahead()
         self._claimed.refill_below = ahead // 2
-        # Counted from what is held, and not from idle threads: a job just taken by a thread that
-        # does not yet count as busy would be claimed for twice.
+        # Counts claimed jobs and not idle threads: a thread that has just taken a job may not count
+        # as busy yet, and would be counted twice.
         held = len(self._claimed)
         if ahead and self._claimed.waiting > ahead // 2:
             return 0
-        if self._claimed.bytes > CLAIMED_BYTES // 2:  # half: not filled one by one
+        if self._claimed.bytes > CLAIMED_BYTES // 2:  # half, so that it is not filled one by one
             ahead = 0
         room = min(self._options.threads + ahead, CLAIMED_LIMIT) - held
         if self._options.max_jobs is not None:
             room = min(room, self._options.max_jobs - held - self._claimed.ended)
-        # What one claim takes: with more, the turn of one queue would be half another one's.
+        # At most what one claim takes: otherwise another queue would get half of this queue's turn.
         return min(room, CLAIM_LIMIT)
 
     def _rest_in_burst(self, ready: bool) -> float:
@@ -288,7 +288,7 @@ class Claimer:
         """Start again as a new worker after the lease was lost: other workers may take over the old
         jobs."""
         emit("lease_lost", logging.WARNING, worker=self._slot.worker, jobs=len(self._claimed))
-        # Where its rows are from an earlier time, no reaper finds them.
+        # If its rows come from a backup, no reaper finds them.
         self._settler.give_back(self._claimed.take_unstarted())
         self._register()
 

@@ -104,7 +104,7 @@ class Executor:
         running = list(self._running.values())
         able = len(self._threads) - sum(1 for attempt in running if attempt.started < since)
         ahead = min(self.pace.jobs_in(able * PREFETCH_SECONDS), PREFETCH_LIMIT)
-        return ahead if ahead >= able else 0  # a job of the half second is not worth holding
+        return ahead if ahead >= able else 0  # prefetching jobs of half a second gains nothing
 
     def hoarded(self) -> list[ClaimedJob]:
         """Take back the jobs that would wait here too long, because quick jobs were followed by
@@ -141,7 +141,9 @@ class Executor:
                 self._look(job)
                 started = time.monotonic()
             if not self._slot.may_start(job.worker, started):
-                self._settler.let_go(job, None)  # others may have it by now, or get it back
+                self._settler.let_go(
+                    job, None
+                )  # another worker may have it by now, or it is given back
                 continue
             if job.id in self._cancels.asked:
                 self._settler.give_back([job])
@@ -156,10 +158,10 @@ class Executor:
             try:
                 with connections.in_use:
                     self._run(attempt, thread_id, connections)
-                    connections.reset()  # after its end was handed on, which does not wait for this
+                    connections.reset()  # after its ending was passed on, without delaying it
             finally:
                 self._running.pop(thread_id, None)
-            del job, attempt  # its payload is not kept while the thread waits for the next
+            del job, attempt  # free the payload while the thread waits for the next job
 
     def _run(self, attempt: Attempt, thread_id: int, connections: HandlerConnections) -> None:
         """Run an attempt from its start until its ending is passed on."""

@@ -32,7 +32,7 @@ class Poller:
     @property
     def next_at(self) -> float:
         """The time of the next poll."""
-        # Compared and not cleared once obeyed: another thread may just be setting it.
+        # Compared and not cleared, because another thread may be setting it.
         again = self._again_at if self._again_at > self._polled_at else NEVER
         return min(self._poll_at, self.due_at, again)
 
@@ -58,7 +58,7 @@ class Poller:
         if due_in is None:
             self.due_at = NEVER
         elif due_in <= 0 and now >= self.due_at and not promoted:
-            # It came due between the two statements, or its row is locked.
+            # It became due between the two statements, or its row is locked.
             self.due_at = now + self._due_pause
             self._due_pause = min(2 * self._due_pause, self._interval)
         else:

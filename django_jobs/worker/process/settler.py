@@ -185,7 +185,7 @@ class Settler:
             left = self._retry(lambda: give_back_unlocked(fences), "give back", self._lease_is_over)
         except StatementTimedOut:
             left = fences
-        # Those of an earlier worker of this process are left to the reaper.
+        # Jobs of an earlier worker of this process are left to the reaper.
         locked = {fence for fence in left or () if fence[2] == self._slot.worker}
         self._claimed.remove_all(job for job in unstarted if job.fence not in locked)
         if locked:

@@ -86,10 +86,10 @@ class WorkerProcess:
         checked = time.monotonic()
         while not self._is_over():
             try:
-                # Short while ending, so that the exit follows at once upon the last settle.
+                # Short while ending, so that it exits right after the last settle.
                 message = self._pipe.receive(0.02 if self._claimer.draining else CHECK_SECONDS / 4)
             except EOFError:
-                os._exit(CRASHED)  # the supervisor is gone; the reaper settles what we held
+                os._exit(CRASHED)  # the supervisor has exited; the reaper settles our jobs
             if message is not None:
                 self._obey(message)
             self._close_idle()
@@ -112,7 +112,7 @@ class WorkerProcess:
         if asked_at > self._made_room_at:
             self._made_room_at = asked_at
             note_shortage()
-            self._claimer.on_notify(None)  # it may have to make way
+            self._claimer.on_notify(None)  # it may have to close its connection
         else:
             close_idle(IDLE_SECONDS)
 
@@ -147,7 +147,7 @@ class WorkerProcess:
             return NOTHING_LEFT
         end = AttemptEnd(answer["end"])
         if end is AttemptEnd.NEVER_BEGAN:
-            # It is ready again at once, perhaps for us. A process that drains does not wait.
+            # It is ready again at once, perhaps for this process, which waits unless it drains.
             self._claimer.drained.wait(FORK_PAUSE)
         return outcome_of_ending(end, answer["reason"], answer["seconds"])
 
@@ -164,7 +164,7 @@ class WorkerProcess:
             emit("worker_recycled", logging.INFO, worker=self._slot.worker, reason=reason)
             self._code = RECYCLE
             claimer.drain()
-            self._pipe.send(type=MessageType.RECYCLES)  # for the children that run its jobs alone
+            self._pipe.send(type=MessageType.RECYCLES)  # for its isolated children
 
     def _deregister(self) -> None:
         worker = self._slot.worker
@@ -192,7 +192,7 @@ def _die_of_our_own_fault(args: Any) -> None:
     supervisor recovers and replaces the process. An exception in a handler's own thread has no such
     effect."""
     if args.exc_type is StopHandler:
-        return  # raised a moment after its handler had ended; the process is about to go
+        return  # raised just after its handler had ended; the process is about to exit
     if args.thread is None or not args.thread.name.startswith("django_jobs-"):
         threading.__excepthook__(args)
         return

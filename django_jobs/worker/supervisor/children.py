@@ -65,7 +65,7 @@ class WorkerProcessHandle:
         return {
             "type": MessageType.RECOVER,
             "worker": worker,
-            # What it ran as the worker before is settled by the worker that took it over.
+            # Jobs of its previous worker are settled by the workers that took them over.
             "outcomes": [
                 (entry.fence, *self._ending_of(entry))
                 for entry in started_jobs
@@ -77,7 +77,7 @@ class WorkerProcessHandle:
     def _ending_of(self, entry: StartedJob) -> tuple[AttemptEnd, float]:
         if entry.fence in self.killed_for:
             return self.killed_for[entry.fence]
-        # What had finished did not crash it, what runs alone has its own process.
+        # A finished job did not crash it, and an isolated one has its own process.
         if entry.finished or entry.alone or self.killed_because:
             return AttemptEnd.RELEASED, 0.0
         return AttemptEnd.LOST, 0.0

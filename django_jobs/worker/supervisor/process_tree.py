@@ -60,8 +60,8 @@ class ProcessTree:
             tasks=self._tasks,
             look=self._look,
         )
-        self.scoreboard.status.beat()  # it gets its time to come round
-        # It stays a moment longer than we do, to end what handlers started.
+        self.scoreboard.status.beat()  # give it time for its first round
+        # It exits a moment after us, to end the processes that handlers started.
         self.heartbeat_pid, self.heartbeat_pipe = fork(work, self._ends(), outlives_us=True)
         self.selector.register(self.heartbeat_pipe, selectors.EVENT_READ)
 
@@ -83,7 +83,9 @@ class ProcessTree:
         work = partial(isolation.run, slot=child.slot, worker=worker, job_id=job, index=index)
         try:
             pid, pipe = fork(work, self._ends())
-        except OSError as error:  # no memory or no process ids: later, or on another machine
+        except (
+            OSError
+        ) as error:  # no memory or no process ids: retried later, or on another machine
             child.pipe.send(
                 type=MessageType.ISOLATED,
                 index=index,

@@ -113,9 +113,9 @@ class SingleProcess:
             self._leave(FORCED, "the time to drain was over")
         if now >= self._stop_at:
             self._stop_at, self._leave_at = float("inf"), now + STOP_GRACE
-            self._code = FORCED  # also where all handlers heed it
+            self._code = FORCED  # even if all handlers end
             self._worker.send(type=MessageType.STOP)
-        if now - self._looked_at > 1.0:  # it stood still, and its heartbeat as well
+        if now - self._looked_at > 1.0:  # it was suspended, and its heartbeat too
             self._lenient_until = now + LOST_GRACE
         self._looked_at = now
         if now > self._lenient_until and self._lost(now):

@@ -51,7 +51,7 @@ class Supervisor:
         """Start all processes, replace those that exit, and drain on a signal. Returns the exit
         code."""
         self._tree.catch_signals()
-        gc.freeze()  # children share the pages of what is loaded now
+        gc.freeze()  # children share the memory pages of the loaded code
         emit("supervisor_started", logging.INFO, pid=os.getpid(), processes=self._options.processes)
         while True:
             now = time.monotonic()
@@ -73,7 +73,7 @@ class Supervisor:
                 self._tree.start(child)
 
     def _startable(self) -> list[WorkerProcessHandle]:
-        # A new process would end the burst before it can see what the dead one held.
+        # A new process would end the burst before it can see the jobs of the dead one.
         if self._options.burst and self._unrecovered:
             return []
         return [child for child in self._tree.children if child.wanted and not child.pid]
@@ -120,7 +120,7 @@ class Supervisor:
         try:
             message = pipe.receive(0)
         except EOFError:
-            self._tree.forget(pipe)  # waitpid reports its end
+            self._tree.forget(pipe)  # waitpid reports its exit
             return
         if message is not None:
             self._obey(pipe, message)
@@ -131,7 +131,7 @@ class Supervisor:
                 self._unrecovered.pop(message["worker"], None)
             case MessageType.DRAIN:
                 for child in self._tree.children:
-                    if child.slot.worker == message["worker"]:  # and not its successor
+                    if child.slot.worker == message["worker"]:  # and not that of its successor
                         self._drain_child(child)
             case MessageType.RECYCLES:
                 self._send_drain(self._tree.child_of(pipe))
@@ -139,7 +139,7 @@ class Supervisor:
                 child = self._tree.child_of(pipe)
                 self._tree.isolate(child, message)
                 if child.leaving:
-                    self._send_drain(child)  # asked for a moment before the drain
+                    self._send_drain(child)  # requested just before the drain
                 if self._forced:
                     self._send_stop()  # or before the stop
             case _:
@@ -166,7 +166,7 @@ class Supervisor:
                 return
             if not pid:
                 return
-            kill(pid)  # what its handlers started must not outlive the attempt
+            kill(pid)  # processes of its handler must not outlive the attempt
             if pid in self._tree.isolated:
                 self._isolated_ended(self._tree.isolated.pop(pid), status)
             elif pid == self._tree.heartbeat_pid:
@@ -220,7 +220,7 @@ class Supervisor:
             self._recover(child, worker, started_jobs, status)
         because, guilty = child.killed_because, sorted(job for job, _, _ in child.killed_for)
         child.reset()
-        # A process that ends in order has closed its row; os._exit(0) in a handler has not.
+        # An orderly exit has closed the row; os._exit(0) in a handler has not.
         in_order = code in (0, RECYCLE) and not worker
         if child.asked_to_drain:
             self._replace_drained(child)

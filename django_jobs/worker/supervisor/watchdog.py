@@ -38,9 +38,9 @@ class Watchdog:
 
     def look(self, now: float) -> None:
         """Check the heartbeat and every worker process."""
-        # After a long sleep of ours (SIGSTOP, a machine that stands still) the others slept as
-        # well. The heartbeat gets the time of a try to renew before anybody is fenced, and handlers
-        # get theirs to see that their time is over.
+        # If this process was suspended (SIGSTOP, a suspended machine), the others were too. The
+        # heartbeat gets time to renew before any worker is fenced, and handlers get time to notice
+        # that theirs is over.
         if now - self._looked > 4 * TICK + 1.0:
             self._lenient_until = now + 2.0
         self._looked = now
@@ -89,7 +89,7 @@ class Watchdog:
     def _stop_stale(self, child: WorkerProcessHandle, now: float) -> None:
         """Kill a process whose handlers still run jobs that were taken from it."""
         worker, lost = child.slot.worker, child.slot.lease_lost
-        if worker != child.seen_worker:  # it has a new row; what it ran under the old one is stale
+        if worker != child.seen_worker:  # it has a new row; the jobs of the old one are stale
             lost = lost or child.seen_worker != 0
             child.seen_worker = worker
         if not (lost or child.stale_since):

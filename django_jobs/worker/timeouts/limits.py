@@ -116,12 +116,14 @@ class TimeLimit:
             finally:
                 self._timeouts.disarm(self)
         except BaseException as error:
-            self._timeouts.disarm(self)  # it may have arrived in the first one; there is no other
+            self._timeouts.disarm(
+                self
+            )  # the exception may have arrived in the first call; there is no other
             if self.ended is not None:
                 raise Interrupted(self.ended, error) from None
             raise
         finally:
-            self._entry.end_times()  # what is left is not bounded by them
+            self._entry.end_times()  # the rest has no time limit
         if self.ended is not None:  # the handler caught it
             raise Interrupted(self.ended)
         return result

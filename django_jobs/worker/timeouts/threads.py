@@ -25,15 +25,15 @@ class ThreadTimeouts:
     def arm(self, limit: TimeLimit) -> None:
         """Raise in the calling thread when the time of ``limit`` is over."""
         due = limit.due()
-        # The lock itself and not the condition: that is entered through Python code, where an
-        # exception may arrive with the lock taken.
+        # The lock and not the condition, which is entered through Python code: an exception could
+        # arrive there with the lock held.
         with self._lock:
             self._armed[threading.get_ident()] = limit
             if self._thread is None:
                 thread = threading.Thread(
                     target=self._run, name="django_jobs-timeouts", daemon=True
                 )
-                thread.start()  # which may fail; the next one tries again
+                thread.start()  # this may fail; the next limit tries again
                 self._thread = thread
             elif due < self._wakes_at:
                 self._earlier.notify()
@@ -52,8 +52,8 @@ class ThreadTimeouts:
             while True:
                 now = time.monotonic()
                 for thread, limit in self._armed.items():
-                    # No other thread runs between the look at its frame and the raise: one that
-                    # has just begun to run is let go on for 5 ms.
+                    # No other thread runs between the check of its frame and the raise, because a
+                    # thread that has just got the GIL keeps it for 5 ms.
                     if now < limit.due() or is_unsafe(sys._current_frames().get(thread)):
                         continue
                     if (error := limit.expire(now)) is not None:
