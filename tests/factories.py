@@ -195,6 +195,16 @@ def another_connection() -> Iterator[Any]:
         other.close()
 
 
+def end_own_session(alias: str) -> int:
+    """Use this thread's connection to ``alias``, and have its session ended by the server, as an
+    outage does. Returns which session it was."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (session,) = cursor.fetchone()
+    run_sql("SELECT pg_terminate_backend(%s, 60000)", [session])
+    return int(session)
+
+
 @contextmanager
 def listening() -> Iterator[Callable[[], list[str]]]:
     """Another session that listens; calling what it gives tells what came since the last call.

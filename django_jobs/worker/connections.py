@@ -226,6 +226,14 @@ def drop_connection() -> None:
         connection.connection = None
 
 
+def close_others() -> None:
+    """Close this thread's connections to other databases if they are broken or too old, as Django
+    does between two requests. Receivers of signals opened them."""
+    for connection in connections.all(initialized_only=True):
+        if connection.alias != conf().database:
+            connection.close_if_unusable_or_obsolete()
+
+
 def ping() -> None:
     """Send a statement on this thread's connection. Raises the database's error if it fails."""
     with connections[conf().database].cursor() as cursor:

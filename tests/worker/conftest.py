@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .attempts import Desk
 from .handlers.threads import Handlers
@@ -40,6 +42,21 @@ def role(transactional_db: None) -> Iterator[Role]:
     made = Role()
     yield made
     made.drop()
+
+
+@pytest.fixture
+def other_database(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A second alias, as of a project that has its jobs in a database for themselves."""
+
+    def connect(wrapper: BaseDatabaseWrapper) -> None:
+        if wrapper.connection is None:
+            wrapper.connect()
+
+    settings = {**connections["default"].settings_dict, "CONN_MAX_AGE": 0}
+    monkeypatch.setitem(connections.databases, "other", settings)
+    # Django refuses the databases that a test has not declared before.
+    monkeypatch.setattr(BaseDatabaseWrapper, "ensure_connection", connect)
+    return "other"
 
 
 @pytest.fixture

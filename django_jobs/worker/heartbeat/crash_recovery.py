@@ -9,7 +9,12 @@ from queue import SimpleQueue
 
 from ...lifecycle import reaping
 from ...lifecycle.settling import Settled
-from ..connections import drop_connection, own_connection, retry_while_disconnected
+from ..connections import (
+    close_others,
+    drop_connection,
+    own_connection,
+    retry_while_disconnected,
+)
 from ..events import emit, emit_settled, emit_throttled
 from ..execution.failures import outcome_of_ending
 from ..ipc.messages import AttemptEnd, MessageType
@@ -50,6 +55,7 @@ class CrashRecovery:
             self._pipe.send(type=MessageType.RECOVERED, worker=message["worker"])
             if self._waiting.empty():
                 drop_connection()
+            close_others()
 
     def _recover(self, message: Message) -> None:
         """Settle the jobs. While the database is away, retries for as long as the message

@@ -19,7 +19,7 @@ from ...conf import conf
 from ...domain.maintenance import MaintenanceTask
 from ...lifecycle.notifying import CHANNEL, QUARANTINED, SCHEDULES
 from ...models.database import DATABASE_ERRORS
-from ..connections import drop_connection, own_connection, ping
+from ..connections import close_others, drop_connection, own_connection, ping
 from ..events import emit_throttled
 from ..ipc.scoreboard import Scoreboard
 from ..options import Options
@@ -67,6 +67,7 @@ class Upkeep:
             return
         looked = self._do(self._scheduler.look_if_due, _schedules_failed)
         done = self._do(self._tasks.run_one, _task_failed)
+        close_others()
         if not (looked and done and self._do(self._sleep, _database_failed)):
             time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 — jitter
 

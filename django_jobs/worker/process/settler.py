@@ -24,6 +24,7 @@ from ...lifecycle.settling_rows import (
     settle_with_fallback,
 )
 from ..connections import (
+    close_others,
     drop_connection,
     has_news,
     own_connection,
@@ -237,6 +238,7 @@ class Settler:
             self._slot.free(entry)
         self._claimed.end([ending.job for ending in endings])
         emit_settled(settled or ())
+        close_others()
 
     def _retry(self, work: Callable[[], R], what: str, give_up: Callable[[], bool]) -> R | None:
         return retry_while_disconnected(work, what=what, give_up=give_up, deadline=self.deadline)

@@ -13,7 +13,7 @@ from django_jobs.worker.connections import drop_connection, own_connection
 from django_jobs.worker.heartbeat.upkeep import Upkeep
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
-from tests.factories import run_sql
+from tests.factories import end_own_session, run_sql
 from tests.worker.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -70,3 +70,16 @@ def test_schedules_fire_although_a_maintenance_task_fails() -> None:
     task = MaintenanceTask(name="failing", every=0.1, batch=1, run_once=run_once)
     upkeep = Upkeep([task], look, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
     turns(upkeep, lambda: len(looks) >= 3)
+
+
+def test_a_receiver_finds_its_other_database_again_after_an_outage(other_database: str) -> None:
+    sessions: list[int] = []
+
+    def run_once() -> int:
+        sessions.append(end_own_session(other_database))
+        return 0
+
+    task = MaintenanceTask(name="receiving", every=0.1, batch=1, run_once=run_once)
+    upkeep = Upkeep([task], None, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
+    turns(upkeep, lambda: len(sessions) >= 2)
+    assert len(set(sessions)) == 2

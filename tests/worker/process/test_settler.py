@@ -14,6 +14,7 @@ from django_jobs.lifecycle.job_columns import ClaimedJob, Fence
 from django_jobs.lifecycle.settling import Ending, Settled
 from django_jobs.lifecycle.settling_rows import give_back_unlocked, settle_with_fallback
 from django_jobs.models import Job
+from django_jobs.signals import job_finished
 from django_jobs.worker.ipc.scoreboard import Scoreboard, StartedJob
 from django_jobs.worker.process import settler as module
 from django_jobs.worker.process.cancels import Cancels
@@ -21,7 +22,12 @@ from django_jobs.worker.process.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.statement_timeout import StatementTimedOut
 from tests.app.jobs import noop
-from tests.factories import another_connection, claim_ready, register_worker
+from tests.factories import (
+    another_connection,
+    claim_ready,
+    end_own_session,
+    register_worker,
+)
 from tests.worker.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -180,3 +186,21 @@ def test_unstarted_jobs_are_dropped_in_an_outage_longer_than_the_lease(
     settler.give_back(settler._claimed.take_unstarted())
     settler._slot.renewed(held[0].worker, time.monotonic())
     until(lambda: not settler._claimed)
+
+
+def test_a_receiver_finds_its_other_database_again_after_an_outage(
+    held: list[ClaimedJob], settler: Settler, other_database: str
+) -> None:
+    sessions: list[int] = []
+
+    def export(**keywords: object) -> None:
+        sessions.append(end_own_session(other_database))
+
+    job_finished.connect(export)
+    try:
+        while len(sessions) < 2:
+            end(settler, [held.pop()])
+            until(lambda: settler._claimed.ended == COUNT - len(held))
+    finally:
+        job_finished.disconnect(export)
+    assert len(set(sessions)) == 2
