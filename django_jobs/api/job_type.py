@@ -21,8 +21,9 @@ from ..models import Job, Queue
 from ..models.database import needing_tables
 from ..signals import job_enqueued
 from . import payload_versions
+from .option_names import check_known, no_attribute
 from .payload_versions import Upgrade
-from .validation import check_key, check_known, check_options, given_arguments, no_attribute
+from .validation import check_key, check_options, given_arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")

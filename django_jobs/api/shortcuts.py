@@ -14,12 +14,10 @@ from ..lifecycle.operations import jobs as job_operations
 from ..models import Job
 from ..models.database import needing_tables
 from .job_type import DEFAULT_MAX_CRASHES, Delivery, JobType
+from .option_names import JOB_OPTIONS, USING_OPTIONS, check_known
 from .payload_versions import Upgrade
 from .validation import (
-    JOB_OPTIONS,
-    USING_OPTIONS,
     check_declaration,
-    check_known,
     declared_name,
     exception_classes,
     mapping,

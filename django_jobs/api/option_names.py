@@ -1,0 +1,82 @@
+"""The names of options: those that exist, and what is meant by others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from ..domain.hints import did_you_mean
+
+if TYPE_CHECKING:
+    from .job_type import JobType
+
+JOB_OPTIONS = (
+    *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
+    *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
+    *("delivery", "schedulable", "version", "upgrades", "aliases", "retention"),
+)
+USING_OPTIONS = (
+    *("queue", "priority", "run_at", "delay", "idempotency_key", "max_attempts", "headers"),
+)
+FOREIGN_OPTIONS = {
+    **dict.fromkeys(("max_retries", "retries", "retry"), "max_attempts"),
+    **dict.fromkeys(("time_limit", "soft_time_limit", "job_timeout"), "timeout"),
+    **{"countdown": "delay", "eta": "run_at", "expires": "max_age", "acks_late": "delivery"},
+    **{"autoretry_for": "retry_on", "task_id": "idempotency_key"},
+}
+"""Option names of other job queues, each with the name used here."""
+INSTEAD_OF_OPTIONS = {
+    "bind": "call current_run() in the handler",
+    "rate_limit": "max_concurrency of a queue limits how many of its jobs run at once",
+    "ignore_result": "what the handler returns is the result; return None to keep none",
+}
+"""Options of other job queues without an equivalent here, each with what to do instead."""
+INSTEAD_OF_ATTRIBUTES = {
+    **dict.fromkeys(
+        ("delay", "apply_async"),
+        "write {call}.enqueue(...); for a delay, {call}.using(delay=5).enqueue(...)",
+    ),
+    **dict.fromkeys(
+        ("s", "si", "signature", "subtask"),
+        "write {call}.enqueue(...); there are no signatures and no chains",
+    ),
+    "retry": "raise Retry(after=5) in the handler",
+    "update_state": "write current_run().progress(0.5) in the handler",
+    "AsyncResult": "write Job.objects.get(pk=...) and read its status and its result",
+}
+"""Attributes of a Celery task, each with what to write here instead."""
+
+
+def check_known(
+    options: Collection[str], where: str, known: Collection[str] = USING_OPTIONS
+) -> None:
+    """Raise ``TypeError`` for an unknown option, and suggest the option that was probably meant.
+
+    ``known`` is the options of ``@job`` or those of ``using()``.
+    """
+    for option in options:
+        if option in known:
+            continue
+        ours = FOREIGN_OPTIONS.get(option, option)
+        meant = "it" if ours == option else repr(ours)
+        if option in INSTEAD_OF_OPTIONS:
+            hint = INSTEAD_OF_OPTIONS[option]
+        elif ours not in known and ours in USING_OPTIONS:
+            hint = f"{meant} is an option of using()"
+        elif ours not in known and ours in JOB_OPTIONS:
+            hint = f"{meant} is an option of @job"
+        else:
+            listed = f"known are: {', '.join(known)}"
+            hint = " ".join(filter(None, (did_you_mean(ours, known), listed)))
+        raise TypeError(f"{where}: there is no option {option!r}; {hint}")
+
+
+def no_attribute(job_type: JobType[..., Any], name: str) -> AttributeError:
+    """The error for a missing attribute.
+
+    For an attribute that a Celery task has, its message includes what to write instead.
+    """
+    problem = f"{type(job_type).__name__!r} object has no attribute {name!r}"
+    if name in INSTEAD_OF_ATTRIBUTES:
+        problem += f"; {INSTEAD_OF_ATTRIBUTES[name].format(call=job_type.handler.__name__)}"
+    return AttributeError(problem, name=name, obj=job_type)
