@@ -122,7 +122,8 @@ def test_a_job_past_its_max_age_at_its_turn_is_dead_and_never_starts(
     with transaction.atomic():
         slow = jobs.hold.enqueue(str(path), note="slow")
         waits = jobs.write_effect.enqueue("waits")
-        Job.objects.filter(pk=waits.pk).update(expires_at=Now() + timedelta(seconds=3))
+        # It is to be claimed before that, also where the machine stands still for seconds.
+        Job.objects.filter(pk=waits.pk).update(expires_at=Now() + timedelta(seconds=8))
     until_marked(path)
     until_status(waits, "running")
     until(lambda: Job.objects.filter(pk=waits.pk, expires_at__lt=Now()).exists())
