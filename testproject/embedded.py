@@ -38,6 +38,13 @@ def data_directory(name: str) -> Path:
     return directory / name
 
 
+def demo_directory() -> Path:
+    """The data directory of the demo's cluster. Another first migration gets another one, because
+    it does not fit the tables of the former. It is rewritten until the first release."""
+    first = PROJECT / "django_jobs" / "migrations" / "0001_initial.py"
+    return data_directory(f"demo-{hashlib.sha256(first.read_bytes()).hexdigest()[:8]}")
+
+
 def start(directory: Path, *, cleanup_mode: str | None = "stop") -> Any:
     """Start the cluster in ``directory``, made if there is none, or attach to it.
 

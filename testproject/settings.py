@@ -16,7 +16,7 @@ if not env.str("DATABASE_URL", default=""):
     from testproject import embedded
 
     # Child processes, such as the demo's server and worker, attach to the same one.
-    os.environ["DATABASE_URL"] = embedded.start(embedded.data_directory("demo")).get_uri()
+    os.environ["DATABASE_URL"] = embedded.start(embedded.demo_directory()).get_uri()
 
 DATABASES = {"default": {**env.db("DATABASE_URL"), "CONN_MAX_AGE": 60}}
 

@@ -169,6 +169,21 @@ def test_processes_that_race_for_a_server_that_was_killed_all_get_it(
     assert all(answer.isdigit() for answer in answers_of)
 
 
+def test_another_first_migration_gets_another_cluster_for_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tmp_path / "django_jobs" / "migrations" / "0001_initial.py"
+    first.parent.mkdir(parents=True)
+    monkeypatch.setattr(embedded, "PROJECT", tmp_path)
+    directories = set()
+    for text in ("one", "another", "one"):
+        first.write_text(text)
+        directories.add(embedded.demo_directory())
+    (parent,) = {directory.parent for directory in directories}
+    parent.rmdir()
+    assert len(directories) == 2
+
+
 def test_the_data_lies_outside_the_home_directory() -> None:
     directory = embedded.data_directory("demo")
     assert not directory.resolve().is_relative_to(Path.home().resolve())
