@@ -49,8 +49,9 @@ WHERE query NOT LIKE '%app_effect%'
 
 RENEW_AND_SETTLE = """
 SELECT pid FROM pg_stat_activity
-WHERE pid <> pg_backend_pid()
-    AND (query LIKE '%settled AS MATERIALIZED%' OR query LIKE '%cancel_requested_at IS NOT NULL%')
+WHERE usename = %s
+    AND (query LIKE '%%settled AS MATERIALIZED%%'
+         OR query LIKE '%%cancel_requested_at IS NOT NULL%%')
 """
 END_OTHERS = """
 SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
@@ -178,8 +179,8 @@ def test_prefetched_jobs_go_back_if_the_claimer_cannot_connect(
     worker = start_worker("--threads", "1", "--lease-seconds", "10", DATABASE_URL=role.url)
     jobs.noop.enqueue_many({} for _ in range(20))  # quick ones, so that it claims ahead
     until(lambda: Job.objects.filter(status="succeeded").count() == 20)
-    until(lambda: len(run_sql(RENEW_AND_SETTLE)) == 2, what="both are idle")
-    kept = [pid for (pid,) in run_sql(RENEW_AND_SETTLE)]
+    until(lambda: len(run_sql(RENEW_AND_SETTLE, [role.name])) == 2, what="both are idle")
+    kept = [pid for (pid,) in run_sql(RENEW_AND_SETTLE, [role.name])]
     role.limit(2)
     with transaction.atomic():
         first = limit_jobs.fail_when_let_go.enqueue(str(tmp_path / "job"))
