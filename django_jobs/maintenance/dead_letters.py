@@ -22,7 +22,8 @@ def prune_dead_letters(*, page: int = PAGE, budget: float = BUDGET_SECONDS) -> i
             try:
                 step = prune_dead(limit, page=page).total()
             except PruningRefused as refusal:
-                _emit("dead_not_pruned", {limit.column: limit.name, "reason": str(refusal)})
+                fields = {limit.column: limit.name, "reason": str(refusal)}
+                worker_event.send_robust("dead_not_pruned", level=logging.ERROR, fields=fields)
                 break
             deleted += step
             if step < page or time.monotonic() >= deadline:
@@ -41,7 +42,3 @@ def limits_in_force() -> list[DeadLimit]:
             kept = queues.get(name, queues[EVERY_OTHER_QUEUE])["dead"]
             limits.append(DeadLimit(column="queue", name=name, kept=kept, but=list(types)))
     return [limit for limit in limits if limit.kept != ALL]
-
-
-def _emit(event: str, fields: dict[str, str]) -> None:
-    worker_event.send_robust(event, level=logging.ERROR, fields=fields)
