@@ -120,14 +120,22 @@ def close_idle(seconds: float = 0.0) -> None:
 
 
 _ask_for_room: Callable[[], None] = nothing
+_ask_for_idle: Callable[[], None] = nothing
 _short_until = 0.0
 
 
-def make_room_by(ask: Callable[[], None]) -> None:
-    """Set the function that asks all processes of the tree to close idle connections if one of ours
-    cannot be opened."""
-    global _ask_for_room
-    _ask_for_room = ask
+def make_room_by(ask_for_room: Callable[[], None], ask_for_idle: Callable[[], None]) -> None:
+    """Set the functions that ask all processes of the tree to close idle connections, because one
+    of ours cannot be opened, or one of a handler."""
+    global _ask_for_room, _ask_for_idle
+    _ask_for_room, _ask_for_idle = ask_for_room, ask_for_idle
+
+
+def close_idle_of_tree() -> None:
+    """Close the connections that handlers of this process do not use, and soon those of the other
+    processes, because a handler here needs one."""
+    close_idle()
+    _ask_for_idle()
 
 
 def note_shortage() -> None:

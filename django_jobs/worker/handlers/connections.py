@@ -19,7 +19,7 @@ from psycopg.pq import TransactionStatus
 from ...models.database import DATABASE_ERRORS
 from ..connections import (
     closable,
-    close_idle,
+    close_idle_of_tree,
     has_news,
     is_out_of_connections,
     is_short,
@@ -188,7 +188,7 @@ class _HandlerConnection:
 
 
 def _patiently(connect: Callable[[], None]) -> None:
-    """Wait for a while if the limit of connections is reached: others of this process may be idle
+    """Wait for a while if the limit of connections is reached: others of the tree may be idle
     now or soon. Settling and renewing have precedence."""
     until = time.monotonic() + PATIENCE
     while True:
@@ -199,7 +199,7 @@ def _patiently(connect: Callable[[], None]) -> None:
             except DATABASE_ERRORS as error:
                 if not is_out_of_connections(error) or time.monotonic() > until:
                     raise
-            close_idle()
+            close_idle_of_tree()
         time.sleep(random.uniform(0.05, 0.25))  # noqa: S311 — jitter
 
 

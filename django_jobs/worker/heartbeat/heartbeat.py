@@ -37,7 +37,7 @@ def run(
     look: Look | None = None,
 ) -> int:
     """Renew leases until the supervisor sends QUIT or exits."""
-    make_room_by(scoreboard.status.ask_for_room)
+    make_room_by(scoreboard.status.ask_for_room, scoreboard.status.ask_for_idle)
     own_connection()
     upkeep = Upkeep(tasks, look, scoreboard, options)
     upkeep.thread.start()

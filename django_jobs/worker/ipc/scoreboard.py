@@ -101,13 +101,14 @@ ALL_AT_ONCE = Struct("".join(kind._type_ for _, kind in StartedJob._fields_[:-1]
 
 
 class TreeStatus(Structure):
-    """The status that all processes of the tree share. The heartbeat process writes all of it
-    except ``room_asked_at``."""
+    """The status that all processes of the tree share. Any of them writes ``room_asked_at`` and
+    ``idle_asked_at``, and the heartbeat process the rest."""
 
     _fields_ = (
         ("beat_at", c_double),
         ("schedules_seen_at", c_double),
         ("room_asked_at", c_double),
+        ("idle_asked_at", c_double),
         ("is_connected", c_bool),
     )
     __slots__ = ()
@@ -117,6 +118,8 @@ class TreeStatus(Structure):
     """When this tree last looked at the schedules."""
     room_asked_at: float
     """When a process of the tree last could not open its own connection."""
+    idle_asked_at: float
+    """When a handler of the tree last found no connection left."""
     is_connected: bool
     """Whether the last try of the heartbeat process to connect succeeded. Without a connection no
     lease is renewed."""
@@ -128,6 +131,10 @@ class TreeStatus(Structure):
     def ask_for_room(self) -> None:
         """Note that a connection of the tree's own could not be opened."""
         self.room_asked_at = time.monotonic()
+
+    def ask_for_idle(self) -> None:
+        """Note that a connection of a handler could not be opened."""
+        self.idle_asked_at = time.monotonic()
 
 
 class WorkerSlot(Structure):

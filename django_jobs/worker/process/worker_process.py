@@ -55,6 +55,7 @@ class WorkerProcess:
         """The isolated jobs by index on the scoreboard."""
         self._code = 0
         self._made_room_at = 0.0
+        self._closed_idle_at = 0.0
         self._ending = False
         self._claimed = ClaimedJobs()
         self._reporter = Reporter()
@@ -77,7 +78,7 @@ class WorkerProcess:
     def run(self) -> int:
         """Work until asked to drain. Returns the exit code."""
         threading.excepthook = _die_of_our_own_fault
-        make_room_by(self._slot.status.ask_for_room)
+        make_room_by(self._slot.status.ask_for_room, self._slot.status.ask_for_idle)
         self._settler.thread.start()
         self._executor.start()
         self._claimer.thread.start()
@@ -108,11 +109,14 @@ class WorkerProcess:
     def _close_idle(self) -> None:
         """Close idle connections of handlers: after a while, or at once if the tree lacks a
         connection."""
-        asked_at = self._slot.status.room_asked_at
-        if asked_at > self._made_room_at:
-            self._made_room_at = asked_at
+        status = self._slot.status
+        if status.room_asked_at > self._made_room_at:
+            self._made_room_at = status.room_asked_at
             note_shortage()
             self._claimer.on_notify(None)  # it may have to close its connection
+        elif status.idle_asked_at > self._closed_idle_at:
+            self._closed_idle_at = status.idle_asked_at
+            close_idle()
         else:
             close_idle(IDLE_SECONDS)
 
