@@ -220,7 +220,7 @@ def test_no_public_module_has_the_name_of_a_public_function() -> None:
 
 CHANGES_JOBS = re.compile(
     r"\b(?:update|insert\s+into|delete\s+from|merge\s+into|copy|truncate(?:\s+table)?)\s+"
-    r"(?:only\s+)?\"?django_jobs_job\b",
+    r"(?:only\s+)?\"?django_jobs_job(?:_live)?\b",
     re.IGNORECASE,
 )
 SAVES = re.compile(
@@ -285,6 +285,7 @@ def test_a_save_is_found(source: str) -> None:
         'DELETE  FROM "django_jobs_job"',
         "INSERT INTO\n django_jobs_job (id)",
         "COPY django_jobs_job (id) FROM STDIN",
+        "COPY django_jobs_job_live (id) FROM STDIN",
     ],
 )
 def test_sql_that_changes_jobs_is_found(sql: str) -> None:

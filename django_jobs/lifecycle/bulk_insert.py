@@ -23,7 +23,7 @@ FROM due, ids
 """
 
 COPY = f"""
-COPY django_jobs_job (
+COPY django_jobs_job_live (
     {listed(("id", "payload", *COMMON_COLUMNS, *TIMING))}) FROM STDIN
 """
 

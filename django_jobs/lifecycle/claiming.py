@@ -13,21 +13,22 @@ from psycopg.adapt import PyFormat, Transformer
 
 from ..conf import conf
 from ..exceptions import LeaseLost
-from ..models.database import fetch, jobs_connection
+from ..models.database import fetch, jobs_connection, repeat_if_moved
 from .job_columns import CLAIMED, ClaimedJob, QueuePosition
 
 UNBOUNDED = 2**62
 
 START: QueuePosition = (float("-inf"), 0)
 
-# ``job_type = ANY(...)`` skips jobs this worker has no handler for; the next condition skips
+# A claim names the partition of the live jobs, because the job stays there. ``job_type = ANY(...)``
+# skips jobs this worker has no handler for; the next condition skips
 # payloads newer than the handler can read. Quarantined types are read once, by NOT IN: for
 # ``<> ALL (ARRAY(...))`` the planner expects next to no rows and sorts the whole backlog. The row
 # comparison continues behind the last claim. The index entries before it are dead, but stay while
 # another session holds an old snapshot; reading them again made claims six times slower. The two
 # EXISTS are evaluated once per statement, not per row. They are false for a paused queue, for a
 # queue with a limit that this claim does not count, and for a worker that was declared lost.
-FROM_READY = """FROM django_jobs_job
+FROM_READY = """FROM django_jobs_job_live
     WHERE queue = %(queue)s AND status = 'ready'
       AND (rank, id) > (%(rank)s::float8, %(id)s::bigint)
       AND job_type = ANY(%(job_types)s::text[])
@@ -45,7 +46,7 @@ FROM_READY = """FROM django_jobs_job
 # ``least()`` keeps an attempt at the maximum of its column, which only a row written by hand
 # reaches. Otherwise the statement would fail, and with it every claim of the queue. If that attempt
 # has a run already, its settle is refused and the job ends dead with that reason.
-SET_RUNNING = """UPDATE django_jobs_job AS job
+SET_RUNNING = """UPDATE django_jobs_job_live AS job
 SET status = 'running', attempt = least(job.attempt, 2147483646) + 1, worker_id = %(worker)s,
     claimed_at = clock_timestamp(), started_at = NULL"""
 
@@ -134,16 +135,22 @@ def claim(
     }
     if not limited:
         return _claimed_jobs(fetch(statement, parameters), worker)
+    return _claimed_jobs(_claim_within_limit(statement, parameters), worker)
+
+
+@repeat_if_moved
+def _claim_within_limit(statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
     with transaction.atomic(using=jobs_connection().alias):
         rows = fetch(LOCK_QUEUE, parameters)
         if not rows:
             return []
+        limit = parameters["limit"]
         if rows[0][0] is not None:
             (running,) = fetch(COUNT_RUNNING, parameters)[0]
-            parameters["limit"] = min(limit, rows[0][0] - running)
-        if parameters["limit"] <= 0:
+            limit = min(limit, rows[0][0] - running)
+        if limit <= 0:
             return []
-        return _claimed_jobs(fetch(statement, parameters), worker)
+        return fetch(statement, {**parameters, "limit": limit})
 
 
 def claimed_by(

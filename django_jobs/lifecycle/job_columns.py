@@ -21,6 +21,10 @@ from ..models import Job
 QueuePosition = tuple[float, int]
 """The place of a job in its queue: ``(rank, id)``."""
 
+IN_LIVE = "status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running', 'dead')"
+"""Of a statement that finds jobs by their ids: they are in the partition of the live and the dead
+jobs, and the planner reads no other one."""
+
 Fence = tuple[int, int, int]
 """``(job, attempt, worker)``. No two attempts, of one job or of several, have the same."""
 

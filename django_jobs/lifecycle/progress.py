@@ -9,7 +9,7 @@ from typing import Any
 
 from ..domain.errors import clean
 from ..models.database import fetch
-from .job_columns import ClaimedJob
+from .job_columns import IN_LIVE, ClaimedJob
 
 LONGEST_NOTE = 200
 
@@ -18,7 +18,7 @@ LONGEST_NOTE = 200
 # transaction that would block a cancel. What a report leaves out keeps its stored value. The
 # LATERAL subquery with its LIMIT finds each job by its primary key; for a join the planner would
 # read all of a table of some ten thousand rows.
-REPORT = """
+REPORT = f"""
 INSERT INTO django_jobs_progress AS progress (
     job_id, attempt, fraction, note, checkpoint, reported_at)
 SELECT job.id, job.attempt, input.fraction, coalesce(input.note, ''), input.checkpoint::jsonb,
@@ -28,6 +28,7 @@ FROM json_to_recordset(%(rows)s::json) AS input (
 CROSS JOIN LATERAL (
     SELECT found.id, found.attempt FROM django_jobs_job AS found
     WHERE found.id = input.id AND found.attempt = input.attempt AND found.worker_id = input.worker
+      AND found.{IN_LIVE}
     LIMIT 1) AS job
 ORDER BY job.id
 ON CONFLICT (job_id) DO UPDATE

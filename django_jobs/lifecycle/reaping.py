@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from django.db import transaction
 
 from ..domain.outcomes import Lost, Outcome
-from ..models.database import fetch, jobs_connection
+from ..models.database import fetch, jobs_connection, repeat_if_moved
 from .claiming import claimed_by
 from .job_columns import Fence
 from .notifying import notify
@@ -52,6 +52,14 @@ def reap() -> list[Settled]:
     Notifies the queues.
     """
     fetch(DECLARE_LOST, {})
+    settled = _settle_abandoned()
+    for queue in {one.ending.job.queue for one in settled}:
+        notify(queue)
+    return settled
+
+
+@repeat_if_moved
+def _settle_abandoned() -> list[Settled]:
     with transaction.atomic(using=jobs_connection().alias):
         abandoned: dict[int, list[int]] = {}
         for worker, id_ in fetch(ABANDONED, {"limit": BATCH}):
@@ -61,11 +69,10 @@ def reap() -> list[Settled]:
             lost = Lost(reason=f"worker {worker} stopped renewing its lease")
             held = claimed_by(worker, ids, lock=True)
             settled += settle_row_by_row([Ending(job, lost) for job in held])
-    for queue in {one.ending.job.queue for one in settled}:
-        notify(queue)
-    return settled
+        return settled
 
 
+@repeat_if_moved
 def recover_process(
     worker: int, outcomes: Mapping[Fence, Outcome], *, reason: str, status: str = "lost"
 ) -> list[Settled]:

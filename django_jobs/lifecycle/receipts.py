@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from ..models.database import execute, fetch
 from .claiming import lease_lost
-from .job_columns import ClaimedJob
+from .job_columns import IN_LIVE, ClaimedJob
 
 # Fenced, so that an attempt that lost its lease makes no further call.
-LOOK_UP = """
+LOOK_UP = f"""
 WITH ours AS MATERIALIZED (
     SELECT id FROM django_jobs_job
     WHERE id = %(id)s AND attempt = %(attempt)s AND worker_id = %(worker)s
+      AND {IN_LIVE}
 ), answered AS (
     UPDATE django_jobs_receipt SET prevented = prevented + 1
     WHERE job_id = (SELECT id FROM ours) AND key = %(key)s

@@ -17,7 +17,7 @@ from ..domain.outcomes import Lost
 from ..domain.states import JobState, RunState
 from ..models.database import fetch, jobs_connection
 from .claiming import claimed_by
-from .job_columns import Fence
+from .job_columns import IN_LIVE, Fence
 from .settling import Ending, Settled, give_back, settle
 
 REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)
@@ -25,7 +25,7 @@ REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionE
 JSON."""
 
 # Reads no more of the row than it needs, and repairs the times that Python cannot read.
-END_UNSETTLEABLE = """
+END_UNSETTLEABLE = f"""
 WITH ended AS (
     UPDATE django_jobs_job AS job
     SET status = 'dead', worker_id = NULL, finished_at = clock.now, started_at = NULL,
@@ -36,6 +36,7 @@ WITH ended AS (
         expires_at = CASE WHEN isfinite(job.expires_at) THEN job.expires_at END
     FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
     WHERE job.id = %(id)s AND job.attempt = %(attempt)s AND job.worker_id = %(worker)s
+      AND job.{IN_LIVE}
     RETURNING job.id, job.attempt, job.available_at, job.claimed_at, job.finished_at
 ), written AS (
     INSERT INTO django_jobs_run (
@@ -44,18 +45,21 @@ WITH ended AS (
     SELECT id, attempt, %(outcome)s, %(worker)s, available_at, claimed_at, finished_at,
         %(type)s, %(reason)s, '', %(fingerprint)s
     FROM ended
-    ON CONFLICT (job_id, attempt) DO NOTHING
+    WHERE NOT EXISTS (
+        SELECT 1 FROM django_jobs_run AS run
+        WHERE run.job_id = ended.id AND run.attempt = ended.attempt)
 )
 SELECT id FROM ended
 """
 
 # Its own locks are released at once. It runs only when a batch of settles was cut short.
-LOCKED_BY_OTHERS = """
+LOCKED_BY_OTHERS = f"""
 WITH free AS MATERIALIZED (
-    SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
+    SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE}
+    FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT id FROM django_jobs_job
-WHERE id = ANY(%(ids)s::bigint[]) AND id NOT IN (SELECT id FROM free)
+WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE} AND id NOT IN (SELECT id FROM free)
 """
 
 logger = logging.getLogger("django_jobs")

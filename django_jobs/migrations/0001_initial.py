@@ -1,4 +1,4 @@
-"""The tables, with their columns in the order of the models.
+"""The tables, with their columns in the order of the models. Jobs and runs are partitioned.
 
 Every later migration is made of the operations of ``_patience``.
 """
@@ -30,12 +30,62 @@ ALTER TABLE django_jobs_worker SET (
 """
 
 
+# Django's table becomes the partition of the live and the dead jobs, with its indexes; finished jobs
+# move out of it. The id is not an identity: partitions have none before PostgreSQL 17, and rows are
+# inserted there directly. Partitions of days are made like the default ones.
+PARTITION_JOB = """
+ALTER TABLE django_jobs_job RENAME TO django_jobs_job_live;
+ALTER TABLE django_jobs_job_live ALTER id DROP IDENTITY;
+CREATE TABLE django_jobs_job (
+    LIKE django_jobs_job_live INCLUDING DEFAULTS INCLUDING CONSTRAINTS
+) PARTITION BY LIST (status);
+CREATE SEQUENCE django_jobs_job_id_seq AS bigint OWNED BY django_jobs_job.id;
+ALTER TABLE django_jobs_job ALTER id SET DEFAULT nextval('django_jobs_job_id_seq');
+ALTER TABLE django_jobs_job_live ALTER id SET DEFAULT nextval('django_jobs_job_id_seq');
+ALTER TABLE django_jobs_job ATTACH PARTITION django_jobs_job_live
+    FOR VALUES IN ('waiting', 'scheduled', 'blocked', 'ready', 'running', 'dead');
+CREATE TABLE django_jobs_job_history (
+    LIKE django_jobs_job INCLUDING DEFAULTS INCLUDING CONSTRAINTS
+) PARTITION BY RANGE (finished_at);
+ALTER TABLE django_jobs_job ATTACH PARTITION django_jobs_job_history
+    FOR VALUES IN ('succeeded', 'cancelled');
+CREATE TABLE django_jobs_job_history_default (
+    LIKE django_jobs_job INCLUDING DEFAULTS INCLUDING CONSTRAINTS, PRIMARY KEY (id)
+);
+ALTER TABLE django_jobs_job_history ATTACH PARTITION django_jobs_job_history_default DEFAULT
+"""
+PARTITION_RUN = """
+ALTER TABLE django_jobs_run RENAME TO django_jobs_run_default;
+ALTER TABLE django_jobs_run_default ALTER id DROP IDENTITY;
+CREATE TABLE django_jobs_run (
+    LIKE django_jobs_run_default INCLUDING DEFAULTS INCLUDING CONSTRAINTS
+) PARTITION BY RANGE (finished_at);
+CREATE SEQUENCE django_jobs_run_id_seq AS bigint OWNED BY django_jobs_run.id;
+ALTER TABLE django_jobs_run ALTER id SET DEFAULT nextval('django_jobs_run_id_seq');
+ALTER TABLE django_jobs_run_default ALTER id SET DEFAULT nextval('django_jobs_run_id_seq');
+ALTER TABLE django_jobs_run ATTACH PARTITION django_jobs_run_default DEFAULT
+"""
+
+
 def tune(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Have the hot tables vacuumed early and at full speed. Does nothing on another database: a
     project may have SQLite as its default and the jobs elsewhere."""
     if schema_editor.connection.vendor == "postgresql":
         schema_editor.execute(TUNE_JOB)
         schema_editor.execute(TUNE_WORKER)
+
+
+def partition(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """Make the tables of jobs and runs partitions of partitioned ones. Does nothing on another
+    database."""
+    if schema_editor.connection.vendor != "postgresql":
+        return
+    for statement in schema_editor.deferred_sql:  # their indexes, which Django makes at the end
+        schema_editor.execute(statement, None)
+    schema_editor.deferred_sql.clear()
+    for statements in (PARTITION_JOB, PARTITION_RUN):
+        for statement in statements.split(";\n"):
+            schema_editor.execute(statement, None)
 
 
 class Migration(migrations.Migration):
@@ -1133,4 +1183,5 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.RunPython(tune, migrations.RunPython.noop),
+        migrations.RunPython(partition, migrations.RunPython.noop),
     ]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, cast
+from operator import attrgetter, methodcaller
+from typing import Any, ParamSpec, TypeVar, cast
 
 import psycopg
-from django.db import DatabaseError, InterfaceError, ProgrammingError, connections
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    connections,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 
@@ -18,6 +26,14 @@ DATABASE_ERRORS = (DatabaseError, InterfaceError, psycopg.Error)
 """Django does not translate the errors that psycopg raises outside a cursor, such as in a pool."""
 
 NO_TABLE, NO_COLUMN = "42P01", "42703"
+SERIALIZATION_FAILURE = "40001"
+
+TRIES = 5
+"""How often to try. A job moves once, so a second conflict is of other jobs."""
+
+Parameters = Mapping[str, Any] | Sequence[Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def jobs_connection() -> BaseDatabaseWrapper:
@@ -25,12 +41,32 @@ def jobs_connection() -> BaseDatabaseWrapper:
     return connections[conf().database]
 
 
-def fetch(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Run one statement and return its rows."""
-    with jobs_connection().cursor() as cursor:
-        cursor.execute(sql, parameters)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-        return rows
+def repeat_if_moved(work: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function of one ``atomic`` block: call it again if a row that it waited for has
+    moved to the history meanwhile.
+
+    PostgreSQL then raises a serialization failure, because the row has no later version in its
+    partition. The next try finds the job ended. Raises the error of the fifth try.
+    """
+
+    @functools.wraps(work)
+    def repeated(*args: P.args, **options: P.kwargs) -> R:
+        for _ in range(TRIES - 1):
+            try:
+                return work(*args, **options)
+            except OperationalError as error:
+                if getattr(error.__cause__, "sqlstate", None) != SERIALIZATION_FAILURE:
+                    raise
+        return work(*args, **options)
+
+    return repeated
+
+
+def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+    """Run one statement and return its rows. Outside of a transaction it is repeated like those of
+    :func:`repeat_if_moved`."""
+    rows: list[tuple[Any, ...]] = _run(sql, parameters, methodcaller("fetchall"))
+    return rows
 
 
 def fetch_named(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -41,11 +77,23 @@ def fetch_named(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def execute(sql: str, parameters: Mapping[str, Any] | Sequence[Any]) -> int:
-    """Run one statement and return the number of changed rows."""
+def execute(sql: str, parameters: Parameters) -> int:
+    """Run one statement and return the number of changed rows. Repeated like :func:`fetch`."""
+    return int(_run(sql, parameters, attrgetter("rowcount")))
+
+
+def _run_once(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> Any:
     with jobs_connection().cursor() as cursor:
         cursor.execute(sql, parameters)
-        return int(cursor.rowcount)
+        return read(cursor)
+
+
+_run_again = repeat_if_moved(_run_once)
+
+
+def _run(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> Any:
+    run = _run_once if jobs_connection().in_atomic_block else _run_again
+    return run(sql, parameters, read)
 
 
 def database_time() -> datetime:

@@ -30,7 +30,7 @@ FIELDS = {field.column: field for field in Job._meta.concrete_fields}
 
 
 def columns_of(insert: str) -> list[str]:
-    found = re.search(r"(?:INSERT INTO|COPY) django_jobs_job \(([\w\s,]+)\)", insert)
+    found = re.search(r"(?:INSERT INTO|COPY) django_jobs_job_live \(([\w\s,]+)\)", insert)
     assert found is not None
     return [name.strip() for name in found[1].split(",")]
 

@@ -25,7 +25,7 @@ def test_no_migration_is_missing() -> None:
 @pytest.mark.django_db
 def test_the_hot_tables_are_vacuumed_early() -> None:
     options = dict(run_sql("SELECT relname, reloptions FROM pg_class WHERE reloptions IS NOT NULL"))
-    assert "autovacuum_vacuum_cost_delay=0" in options["django_jobs_job"]
+    assert "autovacuum_vacuum_cost_delay=0" in options["django_jobs_job_live"]
     assert "fillfactor=50" in options["django_jobs_worker"]
 
 

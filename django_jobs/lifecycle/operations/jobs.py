@@ -19,7 +19,8 @@ from ...domain.errors import ErrorReport
 from ...domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
-from ...models.database import fetch, jobs_connection
+from ...models.database import fetch, jobs_connection, repeat_if_moved
+from ..job_columns import IN_LIVE
 from ..notifying import CANCELLED, notify_after_commit
 
 Actor = Any
@@ -27,8 +28,10 @@ Actor = Any
 
 # Runs before any operation on several jobs. All lock jobs in the order of their ids, so that they
 # cannot deadlock, and nothing changes between two statements of one operation.
-LOCK_JOBS = """
-SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) ORDER BY id FOR NO KEY UPDATE
+LOCK_JOBS = f"""
+SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE}
+ORDER BY id
+FOR NO KEY UPDATE
 """
 CANCEL_PENDING = """
 UPDATE django_jobs_job SET status = 'cancelled', finished_at = clock_timestamp(),
@@ -113,8 +116,11 @@ def cancel(
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.cancel_job")
-    wanted = list(ids)
-    why = reason or _by("cancelled", actor)
+    return _cancel(list(ids), reason or _by("cancelled", actor), wait)
+
+
+@repeat_if_moved
+def _cancel(wanted: list[int], why: str, wait: bool) -> OperationResult:
     with transaction.atomic(using=jobs_connection().alias):
         locking = LOCK_JOBS if wait else f"{LOCK_JOBS} SKIP LOCKED"
         locked = [id_ for (id_,) in fetch(locking, {"ids": wanted})]
@@ -237,6 +243,7 @@ def _replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
     return None
 
 
+@repeat_if_moved
 def _moved(wanted: list[int], sql: str, parameters: dict[str, Any]) -> OperationResult:
     with transaction.atomic(using=jobs_connection().alias):
         fetch(LOCK_JOBS, {"ids": wanted})

@@ -56,7 +56,7 @@ INSERT_JOBS = f"""
 WITH clock AS MATERIALIZED (
     SELECT statement_timestamp() AS now
 )
-INSERT INTO django_jobs_job (
+INSERT INTO django_jobs_job_live (
     {listed(SCHEDULED)})
 SELECT
     {listed(SCHEDULED.values())}

@@ -10,10 +10,13 @@ from django.db import connections
 from django_jobs.apps import seed_queues, take_over
 
 WRITTEN = """
-SELECT relname FROM pg_class
-WHERE relname = ANY(%s) AND relkind = 'r' AND relnamespace = current_schema()::regnamespace
-    AND pg_relation_size(oid) > 0
+SELECT coalesce(leaf.relid, named.oid)::regclass::text
+FROM pg_class AS named LEFT JOIN LATERAL pg_partition_tree(named.oid) AS leaf ON leaf.isleaf
+WHERE named.relname = ANY(%s) AND named.relkind IN ('r', 'p')
+    AND named.relnamespace = current_schema()::regnamespace
+    AND pg_relation_size(coalesce(leaf.relid, named.oid)) > 0
 """
+"""Of a partitioned table, its partitions."""
 OF_MIGRATE = {"django_content_type", "auth_permission"}
 """Written by ``migrate``, and by no test."""
 
@@ -32,7 +35,7 @@ class Command(flush.Command):
         tables = set(connection.introspection.django_table_names()) - OF_MIGRATE
         with connection.cursor() as cursor:
             cursor.execute(WRITTEN, [list(tables)])
-            written = ", ".join(connection.ops.quote_name(name) for (name,) in cursor.fetchall())
+            written = ", ".join(name for (name,) in cursor.fetchall())
             if written:
                 cursor.execute(f"TRUNCATE {written} CASCADE")
         seed_queues(using=using)
