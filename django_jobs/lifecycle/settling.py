@@ -23,11 +23,12 @@ from .job_columns import IN_LIVE, ClaimedJob, Fence
 # A row that ends moves to the history. Naming the statuses of the live partition keeps the planner
 # out of all others. Within it rows are found by primary key only: with ``job.status = 'running'``
 # the planner may take the small partial index on running jobs, which under churn is full of dead
-# entries: 14,000 instead of 37,000 jobs/s. A cancel requested after the decision blocks the write, so that the ending is decided
-# again with the cancel. A success is written either way. Plain successes are passed as arrays: with
-# all endings as JSON one process reached 18,700 instead of 23,400 jobs/s. The arrays stand in
-# subqueries, because a planner that knows their length would read a table of some ten thousand rows
-# from end to end. Rows are locked in the order of their ids, as everywhere.
+# entries: 14,000 instead of 37,000 jobs/s. A cancel requested after the decision blocks the write,
+# so that the ending is decided again with the cancel. A success is written either way. Plain
+# successes are passed as arrays: with all endings as JSON one process reached 18,700 instead of
+# 23,400 jobs/s. The arrays stand in subqueries, because a planner that knows their length would
+# read a table of some ten thousand rows from end to end. Rows are locked in the order of their ids,
+# as everywhere.
 SETTLE = f"""
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
