@@ -23,6 +23,7 @@ class JobsConfig(AppConfig):
 
         registry.autodiscover()
         post_migrate.connect(seed_queues, sender=self, dispatch_uid="django_jobs.seed_queues")
+        post_migrate.connect(make_ahead, sender=self, dispatch_uid="django_jobs.make_ahead")
         post_migrate.connect(take_over, sender=self, dispatch_uid="django_jobs.take_over")
 
 
@@ -34,6 +35,18 @@ def seed_queues(*, using: str, **kwargs: Any) -> None:
 
     if using == conf().database and has_todays_columns(Queue, using):
         Queue.objects.seed(conf().queues, using)
+
+
+def make_ahead(*, using: str, **kwargs: Any) -> None:
+    """Make the partitions of the next days after migrate, if this database has the current
+    tables."""
+    from .conf import conf
+    from .maintenance.history import make_due_partitions
+    from .models import Run
+    from .models.database import has_todays_columns
+
+    if using == conf().database and has_todays_columns(Run, using):
+        make_due_partitions()
 
 
 def take_over(*, using: str, **kwargs: Any) -> None:

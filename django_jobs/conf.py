@@ -39,8 +39,9 @@ class Conf:
     max_payload_bytes: int = 1_048_576
     max_result_bytes: int = 1_048_576
     retention: Mapping[str, Any] = field(
-        default_factory=lambda: {"succeeded": "7d", "cancelled": "7d", "dead": None}
+        default_factory=lambda: {"succeeded": "7d", "cancelled": "7d", "dead": None, "runs": None}
     )
+    history: Mapping[str, str] = field(default_factory=lambda: {"partition": "day"})
     redact_keys: tuple[str, ...] = DEFAULT_REDACT_KEYS
     cancel_grace_seconds: float = 5.0
     quarantine: Mapping[str, float | None] = field(
@@ -73,6 +74,8 @@ def conf() -> Conf:
     values = {key.lower(): value for key, value in raw().items() if key in KEYS}
     if "retention" in values:
         values["retention"] = {**Conf().retention, **values["retention"]}
+    if "history" in values:
+        values["history"] = {**Conf().history, **values["history"]}
     if "quarantine" in values:
         values["quarantine"] = {**Conf().quarantine, **values["quarantine"]}
     if "redact_keys" in values:

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..conf import Conf
 from ..domain.backoff import Backoff
-from ..domain.durations import LONGEST_TIMEOUT
+from ..domain.durations import LONGEST_TIMEOUT, seconds_of
+from ..domain.partitions import Period
 from ..domain.ranking import STRICT_WEIGHT
 from ..domain.retention import kept_by_status
 from ..models.queue import A_QUEUE_NAME, is_queue_name
@@ -43,6 +44,27 @@ def _retention(value: Any) -> Problem:
         kept_by_status(value)
     except ValueError as error:
         return f"wrong ({error})"
+    return None
+
+
+def _retention_of_all(value: Any) -> Problem:
+    if not isinstance(value, Mapping):
+        return "not a dict"
+    try:
+        seconds_of(value.get("runs"))
+    except ValueError as error:
+        return f'wrong ("runs": {error})'
+    return _retention({key: kept for key, kept in value.items() if key != "runs"})
+
+
+def _history(value: Any) -> Problem:
+    if not isinstance(value, Mapping):
+        return "not a dict"
+    unknown = value.keys() - Conf().history
+    if unknown:
+        return f'wrong (its key may be "partition", not {", ".join(sorted(map(repr, unknown)))})'
+    if value.get("partition", Period.DAY) not in list(Period):
+        return f'wrong ("partition" must be day, week or month, not {value["partition"]!r})'
     return None
 
 
@@ -91,7 +113,8 @@ RULES: dict[str, Rule] = {
         lambda value: isinstance(value, str) and len(value) <= 100,
         "not text of at most 100 characters",
     ),
-    "RETENTION": _retention,
+    "RETENTION": _retention_of_all,
+    "HISTORY": _history,
     "CANCEL_GRACE_SECONDS": _rule(
         lambda value: _is_number(value) and 0 <= value < 1e9,
         "not a number of seconds from 0 to 1,000,000,000",
@@ -138,6 +161,7 @@ EXAMPLES = {
     "MAX_RESULT_BYTES": "1_048_576, a number of bytes",
     "CODE_VERSION": '"2026.11"',
     "RETENTION": RETENTION_EXAMPLE,
+    "HISTORY": '{"partition": "day"}, or "week" or "month"',
     "CANCEL_GRACE_SECONDS": "5, a number of seconds",
     "QUARANTINE": '{"crashes": 10, "seconds": 600}, or {"crashes": None} to quarantine none',
     "SCHEDULES": "True, or False on workers that fire no schedules",

@@ -19,7 +19,7 @@ from ..domain.errors import ErrorReport
 from ..domain.retention import Kept
 from ..models.database import fetch, jobs_connection
 from ..signals import pre_prune_dead
-from .pruning import DELETE_EXPIRED, LONGEST_KEPT, PAGE
+from .pruning import LIVE, LONGEST_KEPT, PAGE, delete_expired, runs_go_with_jobs
 
 # The names of the queues that have dead jobs, found with one step in the index for each.
 QUEUES = """
@@ -69,7 +69,7 @@ GROUP BY job_type, queue, reason
 DELETE = f"""
 WITH expired AS MATERIALIZED (
     SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) AND status = 'dead'
-), {DELETE_EXPIRED}
+), {delete_expired(LIVE)}
 SELECT id FROM jobs
 """
 
@@ -118,7 +118,9 @@ def prune_dead(limit: DeadLimit, *, queue: str | None = None, page: int = PAGE) 
         for id_, *group in rows:
             groups[Group(*group)].append(id_)
         _send_signals(groups)
-        deleted = {id_ for (id_,) in fetch(DELETE, {"ids": [row[0] for row in rows]})}
+        ids = [row[0] for row in rows]
+        parameters = {"ids": ids, "with_runs": runs_go_with_jobs()}
+        deleted = {id_ for (id_,) in fetch(DELETE, parameters)}
     return Counter({group: len(deleted.intersection(ids)) for group, ids in groups.items()})
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..conf import conf
 from ..domain.durations import LONGEST_AGE
 from ..models.database import execute, fetch
 
@@ -25,13 +26,21 @@ Rules = Mapping[str, Mapping[str, float | None]]
 """Seconds to keep a succeeded or cancelled job, by queue and status. The queue ``*`` stands for all
 that are not named. A job whose status is missing or None is kept for ever."""
 
-# The end of a statement that begins WITH the ids of jobs, ``expired``. Rows are found
-# through arrays of ids, which makes an index search no matter how large the planner believes the
-# page to be.
-DELETE_EXPIRED = """
+LIVE, HISTORY = "django_jobs_job_live", "django_jobs_job_history"
+WITHOUT_PARTITION = "django_jobs_job_history_default"
+"""The jobs that ended at a time for which there was no partition."""
+
+
+def delete_expired(table: str) -> str:
+    """The end of a statement that begins WITH the ids of jobs, ``expired``, of one table.
+
+    Rows are found through arrays of ids, which makes an index search no matter how large the
+    planner believes the page to be.
+    """
+    return f"""
 runs AS (
     DELETE FROM django_jobs_run AS run
-    WHERE run.job_id = ANY(ARRAY(SELECT id FROM expired))
+    WHERE %(with_runs)s AND run.job_id = ANY(ARRAY(SELECT id FROM expired))
 ), progress AS (
     DELETE FROM django_jobs_progress AS progress
     WHERE progress.job_id = ANY(ARRAY(SELECT id FROM expired))
@@ -39,50 +48,63 @@ runs AS (
     DELETE FROM django_jobs_receipt AS receipt
     WHERE receipt.job_id = ANY(ARRAY(SELECT id FROM expired))
 ), jobs AS (
-    DELETE FROM django_jobs_job AS job
+    DELETE FROM {table} AS job
     WHERE job.id = ANY(ARRAY(SELECT id FROM expired))
     RETURNING job.id
 )
 """
 
-# There is no index on finished_at: it would slow every settle. Ids follow created_at, so expired
-# jobs are at the low end of the primary key, and a page that is younger than the shortest retention
-# ends the walk. Expiry is decided on the locked row.
-PRUNE = f"""
+
+def _prune(table: str) -> str:
+    return f"""
 WITH page AS MATERIALIZED (
-    SELECT id, created_at FROM django_jobs_job
+    SELECT id, created_at FROM {table}
     WHERE id > %(after)s::bigint
     ORDER BY id
     LIMIT %(page)s
 ), expired AS MATERIALIZED (
-    SELECT job.id FROM django_jobs_job AS job
+    SELECT job.id FROM {table} AS job
     WHERE job.id = ANY(ARRAY(SELECT id FROM page))
-      AND job.status IN ('succeeded', 'cancelled')
       AND job.finished_at < statement_timestamp() - make_interval(secs => (
             coalesce(%(rules)s::jsonb -> job.queue, %(rules)s::jsonb -> '*') ->> job.status
           )::float8)
     FOR UPDATE OF job SKIP LOCKED
-), {DELETE_EXPIRED}
+), {delete_expired(table)}
 SELECT (SELECT count(*) FROM jobs), max(id), count(*),
     min(created_at) > statement_timestamp() - make_interval(secs => %(shortest)s::float8)
 FROM page
 """
 
+
+# There is no index on finished_at: it would slow every settle. Ids follow created_at, so expired
+# jobs are at the low end of the primary key, and a page that is younger than the shortest retention
+# ends the walk. Expiry is decided on the locked row.
+PRUNE = {table: _prune(table) for table in (HISTORY, WITHOUT_PARTITION)}
+
 COUNT_EXPIRED = """
 WITH page AS MATERIALIZED (
-    SELECT id, queue, status, finished_at, created_at FROM django_jobs_job
+    SELECT id, queue, status, finished_at, created_at FROM django_jobs_job_history
     WHERE id > %(after)s::bigint
     ORDER BY id
     LIMIT %(page)s
 )
 SELECT count(*) FILTER (
-        WHERE status IN ('succeeded', 'cancelled')
-          AND finished_at < statement_timestamp() - make_interval(secs => (
+        WHERE finished_at < statement_timestamp() - make_interval(secs => (
                 coalesce(%(rules)s::jsonb -> queue, %(rules)s::jsonb -> '*') ->> status
               )::float8)),
     max(id), count(*),
     min(created_at) > statement_timestamp() - make_interval(secs => %(shortest)s::float8)
 FROM page
+"""
+
+# Runs without a partition whose age is over. Those of live and dead jobs stay.
+PRUNE_RUNS = """
+DELETE FROM django_jobs_run_default WHERE id = ANY(ARRAY(
+    SELECT run.id FROM django_jobs_run_default AS run
+    WHERE run.finished_at < statement_timestamp() - make_interval(secs => %(older)s::float8)
+      AND NOT EXISTS (SELECT 1 FROM django_jobs_job_live AS job WHERE job.id = run.job_id)
+    LIMIT %(page)s
+    FOR UPDATE SKIP LOCKED))
 """
 
 # Their runs keep the worker's number; only its name is lost.
@@ -118,8 +140,16 @@ class Page:
     next_after: int | None
 
 
-def prune(rules: Rules, *, after: int = 0, page: int = PAGE, dry_run: bool = False) -> Page:
-    """Delete the jobs past their retention among the next ``page`` jobs behind id ``after``.
+def prune(
+    rules: Rules,
+    *,
+    after: int = 0,
+    page: int = PAGE,
+    table: str = HISTORY,
+    dry_run: bool = False,
+) -> Page:
+    """Delete the jobs past their retention among the next ``page`` jobs of ``table`` behind id
+    ``after``: of all finished ones, or of those without a partition.
 
     ``dry_run`` only counts them. Jobs that another session has locked are left for the next walk.
     """
@@ -132,9 +162,22 @@ def prune(rules: Rules, *, after: int = 0, page: int = PAGE, dry_run: bool = Fal
         "page": page,
         "rules": json.dumps(bounded),
         "shortest": min(*kept, LONGEST_KEPT),
+        "with_runs": runs_go_with_jobs(),
     }
-    deleted, last, seen, too_young = fetch(COUNT_EXPIRED if dry_run else PRUNE, parameters)[0]
+    statement = COUNT_EXPIRED if dry_run else PRUNE[table]
+    deleted, last, seen, too_young = fetch(statement, parameters)[0]
     return Page(deleted=deleted, next_after=None if seen < page or too_young else last)
+
+
+def runs_go_with_jobs() -> bool:
+    """Whether runs are deleted with their job: ``RETENTION`` gives them no age."""
+    return conf().retention["runs"] is None
+
+
+def prune_runs(older_than: float, page: int = PAGE) -> int:
+    """Delete up to a page of the runs without a partition that ended more than ``older_than``
+    seconds ago, but those of live and dead jobs; return how many."""
+    return execute(PRUNE_RUNS, {"older": min(older_than, LONGEST_KEPT), "page": page})
 
 
 def prune_workers(older_than: float) -> int:

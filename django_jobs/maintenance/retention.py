@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from ..conf import conf
+from ..domain.durations import seconds_of
+from ..domain.partitions import Period, end_of
 from ..domain.retention import ALL, Kept, kept_by_status
 from ..domain.states import FINAL, JobState
-from ..lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune, prune_ticks, prune_workers
+from ..lifecycle import history
+from ..lifecycle.pruning import (
+    EVERY_OTHER_QUEUE,
+    HISTORY,
+    PAGE,
+    WITHOUT_PARTITION,
+    Rules,
+    prune,
+    prune_runs,
+    prune_ticks,
+    prune_workers,
+)
 from ..models import Queue
 
 EVERY_SECONDS = 60.0
@@ -20,41 +35,57 @@ BUDGET_SECONDS = 0.25
 WORKER_SECONDS = 7 * 86_400.0
 """Seconds for which the row of an ended worker is kept."""
 
+FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+
 TICK_SECONDS = 90 * 86_400.0
 """Seconds for which the outcome of a due time is kept. A backfill of an older due time makes its
 job a second time."""
 
 
 class Retention:
-    """A pass over the jobs by primary key. Its position is kept from run to run."""
+    """Passes over the finished jobs by primary key. Their positions are kept from run to run.
+
+    What is kept longest goes with its partition; see :mod:`.history`. One pass deletes the jobs
+    that have no partition, and one those that are kept less long.
+    """
 
     def __init__(self, *, page: int = PAGE, budget: float = BUDGET_SECONDS) -> None:
         self.page = page
         self.budget = budget
-        self.after = 0
+        self.after = dict.fromkeys((WITHOUT_PARTITION, HISTORY), 0)
 
     def run_once(self) -> int:
         """Delete expired jobs until the budget is spent; return how many rows were deleted.
 
-        At the end of a walk, ended workers and old ticks are deleted too, and the next run starts
-        from the lowest id.
+        At the end of both walks, ended workers and old ticks are deleted too, and the next run
+        starts from the lowest id.
         """
         rules = rules_in_force()
         deadline = time.monotonic() + self.budget
+        deleted = self._walk(WITHOUT_PARTITION, rules, deadline)
+        by_row = kept_less_long(rules) if history.owns_tables() else rules
+        deleted += self._walk(HISTORY, by_row, deadline)
+        if any(self.after.values()):
+            return deleted
+        runs = seconds_of(conf().retention["runs"])
+        if runs is not None:
+            deleted += self._repeat(partial(prune_runs, runs), deadline)
+        deleted += prune_workers(WORKER_SECONDS)
+        return deleted + self._repeat(partial(prune_ticks, TICK_SECONDS), deadline)
+
+    def _walk(self, table: str, rules: Rules, deadline: float) -> int:
         deleted = 0
         while True:
-            step = prune(rules, after=self.after, page=self.page)
+            step = prune(rules, after=self.after[table], page=self.page, table=table)
             deleted += step.deleted
-            self.after = step.next_after or 0
-            if step.next_after is None:
-                return deleted + prune_workers(WORKER_SECONDS) + self._prune_ticks(deadline)
-            if time.monotonic() >= deadline:
+            self.after[table] = step.next_after or 0
+            if step.next_after is None or time.monotonic() >= deadline:
                 return deleted
 
-    def _prune_ticks(self, deadline: float) -> int:
+    def _repeat(self, prune_page: Callable[[int], int], deadline: float) -> int:
         deleted = 0
         while True:
-            gone = prune_ticks(TICK_SECONDS, self.page)
+            gone = prune_page(self.page)
             deleted += gone
             if gone < self.page or time.monotonic() >= deadline:
                 return deleted
@@ -68,9 +99,27 @@ def rules_in_force() -> Rules:
     }
 
 
+def kept_less_long(rules: Rules) -> Rules:
+    """Those of the rules under which jobs are deleted before their partition is dropped."""
+    longest = longest_kept(rules)
+    period = end_of(Period(conf().history["partition"]), FIRST) - FIRST
+    whole = longest is not None and longest >= period.total_seconds()
+    return {
+        queue: {status: keep for status, keep in rule.items() if not (whole and keep == longest)}
+        for queue, rule in rules.items()
+    }
+
+
+def longest_kept(rules: Rules) -> float | None:
+    """Seconds for which some finished jobs are kept, the longest of all rules; None for ever."""
+    kept = [keep for rule in rules.values() for keep in rule.values()]
+    return None if None in kept else max(keep for keep in kept if keep is not None)
+
+
 def kept_by_queue() -> dict[str, dict[str, Kept]]:
     """``DJANGO_JOBS["RETENTION"]``, with the settings of the queues that have their own."""
-    default = kept_by_status(conf().retention)
+    retention = conf().retention
+    default = kept_by_status({key: retention[key] for key in retention if key != "runs"})
     kept = {EVERY_OTHER_QUEUE: default}
     queues = Queue.objects.using(conf().database).filter(retention__isnull=False)
     for name, own in queues.values_list("name", "retention"):

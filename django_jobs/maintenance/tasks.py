@@ -8,6 +8,7 @@ from ..lifecycle import pruning, reaping
 from ..lifecycle.operations import quarantines
 from ..lifecycle.signalling import send_job_signals
 from .dead_letters import prune_dead_letters
+from .history import keep_partitions
 from .quarantine import Quarantining
 from .retention import EVERY_SECONDS, Retention
 
@@ -30,6 +31,7 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             batch=pruning.PAGE,
             run_once=Retention().run_once,
         ),
+        MaintenanceTask(name="partitions", every=EVERY_SECONDS, batch=1, run_once=keep_partitions),
         MaintenanceTask(
             name="quarantining",
             every=sweep,

@@ -200,7 +200,15 @@ BAD_VALUES: dict[str, list[Any]] = {
     "MAX_PAYLOAD_BYTES": [0, 1.5, "1MB", True, 2**40],
     "MAX_RESULT_BYTES": [0, None],
     "CODE_VERSION": [None, 12, "v" * 101],
-    "RETENTION": [None, "7d", {"succeeded": "a week"}, {"ready": "7d"}, {"dead": -1}],
+    "RETENTION": [
+        None,
+        "7d",
+        {"succeeded": "a week"},
+        {"ready": "7d"},
+        {"dead": -1},
+        {"runs": {"age": "7d"}},
+    ],
+    "HISTORY": [None, "day", {"partition": "hour"}, {"partitions": "day"}],
     "CANCEL_GRACE_SECONDS": [-1, None, "5", True, float("nan"), float("inf")],
     "QUARANTINE": [
         *(None, 10, {"crash": 3}, {"crashes": 0}, {"crashes": True}, {"crashes": 2.5}),
@@ -266,7 +274,16 @@ def test_valid_values_are_not_reported(settings: Settings) -> None:
         "retention": {"succeeded": "1d", "dead": {"age": None, "number": 100}},
     }
     chosen = queues(default=options, other={"backoff": Backoff.fixed(3).as_json(), "timeout": None})
-    assert found(settings, QUEUES=chosen, RETENTION={"dead": 3600}, REDACT_KEYS={"pin"}) == []
+    assert (
+        found(
+            settings,
+            QUEUES=chosen,
+            RETENTION={"dead": 3600, "runs": "1d"},
+            HISTORY={"partition": "week"},
+            REDACT_KEYS={"pin"},
+        )
+        == []
+    )
     assert found(settings, CANCEL_GRACE_SECONDS=0, QUARANTINE={"crashes": None}) == []
     assert found(settings, QUARANTINE={"crashes": 3, "seconds": 0.5}) == []
 

@@ -74,7 +74,13 @@ def test_progress_and_receipts_are_found_by_the_job() -> None:
     run_sql("UPDATE django_jobs_job SET finished_at = now() - interval '8 days'")
     run_sql("ANALYZE django_jobs_progress, django_jobs_receipt, django_jobs_job")
     rules = '{"*": {"succeeded": 604800}}'
-    parameters = {"after": 0, "page": pruning.PAGE, "rules": rules, "shortest": 604800}
-    plan = explain(pruning.PRUNE, parameters)
+    parameters = {
+        "after": 0,
+        "page": pruning.PAGE,
+        "rules": rules,
+        "shortest": 604800,
+        "with_runs": True,
+    }
+    plan = explain(pruning.PRUNE[pruning.HISTORY], parameters)
     used = {node.get("Index Name") for node in plan}
     assert used >= {"django_jobs_progress_pkey", "django_jobs_receipt_key"}

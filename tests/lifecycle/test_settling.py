@@ -252,9 +252,11 @@ def test_a_rolled_back_settle_leaves_the_job_running() -> None:
 
 @pytest.mark.django_db
 def test_a_batch_reads_no_table_of_middling_size_from_end_to_end() -> None:
-    """A planner that knew the length of a batch of 500 would join 15,000 rows by a hash."""
+    """A planner that knew the length of a batch of 500 would join 15,000 rows by a hash. In places
+    of deleted rows they would have no order, and an index search would count as dearer."""
+    run_sql("TRUNCATE django_jobs_job_live")
     noop.enqueue_many({} for _ in range(15_000))
-    run_sql("ANALYZE django_jobs_job")
+    run_sql("ANALYZE django_jobs_job_live")
     held = claim_ready(register_worker(), limit=500)
     decided = [Settled(Ending(job, Succeeded(), started=0.0), PLAIN_SUCCESS) for job in held]
     assert len(decided) == 500

@@ -21,6 +21,7 @@ def test_each_has_a_name_and_sweeps_are_as_frequent_as_the_setting_says(
         "reaping": 2.5,
         "retention": 60.0,
         "dead_letters": 60.0,
+        "partitions": 60.0,
         "quarantining": 2.5,
     }
     assert all(task.batch > 0 for task in tasks.values())
@@ -33,8 +34,8 @@ def test_all_can_be_run_when_there_is_nothing_to_do() -> None:
 
 
 def test_each_worker_walks_from_the_beginning() -> None:
-    for one, other in zip(maintenance_tasks()[2:], maintenance_tasks()[2:], strict=True):
-        assert one.run_once != other.run_once
+    once, again = ({task.name: task.run_once for task in maintenance_tasks()} for _ in range(2))
+    assert {name for name in once if once[name] != again[name]} == {"retention", "quarantining"}
 
 
 @pytest.mark.django_db

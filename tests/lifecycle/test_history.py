@@ -1,0 +1,220 @@
+"""Finished jobs and runs are in partitions of days, which are made and dropped as a whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.domain.partitions import Period, start_of
+from django_jobs.lifecycle.history import (
+    JOBS,
+    RUNS,
+    TABLES,
+    Partition,
+    drop,
+    make_partitions,
+    owns_tables,
+    partitions,
+)
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.progress import ProgressReport, report
+from django_jobs.lifecycle.receipts import store
+from django_jobs.models import Job, Progress, Receipt, Run
+from tests.app.jobs import noop
+from tests.factories import enqueue_and_claim, failure, in_threads, run_sql, settle_one
+
+WHERE = """
+SELECT (SELECT tableoid::regclass::text FROM django_jobs_job WHERE id = %(id)s),
+    (SELECT max(tableoid::regclass::text) FROM django_jobs_run WHERE job_id = %(id)s)
+"""
+
+
+def today() -> str:
+    return f"{datetime.now(UTC):%Y%m%d}"
+
+
+def place_of(id_: int) -> tuple[str, str]:
+    ((job, run),) = run_sql(WHERE, {"id": id_})
+    return job, run
+
+
+def forget_all() -> None:
+    """As if none had been made."""
+    for table in TABLES:
+        for one in partitions(table):
+            run_sql(f"DROP TABLE {one.name}")
+
+
+@pytest.fixture
+def yesterday() -> Iterator[tuple[Partition, Partition]]:
+    """The partitions of jobs and runs of the day before."""
+    start = start_of(Period.DAY, datetime.now(UTC)) - timedelta(days=1)
+    made = []
+    for table in TABLES:
+        one = Partition(table, f"{table.prefix}{start:%Y%m%d}", start, start + timedelta(days=1))
+        run_sql(f"CREATE TABLE {one.name} (LIKE {table.default} INCLUDING ALL)")
+        run_sql(
+            f"ALTER TABLE {table.name} ATTACH PARTITION {one.name}"
+            f" FOR VALUES FROM ('{one.start}') TO ('{one.end}')"
+        )
+        made.append(one)
+    yield made[0], made[1]
+    for one in made:
+        run_sql(f"DROP TABLE IF EXISTS {one.name}")
+
+
+def backdate(*ids: int) -> None:
+    """As if these jobs and their runs had ended a day before."""
+    for table, column in ("django_jobs_job", "id"), ("django_jobs_run", "job_id"):
+        run_sql(
+            f"UPDATE {table} SET finished_at = finished_at - interval '1 day'"
+            f" WHERE {column} = ANY(%s)",
+            [list(ids)],
+        )
+
+
+@pytest.mark.django_db
+def test_a_job_moves_to_its_day_when_it_succeeds_and_is_found_as_before() -> None:
+    held = enqueue_and_claim()
+    assert place_of(held.id)[0] == "django_jobs_job_live"
+    settle_one(held, Succeeded(result='{"answer": 42}'))
+    assert place_of(held.id) == (f"django_jobs_job_{today()}", f"django_jobs_run_{today()}")
+    job = Job.objects.get(pk=held.id)
+    assert (job.status, job.result) == ("succeeded", {"answer": 42})
+    assert [run.job for run in Run.objects.select_related("job")] == [job]
+
+
+@pytest.mark.django_db
+def test_a_cancelled_job_moves_and_a_dead_one_stays_and_is_replayed() -> None:
+    job = noop.enqueue()
+    job_operations.cancel([job.pk])
+    assert place_of(job.pk)[0] == f"django_jobs_job_{today()}"
+    held = enqueue_and_claim()
+    settle_one(held, failure(final=True))
+    assert place_of(held.id) == ("django_jobs_job_live", f"django_jobs_run_{today()}")
+    job_operations.replay([held.id], check=lambda job: None)
+    assert Job.objects.get(pk=held.id).status == "ready"
+
+
+@pytest.mark.django_db
+def test_migrate_has_made_a_week_and_nothing_is_left_to_make() -> None:
+    for table in TABLES:
+        found = partitions(table)
+        assert found[0].start <= datetime.now(UTC) < found[0].end
+        assert found[-1].end > datetime.now(UTC) + timedelta(days=7)
+    assert make_partitions(Period.DAY) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_that_make_partitions_at_once_each_is_made_once() -> None:
+    forget_all()
+    assert sum(in_threads(6, lambda _: make_partitions(Period.DAY))) in range(2, 17)
+    make_partitions(Period.DAY)
+    assert [len(partitions(table)) for table in TABLES] == [8, 8]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_write_that_finds_no_partition_is_stored_and_its_day_begins_tomorrow() -> None:
+    forget_all()
+    held = enqueue_and_claim()
+    settle_one(held, Succeeded())
+    assert place_of(held.id) == ("django_jobs_job_history_default", "django_jobs_run_default")
+    assert make_partitions(Period.DAY) == 14
+    tomorrow = start_of(Period.DAY, datetime.now(UTC)) + timedelta(days=1)
+    assert [partitions(table)[0].start for table in TABLES] == [tomorrow, tomorrow]
+    run_sql("DELETE FROM django_jobs_job")
+    run_sql("DELETE FROM django_jobs_run")
+    assert make_partitions(Period.DAY) == 2
+
+
+@pytest.mark.django_db
+def test_a_new_partition_has_the_indexes_and_constraints_of_the_default_one() -> None:
+    shape = (
+        "SELECT (SELECT count(*) FROM pg_index WHERE indrelid = oid),"
+        " (SELECT count(*) FROM pg_constraint WHERE conrelid = oid)"
+        " FROM pg_class WHERE relname = %s"
+    )
+    for table in TABLES:
+        (one, *_) = partitions(table)
+        assert run_sql(shape, [one.name]) == run_sql(shape, [table.default])
+
+
+@pytest.mark.django_db
+def test_a_dropped_day_takes_its_jobs_with_progress_and_receipts(
+    yesterday: tuple[Partition, Partition],
+) -> None:
+    old, young = enqueue_and_claim(), enqueue_and_claim()
+    for one in old, young:
+        report([ProgressReport(job=one, fraction=0.5)])
+        store(one, "charge", "1")
+        settle_one(one, Succeeded())
+    backdate(old.id)
+    assert all(drop(one) for one in yesterday)
+    assert list(Job.objects.values_list("pk", flat=True)) == [young.id]
+    assert list(Run.objects.values_list("job_id", flat=True)) == [young.id]
+    assert list(Progress.objects.values_list("pk", flat=True)) == [young.id]
+    assert list(Receipt.objects.values_list("job_id", flat=True)) == [young.id]
+
+
+@pytest.mark.django_db
+def test_runs_of_jobs_that_are_still_there_outlive_their_day(
+    yesterday: tuple[Partition, Partition],
+) -> None:
+    dead, retried, gone = (enqueue_and_claim() for _ in range(3))
+    settle_one(dead, failure(final=True))
+    settle_one(retried, failure())
+    settle_one(gone, Succeeded())
+    backdate(dead.id, retried.id, gone.id)
+    assert drop(yesterday[1])
+    assert set(Run.objects.values_list("job_id", flat=True)) == {dead.id, retried.id}
+    assert place_of(dead.id)[1] == "django_jobs_run_default"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_partition_in_use_is_not_dropped_and_holds_up_nobody(
+    yesterday: tuple[Partition, Partition],
+) -> None:
+    reading, done = threading.Event(), threading.Event()
+
+    def read(_: int) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute(f"SELECT count(*) FROM {yesterday[0].name}")
+            reading.set()
+            done.wait(60)
+            cursor.execute("ROLLBACK")
+
+    def try_to_drop(_: int) -> bool:
+        reading.wait(60)
+        try:
+            return drop(yesterday[0])
+        finally:
+            done.set()
+
+    results = in_threads(2, lambda number: (read, try_to_drop)[number](number))
+    assert results[1] is False
+    assert yesterday[0].name in {one.name for one in partitions(JOBS)}
+    assert drop(yesterday[0])
+
+
+@pytest.mark.django_db
+def test_only_the_owner_of_the_tables_makes_and_drops_partitions() -> None:
+    assert owns_tables()
+    run_sql("SET LOCAL ROLE pg_read_all_data")
+    assert not owns_tables()
+    run_sql("RESET ROLE")
+
+
+@pytest.mark.django_db
+def test_a_partition_that_was_made_by_hand_without_an_end_is_left_alone() -> None:
+    run_sql(
+        "CREATE TABLE by_hand PARTITION OF django_jobs_run"
+        " FOR VALUES FROM (MINVALUE) TO ('2000-01-01 00:00+00')"
+    )
+    assert "by_hand" not in {one.name for one in partitions(RUNS)}
+    assert make_partitions(Period.DAY) == 0

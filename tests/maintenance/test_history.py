@@ -1,0 +1,154 @@
+"""The maintenance task that makes partitions ahead and drops those past their retention."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pytest_django import Settings
+
+from django_jobs.lifecycle.history import JOBS, RUNS, partitions
+from django_jobs.maintenance.history import keep_partitions
+from django_jobs.maintenance.retention import Retention
+from django_jobs.models import Job, Queue, Run
+from django_jobs.signals import worker_event
+from tests.factories import enqueue_and_claim, failure, heard, run_sql, settle_one
+from tests.lifecycle.test_pruning import age, finish
+
+DAY = timedelta(days=1)
+
+
+def make_days(*ago: int) -> None:
+    """Partitions of jobs and of runs, so many days ago."""
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    for days in ago:
+        start = midnight - days * DAY
+        for table in JOBS, RUNS:
+            name = f"{table.prefix}{start:%Y%m%d}"
+            run_sql(f"CREATE TABLE {name} (LIKE {table.default} INCLUDING ALL)")
+            run_sql(
+                f"ALTER TABLE {table.name} ATTACH PARTITION {name}"
+                f" FOR VALUES FROM ('{start}') TO ('{start + DAY}')"
+            )
+
+
+def finished(days: int, queue: str = "default") -> int:
+    """The id of a job that succeeded so many days ago, and its run."""
+    (id_,) = finish(1, queue)
+    age(days, [id_])
+    run_sql(
+        "UPDATE django_jobs_run SET finished_at = finished_at - make_interval(days => %s)"
+        " WHERE job_id = %s",
+        [days, id_],
+    )
+    return id_
+
+
+def old() -> tuple[int, int]:
+    """How many partitions there are of days before this one."""
+    now = datetime.now(UTC)
+    jobs, runs = (sum(one.end <= now for one in partitions(table)) for table in (JOBS, RUNS))
+    return jobs, runs
+
+
+@pytest.mark.django_db
+def test_whole_days_past_the_retention_are_dropped_one_by_one() -> None:
+    make_days(10, 9, 8, 7)
+    for days in 10, 9, 8, 7:
+        finished(days)
+    with heard(worker_event) as events:
+        assert [keep_partitions() for _ in range(4)] == [2, 2, 2, 0]
+    assert old() == (1, 1)
+    assert Job.objects.count() == Run.objects.count() == 1
+    names = [one["fields"]["partition"] for one in events]
+    assert len(names) == len(set(names)) == 6
+
+
+@pytest.mark.django_db
+def test_rows_are_not_deleted_where_their_partition_will_be_dropped() -> None:
+    make_days(8)
+    finished(8)
+    assert Retention().run_once() == 0
+    assert keep_partitions() == 2
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_queue_that_keeps_its_jobs_for_less_time_deletes_rows_and_the_day_stays() -> None:
+    Queue.objects.filter(name="bulk").update(retention={"succeeded": "1d"})
+    make_days(3)
+    finished(3, "bulk")
+    other = finished(3)
+    assert Retention().run_once() == 1
+    assert keep_partitions() == 0
+    assert Job.objects.get().pk == other
+
+
+@pytest.mark.django_db
+def test_a_queue_that_keeps_its_jobs_for_ever_keeps_all_days() -> None:
+    Queue.objects.filter(name="bulk").update(retention={"succeeded": None})
+    make_days(100)
+    kept = finished(100, "bulk")
+    finished(100)
+    assert keep_partitions() == 0
+    assert Retention().run_once() == 1
+    assert Job.objects.get().pk == kept
+
+
+@pytest.mark.django_db
+def test_jobs_kept_for_less_than_a_partition_lasts_are_deleted_in_time(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"succeeded": "1h", "cancelled": "1h"}}
+    finish(2)
+    run_sql("UPDATE django_jobs_job SET finished_at = now() - interval '2 h'")
+    assert Retention().run_once() == 2
+
+
+@pytest.mark.django_db
+def test_a_role_that_does_not_own_the_tables_deletes_rows_instead() -> None:
+    make_days(8)
+    finished(8)
+    run_sql("CREATE ROLE not_the_owner")
+    run_sql("GRANT pg_read_all_data, pg_write_all_data TO not_the_owner")
+    run_sql("SET LOCAL ROLE not_the_owner")
+    assert keep_partitions() == 0
+    assert Retention().run_once() == 1
+    run_sql("RESET ROLE")
+    assert old() == (1, 1)
+
+
+@pytest.mark.django_db
+def test_runs_with_an_age_go_by_it_and_those_of_dead_jobs_stay(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"succeeded": "30d", "cancelled": "30d", "runs": "2d"}}
+    make_days(3)
+    finished(3)
+    dead = enqueue_and_claim()
+    settle_one(dead, failure(final=True))
+    run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '3 days'")
+    assert keep_partitions() == 1
+    assert list(Run.objects.values_list("job_id", flat=True)) == [dead.id]
+    assert Job.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_runs_may_outlive_their_jobs(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"succeeded": "1d", "cancelled": "1d", "runs": "30d"}}
+    make_days(3)
+    finished(3)
+    late = finish(1)
+    run_sql(
+        "UPDATE django_jobs_job SET finished_at = now() - interval '200 d' WHERE id = ANY(%s)",
+        [late],
+    )
+    assert keep_partitions() == 1
+    assert Retention().run_once() == 1
+    assert not Job.objects.exists()
+    assert Run.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_runs_without_a_partition_are_deleted_by_their_age(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"runs": "30d"}}
+    finish(3)
+    run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '31 days'")
+    assert Retention().run_once() == 3
+    assert Job.objects.count() == 3
