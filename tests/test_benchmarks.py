@@ -113,3 +113,14 @@ def test_an_unknown_section_is_refused_with_the_known_ones() -> None:
     done = benchmark("drain", "drian")
     assert done.returncode == 2
     assert "no section is named drian; known are: drain, drain_two," in done.stderr
+
+
+def test_the_month_is_filled_measured_and_restored_from_a_dump(tmp_path: Path) -> None:
+    written = tmp_path / "figures.json"
+    done = benchmark("month", "--times", "1", "--scale", "0.0002", "--json", written)
+    assert done.returncode == 0, done.stderr
+    names = [figure["name"] for figure in json.loads(written.read_text())["figures"]]
+    assert "Job.objects.get among 60 days" in names
+    assert "page of a finished job" in names
+    assert "drop of a day of 200 jobs" in names
+    assert ("pg_restore of it" in names) != ("no pg_dump" in done.stdout)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .machine import describe
 from .measuring import Figure, progress
-from .sections import SECTIONS, load
+from .sections import ALL, OF_THE_ADMIN, SECTIONS, load
 
 
 def main() -> int:
@@ -20,6 +20,8 @@ def main() -> int:
     # What stops the benchmark must not leave its workers and its database behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.benchmarks.settings"
+    if OF_THE_ADMIN & set(options.sections):
+        os.environ["BENCHMARK_ADMIN"] = "1"
     if "DATABASE_URL" not in os.environ:
         from testproject import embedded
 
@@ -36,7 +38,7 @@ def main() -> int:
     figures: list[Figure] = []
     try:
         progress.emit(", ".join(f"{what} {value}" for what, value in machine.items()))
-        for name in progress.sections(options.sections or list(SECTIONS)):
+        for name in progress.sections(options.sections or ALL):
             for figure in load(name)(options.times, options.scale):
                 figures.append(figure)
                 progress.emit(_line(figure, before.get(figure.name)))
@@ -59,7 +61,9 @@ def _options() -> argparse.Namespace:
         description="Measure the queue beside plain psycopg. DATABASE_URL chooses the server; "
         "without it an embedded one is started.",
     )
-    parser.add_argument("sections", nargs="*", help=f"of: {', '.join(SECTIONS)}. Default: all.")
+    parser.add_argument(
+        "sections", nargs="*", help=f"of: {', '.join(SECTIONS)}. Default: {', '.join(ALL)}."
+    )
     parser.add_argument("--times", type=int, default=3, help="How often each is measured.")
     parser.add_argument("--scale", type=float, default=1.0, help="1 is the full size.")
     parser.add_argument("--json", type=Path, help="Write the figures there.")

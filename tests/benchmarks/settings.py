@@ -29,3 +29,30 @@ INSTALLED_APPS = [
     "tests.app",
 ]
 DJANGO_JOBS = {"QUEUES": {"default": {}, "other": {}}}
+
+if "BENCHMARK_ADMIN" in os.environ:  # for the sections that measure its pages
+    ROOT_URLCONF = "testproject.urls"
+    INSTALLED_APPS = [
+        *("django.contrib.admin", "django.contrib.sessions", "django.contrib.messages"),
+        *("django.contrib.staticfiles", *INSTALLED_APPS),
+    ]
+    MIDDLEWARE = [
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ]
+    STATIC_URL = "static/"
+    ALLOWED_HOSTS = ["testserver"]
+    TEMPLATES = [
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "APP_DIRS": True,
+            "OPTIONS": {
+                "context_processors": [
+                    "django.template.context_processors.request",
+                    "django.contrib.auth.context_processors.auth",
+                    "django.contrib.messages.context_processors.messages",
+                ]
+            },
+        }
+    ]
