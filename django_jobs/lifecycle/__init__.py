@@ -15,6 +15,7 @@ reaping        settles the jobs of workers that died or lost their lease
 signalling     sends Django signals for settled attempts
 pruning        deletes succeeded and cancelled jobs after their retention
 history        makes and drops the partitions of finished jobs and of runs
+archiving      reads a partition of the history for a file, and drops it
 dead_letters   deletes dead jobs beyond their limits, after a signal
 schedules/     turns due times into jobs
 operations/    what operators ask for, with a check of their permission

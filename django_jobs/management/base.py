@@ -21,6 +21,8 @@ from ..domain.hints import did_you_mean
 from ..models import Job, Quarantine, Queue, Run, Worker
 from ..models.database import DATABASE_ERRORS, migration_problem
 
+NO_RIGHT = "42501"
+
 
 class OperatorCommand(BaseCommand):
     """Reports a database error in one line instead of a traceback."""
@@ -37,13 +39,15 @@ class OperatorCommand(BaseCommand):
 
 def database_problem(error: Exception) -> str | None:
     """A database error in one line for an operator; None if it is a bug in the code."""
+    alias = conf().database
+    state = getattr(error.__cause__, "sqlstate", None)
+    text = " ".join(str(error).split())
+    if state == NO_RIGHT:
+        return f"the database {alias!r} refused: {text}"
     if isinstance(error, ProgrammingError):
         return migration_problem(error)
     if not isinstance(error, OperationalError | InterfaceError):
         return None
-    alias = conf().database
-    state = getattr(error.__cause__, "sqlstate", None)
-    text = " ".join(str(error).split())
     away = state is None or state.startswith(("08", "57P", "53300"))
     return f"the database {alias!r} {'does not answer' if away else 'refused'}: {text}"
 

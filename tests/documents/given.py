@@ -171,6 +171,28 @@ def send_digest(): ...
 """Job types that a page names and does not show."""
 
 BEFORE = {
+    "docs/operations.md": """
+from datetime import timedelta
+from django.db import connection
+
+with connection.cursor() as cursor:
+    cursor.execute("SELECT date_trunc('day', now(), 'UTC') - interval '40 days'")
+    (day,) = cursor.fetchone()
+    for parent, name in (("job_history", "job"), ("run", "run")):
+        cursor.execute(
+            f"CREATE TABLE django_jobs_{name}_{day:%Y%m%d} PARTITION OF django_jobs_{parent}"
+            f" (PRIMARY KEY (id)) FOR VALUES FROM ('{day}') TO ('{day + timedelta(days=1)}')"
+        )
+Job.objects.create(
+    id=71, queue="default", job_type="shop.fetch_rates", payload={"currency": "EUR"}, rank=0,
+    status="succeeded", available_at=day, finished_at=day, created_at=day,
+    idempotency_key="rates-7",
+)
+Run.objects.create(
+    job_id=71, attempt=1, outcome="succeeded", available_at=day, claimed_at=day, finished_at=day
+)
+connection.close()
+""",
     "docs/reference/commands.md": """
 import os
 from django.core.management import call_command

@@ -1,0 +1,147 @@
+"""succeeded, cancelled -> a file.
+
+Reads a partition of the history in one snapshot, and drops it if it still has these rows.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django.db import DatabaseError, transaction
+
+from ..conf import conf
+from ..domain.durations import LONGEST_AGE
+from ..models import Run
+from ..models.database import database_time, jobs_connection
+from .history import NOT_NOW, TABLES, WAIT_A_MOMENT, Partition, drop, partitions
+from .pruning import LIVE
+
+PATIENCE = 60.0
+"""Seconds after which a partition that is in use is kept."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
+
+SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+
+# Whatever the role has set, so that a file is the same for all: times with their offset, and
+# floats that are read back as the same number.
+SAME_TEXT = """
+SELECT set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true),
+    set_config('extra_float_digits', '1', true)
+"""
+
+CONTENTS = "SELECT count(*), coalesce(sum(id), 0) FROM ONLY {partition}"
+
+LOCK = "LOCK TABLE {partition} IN SHARE MODE"
+"""Writers of this partition wait until it is dropped, and readers do not. None of the writers is a
+claim, an enqueue or a settle."""
+
+CSV = "COPY (SELECT * FROM ONLY {partition}) TO STDOUT (FORMAT csv, HEADER, ENCODING 'UTF8')"
+
+# One value in each line. The text format would double its backslashes. This one quotes a value
+# that has a line break or one of the two characters, and row_to_json escapes all three.
+JSON_LINES = """
+COPY (SELECT row_to_json(archived) FROM ONLY {partition} AS archived)
+TO STDOUT (FORMAT csv, DELIMITER E'\\x01', QUOTE E'\\x02', ENCODING 'UTF8')
+"""
+
+COPIES = {"csv": CSV, "jsonl": JSON_LINES}
+"""The statement of each format."""
+
+
+class Contents(NamedTuple):
+    """The number of rows, and the sum of their ids. Rows of the history are never changed, so
+    those with the same contents are the same."""
+
+    rows: int
+    ids: int
+
+
+def ended_before(age: float) -> list[Partition]:
+    """The partitions whose whole range is more than ``age`` seconds ago, oldest first: those of
+    jobs, then those of runs."""
+    Run.objects.using(conf().database).exists()  # raises an error if there are no tables
+    end = database_time() - timedelta(seconds=min(age, LONGEST_AGE))
+    return [one for table in TABLES for one in partitions(table) if one.end <= end]
+
+
+def contents_of(partition: Partition) -> Contents:
+    """What the partition contains now."""
+    with jobs_connection().cursor() as cursor:
+        return _contents(cursor, _quoted(partition))
+
+
+def copy_out(partition: Partition, form: str, write: Callable[[Any], object]) -> Contents:
+    """Pass all rows to ``write``, as bytes, and return what they are, of the same snapshot.
+    ``form`` is one of :data:`COPIES`."""
+    connection = jobs_connection()
+    name = _quoted(partition)
+    with (
+        transaction.atomic(using=connection.alias, durable=True),
+        connection.cursor() as cursor,
+        connection.wrap_database_errors,  # Django wraps the errors of execute() and not of copy()
+    ):
+        cursor.execute(SNAPSHOT)
+        cursor.execute(SAME_TEXT)
+        contents = _contents(cursor, name)
+        with cursor.copy(COPIES[form].format(partition=name)) as copy:
+            for block in copy:
+                write(block)
+    return contents
+
+
+def drop_archived(partition: Partition, contents: Contents) -> str | None:
+    """Drop the partition if it has exactly these contents; return why it was kept, if it was.
+
+    Runs of live and dead jobs move to the default partition. If the partition is in use, tries
+    again until ``PATIENCE`` is over.
+    """
+    deadline, pause = time.monotonic() + PATIENCE, FIRST_PAUSE
+    try:
+        while not _drop(partition, contents):
+            if time.monotonic() > deadline:
+                return f"it was in use for {PATIENCE:g} s; run the command again"
+            # A statement that holds it may recur at our own interval.
+            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 — jitter
+            pause = min(pause * 1.5, LONGEST_PAUSE)
+    except _RowsChangedError:
+        return "its rows changed after they were written; run the command again"
+    return None
+
+
+def _drop(partition: Partition, contents: Contents) -> bool:
+    connection = jobs_connection()
+    try:
+        with transaction.atomic(using=connection.alias, durable=True):
+            with connection.cursor() as cursor:
+                # The lock comes before the first query, so that also a REPEATABLE READ
+                # transaction sees all that was committed before it.
+                cursor.execute(WAIT_A_MOMENT)
+                cursor.execute(LOCK.format(partition=_quoted(partition)))
+            if contents_of(partition) != contents:
+                raise _RowsChangedError
+            dropped = drop(partition, keeps_runs_of=LIVE)
+            if not dropped:
+                transaction.set_rollback(True, using=connection.alias)
+            return dropped
+    except DatabaseError as error:
+        if getattr(error.__cause__, "sqlstate", None) in NOT_NOW:
+            return False
+        raise
+
+
+class _RowsChangedError(Exception):
+    pass
+
+
+def _contents(cursor: Any, name: str) -> Contents:
+    cursor.execute(CONTENTS.format(partition=name))
+    rows, ids = cursor.fetchone()
+    return Contents(rows, int(ids))
+
+
+def _quoted(partition: Partition) -> str:
+    return jobs_connection().ops.quote_name(partition.name)

@@ -1,0 +1,101 @@
+"""``manage.py jobarchive``: write old partitions of the history to files, and drop them."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import ProgrammingError
+
+from ...conf import conf
+from ...domain.durations import seconds_of
+from ...domain.partitions import Period
+from ...lifecycle.archiving import COPIES, drop_archived, ended_before
+from ...lifecycle.history import Partition
+from ...models.database import NO_TABLE
+from ..archive_files import ArchiveFile, archived, demand_directory
+from ..base import OperatorCommand, counted, demand_no_transaction
+
+SHORTEST = {Period.DAY: 86_400, Period.WEEK: 7 * 86_400, Period.MONTH: 31 * 86_400}
+"""Seconds of ``--before``: with fewer, a job would be archived sooner than its partition ends."""
+
+
+class Command(OperatorCommand):
+    """Write each partition of the history that is older than an age to a file, and drop it if
+    asked to."""
+
+    help = (
+        "Write each partition of finished jobs, and of runs, that is older than an age to a file. "
+        "With --drop, drop the partitions that are in files. Exits with 1 if one was kept."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--before",
+            required=True,
+            metavar="AGE",
+            help="partitions whose whole range is at least this long ago (30d, 12w)",
+        )
+        parser.add_argument(
+            "--to", required=True, metavar="DIR", help="the directory of the files; it has to exist"
+        )
+        parser.add_argument(
+            "--format", choices=sorted(COPIES), default="jsonl", help="of the files (jsonl)"
+        )
+        parser.add_argument(
+            "--drop", action="store_true", help="drop each partition once its file is complete"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        age = _age(options["before"])
+        directory = demand_directory(options["to"])
+        demand_no_transaction("jobarchive")
+        partitions = ended_before(age)
+        if not partitions:
+            self._print(options, f"Nothing to archive: no partition ended {options['before']} ago.")
+        kept: list[str] = []
+        for partition in partitions:
+            try:
+                file = archived(partition, directory, options["format"])
+            except ProgrammingError as error:
+                if getattr(error.__cause__, "sqlstate", None) != NO_TABLE:
+                    raise
+                self._print(options, f"{partition.name} was dropped by retention meanwhile.")
+                continue
+            self._report(options, partition, file)
+            if not options["drop"]:
+                continue
+            problem = drop_archived(partition, file.contents)
+            if problem is None:
+                self._print(options, f"Dropped {partition.name}.")
+            else:
+                kept.append(f"{partition.name} was kept: {problem}")
+        if kept:
+            raise CommandError("; ".join(kept))
+
+    def _report(self, options: dict[str, Any], partition: Partition, file: ArchiveFile) -> None:
+        for other in file.others:
+            self._print(options, f"{other} has other rows than {partition.name}, and was left.")
+        what = f"{counted(file.contents.rows, 'row')}, {counted(file.size, 'byte')}"
+        if file.is_new:
+            self._print(options, f"Wrote {file.path}: {what}.")
+        else:
+            self._print(options, f"{file.path} was complete: {what}.")
+
+    def _print(self, options: dict[str, Any], sentence: str) -> None:
+        if options["verbosity"] > 0:
+            self.stdout.write(sentence)
+
+
+def _age(text: str) -> float:
+    try:
+        age = seconds_of(text)
+    except ValueError as error:
+        raise CommandError(f"--before: {error}") from None
+    period = Period(conf().history["partition"])
+    if age is None or age < SHORTEST[period]:
+        raise CommandError(
+            f"--before takes at least the time of a partition, which is a {period}, not {text!r}"
+        )
+    return age

@@ -1,0 +1,502 @@
+"""``jobarchive``: write old partitions of the history to files, and drop them."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+
+from django_jobs.domain.partitions import Period, start_of
+from django_jobs.lifecycle import archiving
+from django_jobs.lifecycle.history import TABLES
+from django_jobs.management import archive_files
+from django_jobs.management.commands import jobarchive
+from django_jobs.models import Job, Run
+from tests.app.jobs import noop
+from tests.factories import make_dead, run_sql
+from tests.lifecycle.test_pruning import finish
+from tests.worker.processes import COMMAND, PATIENCE, PROJECT, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DAYS = 40
+AWKWARD = (
+    "line\nbreak\r\n\ttab \\ \\n \\\\ \"double\" 'single' , ; \x01\x02\x7f é 🦄 \u2028 \\. \\N"
+)
+FORMATS = ["jsonl", "csv"]
+
+
+class Old:
+    """The partitions of one day long ago, and the ids of jobs whose rows and runs are in them."""
+
+    def __init__(self) -> None:
+        self.day = start_of(Period.DAY, datetime.now(UTC)) - timedelta(days=DAYS)
+        self.job, self.run = (f"{table.prefix}{self.day:%Y%m%d}" for table in TABLES)
+        for table, name in zip(TABLES, (self.job, self.run), strict=True):
+            run_sql(f"CREATE TABLE {name} (LIKE {table.default} INCLUDING ALL)")
+            run_sql(
+                f"ALTER TABLE {table.name} ATTACH PARTITION {name}"
+                f" FOR VALUES FROM ('{self.day}') TO ('{self.day + timedelta(days=1)}')"
+            )
+        self.ids = finish(3)
+        self.put(self.ids)
+
+    def put(self, ids: list[int]) -> None:
+        """As if these jobs and their runs had ended on that day."""
+        moment = self.day + timedelta(hours=1)
+        run_sql("UPDATE django_jobs_job SET finished_at = %s WHERE id = ANY(%s)", [moment, ids])
+        run_sql("UPDATE django_jobs_run SET finished_at = %s WHERE job_id = ANY(%s)", [moment, ids])
+
+    def files(self, directory: Path, form: str = "jsonl") -> list[Path]:
+        return [directory / f"{name}.{form}" for name in (self.job, self.run)]
+
+    def exist(self) -> list[bool]:
+        """Whether the partitions are there: of jobs, of runs."""
+        return [there(name) for name in (self.job, self.run)]
+
+    def drop(self) -> None:
+        run_sql(f"DROP TABLE IF EXISTS {self.job}, {self.run}")
+
+
+@pytest.fixture
+def old(transactional_db: None) -> Iterator[Old]:
+    made = Old()
+    yield made
+    made.drop()
+
+
+def there(table: str) -> bool:
+    return run_sql(f"SELECT to_regclass('{table}')") != [(None,)]
+
+
+def archive(directory: Path, *arguments: str, before: str = "30d") -> str:
+    out = StringIO()
+    call_command("jobarchive", "--before", before, "--to", str(directory), *arguments, stdout=out)
+    return out.getvalue().strip()
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines()
+
+
+def ids_in(path: Path) -> list[int]:
+    """Of a complete file."""
+    if path.suffix == ".jsonl":
+        return sorted(json.loads(line)["id"] for line in lines_of(path))
+    with path.open(newline="", encoding="utf-8") as file:
+        return sorted(int(row["id"]) for row in csv.DictReader(file, strict=True))
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_old_partition_is_written_to_a_file_and_kept(
+    old: Old, tmp_path: Path, form: str
+) -> None:
+    jobs, runs = old.files(tmp_path, form)
+    assert archive(tmp_path, "--format", form).splitlines() == [
+        f"Wrote {path}: 3 rows, {path.stat().st_size} bytes." for path in (jobs, runs)
+    ]
+    assert names_in(tmp_path) == [jobs.name, runs.name]
+    assert ids_in(jobs) == old.ids
+    assert ids_in(runs) == sorted(Run.objects.values_list("pk", flat=True))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (jobs, runs)} == {0o600}
+    assert old.exist() == [True, True]
+
+
+def test_drop_removes_the_partitions_and_keeps_the_files(old: Old, tmp_path: Path) -> None:
+    (young,) = finish(1)
+    assert archive(tmp_path, "--drop").splitlines()[1::2] == [
+        f"Dropped {old.job}.",
+        f"Dropped {old.run}.",
+    ]
+    assert old.exist() == [False, False]
+    assert ids_in(old.files(tmp_path)[0]) == old.ids
+    assert list(Job.objects.values_list("pk", flat=True)) == [young]
+    assert list(Run.objects.values_list("job_id", flat=True)) == [young]
+
+
+def make_awkward(old: Old) -> None:
+    """Values that a file can lose: of a job and of its run."""
+    payload = {"text": AWKWARD, AWKWARD: [None, 1.5, -0.0, 12345678901234567890, [[{}]]]}
+    run_sql(
+        f"UPDATE {old.job} SET payload = %s, reason = %s, available_at = 'infinity',"
+        " expires_at = '-infinity', created_at = '0044-03-15 12:00+00 BC', rank = 0.1 + 0.2,"
+        " idempotency_key = '' WHERE id = %s",
+        [json.dumps(payload), AWKWARD, old.ids[0]],
+    )
+    run_sql(
+        f"UPDATE {old.run} SET traceback = %s, error_type = '\\.', error_message = '\\N',"
+        " available_at = '12026-01-01 00:00+00' WHERE job_id = %s",
+        [AWKWARD * 10_000, old.ids[0]],
+    )
+
+
+READ = {
+    "csv": "COPY archived FROM STDIN (FORMAT csv, HEADER)",
+    "jsonl": "COPY lines FROM STDIN (FORMAT csv, DELIMITER E'\\x01', QUOTE E'\\x02')",
+}
+DIFFERENCES = """
+(TABLE archived EXCEPT ALL TABLE {0}) UNION ALL (TABLE {0} EXCEPT ALL TABLE archived)
+"""
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_file_gives_back_each_value(old: Old, tmp_path: Path, form: str) -> None:
+    make_awkward(old)
+    archive(tmp_path, "--format", form)
+    for table, path in zip((old.job, old.run), old.files(tmp_path, form), strict=True):
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL TimeZone = 'Asia/Kathmandu'")
+            cursor.execute(f"CREATE TEMP TABLE archived (LIKE {table}) ON COMMIT DROP")
+            cursor.execute("CREATE TEMP TABLE lines (line jsonb) ON COMMIT DROP")
+            with cursor.copy(READ[form]) as copy:
+                copy.write(path.read_bytes())
+            cursor.execute(
+                f"INSERT INTO archived SELECT was.* FROM lines,"
+                f" jsonb_populate_record(NULL::{table}, line) AS was"
+            )
+            cursor.execute("SELECT count(*) FROM archived")
+            assert cursor.fetchone() == (3,)
+            cursor.execute(DIFFERENCES.format(table))
+            assert cursor.fetchall() == []
+
+
+def test_each_line_is_json_that_python_reads(old: Old, tmp_path: Path) -> None:
+    make_awkward(old)
+    archive(tmp_path)
+    jobs, runs = old.files(tmp_path)
+    by_id = {row["id"]: row for row in map(json.loads, lines_of(jobs))}
+    awkward, job = by_id[old.ids[0]], Job.objects.get(pk=old.ids[0])
+    assert (awkward["payload"], awkward["reason"]) == (job.payload, AWKWARD)
+    assert (awkward["rank"], awkward["worker_id"]) == (job.rank, job.worker_id)
+    assert (awkward["available_at"], awkward["expires_at"]) == ("infinity", "-infinity")
+    assert by_id[old.ids[1]]["payload"] == {}
+    tracebacks = {json.loads(line)["traceback"] for line in lines_of(runs)}
+    assert tracebacks == {AWKWARD * 10_000, ""}
+
+
+def test_a_second_run_writes_nothing_again(old: Old, tmp_path: Path) -> None:
+    archive(tmp_path)
+    before = [path.stat().st_mtime_ns for path in old.files(tmp_path)]
+    printed = archive(tmp_path, "--drop").splitlines()
+    jobs, runs = old.files(tmp_path)
+    assert printed == [
+        f"{jobs} was complete: 3 rows, {jobs.stat().st_size} bytes.",
+        f"Dropped {old.job}.",
+        f"{runs} was complete: 3 rows, {runs.stat().st_size} bytes.",
+        f"Dropped {old.run}.",
+    ]
+    assert [path.stat().st_mtime_ns for path in old.files(tmp_path)] == before
+    assert names_in(tmp_path) == [jobs.name, runs.name]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("lost", [0, 1, 100])
+def test_a_file_with_other_rows_is_left_and_a_second_one_written(
+    old: Old, tmp_path: Path, form: str, lost: int
+) -> None:
+    archive(tmp_path, "--format", form)
+    path, _ = old.files(tmp_path, form)
+    first = path.read_bytes()[: path.stat().st_size - lost]
+    path.write_bytes(first)
+    if not lost:
+        old.put(finish(1))
+    second = tmp_path / f"{old.job}.2.{form}"
+    printed = archive(tmp_path, "--format", form, "--drop")
+    assert f"{path} has other rows than {old.job}, and was left." in printed
+    assert f"Wrote {second}: {3 if lost else 4} rows" in printed
+    assert path.read_bytes() == first
+    assert len(ids_in(second)) == (3 if lost else 4)
+    assert old.exist() == [False, False]
+
+
+def test_an_empty_partition_has_a_file_too(old: Old, tmp_path: Path) -> None:
+    run_sql(f"TRUNCATE {old.job}, {old.run}")
+    assert "csv: 0 rows" in archive(tmp_path, "--format", "csv", "--drop")
+    assert [ids_in(path) for path in old.files(tmp_path, "csv")] == [[], []]
+    assert old.exist() == [False, False]
+
+
+def test_live_and_dead_jobs_and_young_partitions_are_not_archived(old: Old, tmp_path: Path) -> None:
+    waiting, dead = noop.enqueue().pk, make_dead().pk
+    run_sql(f"UPDATE django_jobs_job SET finished_at = '{old.day}' WHERE id = {dead}")
+    assert archive(tmp_path, "--drop", before="50d") == (
+        "Nothing to archive: no partition ended 50d ago."
+    )
+    archive(tmp_path, "--drop")
+    assert ids_in(old.files(tmp_path)[0]) == old.ids
+    assert set(Job.objects.values_list("pk", flat=True)) == {waiting, dead}
+
+
+def test_runs_of_a_dead_job_are_in_the_file_and_stay(old: Old, tmp_path: Path) -> None:
+    dead = make_dead().pk
+    old.put([dead])
+    archive(tmp_path, "--drop")
+    jobs, runs = old.files(tmp_path)
+    assert (dead in ids_in(jobs), old.exist()) == (False, [False, False])
+    assert {json.loads(line)["job_id"] for line in lines_of(runs)} == {dead, *old.ids}
+    assert list(Run.objects.values_list("job_id", flat=True)) == [dead]
+
+
+def test_a_partition_that_retention_drops_meanwhile_is_left_out(
+    old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = archiving.ended_before(30 * 86_400.0)
+    monkeypatch.setattr(jobarchive, "ended_before", lambda age: found)
+    run_sql(f"DROP TABLE {old.job}")
+    assert archive(tmp_path).splitlines()[0] == (f"{old.job} was dropped by retention meanwhile.")
+    assert names_in(tmp_path) == [old.files(tmp_path)[1].name]
+
+
+def test_a_role_without_rights_gets_an_error_of_one_line(old: Old, tmp_path: Path) -> None:
+    role = f"reader_{uuid.uuid4().hex[:8]}"
+    run_sql(f"CREATE ROLE {role}; GRANT pg_read_all_data TO {role}; SET ROLE {role}")
+    try:
+        with pytest.raises(CommandError, match="the database 'default' refused: permission denied"):
+            archive(tmp_path, "--drop")
+    finally:
+        run_sql(f"RESET ROLE; DROP ROLE {role}")
+    assert old.exist() == [True, True]
+
+
+def test_a_partition_is_old_when_its_whole_range_is(old: Old, tmp_path: Path) -> None:
+    assert archive(tmp_path, before=f"{DAYS}d").startswith("Nothing")
+    assert archive(tmp_path, before=f"{DAYS - 1}d").startswith("Wrote")
+
+
+def test_verbosity_0_prints_nothing(old: Old, tmp_path: Path) -> None:
+    assert archive(tmp_path, "--drop", "--verbosity", "0") == ""
+    assert old.exist() == [False, False]
+
+
+@pytest.mark.parametrize(
+    "before, to, problem",
+    [
+        ("soon", ".", "--before: 'soon' is not a duration; write it as 90s"),
+        ("30d", "missing", "--to: .*missing does not exist"),
+        ("30d", "file", "--to: .*file is not a directory"),
+        ("12h", ".", "--before takes at least the time of a partition, which is a day, not '12h'"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path: Path, before: str, to: str, problem: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CommandError, match=problem):
+        archive(tmp_path / to, before=before)
+
+
+def test_a_directory_without_the_right_to_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(CommandError, match="is not writable"):
+        archive(tmp_path)
+
+
+def test_a_transaction_is_refused(tmp_path: Path) -> None:
+    with (
+        transaction.atomic(),
+        pytest.raises(CommandError, match=r"jobarchive cannot run inside transaction\.atomic"),
+    ):
+        archive(tmp_path)
+
+
+def test_rows_that_change_before_the_drop_keep_the_partition(
+    old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, pruned = finish(1), old.ids[0]
+
+    def sync_directory(directory: Path) -> None:
+        old.put(late)
+        run_sql(f"DELETE FROM {old.job} WHERE id = {pruned}")
+
+    monkeypatch.setattr(archive_files, "_sync_directory", sync_directory)
+    problem = f"{old.job} was kept: its rows changed after they were written; run the command again"
+    with pytest.raises(CommandError, match=problem):
+        archive(tmp_path, "--drop")
+    monkeypatch.undo()
+    assert old.exist()[0]
+    assert ids_in(old.files(tmp_path)[0]) == old.ids
+    archive(tmp_path, "--drop")
+    assert ids_in(tmp_path / f"{old.job}.2.jsonl") == [*old.ids[1:], *late]
+    assert old.exist() == [False, False]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_file_that_is_read_back_otherwise_is_removed(
+    old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda number: os.truncate(number, 500))
+    with pytest.raises(CommandError, match=f"{old.job} was kept"):
+        archive(tmp_path, "--format", form, "--drop")
+    assert names_in(tmp_path) == []
+    assert old.exist() == [True, True]
+
+
+def test_two_commands_do_not_write_one_file(old: Old, tmp_path: Path) -> None:
+    part = tmp_path / f"{old.job}.jsonl.part"
+    with part.open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(CommandError, match=f"another process is writing {part}"):
+            archive(tmp_path, "--drop")
+    assert old.exist() == [True, True]
+    archive(tmp_path, "--drop")
+    assert names_in(tmp_path) == [path.name for path in old.files(tmp_path)]
+
+
+# In a process
+
+
+def start(directory: Path, *arguments: str, before: str = "") -> subprocess.Popen[str]:
+    """The command in a process, after the Python of ``before``."""
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-c", COMMAND.format(before=before), "jobarchive"),
+            *("--before", "30d", "--to", str(directory), *arguments),
+        ],
+        cwd=PROJECT,
+        env={
+            **{key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"},
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
+            "PYTHONWARNINGS": "error",
+        },
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code, and what it wrote to standard error."""
+    with process:
+        _, errors = process.communicate(timeout=PATIENCE)
+    return process.returncode, errors
+
+
+FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+
+
+@pytest.mark.processes
+def test_a_full_disk_leaves_the_partition_and_no_part_of_a_file(old: Old, tmp_path: Path) -> None:
+    path, _ = old.files(tmp_path)
+    code, errors = ended(start(tmp_path, "--drop", before=FULL))
+    assert (code, errors) == (1, f"CommandError: {path}: File too large\n")
+    assert names_in(tmp_path) == []
+    assert old.exist() == [True, True]
+
+
+KILL = """
+import os, signal
+from django_jobs.domain.partitions import Period, start_of
+from django_jobs.lifecycle import archiving
+from django_jobs.lifecycle.history import TABLES
+from django_jobs.management import archive_files
+from django_jobs.management.commands import jobarchive
+from django_jobs.management.commands import jobarchive
+
+def kill(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def after(function):
+    return lambda *arguments, **options: kill(function(*arguments, **options))
+
+copy_out = archive_files.copy_out
+"""
+STEPS = {
+    "before a row": "archive_files.copy_out = kill",
+    "after a row": (
+        "archive_files.BUFFER = 0; "
+        "archive_files.copy_out = lambda one, form, write: copy_out(one, form, after(write))"
+    ),
+    "before the file is on the disk": "os.fsync = kill",
+    "before the file is read": "os.fsync = after(os.fsync)",
+    "before the file has its name": "archive_files.Path.rename = kill",
+    "after the file has its name": "archive_files.Path.rename = after(archive_files.Path.rename)",
+    "before the drop": "jobarchive.drop_archived = kill",
+    "after the drop": "jobarchive.drop_archived = after(jobarchive.drop_archived)",
+}
+WRITTEN = {"after the file has its name", "before the drop", "after the drop"}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_command_leaves_the_partition_or_its_file(
+    old: Old, tmp_path: Path, step: str
+) -> None:
+    code, _ = ended(start(tmp_path, "--drop", before=KILL + STEPS[step]))
+    assert code == -signal.SIGKILL
+    jobs, runs = old.files(tmp_path)
+    assert old.exist() == [step != "after the drop", True]
+    assert jobs.exists() is (step in WRITTEN)
+    if step in WRITTEN:
+        assert ids_in(jobs) == old.ids
+    archive(tmp_path, "--drop")
+    assert names_in(tmp_path) == [jobs.name, runs.name]
+    assert ids_in(jobs) == old.ids
+    assert old.exist() == [False, False]
+
+
+@contextmanager
+def reading(table: str) -> Iterator[None]:
+    """A transaction of another session has read the table, and stays open."""
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        other.execute(f"SELECT count(*) FROM {table}".encode())
+        yield
+
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{}'::regclass"
+
+
+@pytest.mark.processes
+def test_a_command_killed_during_the_drop_leaves_its_file(old: Old, tmp_path: Path) -> None:
+    with reading(old.job):
+        process = start(tmp_path, "--drop")
+        until(lambda: run_sql(WAITING.format(old.job)) != [(0,)])
+        process.kill()
+        ended(process)
+        assert old.exist() == [True, True]
+    assert ids_in(old.files(tmp_path)[0]) == old.ids
+    archive(tmp_path, "--drop")
+    assert names_in(tmp_path) == [path.name for path in old.files(tmp_path)]
+    assert old.exist() == [False, False]
+
+
+def test_a_partition_in_use_is_kept_with_its_file(
+    old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "PATIENCE", 0.0)
+    problem = f"{old.job} was kept: it was in use for 0 s; run the command again"
+    with reading(old.job), pytest.raises(CommandError, match=problem):
+        archive(tmp_path, "--drop")
+    assert old.exist() == [True, False]
+    assert ids_in(old.files(tmp_path)[0]) == old.ids
+    archive(tmp_path, "--drop")
+    assert old.exist() == [False, False]
+
+
+@pytest.mark.processes
+def test_a_partition_is_dropped_when_it_is_free_again(old: Old, tmp_path: Path) -> None:
+    with reading(old.job):
+        process = start(tmp_path, "--drop")
+        until(lambda: run_sql(WAITING.format(old.job)) != [(0,)])
+    assert ended(process) == (0, "")
+    assert old.exist() == [False, False]
