@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..models.database import fetch
+from .pruning import queues_without_successes
 
 BATCH = 2_000
 
@@ -40,6 +42,9 @@ SELECT
                         WHERE job.queue = served.name AND job.status = 'ready')),
     ARRAY(SELECT queue.name FROM django_jobs_queue AS queue
           WHERE queue.name = ANY(%(queues)s::text[]) AND queue.max_concurrency IS NOT NULL),
+    (SELECT jsonb_object_agg(queue.name, queue.retention -> 'succeeded')::text
+     FROM django_jobs_queue AS queue
+     WHERE queue.name = ANY(%(queues)s::text[]) AND queue.retention ? 'succeeded'),
     (SELECT extract(epoch FROM min(job.available_at) - clock_timestamp())::float8
      FROM django_jobs_job AS job WHERE job.status = 'scheduled'),
     CASE WHEN %(every)s THEN nullif(
@@ -51,7 +56,8 @@ SELECT
 class Peek:
     """What a worker could do next.
 
-    ``ready`` are the queues with ready jobs, ``limited`` those with a ``max_concurrency``.
+    ``ready`` are the queues with ready jobs, ``limited`` those with a ``max_concurrency``, and
+    ``unkept`` those whose retention deletes a job when it succeeds.
     ``next_due_in`` is the seconds until the next scheduled job of any queue is due; None without
     one. ``queues`` are the names of all queues, if they were asked for and differ from those given;
     otherwise None.
@@ -59,6 +65,7 @@ class Peek:
 
     ready: frozenset[str]
     limited: frozenset[str]
+    unkept: frozenset[str]
     next_due_in: float | None
     queues: list[str] | None = None
 
@@ -67,5 +74,6 @@ def peek(queues: Sequence[str], *, every: bool = False) -> Peek:
     """Look for work in ``queues``, in one statement. With ``every``, ``queues`` should be all
     queues there are; if they are not, the answer names all."""
     rows = fetch(PEEK, {"queues": list(queues), "every": every})
-    ((ready, limited, next_due_in, others),) = rows
-    return Peek(frozenset(ready), frozenset(limited), next_due_in, others)
+    ((ready, limited, own, next_due_in, others),) = rows
+    unkept = queues_without_successes(queues, json.loads(own or "{}"))
+    return Peek(frozenset(ready), frozenset(limited), unkept, next_due_in, others)

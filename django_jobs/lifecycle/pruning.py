@@ -7,11 +7,12 @@ ended long ago, and old ticks. Dead jobs are deleted by ``dead_letters`` alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..conf import conf
-from ..domain.durations import LONGEST_AGE
+from ..domain.durations import LONGEST_AGE, seconds_of
 from ..models.database import execute, fetch
 
 PAGE = 2_000
@@ -172,6 +173,22 @@ def prune(
 def runs_go_with_jobs() -> bool:
     """Whether runs are deleted with their job: ``RETENTION`` gives them no age."""
     return conf().retention["runs"] is None
+
+
+def queues_without_successes(queues: Iterable[str], own: Mapping[str, Any]) -> frozenset[str]:
+    """Those of the queues whose jobs are deleted when they succeed: they are kept for 0 seconds.
+    ``own`` has the retention of successes by queue, where a queue has its own."""
+    default = conf().retention["succeeded"]
+    if not own and default != 0 and not isinstance(default, str):
+        return frozenset()
+    return frozenset(queue for queue in queues if _is_nothing(own.get(queue, default)))
+
+
+def _is_nothing(kept: Any) -> bool:
+    try:
+        return seconds_of(kept) == 0
+    except ValueError:
+        return False
 
 
 def prune_runs(older_than: float, page: int = PAGE) -> int:

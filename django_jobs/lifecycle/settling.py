@@ -19,17 +19,13 @@ from ..domain.outcomes import Outcome, Succeeded
 from ..domain.states import FINAL, JobState
 from ..models.database import fetch
 from .job_columns import IN_LIVE, ClaimedJob, Fence
+from .pruning import runs_go_with_jobs
 
-# A row that ends moves to the history. Naming the statuses of the live partition keeps the planner
-# out of all others. Within it rows are found by primary key only: with ``job.status = 'running'``
-# the planner may take the small partial index on running jobs, which under churn is full of dead
-# entries: 14,000 instead of 37,000 jobs/s. A cancel requested after the decision blocks the write,
-# so that the ending is decided again with the cancel. A success is written either way. Plain
-# successes are passed as arrays: with all endings as JSON one process reached 18,700 instead of
-# 23,400 jobs/s. The arrays stand in subqueries, because a planner that knows their length would
+# Plain successes are passed as arrays: with all endings as JSON one process reached 18,700 instead
+# of 23,400 jobs/s. The arrays stand in subqueries, because a planner that knows their length would
 # read a table of some ten thousand rows from end to end. Rows are locked in the order of their ids,
 # as everywhere.
-SETTLE = f"""
+ENDINGS = """
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), settled AS MATERIALIZED (
@@ -51,7 +47,15 @@ WITH clock AS MATERIALIZED (
             (SELECT %(ago)s::float8[])) AS plain (id, attempt, worker, ran, ago)
     ) AS s
     ORDER BY s.id
-), updated AS (
+)"""
+
+# A row that ends moves to the history. Naming the statuses of the live partition keeps the planner
+# out of all others. Within it rows are found by primary key only: with ``job.status = 'running'``
+# the planner may take the small partial index on running jobs, which under churn is full of dead
+# entries: 14,000 instead of 37,000 jobs/s. A cancel requested after the decision blocks the write,
+# so that the ending is decided again with the cancel. A success is written either way.
+SETTLE = f"""
+{ENDINGS}, updated AS (
     UPDATE django_jobs_job AS job
     SET status = s.status, worker_id = NULL,
         failures = coalesce(s.failures, 0), crashes = coalesce(s.crashes, 0),
@@ -79,6 +83,31 @@ SELECT u.id, u.attempt, s.outcome, s.worker, coalesce(to_timestamp(s.due), u.ava
     coalesce(s.traceback, ''), coalesce(s.fingerprint, '')
 FROM updated AS u JOIN settled AS s ON s.id = u.id
 RETURNING job_id
+"""
+
+# For successes that are not kept. Runs of earlier attempts go too, unless runs have an age.
+SETTLE_AND_DELETE = f"""
+{ENDINGS}, deleted AS (
+    DELETE FROM django_jobs_job_live AS job USING settled AS s
+    WHERE job.id = s.id AND job.attempt = s.attempt AND job.worker_id = s.worker
+    RETURNING job.id, job.attempt, job.available_at, job.claimed_at
+), progress AS (
+    DELETE FROM django_jobs_progress WHERE job_id = ANY(ARRAY(SELECT id FROM deleted))
+), receipts AS (
+    DELETE FROM django_jobs_receipt WHERE job_id = ANY(ARRAY(SELECT id FROM deleted))
+), earlier AS (
+    DELETE FROM django_jobs_run
+    WHERE %(with_runs)s AND job_id = ANY(ARRAY(SELECT id FROM deleted WHERE attempt > 1))
+), written AS (
+    INSERT INTO django_jobs_run (
+        job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
+        error_type, error_message, traceback, fingerprint)
+    SELECT d.id, d.attempt, s.outcome, s.worker, d.available_at, d.claimed_at,
+        s.ended_at - make_interval(secs => s.ran), s.ended_at, '', '', '', ''
+    FROM deleted AS d JOIN settled AS s ON s.id = d.id
+    WHERE NOT %(with_runs)s
+)
+SELECT id FROM deleted
 """
 
 # Why a settle was refused: an earlier try wrote it and the answer to its commit was lost, a cancel
@@ -133,13 +162,14 @@ CANCEL_NO_MATTER = frozenset({JobState.SUCCEEDED, JobState.CANCELLED})
 class Ending:
     """An attempt that has ended and is to be settled. ``started`` and ``finished`` are values of
     ``time.monotonic()``; ``started`` is None if the attempt never started or its start is
-    unknown."""
+    unknown. A job that is not ``kept`` is deleted if it succeeded."""
 
     job: ClaimedJob
     outcome: Outcome
     started: float | None = None
     finished: float = field(default_factory=time.monotonic)
     cancel_requested: bool = False
+    kept: bool = True
 
 
 @dataclass(slots=True)
@@ -160,7 +190,7 @@ def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]
     no longer its worker's is returned with a ``decision`` of None.
     """
     decided = [Settled(ending, _decide(ending, now)) for ending in endings]
-    written = {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
+    written = _write(decided)
     if len(written) == len(decided):
         return decided
     refused = [settled for settled in decided if settled.ending.job.id not in written]
@@ -177,7 +207,7 @@ def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]
         else:
             settled.decision = None
     if again:
-        written = {id_ for (id_,) in fetch(SETTLE, parameters(again))}
+        written = _write(again)
         for settled in again:
             if settled.ending.job.id not in written:
                 settled.decision = None
@@ -193,6 +223,20 @@ def give_back(fences: Collection[Fence]) -> list[int]:
     ids, attempts, workers = map(list, zip(*fences, strict=True))
     rows = fetch(GIVE_BACK, {"ids": ids, "attempts": attempts, "workers": workers})
     return [id_ for (id_,) in rows]
+
+
+def _write(decided: Sequence[Settled]) -> set[int]:
+    unkept = [one for one in decided if not one.ending.kept and _succeeds(one)]
+    if not unkept:
+        return {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
+    with_runs = {"with_runs": runs_go_with_jobs()}
+    written = {id_ for (id_,) in fetch(SETTLE_AND_DELETE, parameters(unkept) | with_runs)}
+    kept = [one for one in decided if one.ending.kept or not _succeeds(one)]
+    return written | _write(kept) if kept else written
+
+
+def _succeeds(settled: Settled) -> bool:
+    return settled.decision is not None and settled.decision.status == JobState.SUCCEEDED
 
 
 def _decide(ending: Ending, now: float | None) -> Decision:

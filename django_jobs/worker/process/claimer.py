@@ -180,6 +180,7 @@ class Claimer:
     def _poll(self, now: float) -> frozenset[str]:
         """The queues that have ready jobs. First updates the queues that this process serves."""
         ready = self._poller.poll(now)
+        self._settler.unkept_queues = self._poller.unkept
         if self._poller.queues != list(self._queues):
             self._shows_queues = False
             self._selector.serve(self._poller.queues)

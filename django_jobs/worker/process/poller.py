@@ -23,6 +23,7 @@ class Poller:
     def __init__(self, queues: Sequence[str], poll: float, *, every: bool = False) -> None:
         self.queues = list(queues)
         self.limited: frozenset[str] = frozenset()
+        self.unkept: frozenset[str] = frozenset()
         self.due_at = NEVER
         self._every = every
         self._interval = poll
@@ -52,7 +53,7 @@ class Poller:
         if peek.queues is not None:
             self.queues = peek.queues
             peek = promoting.peek(self.queues)
-        self.limited = peek.limited
+        self.limited, self.unkept = peek.limited, peek.unkept
         self._polled_at, self._poll_at = now, now + self._interval
         due_in = peek.next_due_in
         if due_in is None:

@@ -65,6 +65,7 @@ class Settler:
     ) -> None:
         self.thread = threading.Thread(target=self._run, name="django_jobs-settler", daemon=True)
         self.deadline = StatementTimeout(3.0)
+        self.unkept_queues: frozenset[str] = frozenset()
         self._slot = slot
         self._claimed = claimed
         self._cancels = cancels
@@ -233,6 +234,9 @@ class Settler:
 
     def _write(self, batch: Sequence[tuple[Ending, StartedJob]]) -> None:
         endings = [ending for ending, _ in batch]
+        if self.unkept_queues:
+            for ending in endings:
+                ending.kept = ending.job.queue not in self.unkept_queues
         settled = self._retry(lambda: settle_with_fallback(endings), "settle", self._lease_is_lost)
         for _, entry in batch:
             self._slot.free(entry)
