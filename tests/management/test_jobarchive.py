@@ -365,7 +365,9 @@ def test_two_commands_do_not_write_one_file(old: Old, tmp_path: Path) -> None:
 # In a process
 
 
-def start(directory: Path, *arguments: str, before: str = "") -> subprocess.Popen[str]:
+def start(
+    directory: Path, *arguments: str, before: str = "", **environment: str
+) -> subprocess.Popen[str]:
     """The command in a process, after the Python of ``before``."""
     return subprocess.Popen(
         [
@@ -378,6 +380,7 @@ def start(directory: Path, *arguments: str, before: str = "") -> subprocess.Pope
             "DJANGO_SETTINGS_MODULE": "tests.settings",
             "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
             "PYTHONWARNINGS": "error",
+            **environment,
         },
         text=True,
         stdout=subprocess.DEVNULL,
@@ -500,3 +503,32 @@ def test_a_partition_is_dropped_when_it_is_free_again(old: Old, tmp_path: Path) 
         until(lambda: run_sql(WAITING.format(old.job)) != [(0,)])
     assert ended(process) == (0, "")
     assert old.exist() == [False, False]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("level", ["READ_COMMITTED", "SERIALIZABLE"])
+def test_a_row_that_is_committed_while_the_drop_waits_is_not_lost(
+    old: Old, tmp_path: Path, level: str
+) -> None:
+    (late,) = finish(1)
+    moment = old.day + timedelta(hours=1)
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        other.execute("UPDATE django_jobs_job SET finished_at = %s WHERE id = %s", [moment, late])
+        process = start(tmp_path, "--drop", TEST_DATABASE_ISOLATION=level)
+        until(lambda: run_sql(WAITING.format(old.job)) != [(0,)])
+    problem = f"{old.job} was kept: its rows changed after they were written; run the command again"
+    assert ended(process) == (1, f"CommandError: {problem}\n")
+    assert old.exist() == [True, False]
+    assert ids_in(old.files(tmp_path)[0]) == old.ids
+    assert Job.objects.filter(pk=late).exists()
+
+
+def test_missing_tables_are_reported_with_the_command_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobarchive, "demand_no_transaction", lambda command: None)
+    with transaction.atomic():
+        run_sql("DROP TABLE django_jobs_job, django_jobs_run")
+        with pytest.raises(CommandError, match="django_jobs has no tables in 'default': run"):
+            archive(tmp_path)
+        transaction.set_rollback(True)
