@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
+from ..lifecycle.history import RUNS
 from ..models import Job, Run, Worker
 from .base.filters import FinishedSinceFilter, OutcomeFilter
 from .base.formatting import (
@@ -22,16 +23,24 @@ from .base.formatting import (
     text_column,
     worker_link,
 )
-from .base.model_admin import ConsoleAdmin, section
+from .base.history_list import HistoryAdmin, PartitionFilter
+from .base.model_admin import section
+
+
+class RunPartitionFilter(PartitionFilter):
+    table = RUNS
 
 
 @admin.register(Run)
-class RunAdmin(ConsoleAdmin):
+class RunAdmin(HistoryAdmin):
     """The record of each attempt that has ended. Read-only."""
 
+    history = RUNS
+    outside_history = Q(pk__in=())
+
     list_display = ("id", "job_number", "job_name", "number", "result", "ended", "ran", "error")
-    list_filter = (OutcomeFilter, FinishedSinceFilter)
-    lookups_allowed = ConsoleAdmin.lookups_allowed | {"job", "job__exact", "job__id__exact"}
+    list_filter = (OutcomeFilter, FinishedSinceFilter, RunPartitionFilter)
+    lookups_allowed = HistoryAdmin.lookups_allowed | {"job", "job__exact", "job__id__exact"}
     fieldsets = (
         section(None, ("job_number", "job_name", "number", "result"), "worker_name"),
         section(_("Times"), ("due", "claimed", "started", "finished"), ("waited", "ran")),

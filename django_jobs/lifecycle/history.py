@@ -41,6 +41,12 @@ FROM (
 WHERE ends IS NOT NULL
 ORDER BY 2
 """
+# A partition that was dropped since it was listed has no size.
+SIZES = """
+SELECT coalesce(pg_relation_size(to_regclass(name)), 0)
+FROM unnest(%(names)s::text[]) WITH ORDINALITY AS leaf (name, place)
+ORDER BY place
+"""
 OWNS = """
 SELECT coalesce(bool_and(pg_has_role(relowner, 'USAGE')), false) FROM pg_class
 WHERE oid IN (to_regclass('django_jobs_job_history'), to_regclass('django_jobs_run'))
@@ -109,6 +115,19 @@ class Partition:
 def partitions(table: PartitionedTable) -> list[Partition]:
     """The partitions of ``table`` without the default one, the oldest first."""
     return [Partition(table, *row) for row in fetch(PARTITIONS, {"table": table.name})]
+
+
+def newest_part(table: PartitionedTable, most: int) -> datetime | None:
+    """The begin of the newest partitions with at most ``most`` bytes together, of which one with
+    rows is always among them; None if these are all. For who reads without an index."""
+    newest_first = partitions(table)[::-1]
+    sizes = fetch(SIZES, {"names": [partition.name for partition in newest_first]})
+    read, start = 0, None
+    for partition, (size,) in zip(newest_first, sizes, strict=True):
+        if read and size and read + size > most:
+            return start
+        read, start = read + size, partition.start
+    return None
 
 
 def owns_tables() -> bool:

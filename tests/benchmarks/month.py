@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import connection
@@ -26,6 +25,7 @@ from django.urls import reverse
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.claiming import claim
+from django_jobs.lifecycle.history import JOBS, TABLES, drop, partitions
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.lifecycle.workers import register
 from django_jobs.maintenance.retention import Retention
@@ -38,24 +38,24 @@ from .measuring import Figure, progress, turns
 
 DAYS, EARLIER_DAYS = 30, 30
 """Full days, and days before them with a hundredth of the jobs: 60 partitions."""
-JOBS = 1_000_000
+A_DAY = 1_000_000
 QUEUES = ("default", "emails", "images", "exports", "webhooks")
 TYPES = 20
 
 MAKE = """
-CREATE TABLE {table}_{name} (LIKE {table}_{like} INCLUDING ALL);
-ALTER TABLE {table}_{name} ADD CONSTRAINT of_day CHECK (
+CREATE TABLE {leaf} (LIKE {default} INCLUDING ALL);
+ALTER TABLE {leaf} ADD CONSTRAINT of_day CHECK (
     finished_at IS NOT NULL AND finished_at >= '{start}' AND finished_at < '{end}' {also})
 """
 ATTACH = """
-ALTER TABLE {parent} ATTACH PARTITION {table}_{name} FOR VALUES FROM ('{start}') TO ('{end}');
-ALTER TABLE {table}_{name} DROP CONSTRAINT of_day
+ALTER TABLE {table} ATTACH PARTITION {leaf} FOR VALUES FROM ('{start}') TO ('{end}');
+ALTER TABLE {leaf} DROP CONSTRAINT of_day
 """
 ENDED = "AND status IN ('succeeded', 'cancelled')"
 
 # Job n of a day ends at its n-th part. Its due time is half a minute before.
 JOBS_OF_A_DAY = """
-INSERT INTO django_jobs_job_{name} (id, queue, job_type, payload, payload_version, status, priority,
+INSERT INTO {leaf} (id, queue, job_type, payload, payload_version, status, priority,
     rank, available_at, attempt, failures, max_attempts, max_crashes, claimed_at, started_at,
     finished_at, reason, idempotency_key, headers, created_at)
 SELECT %(first)s + n, (%(queues)s::text[])[1 + n %% cardinality(%(queues)s::text[])],
@@ -73,7 +73,7 @@ FROM generate_series(1, %(count)s) AS n,
 """
 # One in twenty has failed before. Its first run is in the same partition.
 RUNS_OF_A_DAY = """
-INSERT INTO django_jobs_run_{name} (job_id, attempt, outcome, worker_id, available_at, claimed_at,
+INSERT INTO {leaf} (job_id, attempt, outcome, worker_id, available_at, claimed_at,
     started_at, finished_at, error_type, error_message, traceback, fingerprint)
 SELECT %(first)s + n, attempt,
     CASE WHEN attempt < attempts THEN 'failed' ELSE 'succeeded' END, 1 + n %% 8,
@@ -111,7 +111,7 @@ SELECT pg_relation_size(relation), pg_indexes_size(relation) FROM to_regclass(%s
 
 def month(times: int, scale: float) -> list[Figure]:
     """Fill the month, then measure it."""
-    fill_month(int(JOBS * scale))
+    fill_month(int(A_DAY * scale))
     return measured(times)
 
 
@@ -130,19 +130,22 @@ def fill_month(jobs: int) -> None:
 def fill_day(day: date, jobs: int) -> None:
     """The partitions of ``day``, filled before they are attached."""
     start, end = f"{day} 00:00:00+00", f"{day + timedelta(days=1)} 00:00:00+00"
-    values = {"name": f"{day:%Y%m%d}", "start": start, "end": end}
+    values = {"start": start, "end": end}
     ((first,),) = fetch("SELECT coalesce(max(id), 0) FROM django_jobs_job")
     arguments = {"first": first, "count": jobs, "queues": list(QUEUES), "types": TYPES}
-    tables = (
-        ("django_jobs_job", "history_default", "django_jobs_job_history", ENDED, JOBS_OF_A_DAY),
-        ("django_jobs_run", "default", "django_jobs_run", "", RUNS_OF_A_DAY),
-    )
-    for table, like, parent, also, rows in tables:
-        named = {**values, "table": table, "like": like, "parent": parent, "also": also}
+    for table, also, rows in zip(TABLES, (ENDED, ""), (JOBS_OF_A_DAY, RUNS_OF_A_DAY), strict=True):
+        leaf = f"{table.prefix}{day:%Y%m%d}"
+        named = {
+            **values,
+            "leaf": leaf,
+            "table": table.name,
+            "default": table.default,
+            "also": also,
+        }
         execute(MAKE.format(**named))
         execute(rows.format(**named), {**arguments, "start": start})
         execute(ATTACH.format(**named))
-        execute(f"VACUUM (ANALYZE) {table}_{values['name']}")
+        execute(f"VACUUM (ANALYZE) {leaf}")
 
 
 def measured(times: int) -> list[Figure]:
@@ -194,9 +197,10 @@ def pages(times: int) -> list[Figure]:
               "ORDER BY id LIMIT 1")[0]
         for name in (_days()[-10], _days()[-1])
     )  # fmt: skip
+    day = datetime.strptime(_days()[-10], "%Y%m%d").date()
     addresses = {
         "jobs": jobs,
-        **{f"jobs, {name}": f"{jobs}?{name}" for name in FILTERS},
+        **{f"jobs, {name}": f"{jobs}?{name.format(day=day)}" for name in FILTERS},
         "jobs by id": f"{jobs}?q={days_ago}",
         "jobs by key, yesterday's": f"{jobs}?q=key:{fresh}",
         "jobs by key, ten days old": f"{jobs}?q=key:{finished}",
@@ -205,7 +209,7 @@ def pages(times: int) -> list[Figure]:
         "jobs by type, none has": f"{jobs}?q=type:shop.none",
         "a finished job": reverse("admin:django_jobs_job_change", args=[days_ago]),
         "runs": runs,
-        **{f"runs, {name}": f"{runs}?{name}" for name in RUN_FILTERS},
+        **{f"runs, {name}": f"{runs}?{name.format(day=day)}" for name in RUN_FILTERS},
         "runs of a job": f"{runs}?job={days_ago}",
         "dead letters": dead,
         "dead letters, queue=emails": f"{dead}?queue=emails",
@@ -224,9 +228,13 @@ FILTERS = (
     *("status=succeeded", "status=cancelled", "status=dead", "status=ready"),
     *("queue=emails", "queue=other", "queue=emails&status=cancelled"),
     *("job_type=shop.job_3", "job_type=app.noop", "created=1h", "created=7d"),
+    *("day={day}", "day={day}&queue=other", "day={day}&q=key:none"),
 )
 """Most rows match some, few match others; ``queue=other`` and ``app.noop`` match none."""
-RUN_FILTERS = ("outcome=failed", "outcome=lost", "finished=1h", "finished=7d", "p=100")
+RUN_FILTERS = (
+    *("outcome=failed", "outcome=lost", "finished=1h", "finished=7d", "p=100"),
+    "day={day}&outcome=lost",
+)
 
 
 def _read(client: Client, address: str) -> None:
@@ -247,7 +255,7 @@ def dropping() -> list[Figure]:
     with _at_work() as waits:
         time.sleep(2)
         before = {kind: list(values) for kind, values in waits.items()}
-        took = _milliseconds(lambda: drop_day(name))
+        took = _milliseconds(lambda: _drop(name))
         time.sleep(1)
     figures = [Figure(f"drop of a day of {rows:,} jobs", "ms", [took], bar="1,000")]
     for kind, values in waits.items():
@@ -256,12 +264,6 @@ def dropping() -> list[Figure]:
         usual = [statistics.median(before[kind])]
         figures.append(Figure(title, "ms", [longest], usual, "its median", "less", "200"))
     return figures
-
-
-def drop_day(name: str) -> None:
-    """Drop the partitions of a day."""
-    execute(f"DROP TABLE django_jobs_job_{name}")
-    execute(f"DROP TABLE django_jobs_run_{name}")
 
 
 @contextmanager
@@ -386,12 +388,17 @@ def _clients() -> Path | None:
 
 
 def _days() -> list[str]:
-    """The names of the days' partitions, oldest first."""
-    rows: list[tuple[Any, ...]] = fetch(
-        "SELECT replace(inhrelid::regclass::text, 'django_jobs_job_', '') FROM pg_inherits "
-        "WHERE inhparent = 'django_jobs_job_history'::regclass ORDER BY 1"
-    )
-    return [name for (name,) in rows if name.isdigit()]
+    """The names of the days that are over, oldest first."""
+    today = datetime.now(UTC)
+    return [day.name.removeprefix(JOBS.prefix) for day in partitions(JOBS) if day.end <= today]
+
+
+def _drop(day: str) -> None:
+    for table in TABLES:
+        for one in partitions(table):
+            if one.name == table.prefix + day:
+                while not drop(one):
+                    pass
 
 
 def _last_day() -> str:

@@ -75,30 +75,34 @@ SPANS = {
 }
 
 
-class _SinceFilter(admin.SimpleListFilter):
+class SinceFilter(admin.SimpleListFilter):
     """Rows whose ``column`` is at most a given age, by the database's clock."""
 
     column = ""
+
+    @property
+    def span(self) -> timedelta | None:
+        """The chosen age."""
+        chosen = SPANS.get(self.value() or "")
+        return None if chosen is None else chosen[0]
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return [(key, label) for key, (_span, label) in SPANS.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        span = SPANS.get(self.value() or "")
+        span = self.span
         return (
-            queryset
-            if span is None
-            else queryset.filter(**{f"{self.column}__gte": Now() - span[0]})
+            queryset if span is None else queryset.filter(**{f"{self.column}__gte": Now() - span})
         )
 
 
-class CreatedSinceFilter(_SinceFilter):
+class CreatedSinceFilter(SinceFilter):
     title = _("time created")
     parameter_name = "created"
     column = "created_at"
 
 
-class FinishedSinceFilter(_SinceFilter):
+class FinishedSinceFilter(SinceFilter):
     title = _("time finished")
     parameter_name = "finished"
     column = "finished_at"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -9,16 +10,24 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from ...lifecycle.history import JOBS
 from ...models import Job
 from ..base.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
 from ..base.formatting import ago, moment_column
+from ..base.history_list import HistoryAdmin, PartitionFilter
 from ..operator_actions import CANCEL, REPLAY, REPRIORITIZE, RUN_NOW
 from .detail import JobPage
-from .search import search_jobs
+from .search import HISTORY, OUTSIDE_HISTORY, search_jobs, terms_of
+
+
+class JobPartitionFilter(PartitionFilter):
+    table = JOBS
 
 
 @admin.register(Job)
-class JobAdmin(JobPage):
+class JobAdmin(HistoryAdmin, JobPage):
+    history = JOBS
+    outside_history = OUTSIDE_HISTORY
     list_display = (
         "id",
         "job_name",
@@ -29,18 +38,28 @@ class JobAdmin(JobPage):
         "due_in",
         "error_line",
     )
-    list_filter = (StatusFilter, QueueFilter, JobTypeFilter, CreatedSinceFilter)
-    search_fields = ("id",)  # shows the box; get_search_results does the search
-    search_help_text = _(
-        "Ids of jobs, type:name or key:idempotency-key. By type, or by the key of an ended job, "
-        "only the newest 100,000 jobs are searched."
+    list_filter = (
+        StatusFilter,
+        QueueFilter,
+        JobTypeFilter,
+        CreatedSinceFilter,
+        JobPartitionFilter,
     )
+    search_fields = ("id",)  # shows the box; get_search_results does the search
+    search_help_text = _("Ids of jobs of any age, type:name or key:idempotency-key.")
     operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, REPLAY)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        return search_jobs(queryset, search_term), False
+        in_one = PartitionFilter.parameter_name in request.GET
+        return search_jobs(queryset, search_term, in_one_partition=in_one), False
+
+    def searches(self, chosen: Mapping[str, str | None], text: str) -> bool:
+        terms = terms_of(text)
+        if terms.numbers or chosen.get("status", HISTORY[0]) not in HISTORY:
+            return False
+        return super().searches({**chosen, **({"q": text} if terms.search else {})}, text)
 
     @admin.display(description=_("priority"))
     def urgency(self, job: Any) -> int:

@@ -2,45 +2,82 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from ...conf import conf
+from ...domain.states import LIVE, JobState
+from ...lifecycle.history import JOBS, newest_part
 from ...models import Job, Queue
+from ..base.history_list import MOST_READ
 
-NEWEST = 100_000
-"""Jobs that a search without an index reads."""
+HISTORY = (JobState.SUCCEEDED, JobState.CANCELLED)
+OUTSIDE_HISTORY = Q(status__in=sorted({*LIVE, JobState.DEAD}))
 MOST_FOUND = 1_000
 LARGEST_ID = 2**63 - 1
+COLUMNS = {"type": "job_type", "key": "idempotency_key"}
 
 
-def search_jobs(jobs: QuerySet[Any], text: str) -> QuerySet[Any]:
-    """The jobs among ``jobs`` that match every term of ``text``. None match an invalid term."""
-    numbers = []
+@dataclass(slots=True)
+class Terms:
+    """What the text in the search box asks for."""
+
+    numbers: list[int] = field(default_factory=list)
+    conditions: Q = field(default_factory=Q)
+    keys: list[str] = field(default_factory=list)
+    invalid: bool = False
+
+    @property
+    def search(self) -> bool:
+        """Whether jobs have to be searched for: their numbers are not given."""
+        return bool(self.conditions) and not self.numbers and not self.invalid
+
+
+def terms_of(text: str) -> Terms:
+    """The terms of ``text``."""
+    terms = Terms()
     for term in text.split():
         kind, colon, value = term.partition(":")
         if not colon and term.isascii() and term.lstrip("#").isdigit():
-            numbers.append(int(term.lstrip("#")))
-        elif kind == "type" and value:
-            jobs = jobs.filter(pk__in=_newest(job_type=value))
-        elif kind == "key" and value:
-            jobs = jobs.filter(pk__in={*_live_with_key(value), *_newest(idempotency_key=value)})
+            terms.numbers.append(int(term.lstrip("#")))
+        elif kind in COLUMNS and value:
+            terms.conditions &= Q(**{COLUMNS[kind]: value})
+            if kind == "key":
+                terms.keys.append(value)
         else:
-            return jobs.none()
-    if numbers:
-        jobs = jobs.filter(pk__in=[number for number in numbers if number <= LARGEST_ID])
-    return jobs
+            terms.invalid = True
+    return terms
 
 
-def _newest(**condition: str) -> list[int]:
-    jobs = Job.objects.using(conf().database).order_by("-pk").values_list("pk", flat=True)
-    newest = jobs.first() or 0
-    return list(jobs.filter(pk__gt=newest - NEWEST, **condition)[:MOST_FOUND])
+def search_jobs(jobs: QuerySet[Any], text: str, *, in_one_partition: bool) -> QuerySet[Any]:
+    """The jobs among ``jobs`` that match every term of ``text``. None match an invalid term.
+
+    Without numbers it finds the newest of them, in the live table and the newest part of the
+    history; ``in_one_partition``, ``jobs`` are of one partition, and it finds them all.
+    """
+    terms = terms_of(text)
+    if terms.invalid:
+        return jobs.none()
+    if terms.numbers:
+        wanted = [number for number in terms.numbers if number <= LARGEST_ID]
+        return jobs.filter(terms.conditions, pk__in=wanted)
+    if not terms.conditions or in_one_partition:
+        return jobs.filter(terms.conditions)
+    return jobs.filter(pk__in=_newest(terms))
 
 
-def _live_with_key(key: str) -> list[int]:
-    """Ids of live jobs with this key. Names the queues, so that the unique index is used."""
-    jobs = Job.objects.using(conf().database).live()
-    matching = jobs.filter(queue__in=list(Queue.objects.names()), idempotency_key=key)
-    return list(matching.values_list("pk", flat=True)[:MOST_FOUND])
+def _newest(terms: Terms) -> set[int]:
+    """Read once, for the count and for the page."""
+    jobs = Job.objects.using(conf().database)
+    live, ended = jobs.live(), jobs.filter(status__in=HISTORY)
+    if terms.keys:  # names the queues, so that the unique index is used
+        live = live.filter(queue__in=list(Queue.objects.names()))
+    if (earliest := newest_part(JOBS, MOST_READ)) is not None:
+        ended = ended.filter(finished_at__gte=earliest)
+    found: set[int] = set()
+    for rows in (live, jobs.dead(), ended):
+        matching = rows.filter(terms.conditions).order_by("-pk").values_list("pk", flat=True)
+        found.update(matching[:MOST_FOUND])
+    return found
