@@ -117,6 +117,7 @@ def test_a_log_may_contain_only_events_that_faults_explain(tmp_path: Path):
     for wrong in (
         line("ERROR", "job_dead job_id=1 job_type=chaos.outside"),
         line("ERROR", "crash_recovery_failed worker=3"),
+        line("WARNING", 'database_error what=claim error="permission denied for table"'),
         "Traceback (most recent call last):\n",
     ):
         log.write_text(wrong)

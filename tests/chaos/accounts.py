@@ -65,7 +65,7 @@ ROWS = (
         """
         SELECT job.id, job.status, count(mark.id) FROM django_jobs_job AS job
         LEFT JOIN chaos_mark AS mark ON mark.job_id = job.id
-        WHERE job.job_type = 'chaos.inside' GROUP BY job.id
+        WHERE job.job_type = 'chaos.inside' GROUP BY job.id, job.status
         HAVING count(mark.id) <> CASE WHEN job.status = 'succeeded' THEN 1 ELSE 0 END""",
     ),
     (
@@ -74,7 +74,7 @@ ROWS = (
         """
         SELECT job.id, job.attempt, count(run.id), array_agg(run.attempt ORDER BY run.attempt)
         FROM django_jobs_job AS job LEFT JOIN django_jobs_run AS run ON run.job_id = job.id
-        GROUP BY job.id
+        GROUP BY job.id, job.attempt
         HAVING job.attempt <> count(run.id) OR job.attempt <> coalesce(max(run.attempt), 0)""",
     ),
     (
@@ -90,7 +90,7 @@ ROWS = (
         """
         SELECT job.id, job.attempt, array_agg(run.attempt) FROM django_jobs_job AS job
         LEFT JOIN django_jobs_run AS run ON run.job_id = job.id AND run.outcome = 'succeeded'
-        GROUP BY job.id
+        GROUP BY job.id, job.attempt, job.status
         HAVING count(run.id) <> CASE WHEN job.status = 'succeeded' THEN 1 ELSE 0 END""",
     ),
     (

@@ -22,9 +22,9 @@ NAME = "neighbour"
 COMMANDS = 2
 
 JOBS = """
-SELECT job.id, job.payload->>'key', job.status, job.attempt, count(run.id)
-FROM django_jobs_job AS job LEFT JOIN django_jobs_run AS run ON run.job_id = job.id
-GROUP BY job.id ORDER BY job.id
+SELECT job.id, job.payload->>'key', job.status, job.attempt,
+    (SELECT count(*) FROM django_jobs_run AS run WHERE run.job_id = job.id)
+FROM django_jobs_job AS job ORDER BY job.id
 """
 
 BEFORE_ITS_JOB = """

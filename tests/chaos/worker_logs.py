@@ -44,7 +44,7 @@ def _expected(line: str) -> bool:
     if event is None:
         return bool(AWAY.match(line))
     if event["level"] in ("DEBUG", "INFO", "WARNING"):
-        return True
+        return "permission denied" not in event["text"]
     return event["event"] in EXPECTED and (
         event["event"] != "job_dead" or "job_type=chaos.poison" in event["text"]
     )
