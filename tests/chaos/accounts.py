@@ -27,6 +27,7 @@ ACCOUNTS = {
     14: "no process that a handler forked outlives it",
     15: "a worker that cannot have the connections it needs claims nothing and says so",
     16: "what was cancelled before it began never runs",
+    17: "no row is lost or doubled while partitions are made and dropped",
 }
 """The eleventh is the negative control."""
 

@@ -54,6 +54,7 @@ class Ground:
         self.history = History()
         self._enqueuer: subprocess.Popen[bytes] | None = None
         self._flusher: subprocess.Popen[bytes] | None = None
+        self._dropper: subprocess.Popen[bytes] | None = None
         self._environment = {
             **cluster.environment,
             "TEST_DATABASE_NAME": "postgres",
@@ -63,14 +64,16 @@ class Ground:
             self._environment["CHAOS_WITHOUT_FENCE"] = "1"
 
     def start_trees(self, count: int) -> None:
-        """The fleet. The transactions of the second are SERIALIZABLE, and the third has a role with
-        as many connections as the documentation says, and no more."""
+        """The fleet, with the rights that the documentation says, so that partitions are changed by
+        the dropper alone. The transactions of the second are SERIALIZABLE, and the third has a role
+        with as many connections as the documentation says, and no more."""
+        usual = {**self._environment, "DATABASE_URL": self.cluster.url_as(roles.PLENTY)}
         special = {
             effects.SERIALIZABLE: {"CHAOS_SERIALIZABLE": "1"},
             "tree-2": {"DATABASE_URL": self.cluster.url_as(roles.ENOUGH)},
         }
         for name in (f"tree-{number}" for number in range(count)):
-            environment = {**self._environment, **special.get(name, {})}
+            environment = {**usual, **special.get(name, {})}
             self.trees.append(Tree(name, self.directory, environment))
 
     def start_guests(self, seconds: float, seed: int) -> None:
@@ -85,6 +88,20 @@ class Ground:
             environment, "tests.chaos.flusher", str(self.directory / "flushes.json"),
             "--seconds", str(seconds), "--seed", str(seed),
         )  # fmt: skip
+
+    def start_dropper(self, seed: int) -> None:
+        """What makes and drops partitions, as the owner of the tables."""
+        self._dropper = self._python(
+            self._environment, "tests.chaos.dropper", str(self.directory / "partitions.json"),
+            "--seed", str(seed),
+        )  # fmt: skip
+
+    def end_dropper(self) -> None:
+        """Wait for the end of what it does."""
+        assert self._dropper is not None
+        self._dropper.terminate()
+        if code := self._dropper.wait(self.patience):
+            raise RuntimeError(f"the dropper ended with {code}")
 
     def end_guests(self) -> None:
         """Wait for the last jobs of the other database, then drain them all."""
@@ -154,7 +171,7 @@ class Ground:
         for pid in resources.ours(self.directory):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for process in (self._enqueuer, self._flusher):
+        for process in (self._enqueuer, self._flusher, self._dropper):
             if process is not None:
                 process.kill()
                 process.wait()

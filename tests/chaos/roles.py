@@ -13,10 +13,10 @@ from .history import History
 from .resources import MOST, THREADS
 from .timing import GRACE, LEASE
 
-ENOUGH, TOO_FEW = "enough", "too_few"
-LIMITS = {ENOUGH: MOST + 2 * THREADS, TOO_FEW: 2}
-"""What docs/operations.md says that a tree needs, with an isolated child for each thread; and one
-less than what claims, settles and renews."""
+PLENTY, ENOUGH, TOO_FEW = "plenty", "enough", "too_few"
+LIMITS = {PLENTY: -1, ENOUGH: MOST + 2 * THREADS, TOO_FEW: 2}
+"""Connections: any number; what docs/operations.md says that a tree needs, with an isolated child
+for each thread; one less than what claims, settles and renews."""
 
 # The grants of docs/operations.md for workers, and what is the project's own: the table of its
 # handlers, and the role that they take for a tenant.

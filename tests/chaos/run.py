@@ -19,6 +19,7 @@ from . import (
     cancels,
     effects,
     neighbour,
+    partitions,
     pools,
     recovery,
     roles,
@@ -106,6 +107,8 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     ground.cluster.execute("ALTER SYSTEM SET fsync = off")
     ground.cluster.execute("SELECT pg_reload_conf()")
     roles.make(ground.cluster)
+    partitions.make(ground.cluster)
+    ground.start_dropper(asked.seed)
     ground.ask("storm", jobs=asked.jobs, seed=asked.seed, seconds=asked.seconds)
     ground.start_trees(asked.workers)
     ground.start_guests(asked.seconds, asked.seed)
@@ -113,6 +116,7 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     result.history = ground.history
     Faults(ground, asked.seed).go_on_for(asked.seconds)
     ground.say("peace")
+    ground.end_dropper()
     next_due = afterwards.stop_schedule(ground)
     result.found += afterwards.come_to_rest(ground)
     ground.end_guests()
@@ -127,6 +131,7 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
 def _account(ground: Ground, result: Result, next_due: object) -> None:
     cluster, directory = ground.cluster, ground.directory
     lines = effects.read(ground.effects)
+    partitions.look_back(cluster)
     result.found += accounts.problems(cluster, directory, next_due)
     result.found += effects.problems(cluster, lines)
     result.found += worker_logs.problems(directory.glob("worker-*.log"))
@@ -134,6 +139,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.found += neighbour.problems(cluster, directory)
     result.found += roles.problems(cluster, directory, ground.history)
     result.found += cancels.problems(cluster, directory, lines, ground.history)
+    result.found += partitions.problems(cluster, directory)
     result.recoveries = recovery.measure(cluster, result.history, lines)
     result.found += result.recoveries.problems()
     names = ("jobs", "runs", "boots of workers", "due times")
@@ -142,6 +148,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.totals |= cancels.counted(directory, lines)
     result.totals["processes of pools"] = len(pools.begun(directory))
     result.totals |= neighbour.counted(directory)
+    result.totals |= partitions.counted(cluster, directory)
     result.outcomes = dict(cluster.fetch(OUTCOMES))
     result.repeated = effects.count_repeated(lines)
     result.server = cluster.fetch("SHOW server_version")[0][0]

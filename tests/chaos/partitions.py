@@ -1,0 +1,160 @@
+"""What became of the rows of partitions that were made and dropped during the storm.
+
+Triggers copy each row that enters the history or the runs to a ledger, with the name of the
+partition. Nothing that makes or drops partitions writes there. The views of the schema
+``accounts`` show what is still there together with what went with a dropped partition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from .timing import STALL
+
+# The day's partitions go first, so that each row enters one of a few seconds, or the default one.
+MAKE = """
+DO $$
+DECLARE leaf regclass;
+BEGIN
+    FOR leaf IN SELECT oid FROM pg_inherits JOIN pg_class ON oid = inhrelid
+        WHERE inhparent IN ('django_jobs_job_history'::regclass, 'django_jobs_run'::regclass)
+          AND pg_get_expr(relpartbound, oid) <> 'DEFAULT'
+    LOOP
+        EXECUTE format('DROP TABLE %s', leaf);
+    END LOOP;
+END $$;
+
+CREATE SCHEMA accounts;
+CREATE FUNCTION accounts.is_dropped(partition text) RETURNS boolean LANGUAGE sql
+    RETURN to_regclass('public.' || partition) IS NULL;
+
+CREATE TABLE accounts.ended_job (partition text, job django_jobs_job);
+CREATE FUNCTION accounts.note_job() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    INSERT INTO accounts.ended_job VALUES (TG_TABLE_NAME, NEW);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note AFTER INSERT ON django_jobs_job_history
+    FOR EACH ROW EXECUTE FUNCTION accounts.note_job();
+CREATE VIEW accounts.django_jobs_job AS
+    SELECT * FROM django_jobs_job
+    UNION ALL
+    SELECT (job).* FROM accounts.ended_job WHERE accounts.is_dropped(partition);
+
+CREATE TABLE accounts.ended_run (partition text, run django_jobs_run);
+CREATE FUNCTION accounts.note_run() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    INSERT INTO accounts.ended_run VALUES (TG_TABLE_NAME, NEW);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note AFTER INSERT ON django_jobs_run
+    FOR EACH ROW EXECUTE FUNCTION accounts.note_run();
+CREATE VIEW accounts.django_jobs_run AS
+    SELECT * FROM django_jobs_run
+    UNION ALL  -- but a run that was kept is no longer where it was first noted
+    SELECT (run).* FROM accounts.ended_run AS ended WHERE accounts.is_dropped(partition)
+        AND NOT EXISTS (SELECT FROM django_jobs_run AS kept WHERE kept.id = (ended.run).id);
+"""
+
+LOOK_BACK = "ALTER DATABASE postgres SET search_path = accounts, public"
+
+ROWS = {
+    "a job that is there twice": """
+        SELECT id, array_agg(tableoid::regclass::text) FROM public.django_jobs_job
+        GROUP BY id HAVING count(*) > 1""",
+    "a run that is there twice": """
+        SELECT id, array_agg(tableoid::regclass::text) FROM public.django_jobs_run
+        GROUP BY id HAVING count(*) > 1""",
+    "a job that was dropped and is still there": """
+        SELECT id, partition, there.tableoid::regclass::text FROM accounts.ended_job AS ended
+        JOIN public.django_jobs_job AS there ON there.id = (ended.job).id
+        WHERE accounts.is_dropped(partition)""",
+    "a job that ended and is neither there nor in a dropped partition": """
+        SELECT (job).id, partition FROM accounts.ended_job AS ended
+        WHERE NOT accounts.is_dropped(partition)
+          AND NOT EXISTS (SELECT FROM public.django_jobs_job AS there
+                          WHERE there.id = (ended.job).id
+                            AND there.tableoid = to_regclass('public.' || partition))""",
+    "a run that is neither there nor in a dropped partition": """
+        SELECT (run).id, (run).job_id, partition FROM accounts.ended_run AS ended
+        WHERE NOT accounts.is_dropped(partition)
+          AND NOT EXISTS (SELECT FROM public.django_jobs_run AS there
+                          WHERE there.id = (ended.run).id
+                            AND there.tableoid = to_regclass('public.' || partition))""",
+    "a row that entered a partition without a note": """
+        SELECT 'job', id FROM public.django_jobs_job_history
+        WHERE id NOT IN (SELECT (job).id FROM accounts.ended_job)
+        UNION ALL
+        SELECT 'run', id FROM public.django_jobs_run
+        WHERE id NOT IN (SELECT (run).id FROM accounts.ended_run)""",
+    "a job that is there and has lost runs": """
+        SELECT job.id, job.job_type, job.status, job.attempt,
+            array_agg(run.attempt ORDER BY run.attempt)
+        FROM public.django_jobs_job AS job
+        LEFT JOIN public.django_jobs_run AS run ON run.job_id = job.id
+        GROUP BY job.id, job.job_type, job.status, job.attempt
+        HAVING count(run.id) <> job.attempt""",
+    "a partition that is neither attached nor dropped": """
+        SELECT relname FROM pg_class
+        WHERE relname ~ '^django_jobs_(job|run)_[0-9]+$' AND NOT relispartition""",
+}
+
+COUNTED = """
+SELECT (SELECT count(*) FROM accounts.ended_job WHERE accounts.is_dropped(partition)),
+    (SELECT count(*) FROM accounts.ended_run WHERE accounts.is_dropped(partition)),
+    (SELECT count(*) FROM public.django_jobs_job_history_default),
+    (SELECT count(*) FROM accounts.ended_run AS ended
+     JOIN public.django_jobs_run_default AS kept ON kept.id = (ended.run).id
+     WHERE accounts.is_dropped(partition))
+"""
+
+REFUSED_WITHIN = 0.15 + STALL
+"""Seconds that a drop of a partition in use may take: the wait for its lock, and the machine."""
+
+
+class Database(Protocol):
+    """What runs statements."""
+
+    def execute(self, sql: str) -> None:
+        """Run one that returns nothing."""
+
+    def fetch(self, sql: str) -> list[tuple[object, ...]]:
+        """Run one and return its rows."""
+
+
+def make(database: Database) -> None:
+    """Before anything is enqueued."""
+    database.execute(MAKE)
+
+
+def look_back(database: Database) -> None:
+    """From now on the accounts read what was dropped too."""
+    database.execute(LOOK_BACK)
+
+
+def problems(database: Database, directory: Path) -> Iterator[tuple[int, str]]:
+    """Rows that are lost or doubled, and drops that were not as promised."""
+    for name, sql in ROWS.items():
+        if rows := database.fetch(sql):
+            yield 17, f"{name}: {len(rows)}, such as {rows[:3]}"
+    found = _found(directory)
+    for wrong in found["wrong"]:
+        yield 17, wrong
+    if found["slowest"] > REFUSED_WITHIN:
+        yield 17, f"a drop of a partition in use took {found['slowest']:.2f} s"
+    if not found["counts"].get("partitions dropped"):
+        yield 17, "no partition was dropped, so nothing was tried"
+
+
+def counted(database: Database, directory: Path) -> dict[str, int]:
+    """What was done, and how many rows it concerned."""
+    names = ("jobs dropped", "runs dropped", "jobs without a partition", "runs kept")
+    rows = dict(zip(names, database.fetch(COUNTED)[0], strict=True))
+    return _found(directory)["counts"] | rows
+
+
+def _found(directory: Path) -> dict[str, object]:
+    return json.loads((directory / "partitions.json").read_text())
