@@ -26,8 +26,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
 
 SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 
-# Whatever the role has set, so that a file is the same for all: times with their offset, and
-# floats that are read back as the same number.
+# A file does not depend on the settings of the role: times have their offset, and floats are read
+# back as the same number.
 SAME_TEXT = """
 SELECT set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true),
     set_config('extra_float_digits', '1', true)

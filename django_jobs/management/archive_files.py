@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,28 +62,31 @@ def archived(partition: Partition, directory: Path, form: str) -> ArchiveFile:
     Raises ``CommandError`` if that fails, and leaves no part of a file.
     """
     others: list[Path] = []
-    for number in count(1):
-        beside = f".{number}" if number > 1 else ""
-        path = directory / f"{partition.name}{beside}.{form}"
+    while True:
+        number = f".{len(others) + 1}" if others else ""
+        path = directory / f"{partition.name}{number}.{form}"
         try:
-            if not path.exists():
+            is_new = not path.exists()
+            if is_new:
                 contents = _write(partition, path, form)
-                return ArchiveFile(path=path, contents=contents, is_new=True, others=others)
-            contents = contents_of(partition)
-            if _read_back(path, form) == contents:
-                return ArchiveFile(path=path, contents=contents, is_new=False, others=others)
+            else:
+                contents = contents_of(partition)
+                if _read_back(path, form) != contents:
+                    others.append(path)
+                    continue
+                _sync(path)  # it may be of a command that was killed
+            _sync(directory)  # keeps the name through a power failure
         except OSError as error:
             raise CommandError(f"{path}: {error.strerror or error}") from error
-        others.append(path)
-    raise AssertionError("count() ends never")
+        return ArchiveFile(path=path, contents=contents, is_new=is_new, others=others)
 
 
 def _write(partition: Partition, path: Path, form: str) -> Contents:
     part = path.with_name(f"{path.name}.part")
     with _locked(part) as stream:
-        if path.exists():
-            raise CommandError(f"{path} was written by another process; run the command again")
         try:
+            if path.exists():
+                raise CommandError(f"{path} was written by another process; run the command again")
             contents = copy_out(partition, form, stream.write)
             stream.flush()
             os.fsync(stream.fileno())
@@ -96,7 +98,6 @@ def _write(partition: Partition, path: Path, form: str) -> Contents:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-        _sync_directory(path.parent)
     return contents
 
 
@@ -118,9 +119,8 @@ def _locked(part: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _sync_directory(directory: Path) -> None:
-    """Keep the new name through a power failure."""
-    number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
     finally:

@@ -1,110 +1,39 @@
-"""``jobarchive``: write old partitions of the history to files, and drop them."""
+"""``jobarchive``: write old partitions of the history to files."""
 
 from __future__ import annotations
 
-import csv
-import fcntl
 import json
 import os
-import signal
 import stat
-import subprocess
-import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from io import StringIO
 from pathlib import Path
 
-import psycopg
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connection, transaction
+from pytest_django import Settings
 
-from django_jobs.domain.partitions import Period, start_of
 from django_jobs.lifecycle import archiving
-from django_jobs.lifecycle.history import TABLES
-from django_jobs.management import archive_files
 from django_jobs.management.commands import jobarchive
 from django_jobs.models import Job, Run
 from tests.app.jobs import noop
 from tests.factories import make_dead, run_sql
 from tests.lifecycle.test_pruning import finish
-from tests.worker.processes import COMMAND, PATIENCE, PROJECT, until
+from tests.management.archives import (
+    DAYS,
+    FORMATS,
+    Old,
+    archive,
+    ids_in,
+    lines_of,
+    names_in,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-DAYS = 40
 AWKWARD = (
     "line\nbreak\r\n\ttab \\ \\n \\\\ \"double\" 'single' , ; \x01\x02\x7f é 🦄 \u2028 \\. \\N"
 )
-FORMATS = ["jsonl", "csv"]
-
-
-class Old:
-    """The partitions of one day long ago, and the ids of jobs whose rows and runs are in them."""
-
-    def __init__(self) -> None:
-        self.day = start_of(Period.DAY, datetime.now(UTC)) - timedelta(days=DAYS)
-        self.job, self.run = (f"{table.prefix}{self.day:%Y%m%d}" for table in TABLES)
-        for table, name in zip(TABLES, (self.job, self.run), strict=True):
-            run_sql(f"CREATE TABLE {name} (LIKE {table.default} INCLUDING ALL)")
-            run_sql(
-                f"ALTER TABLE {table.name} ATTACH PARTITION {name}"
-                f" FOR VALUES FROM ('{self.day}') TO ('{self.day + timedelta(days=1)}')"
-            )
-        self.ids = finish(3)
-        self.put(self.ids)
-
-    def put(self, ids: list[int]) -> None:
-        """As if these jobs and their runs had ended on that day."""
-        moment = self.day + timedelta(hours=1)
-        run_sql("UPDATE django_jobs_job SET finished_at = %s WHERE id = ANY(%s)", [moment, ids])
-        run_sql("UPDATE django_jobs_run SET finished_at = %s WHERE job_id = ANY(%s)", [moment, ids])
-
-    def files(self, directory: Path, form: str = "jsonl") -> list[Path]:
-        return [directory / f"{name}.{form}" for name in (self.job, self.run)]
-
-    def exist(self) -> list[bool]:
-        """Whether the partitions are there: of jobs, of runs."""
-        return [there(name) for name in (self.job, self.run)]
-
-    def drop(self) -> None:
-        run_sql(f"DROP TABLE IF EXISTS {self.job}, {self.run}")
-
-
-@pytest.fixture
-def old(transactional_db: None) -> Iterator[Old]:
-    made = Old()
-    yield made
-    made.drop()
-
-
-def there(table: str) -> bool:
-    return run_sql(f"SELECT to_regclass('{table}')") != [(None,)]
-
-
-def archive(directory: Path, *arguments: str, before: str = "30d") -> str:
-    out = StringIO()
-    call_command("jobarchive", "--before", before, "--to", str(directory), *arguments, stdout=out)
-    return out.getvalue().strip()
-
-
-def lines_of(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines()
-
-
-def ids_in(path: Path) -> list[int]:
-    """Of a complete file."""
-    if path.suffix == ".jsonl":
-        return sorted(json.loads(line)["id"] for line in lines_of(path))
-    with path.open(newline="", encoding="utf-8") as file:
-        return sorted(int(row["id"]) for row in csv.DictReader(file, strict=True))
-
-
-def names_in(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -303,6 +232,16 @@ def test_bad_input_is_refused(tmp_path: Path, before: str, to: str, problem: str
         archive(tmp_path / to, before=before)
 
 
+@pytest.mark.parametrize("period, shortest", [("day", 1), ("week", 7), ("month", 28)])
+def test_an_age_is_at_least_as_long_as_a_partition(
+    tmp_path: Path, settings: Settings, period: str, shortest: int
+) -> None:
+    settings.DJANGO_JOBS = {"HISTORY": {"partition": period}}
+    assert archive(tmp_path, before=f"{shortest}d").startswith("Nothing to archive")
+    with pytest.raises(CommandError, match=f"which is a {period}, not '{shortest - 0.1}d'"):
+        archive(tmp_path, before=f"{shortest - 0.1}d")
+
+
 def test_a_directory_without_the_right_to_write_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,210 +256,6 @@ def test_a_transaction_is_refused(tmp_path: Path) -> None:
         pytest.raises(CommandError, match=r"jobarchive cannot run inside transaction\.atomic"),
     ):
         archive(tmp_path)
-
-
-def test_rows_that_change_before_the_drop_keep_the_partition(
-    old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late, pruned = finish(1), old.ids[0]
-
-    def sync_directory(directory: Path) -> None:
-        old.put(late)
-        run_sql(f"DELETE FROM {old.job} WHERE id = {pruned}")
-
-    monkeypatch.setattr(archive_files, "_sync_directory", sync_directory)
-    problem = f"{old.job} was kept: its rows changed after they were written; run the command again"
-    with pytest.raises(CommandError, match=problem):
-        archive(tmp_path, "--drop")
-    monkeypatch.undo()
-    assert old.exist()[0]
-    assert ids_in(old.files(tmp_path)[0]) == old.ids
-    archive(tmp_path, "--drop")
-    assert ids_in(tmp_path / f"{old.job}.2.jsonl") == [*old.ids[1:], *late]
-    assert old.exist() == [False, False]
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_file_that_is_read_back_otherwise_is_removed(
-    old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
-    monkeypatch.setattr(os, "fsync", lambda number: os.truncate(number, 500))
-    with pytest.raises(CommandError, match=f"{old.job} was kept"):
-        archive(tmp_path, "--format", form, "--drop")
-    assert names_in(tmp_path) == []
-    assert old.exist() == [True, True]
-
-
-def test_two_commands_do_not_write_one_file(old: Old, tmp_path: Path) -> None:
-    part = tmp_path / f"{old.job}.jsonl.part"
-    with part.open("wb") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(CommandError, match=f"another process is writing {part}"):
-            archive(tmp_path, "--drop")
-    assert old.exist() == [True, True]
-    archive(tmp_path, "--drop")
-    assert names_in(tmp_path) == [path.name for path in old.files(tmp_path)]
-
-
-# In a process
-
-
-def start(
-    directory: Path, *arguments: str, before: str = "", **environment: str
-) -> subprocess.Popen[str]:
-    """The command in a process, after the Python of ``before``."""
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-c", COMMAND.format(before=before), "jobarchive"),
-            *("--before", "30d", "--to", str(directory), *arguments),
-        ],
-        cwd=PROJECT,
-        env={
-            **{key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"},
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
-            "PYTHONWARNINGS": "error",
-            **environment,
-        },
-        text=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit code, and what it wrote to standard error."""
-    with process:
-        _, errors = process.communicate(timeout=PATIENCE)
-    return process.returncode, errors
-
-
-FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
-
-
-@pytest.mark.processes
-def test_a_full_disk_leaves_the_partition_and_no_part_of_a_file(old: Old, tmp_path: Path) -> None:
-    path, _ = old.files(tmp_path)
-    code, errors = ended(start(tmp_path, "--drop", before=FULL))
-    assert (code, errors) == (1, f"CommandError: {path}: File too large\n")
-    assert names_in(tmp_path) == []
-    assert old.exist() == [True, True]
-
-
-KILL = """
-import os, signal
-from django_jobs.domain.partitions import Period, start_of
-from django_jobs.lifecycle import archiving
-from django_jobs.lifecycle.history import TABLES
-from django_jobs.management import archive_files
-from django_jobs.management.commands import jobarchive
-from django_jobs.management.commands import jobarchive
-
-def kill(*arguments, **options):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def after(function):
-    return lambda *arguments, **options: kill(function(*arguments, **options))
-
-copy_out = archive_files.copy_out
-"""
-STEPS = {
-    "before a row": "archive_files.copy_out = kill",
-    "after a row": (
-        "archive_files.BUFFER = 0; "
-        "archive_files.copy_out = lambda one, form, write: copy_out(one, form, after(write))"
-    ),
-    "before the file is on the disk": "os.fsync = kill",
-    "before the file is read": "os.fsync = after(os.fsync)",
-    "before the file has its name": "archive_files.Path.rename = kill",
-    "after the file has its name": "archive_files.Path.rename = after(archive_files.Path.rename)",
-    "before the drop": "jobarchive.drop_archived = kill",
-    "after the drop": "jobarchive.drop_archived = after(jobarchive.drop_archived)",
-}
-WRITTEN = {"after the file has its name", "before the drop", "after the drop"}
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("step", STEPS)
-def test_a_killed_command_leaves_the_partition_or_its_file(
-    old: Old, tmp_path: Path, step: str
-) -> None:
-    code, _ = ended(start(tmp_path, "--drop", before=KILL + STEPS[step]))
-    assert code == -signal.SIGKILL
-    jobs, runs = old.files(tmp_path)
-    assert old.exist() == [step != "after the drop", True]
-    assert jobs.exists() is (step in WRITTEN)
-    if step in WRITTEN:
-        assert ids_in(jobs) == old.ids
-    archive(tmp_path, "--drop")
-    assert names_in(tmp_path) == [jobs.name, runs.name]
-    assert ids_in(jobs) == old.ids
-    assert old.exist() == [False, False]
-
-
-@contextmanager
-def reading(table: str) -> Iterator[None]:
-    """A transaction of another session has read the table, and stays open."""
-    with psycopg.connect(**connection.get_connection_params()) as other:
-        other.execute(f"SELECT count(*) FROM {table}".encode())
-        yield
-
-
-WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{}'::regclass"
-
-
-@pytest.mark.processes
-def test_a_command_killed_during_the_drop_leaves_its_file(old: Old, tmp_path: Path) -> None:
-    with reading(old.job):
-        process = start(tmp_path, "--drop")
-        until(lambda: run_sql(WAITING.format(old.job)) != [(0,)])
-        process.kill()
-        ended(process)
-        assert old.exist() == [True, True]
-    assert ids_in(old.files(tmp_path)[0]) == old.ids
-    archive(tmp_path, "--drop")
-    assert names_in(tmp_path) == [path.name for path in old.files(tmp_path)]
-    assert old.exist() == [False, False]
-
-
-def test_a_partition_in_use_is_kept_with_its_file(
-    old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(archiving, "PATIENCE", 0.0)
-    problem = f"{old.job} was kept: it was in use for 0 s; run the command again"
-    with reading(old.job), pytest.raises(CommandError, match=problem):
-        archive(tmp_path, "--drop")
-    assert old.exist() == [True, False]
-    assert ids_in(old.files(tmp_path)[0]) == old.ids
-    archive(tmp_path, "--drop")
-    assert old.exist() == [False, False]
-
-
-@pytest.mark.processes
-def test_a_partition_is_dropped_when_it_is_free_again(old: Old, tmp_path: Path) -> None:
-    with reading(old.job):
-        process = start(tmp_path, "--drop")
-        until(lambda: run_sql(WAITING.format(old.job)) != [(0,)])
-    assert ended(process) == (0, "")
-    assert old.exist() == [False, False]
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("level", ["READ_COMMITTED", "SERIALIZABLE"])
-def test_a_row_that_is_committed_while_the_drop_waits_is_not_lost(
-    old: Old, tmp_path: Path, level: str
-) -> None:
-    (late,) = finish(1)
-    moment = old.day + timedelta(hours=1)
-    with psycopg.connect(**connection.get_connection_params()) as other:
-        other.execute("UPDATE django_jobs_job SET finished_at = %s WHERE id = %s", [moment, late])
-        process = start(tmp_path, "--drop", TEST_DATABASE_ISOLATION=level)
-        until(lambda: run_sql(WAITING.format(old.job)) != [(0,)])
-    problem = f"{old.job} was kept: its rows changed after they were written; run the command again"
-    assert ended(process) == (1, f"CommandError: {problem}\n")
-    assert old.exist() == [True, False]
-    assert ids_in(old.files(tmp_path)[0]) == old.ids
-    assert Job.objects.filter(pk=late).exists()
 
 
 def test_missing_tables_are_reported_with_the_command_to_run(

@@ -17,8 +17,8 @@ from ...models.database import NO_TABLE
 from ..archive_files import ArchiveFile, archived, demand_directory
 from ..base import OperatorCommand, counted, demand_no_transaction
 
-SHORTEST = {Period.DAY: 86_400, Period.WEEK: 7 * 86_400, Period.MONTH: 31 * 86_400}
-"""Seconds of ``--before``: with fewer, a job would be archived sooner than its partition ends."""
+SHORTEST = {Period.DAY: 86_400, Period.WEEK: 7 * 86_400, Period.MONTH: 28 * 86_400}
+"""Seconds of ``--before``, by the length of partitions."""
 
 
 class Command(OperatorCommand):

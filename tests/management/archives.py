@@ -1,0 +1,113 @@
+"""Old partitions, the command ``jobarchive``, and its files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+from django.core.management import call_command
+from django.db import connection
+
+from django_jobs.domain.partitions import Period, start_of
+from django_jobs.lifecycle.history import TABLES
+from tests.factories import run_sql
+from tests.lifecycle.test_pruning import finish
+from tests.worker.processes import COMMAND, PATIENCE, PROJECT
+
+DAYS = 40
+"""How long ago the partitions of a test are."""
+FORMATS = ["jsonl", "csv"]
+
+
+class Old:
+    """The partitions of one day long ago, and the ids of jobs whose rows and runs are in them."""
+
+    def __init__(self) -> None:
+        self.day = start_of(Period.DAY, datetime.now(UTC)) - timedelta(days=DAYS)
+        self.job, self.run = (f"{table.prefix}{self.day:%Y%m%d}" for table in TABLES)
+        for table, name in zip(TABLES, (self.job, self.run), strict=True):
+            run_sql(f"CREATE TABLE {name} (LIKE {table.default} INCLUDING ALL)")
+            run_sql(
+                f"ALTER TABLE {table.name} ATTACH PARTITION {name}"
+                f" FOR VALUES FROM ('{self.day}') TO ('{self.day + timedelta(days=1)}')"
+            )
+        self.ids = finish(3)
+        self.put(self.ids)
+
+    def put(self, ids: list[int]) -> None:
+        """As if these jobs and their runs had ended on that day."""
+        moment = self.day + timedelta(hours=1)
+        run_sql("UPDATE django_jobs_job SET finished_at = %s WHERE id = ANY(%s)", [moment, ids])
+        run_sql("UPDATE django_jobs_run SET finished_at = %s WHERE job_id = ANY(%s)", [moment, ids])
+
+    def files(self, directory: Path, form: str = "jsonl") -> list[Path]:
+        return [directory / f"{name}.{form}" for name in (self.job, self.run)]
+
+    def exist(self) -> list[bool]:
+        """Whether the partitions are there: of jobs, of runs."""
+        return [there(name) for name in (self.job, self.run)]
+
+    def drop(self) -> None:
+        run_sql(f"DROP TABLE IF EXISTS {self.job}, {self.run}")
+
+
+def there(table: str) -> bool:
+    return run_sql(f"SELECT to_regclass('{table}')") != [(None,)]
+
+
+def archive(directory: Path, *arguments: str, before: str = "30d") -> str:
+    out = StringIO()
+    call_command("jobarchive", "--before", before, "--to", str(directory), *arguments, stdout=out)
+    return out.getvalue().strip()
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines()
+
+
+def ids_in(path: Path) -> list[int]:
+    """Of a complete file."""
+    if path.suffix == ".jsonl":
+        return sorted(json.loads(line)["id"] for line in lines_of(path))
+    with path.open(newline="", encoding="utf-8") as file:
+        return sorted(int(row["id"]) for row in csv.DictReader(file, strict=True))
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def start(
+    directory: Path, *arguments: str, before: str = "", **environment: str
+) -> subprocess.Popen[str]:
+    """The command in a process, after the Python of ``before``."""
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-c", COMMAND.format(before=before), "jobarchive"),
+            *("--before", "30d", "--to", str(directory), *arguments),
+        ],
+        cwd=PROJECT,
+        env={
+            **{key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"},
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
+            "PYTHONWARNINGS": "error",
+            **environment,
+        },
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code, and what it wrote to standard error."""
+    with process:
+        _, errors = process.communicate(timeout=PATIENCE)
+    return process.returncode, errors
