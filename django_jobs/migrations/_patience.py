@@ -5,6 +5,9 @@ behind it: one report that stays open for an hour would stop all workers for an 
 here waits for its lock for a moment only, lets the others pass, and tries again. Each runs in a
 separate transaction, so it holds a lock only while its statement runs. It skips what exists already,
 so an interrupted migration can be run again. On other databases the operations are Django's.
+
+Jobs and runs are partitioned. A column is added to the table with all its partitions in one turn. An
+index is built in one partition after the other; see :class:`PatientAddIndex`.
 """
 
 from __future__ import annotations
@@ -28,17 +31,34 @@ VACUUM_GIVES_WAY = 10.0
 PATIENCE = 300.0
 """Seconds after which the migration fails; run it again when the table is free."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
-LOCK_NOT_AVAILABLE = "55P03"
+IN_USE = {"55P03", "57014"}
+"""The errors of a lock that was not free for a moment, and of all of them together."""
 
 COLUMN = """
 SELECT EXISTS (SELECT 1 FROM pg_attribute
                WHERE attrelid = to_regclass(%s) AND attname = %s AND NOT attisdropped)
 """
+# The default one first: partitions that are made meanwhile are like it.
+PARTITIONS = """
+SELECT relname FROM pg_partition_tree(to_regclass(%s)) AS part JOIN pg_class ON oid = part.relid
+WHERE part.isleaf AND part.level = 1
+ORDER BY pg_get_expr(relpartbound, oid) <> 'DEFAULT', relname
+"""
 IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+# By their definition, because those of a partition that was made later have names that PostgreSQL
+# chose.
+COPIES = """
+SELECT copy.relname, indisvalid FROM pg_index JOIN pg_class AS copy ON copy.oid = indexrelid
+WHERE indrelid = to_regclass(%s)
+  AND split_part(pg_get_indexdef(indexrelid), ' USING ', 2)
+      = split_part(pg_get_indexdef(to_regclass(%s)), ' USING ', 2)
+"""
 HOLDER = """
 SELECT activity.pid, date_part('epoch', clock_timestamp() - activity.xact_start)::integer
 FROM pg_locks AS lock JOIN pg_stat_activity AS activity USING (pid)
-WHERE lock.relation = to_regclass(%s) AND lock.granted AND pid <> pg_backend_pid()
+WHERE lock.relation IN (
+    SELECT to_regclass(%(table)s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%(table)s)))
+  AND lock.granted AND pid <> pg_backend_pid()
   AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ORDER BY activity.xact_start NULLS LAST LIMIT 1
 """
@@ -55,7 +75,7 @@ def in_short_turns(
             _in_one_transaction(schema_editor, table, work)
             return
         except OperationalError as error:
-            if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+            if getattr(error.__cause__, "sqlstate", None) not in IN_USE:
                 raise
             if time.monotonic() > deadline:
                 raise OperationalError(
@@ -81,12 +101,17 @@ def _in_one_transaction(
         with transaction.atomic(schema_editor.connection.alias):
             quoted = schema_editor.quote_name(table)
             with schema_editor.connection.cursor() as cursor:
+                moment = int(MOMENT * 1000)
                 if _row(schema_editor, "SELECT to_regclass(%s)", quoted) != (None,):
                     # A moment is too short for an autovacuum to yield, and a busy table may be
                     # vacuumed all the time. This lock cancels it and does not block claims.
                     cursor.execute(f"SET LOCAL lock_timeout = {int(VACUUM_GIVES_WAY * 1000)}")
                     cursor.execute(f"LOCK TABLE {quoted} IN SHARE UPDATE EXCLUSIVE MODE")
-                cursor.execute(f"SET LOCAL lock_timeout = {int(MOMENT * 1000)}")
+                    # One moment for all partitions; the time limit of a lock counts for each.
+                    cursor.execute(f"SET LOCAL statement_timeout = {moment}")
+                    cursor.execute(f"LOCK TABLE {quoted} IN ACCESS EXCLUSIVE MODE")
+                    cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
+                cursor.execute(f"SET LOCAL lock_timeout = {moment}")
             work()
             for statement in deferred[before:]:
                 schema_editor.execute(statement, None)
@@ -95,14 +120,19 @@ def _in_one_transaction(
 
 
 def _holder(schema_editor: BaseDatabaseSchemaEditor, table: str) -> str:
-    found = _row(schema_editor, HOLDER, schema_editor.quote_name(table))
+    (found,) = _rows(schema_editor, HOLDER, {"table": schema_editor.quote_name(table)}) or [None]
     return f" (process {found[0]}, for {found[1]} s)" if found and found[1] is not None else ""
 
 
 def _row(schema_editor: BaseDatabaseSchemaEditor, sql: str, *parameters: Any) -> Any:
+    return next(iter(_rows(schema_editor, sql, parameters)), None)
+
+
+def _rows(schema_editor: BaseDatabaseSchemaEditor, sql: str, parameters: Any) -> list[Any]:
     with schema_editor.connection.cursor() as cursor:
         cursor.execute(sql, parameters)
-        return cursor.fetchone()
+        rows: list[Any] = cursor.fetchall()
+        return rows
 
 
 def _is_there(schema_editor: BaseDatabaseSchemaEditor, table: str, column: str) -> bool:
@@ -194,7 +224,13 @@ class PatientAddField(Patient, migrations.AddField):
 
 
 class PatientAddIndex(AddIndexConcurrently):
-    """Build an index without blocking writes. An invalid one, of an interrupted build, is replaced."""
+    """Build an index without blocking writes. An invalid one, of an interrupted build, is replaced.
+
+    PostgreSQL builds none concurrently in a partitioned table. So each partition directly beneath
+    it that holds rows gets one: of jobs that is the live one alone, because the history is
+    partitioned again. Of runs it is the default one, which gives the index its name and its copies
+    to partitions made later, and then each that exists.
+    """
 
     def database_forwards(
         self,
@@ -208,13 +244,16 @@ class PatientAddIndex(AddIndexConcurrently):
                 self, app_label, schema_editor, from_state, to_state
             )
             return
-        if _is_in_use(schema_editor):
-            found = _row(schema_editor, IS_VALID, schema_editor.quote_name(self.index.name))
-            if found == (True,):
-                return
-            if found == (False,):
-                self.database_backwards(app_label, schema_editor, to_state, from_state)
-        super().database_forwards(app_label, schema_editor, from_state, to_state)
+        for table, name in self._places(app_label, schema_editor, to_state):
+            if _is_in_use(schema_editor) and self._is_built(schema_editor, table, name):
+                continue
+            index = self.index.clone()
+            index.name = name
+            state = to_state.clone()
+            state.alter_model_options(app_label, self.model_name_lower, {"db_table": table})
+            AddIndexConcurrently(self.model_name, index).database_forwards(
+                app_label, schema_editor, from_state, state
+            )
 
     def database_backwards(
         self,
@@ -223,9 +262,45 @@ class PatientAddIndex(AddIndexConcurrently):
         from_state: ProjectState,
         to_state: ProjectState,
     ) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            super().database_backwards(app_label, schema_editor, from_state, to_state)
-        else:
+        if schema_editor.connection.vendor != "postgresql":
             migrations.AddIndex.database_backwards(
                 self, app_label, schema_editor, from_state, to_state
             )
+            return
+        # The named one last: the others are found by it.
+        for table, name in reversed(self._places(app_label, schema_editor, from_state)):
+            for copy, _ in self._copies(schema_editor, table) or [(name, True)]:
+                _drop_index(schema_editor, copy)
+
+    def _places(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, state: ProjectState
+    ) -> list[tuple[str, str]]:
+        """The tables that get the index, each with its name there."""
+        table = state.apps.get_model(app_label, self.model_name)._meta.db_table
+        found = _rows(schema_editor, PARTITIONS, [schema_editor.quote_name(table)])
+        first, *others = [partition for (partition,) in found] or [table]
+        name = self.index.name
+        return [
+            (first, name),
+            *((other, name + other.removeprefix(table)) for other in others),
+        ]
+
+    def _copies(
+        self, schema_editor: BaseDatabaseSchemaEditor, table: str
+    ) -> list[tuple[str, bool]]:
+        """The indexes of ``table`` that are as this one, each with whether it is valid."""
+        names = [schema_editor.quote_name(name) for name in (table, self.index.name)]
+        return _rows(schema_editor, COPIES, names)
+
+    def _is_built(self, schema_editor: BaseDatabaseSchemaEditor, table: str, name: str) -> bool:
+        """Whether the index is there. Drops what an interrupted build has left."""
+        found = dict(self._copies(schema_editor, table))
+        for (valid,) in _rows(schema_editor, IS_VALID, [schema_editor.quote_name(name)]):
+            found[name] = valid
+        for left in (name for name, valid in found.items() if not valid):
+            _drop_index(schema_editor, left)
+        return any(found.values())
+
+
+def _drop_index(schema_editor: BaseDatabaseSchemaEditor, name: str) -> None:
+    schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {schema_editor.quote_name(name)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as SQLite
 from django.db.migrations import Migration
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import Settings
 
 from django_jobs.domain.outcomes import Succeeded
@@ -21,6 +22,7 @@ from tests.app.jobs import noop
 from tests.factories import (
     claim_ready,
     due_schedule,
+    leaves,
     look,
     register_worker,
     run_sql,
@@ -72,6 +74,80 @@ def test_code_of_the_previous_release_runs_on_the_newest_schema() -> None:
     rows = run_sql("SELECT status, region, count(*) FROM django_jobs_job GROUP BY 1, 2")
     assert rows == [("succeeded", "here", 4)]
     assert run_sql("SELECT labels FROM django_jobs_worker") == [(None,)]
+
+
+INDEXES = """
+SELECT indrelid::regclass::text, indexrelid::regclass::text, indisvalid FROM pg_index
+WHERE pg_get_indexdef(indexrelid) LIKE ANY(ARRAY['%%(finished_at)', '%%''lost''::text)'])
+"""
+A_DAY = """
+CREATE TABLE django_jobs_run_{day} (LIKE django_jobs_run_default INCLUDING ALL);
+ALTER TABLE django_jobs_run ATTACH PARTITION django_jobs_run_{day}
+    FOR VALUES FROM ('{day} 00:00Z') TO ('{day} 24:00Z')
+"""
+
+
+@pytest.fixture
+def make_day(transactional_db: None) -> Iterator[Callable[[str], None]]:
+    """Makes a partition of runs."""
+    made: list[str] = []
+
+    def make(day: str) -> None:
+        run_sql(A_DAY.format(day=day))
+        made.append(day)
+
+    yield make
+    for day in made:
+        run_sql(f"DROP TABLE django_jobs_run_{day}")
+
+
+def indexes() -> dict[str, str]:
+    """Of each table with one of the next release, all valid, its name."""
+    rows = run_sql(INDEXES)
+    assert [row for row in rows if not row[2]] == []
+    assert len(rows) == len({table for table, *_ in rows})
+    return {table: name for table, name, _ in rows}
+
+
+def test_an_index_of_jobs_is_for_the_live_ones_and_one_of_runs_for_each_partition(
+    make_day: Callable[[str], None],
+) -> None:
+    make_day("20200101")
+    migrate(NEXT)
+    try:
+        made = indexes()
+        assert set(made) == {"django_jobs_job_live", *leaves("django_jobs_run")}
+        assert made["django_jobs_job_live"] == "django_jobs_job_finished"
+        assert made["django_jobs_run_default"] == "django_jobs_run_lost"
+        assert made["django_jobs_run_20200101"] == "django_jobs_run_lost_20200101"
+        make_day("20200102")
+        made = indexes()
+        assert "lost" not in made["django_jobs_run_20200102"]  # PostgreSQL chose a name
+    finally:
+        migrate(FIRST)
+    assert indexes() == {}
+
+
+def test_an_interrupted_build_continues_with_the_partition_where_it_stopped(
+    make_day: Callable[[str], None],
+) -> None:
+    make_day("20200101")
+    make_day("20200102")
+    migrate(NEXT)
+    make_day("20200103")
+    try:
+        before = indexes()
+        run_sql("DROP INDEX django_jobs_run_lost_20200101")
+        run_sql(
+            "UPDATE pg_index SET indisvalid = false"
+            " WHERE indexrelid = 'django_jobs_run_lost_20200102'::regclass"
+        )
+        MigrationRecorder(connection).record_unapplied("django_jobs", NEXT)
+        migrate(NEXT)
+        assert indexes() == before
+    finally:
+        migrate(FIRST)
+    assert indexes() == {}
 
 
 @pytest.mark.parametrize(

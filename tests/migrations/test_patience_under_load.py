@@ -240,14 +240,14 @@ def test_claims_continue_while_each_operation_waits_for_its_table(first_schema: 
     # The measure measures: a plain ALTER TABLE behind the same reader is seen at once.
     begun = log.stat().st_size
     with Traffic(cluster.url):
-        with open_transaction(cluster, "job"):
+        with open_transaction(cluster, "worker"):
             plain = threading.Thread(
-                target=cluster.execute, args=("ALTER TABLE django_jobs_job ADD plain integer",)
+                target=cluster.execute, args=("ALTER TABLE django_jobs_worker ADD plain integer",)
             )
             plain.start()
             until(lambda: waited(cluster, begun), what="the claims wait")
         plain.join(10)
-    cluster.execute("ALTER TABLE django_jobs_job DROP plain")
+    cluster.execute("ALTER TABLE django_jobs_worker DROP plain")
 
 
 def test_an_interrupted_migration_is_completed_by_running_it_again(first_schema: Cluster) -> None:
@@ -260,7 +260,8 @@ def test_an_interrupted_migration_is_completed_by_running_it_again(first_schema:
         hasty.execute("SET statement_timeout = '200ms'")
         with pytest.raises(psycopg.errors.QueryCanceled):
             hasty.execute(
-                "CREATE INDEX CONCURRENTLY django_jobs_run_lost ON django_jobs_run (finished_at)"
+                "CREATE INDEX CONCURRENTLY django_jobs_run_lost"
+                " ON django_jobs_run_default (finished_at)"
             )
     valid = (
         "SELECT indisvalid, pg_get_indexdef(indexrelid) LIKE '%%lost''::%%' FROM pg_index"
@@ -274,12 +275,12 @@ def test_an_interrupted_migration_is_completed_by_running_it_again(first_schema:
 def test_an_autovacuum_under_way_gives_way_to_a_migration(first_schema: Cluster) -> None:
     cluster = first_schema
     with psycopg.connect(cluster.url, autocommit=True) as own:
-        own.execute(FILL_JOBS, {"count": 20_000, "status": "succeeded"})
+        own.execute(FILL_JOBS, {"count": 20_000, "status": "ready"})
     own_options = cluster.fetch(
-        "SELECT array_to_string(reloptions, ',') FROM pg_class WHERE relname = 'django_jobs_job'"
+        "SELECT array_to_string(reloptions, ',') FROM pg_class WHERE relname = 'django_jobs_job_live'"
     )[0][0]
     cluster.execute(  # it would take minutes
-        "ALTER TABLE django_jobs_job SET (autovacuum_vacuum_cost_delay = 100,"
+        "ALTER TABLE django_jobs_job_live SET (autovacuum_vacuum_cost_delay = 100,"
         " autovacuum_vacuum_cost_limit = 1, autovacuum_vacuum_scale_factor = 0,"
         " autovacuum_vacuum_threshold = 0)"
     )
@@ -288,15 +289,15 @@ def test_an_autovacuum_under_way_gives_way_to_a_migration(first_schema: Cluster)
     cluster.execute("SELECT pg_reload_conf()")
     try:
         vacuums = "SELECT 1 FROM pg_stat_progress_vacuum AS vacuum JOIN pg_class ON oid = relid"
-        vacuums += " WHERE relname = 'django_jobs_job'"
+        vacuums += " WHERE relname = 'django_jobs_job_live'"
         until(lambda: cluster.fetch(vacuums), 60, "the vacuum")
         migrate(cluster, NEXT)
         assert "canceling autovacuum task" in (cluster.directory / "log").read_text()
     finally:
         cluster.execute("ALTER SYSTEM RESET autovacuum_naptime")
         cluster.execute("SELECT pg_reload_conf()")
-        cluster.execute("ALTER TABLE django_jobs_job RESET (autovacuum_vacuum_cost_limit)")
-        cluster.execute(f"ALTER TABLE django_jobs_job SET ({own_options})")
+        cluster.execute("ALTER TABLE django_jobs_job_live RESET (autovacuum_vacuum_cost_limit)")
+        cluster.execute(f"ALTER TABLE django_jobs_job_live SET ({own_options})")
 
 
 @pytest.mark.parametrize("table", ["job", "worker"])

@@ -37,7 +37,7 @@ VALUES ('old', 'test', 1, '["default"]', 1, '', '["app.noop"]', 'running', now()
 RETURNING id
 """
 ENQUEUE = """
-INSERT INTO django_jobs_job (
+INSERT INTO django_jobs_job_live (
     queue, job_type, payload, payload_version, status, priority, rank, available_at,
     attempt, failures, crashes, max_attempts, max_crashes, backoff, timeout,
     last_error, reason, replays, headers, created_at)
@@ -47,7 +47,7 @@ RETURNING id, status, rank, available_at, NULL, created_at
 """
 CLAIM = """
 WITH picked AS MATERIALIZED (
-    SELECT id FROM django_jobs_job
+    SELECT id FROM django_jobs_job_live
     WHERE queue = 'default' AND status = 'ready'
       AND (rank, id) > ('-infinity'::float8, 0::bigint)
       AND job_type = ANY(ARRAY['app.noop'])
@@ -57,7 +57,7 @@ WITH picked AS MATERIALIZED (
                   AND status IN ('running', 'draining'))
     ORDER BY rank, id LIMIT 2 FOR UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job AS job
+UPDATE django_jobs_job_live AS job
 SET status = 'running', attempt = job.attempt + 1, worker_id = %(worker)s,
     claimed_at = clock_timestamp(), started_at = NULL
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
@@ -68,6 +68,7 @@ WITH updated AS (
     UPDATE django_jobs_job AS job
     SET status = 'succeeded', worker_id = NULL, finished_at = clock_timestamp()
     WHERE id = ANY(%(ids)s) AND worker_id = %(worker)s
+      AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running', 'dead')
     RETURNING id, attempt, available_at, claimed_at
 )
 INSERT INTO django_jobs_run (job_id, attempt, outcome, worker_id, available_at, claimed_at,
@@ -75,7 +76,6 @@ INSERT INTO django_jobs_run (job_id, attempt, outcome, worker_id, available_at, 
 SELECT id, attempt, 'succeeded', %(worker)s, available_at, claimed_at, claimed_at,
     clock_timestamp(), '', '', '', ''
 FROM updated
-ON CONFLICT DO NOTHING
 """
 
 
@@ -131,9 +131,17 @@ class Traffic:
             self._errors.append(error)
 
     def _work(self, connection: psycopg.Connection[Any], worker: int) -> None:
-        ids = [pk for (pk,) in connection.execute(CLAIM, {"worker": worker})]
+        ids = [pk for (pk,) in self._claim(connection, worker)]
         connection.execute(SETTLE, {"worker": worker, "ids": ids})
         self.claimed += len(ids)
+
+    def _claim(self, connection: psycopg.Connection[Any], worker: int) -> list[Any]:
+        """As that release does: again if the other worker has ended a job meanwhile."""
+        while True:
+            try:
+                return connection.execute(CLAIM, {"worker": worker}).fetchall()
+            except psycopg.errors.SerializationFailure:
+                continue
 
     def _visit(self, connection: psycopg.Connection[Any], worker: int) -> None:
         connection.execute(ENQUEUE)
