@@ -16,7 +16,7 @@ from tests.factories import enqueue_and_claim, make_dead, run_sql, settle_one
 @pytest.mark.parametrize(
     "change, constraint",
     [
-        ("status = 'paused'", "django_jobs_status"),
+        ("status = 'paused'", "no partition of relation"),
         ("status = 'running'", "django_jobs_worker_iff_running"),
         ("worker_id = 1", "django_jobs_worker_iff_running"),
         ("priority = 101", "django_jobs_priority"),
@@ -29,6 +29,14 @@ def test_a_row_that_contradicts_itself_is_refused_by_the_database(
     noop.enqueue()
     with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
         run_sql(f"UPDATE django_jobs_job SET {change}")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("status", ["paused", "succeeded", "cancelled"])
+def test_the_partition_of_live_jobs_refuses_any_other_status(status: str) -> None:
+    noop.enqueue()
+    with pytest.raises(IntegrityError, match="violates partition"), transaction.atomic():
+        run_sql("UPDATE django_jobs_job_live SET status = %s", [status])
 
 
 @pytest.mark.django_db
