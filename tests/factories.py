@@ -145,7 +145,27 @@ def explain(sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters)
         (plan,) = cursor.fetchone()
         transaction.set_rollback(True)
+    return plan_nodes(plan)
+
+
+def plan_nodes(plan: Any) -> list[dict[str, Any]]:
+    """All nodes of what ``EXPLAIN (FORMAT JSON)`` returned."""
     return list(_nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
+
+
+LEAVES = "SELECT relid::regclass::text FROM pg_partition_tree(%s::regclass) WHERE isleaf"
+
+
+def leaves(table: str) -> list[str]:
+    """The partitions of a partitioned table that hold rows."""
+    return [name for (name,) in run_sql(LEAVES, [table])]
+
+
+def analyze(*tables: str) -> None:
+    """Keep statistics of these tables, and of the partitions of partitioned ones, as autovacuum
+    does. It keeps none of a partitioned table; to do so took 10 s."""
+    for name in itertools.chain.from_iterable(leaves(table) or [table] for table in tables):
+        run_sql(f"ANALYZE {name}")
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

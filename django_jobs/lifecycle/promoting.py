@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..models.database import fetch
+from .job_columns import IN_LIVE
 from .pruning import queues_without_successes
 
 BATCH = 2_000
 
 # statement_timestamp(), because an index cannot be searched with a volatile bound such as
 # clock_timestamp().
-PROMOTE = """
+PROMOTE = f"""
 WITH due AS MATERIALIZED (
     SELECT id FROM django_jobs_job
     WHERE status = 'scheduled' AND available_at <= statement_timestamp()
@@ -22,7 +23,7 @@ WITH due AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_job AS job SET status = 'ready'
-WHERE job.id = ANY(ARRAY(SELECT id FROM due))
+WHERE job.id = ANY(ARRAY(SELECT id FROM due)) AND job.{IN_LIVE}
 RETURNING job.queue
 """
 
@@ -33,13 +34,16 @@ def promote(limit: int = BATCH) -> tuple[int, set[str]]:
     return len(queues), set(queues)
 
 
-# Returns the names of all queues only if they differ from those given, so that an idle worker
-# learns of a new queue without a further statement.
+# Reads the head of each queue in the order of its index. For EXISTS the planner may expect a ready
+# job on the first page of the table; if the queue has none, it reads all of them. Returns the names
+# of all queues only if they differ from those given, so that an idle worker learns of a new queue
+# without a further statement.
 PEEK = """
 SELECT
     ARRAY(SELECT served.name FROM unnest(%(queues)s::text[]) AS served (name)
-          WHERE EXISTS (SELECT 1 FROM django_jobs_job AS job
-                        WHERE job.queue = served.name AND job.status = 'ready')),
+          WHERE (SELECT job.id FROM django_jobs_job AS job
+                 WHERE job.queue = served.name AND job.status = 'ready'
+                 ORDER BY job.rank, job.id LIMIT 1) IS NOT NULL),
     ARRAY(SELECT queue.name FROM django_jobs_queue AS queue
           WHERE queue.name = ANY(%(queues)s::text[]) AND queue.max_concurrency IS NOT NULL),
     (SELECT jsonb_object_agg(queue.name, queue.retention -> 'succeeded')::text

@@ -14,6 +14,7 @@ from .. import registry
 from ..api import payload_problem
 from ..conf import conf
 from ..exceptions import PayloadError
+from ..lifecycle.job_columns import IN_LIVE
 
 MOST_LISTED_PROBLEMS = 1_000
 """Problems of jobs to list, and separately of schedules. Further ones are counted only."""
@@ -21,10 +22,10 @@ MOST_LISTED_PROBLEMS = 1_000
 # Payloads with the same argument names have the same form, and one of each form is tried. COPY
 # sends row by row, because each row has a payload of up to a megabyte. A cursor, or a subquery that
 # finds the names, would keep PostgreSQL from using parallel workers and take twice as long.
-JOBS = """
+JOBS = f"""
 COPY (
 SELECT job_type, payload_version, jobs, lowest,
-    (SELECT payload::text FROM django_jobs_job WHERE id = lowest)
+    (SELECT payload::text FROM django_jobs_job WHERE id = lowest AND {IN_LIVE})
 FROM (
     SELECT job_type, payload_version, count(*) AS jobs, min(id) AS lowest
     FROM (
@@ -36,7 +37,7 @@ FROM (
     GROUP BY job_type, payload_version, names
 ) AS form
 ) TO STDOUT
-"""
+"""  # noqa: S608 — a constant
 # Declared schedules are left out: migrate writes or disables them.
 SCHEDULES = """
 COPY (

@@ -16,7 +16,7 @@ from ...models import Queue
 from ...models.database import fetch
 from ...registry import family
 from ..claiming import START
-from ..job_columns import QueuePosition
+from ..job_columns import IN_LIVE, QueuePosition
 from ..notifying import QUARANTINED, notify_after_commit
 from .jobs import Actor, demand, name_of
 
@@ -59,7 +59,7 @@ IN_FORCE = "SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL 
 
 # Looks at one page of a queue in the order of the claims, because that index has no job types. Jobs
 # that another session has locked are found at the next walk.
-BLOCK = """
+BLOCK = f"""
 WITH page AS MATERIALIZED (
     SELECT rank, id, job_type FROM django_jobs_job
     WHERE queue = %(queue)s AND status = 'ready'
@@ -74,7 +74,7 @@ WITH page AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 ), blocked AS (
     UPDATE django_jobs_job AS job SET status = 'blocked', reason = 'quarantined'
-    WHERE job.id = ANY(ARRAY(SELECT id FROM found))
+    WHERE job.id = ANY(ARRAY(SELECT id FROM found)) AND job.{IN_LIVE}
     RETURNING job.id
 )
 SELECT rank, id, (SELECT count(*) FROM page), (SELECT count(*) FROM blocked)
@@ -99,7 +99,7 @@ SELECT blocked.job_type FROM blocked
 WHERE blocked.job_type IS NOT NULL AND blocked.job_type NOT IN (
     SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)
 """
-UNBLOCK = """
+UNBLOCK = f"""
 WITH picked AS MATERIALIZED (
     SELECT id FROM django_jobs_job
     WHERE status = 'blocked' AND reason = 'quarantined' AND job_type = %(job_type)s
@@ -108,7 +108,7 @@ WITH picked AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 ), freed AS (
     UPDATE django_jobs_job AS job SET status = 'ready', reason = ''
-    WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
+    WHERE job.id = ANY(ARRAY(SELECT id FROM picked)) AND job.{IN_LIVE}
     RETURNING job.queue
 )
 SELECT queue, count(*) FROM freed GROUP BY queue

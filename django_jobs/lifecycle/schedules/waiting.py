@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...models.database import fetch
+from ..job_columns import IN_LIVE
 from ..notifying import notify_after_commit
 
 # A schedule runs one job at a time. Locks each schedule that has waiting jobs and none under way,
@@ -21,7 +22,7 @@ FOR NO KEY UPDATE SKIP LOCKED
 """
 # Skips a job that an operation has locked until the next look: locks are taken in another order
 # here, so waiting could deadlock. The job keeps its jitter.
-START_NEXT_WAITING = """
+START_NEXT_WAITING = f"""
 WITH next AS MATERIALIZED (
     SELECT id FROM django_jobs_job
     WHERE status = 'waiting' AND id = ANY(ARRAY(
@@ -40,11 +41,11 @@ SET status = CASE WHEN job.available_at > clock.now THEN 'scheduled' ELSE 'ready
     rank = job.rank + greatest(
         date_part('epoch', clock.now) - date_part('epoch', job.available_at), 0)
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
-WHERE job.id = ANY(ARRAY(SELECT id FROM next))
+WHERE job.id = ANY(ARRAY(SELECT id FROM next)) AND job.{IN_LIVE}
 RETURNING job.queue
 """
 # Nothing else would start the jobs of a schedule that was deleted.
-START_ORPHANS = """
+START_ORPHANS = f"""
 WITH orphans AS MATERIALIZED (
     SELECT id FROM django_jobs_job
     WHERE schedule_id IS NOT NULL AND status = 'waiting'
@@ -53,7 +54,7 @@ WITH orphans AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_job AS job SET status = 'ready'
-WHERE job.id = ANY(ARRAY(SELECT id FROM orphans))
+WHERE job.id = ANY(ARRAY(SELECT id FROM orphans)) AND job.{IN_LIVE}
 RETURNING job.queue
 """
 

@@ -15,11 +15,11 @@ from pytest_django import DjangoDbBlocker
 from django_jobs.lifecycle import pruning
 from django_jobs.lifecycle.schedules import due, firing, waiting
 from django_jobs.models import Schedule
-from tests.factories import explain, run_sql
+from tests.factories import analyze, explain, leaves, run_sql
 
 SCHEDULES = 100_000
 FINISHED = 20_000
-LIVE = 2_000
+LIVE = 20_000
 DUE = 100
 
 FILL = """
@@ -64,7 +64,7 @@ def _many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
         run_sql(FILL_JOBS, ["waiting", DUE])
         # Before the ticks: this session may have planned the check of their foreign key when the
         # table held a page, as a sequential scan. That took 97 s, until autovacuum came by.
-        run_sql("ANALYZE django_jobs_schedule, django_jobs_job")
+        analyze("django_jobs_schedule", "django_jobs_job")
         run_sql(FILL_TICKS)
         run_sql("ANALYZE django_jobs_tick")
         try:
@@ -88,7 +88,12 @@ def indexes(plan: list[dict[str, Any]]) -> set[str]:
 
 
 def whole_tables(plan: list[dict[str, Any]]) -> set[str]:
-    return {node["Relation Name"] for node in plan if node["Node Type"] == "Seq Scan"}
+    """Partitions without rows do not count."""
+    return {
+        node["Relation Name"]
+        for node in plan
+        if node["Node Type"] == "Seq Scan" and rows_read([node]) > 0
+    }
 
 
 def rows_read(plan: list[dict[str, Any]]) -> float:
@@ -172,7 +177,9 @@ def test_how_the_last_jobs_ended_is_found_by_the_ticks_of_each_schedule() -> Non
     first = schedules("true ORDER BY id LIMIT 1")[0]
     rows = [{"schedule": first + n, "since": None, "count": 3} for n in range(1, 101)]
     plan = explain(due.LAST_ENDS, {"rows": json.dumps(rows)})
-    assert indexes(plan) == {"django_jobs_tick_due", "django_jobs_job_pkey"}
+    history = {f"{name}_pkey" for name in leaves("django_jobs_job_history")}
+    assert "django_jobs_tick_due" in indexes(plan)
+    assert indexes(plan) & history  # those without rows are not worth an index
     assert not whole_tables(plan)
     assert rows_read(plan) <= 500
 

@@ -1,0 +1,132 @@
+"""Which partitions the package's statements read: the planner leaves out the others."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import pkgutil
+import re
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+from django.db import connection, transaction
+
+import django_jobs
+from tests.factories import leaves, plan_nodes, run_sql
+
+NAMES = re.compile(r"\bdjango_jobs_(job|run)(_live|_history|_default|_history_default)?\b(?!')")
+BEGINS = re.compile(r"\s*(COPY \(\s*)?(WITH|SELECT|INSERT|UPDATE|DELETE)\b")
+
+EVERY_JOB = {
+    "lifecycle.operations.quarantines.CRASHES": "the job of a crash may have ended since",
+    "lifecycle.schedules.due.LAST_ENDS": "asks how jobs ended",
+}
+"""What finds jobs by their ids that may have ended."""
+HISTORY_ALONE = {
+    "lifecycle.pruning.COUNT_EXPIRED": "counts what retention deletes",
+    "lifecycle.pruning.PRUNE[django_jobs_job_history]": "deletes it",
+}
+EVERY_RUN = {
+    "lifecycle.dead_letters.DELETE": "the runs of a job may have ended weeks apart",
+    "lifecycle.pruning.PRUNE[django_jobs_job_history]": "as that one",
+    "lifecycle.pruning.PRUNE[django_jobs_job_history_default]": "as that one",
+    "lifecycle.settling.EXPLAIN_REFUSAL": "the run may have been written at any time",
+    "lifecycle.settling.SETTLE_AND_DELETE": "the runs of a job may have ended weeks apart",
+    "lifecycle.settling_rows.END_UNSETTLEABLE": "the run may have been written at any time",
+}
+LIVE, DEFAULT = {"django_jobs_job_live"}, {"django_jobs_job_history_default"}
+
+
+def constants(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """The strings of a module, and those of its dictionaries, with their names."""
+    for name, value in vars(module).items():
+        if isinstance(value, str):
+            yield name, value
+        elif isinstance(value, dict) and name.isupper():
+            named = ((f"{name}[{key}]", one) for key, one in value.items())
+            yield from ((each, one) for each, one in named if isinstance(one, str))
+
+
+def statements() -> Iterator[tuple[str, str]]:
+    """The constants of the package that are statements and name a partitioned table; not those that
+    take the name of one partition."""
+    seen = set()
+    for module in pkgutil.walk_packages(django_jobs.__path__, "django_jobs."):
+        if {"migrations", "contrib"}.isdisjoint(module.name.split(".")):
+            for name, value in constants(importlib.import_module(module.name)):
+                if NAMES.search(value) and BEGINS.match(value) and "{name}" not in value:
+                    if value not in seen:
+                        yield f"{module.name.removeprefix('django_jobs.')}.{name}", value
+                    seen.add(value)
+
+
+STATEMENTS = dict(statements())
+
+
+@pytest.fixture
+def _two_days() -> None:
+    """Two partitions of past days in both histories."""
+    for table, day in itertools.product(("job", "run"), (1, 2)):
+        parent, default = {
+            "job": ("django_jobs_job_history", "django_jobs_job_history_default"),
+            "run": ("django_jobs_run", "django_jobs_run_default"),
+        }[table]
+        leaf = f"django_jobs_{table}_2020010{day}"
+        run_sql(f"CREATE TABLE {leaf} (LIKE {default} INCLUDING ALL)")
+        run_sql(
+            f"ALTER TABLE {parent} ATTACH PARTITION {leaf}"
+            f" FOR VALUES FROM ('2020-01-0{day} 00:00Z') TO ('2020-01-0{day + 1} 00:00Z')"
+        )
+
+
+def partitions_read(statement: str) -> set[str]:
+    """The partitions that the plan reads whatever the parameters are: those of a prepared statement
+    are unknown to the planner."""
+    values: list[str] = []
+
+    def place(parameter: re.Match[str]) -> str:
+        # A period of NULL seconds would leave out every partition.
+        values.append("600" if parameter[1] == "seconds" else "NULL")
+        return f"${len(values)}"
+
+    body = re.sub(r"%\((\w+)\)s", place, statement.replace("{column}", "queue"))
+    body = body.strip().removeprefix("COPY (").removesuffix(") TO STDOUT").replace("%%", "%")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        cursor.execute(f"PREPARE looked_at AS {body}")
+        call = f"looked_at({', '.join(values)})" if values else "looked_at"
+        cursor.execute(f"EXPLAIN (FORMAT JSON) EXECUTE {call}")
+        ((plan,),) = cursor.fetchall()
+        cursor.execute("DEALLOCATE looked_at")
+    scans = [node for node in plan_nodes(plan) if "Scan" in node["Node Type"]]
+    return {node["Relation Name"] for node in scans if "Relation Name" in node}
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("_two_days")
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_statement_reads_live_jobs_alone_if_it_is_not_listed(name: str) -> None:
+    jobs, runs = set(leaves("django_jobs_job")), set(leaves("django_jobs_run"))
+    assert len(jobs) >= 4
+    assert len(runs) >= 3
+    read = partitions_read(STATEMENTS[name])
+    if name in EVERY_JOB:
+        assert read & jobs == jobs
+    elif name in HISTORY_ALONE:
+        assert read & jobs == jobs - LIVE
+    else:
+        assert read & jobs <= LIVE or read & jobs == DEFAULT
+    if name in EVERY_RUN:
+        assert read & runs == runs
+    else:
+        assert not [run for run in read & runs if "2020" in run]
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("_two_days")
+def test_the_statements_that_are_listed_exist_and_the_package_has_many() -> None:
+    assert {*EVERY_JOB, *HISTORY_ALONE, *EVERY_RUN} <= set(STATEMENTS)
+    assert len(STATEMENTS) > 40
+    # The measure measures.
+    assert len(partitions_read("UPDATE django_jobs_job SET queue = '' WHERE id = 1")) >= 4
