@@ -80,6 +80,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         finally:
             attempt.entry.finish()  # it has its result, and the rest has no time limit
             connections.clean()
+            connections.reset()  # the job is settled in this session
         attempt.reporter.end(attempt, outcome)
         if isinstance(outcome, Settled):
             emit_settled([outcome])

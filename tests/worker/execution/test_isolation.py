@@ -16,6 +16,7 @@ from django.db import connection, transaction
 
 from django_jobs.api import JobType
 from django_jobs.models import Job, Run
+from django_jobs.signals import worker_event
 from django_jobs.worker import connections
 from django_jobs.worker.connections import note_shortage
 from django_jobs.worker.execution import isolation
@@ -24,7 +25,7 @@ from django_jobs.worker.timeouts.threads import ThreadTimeouts
 from tests.app import long_jobs
 from tests.app.jobs import noop
 from tests.app.models import Effect
-from tests.factories import claim_ready, declared, register_worker, run_sql
+from tests.factories import claim_ready, declared, heard, register_worker, run_sql
 from tests.worker.processes import JobWorker, is_alive, until, until_marked
 
 Start = Callable[..., JobWorker]
@@ -112,6 +113,27 @@ def test_a_job_is_settled_after_a_database_error_and_a_late_heartbeat() -> None:
             child.submit(run_alone, Silent(), slot, worker, job.pk, entry.index).result()
     assert Job.objects.get(pk=job.pk).status == "succeeded"
     assert Run.objects.get().outcome == "succeeded"
+
+
+def leave_a_role() -> None:
+    """A role without rights on the tables of jobs."""
+    run_sql("SET ROLE pg_monitor")
+
+
+@pytest.mark.usefixtures("no_signals")
+@pytest.mark.django_db(transaction=True)
+def test_a_job_is_settled_without_the_role_that_its_handler_left() -> None:
+    with declared(leave_a_role) as job_type, heard(worker_event) as events:
+        job = job_type.enqueue()
+        worker = register_worker()
+        claim_ready(worker, job_types={job_type.name: 1})
+        slot = Scoreboard(1).slots[0]
+        slot.register(worker, time.monotonic() + 60.0)
+        entry = slot.start(job.pk, 1, worker, 0.0, True)
+        with ThreadPoolExecutor(1) as child:
+            child.submit(run_alone, Silent(), slot, worker, job.pk, entry.index).result()
+    assert Job.objects.get(pk=job.pk).status == "succeeded"
+    assert "database_error" not in {one["sender"] for one in events}
 
 
 @pytest.mark.django_db(transaction=True)
