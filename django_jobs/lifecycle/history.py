@@ -70,6 +70,11 @@ DELETE FROM django_jobs_receipt WHERE id = ANY(ARRAY(
         ON job.id = receipt.job_id
     LIMIT %(page)s))
 """
+PRUNE_RUNS = """
+DELETE FROM django_jobs_run_default WHERE id = ANY(ARRAY(
+    SELECT run.id FROM django_jobs_run_default AS run JOIN {name} AS job ON job.id = run.job_id
+    LIMIT %(page)s))
+"""
 
 # A run that succeeded ended its job at the same moment, so their partitions end together. Any other
 # run may be of a job that ended later, or of one that is live or dead.
@@ -174,15 +179,19 @@ def _last_in_default(table: PartitionedTable, start: datetime) -> datetime | Non
     return cast("datetime | None", last)
 
 
-def drop(partition: Partition, *, keeps_runs_of: str = "django_jobs_job") -> bool:
+def drop(
+    partition: Partition, *, keeps_runs_of: str = "django_jobs_job", with_runs: bool = False
+) -> bool:
     """Drop a partition with its rows; return False if it is in use.
 
-    With a partition of jobs go their progress and receipts. Runs of a job that is still in the
-    table ``keeps_runs_of`` move to the default partition.
+    With a partition of jobs go their progress and receipts, and ``with_runs`` also those of their
+    runs that are in the default partition. Runs of a job that is still in the table
+    ``keeps_runs_of`` move to the default partition.
     """
     kept: list[int] = []
     if partition.table is JOBS:
-        for statement in (PRUNE_PROGRESS, PRUNE_RECEIPTS):
+        runs = [PRUNE_RUNS] if with_runs else []
+        for statement in (PRUNE_PROGRESS, PRUNE_RECEIPTS, *runs):
             text = _written(statement, name=partition.name)
             while execute(text, {"page": PAGE}) >= PAGE:
                 pass

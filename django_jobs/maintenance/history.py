@@ -9,7 +9,7 @@ from ..conf import conf
 from ..domain.durations import LONGEST_AGE, seconds_of
 from ..domain.partitions import Period
 from ..lifecycle import history
-from ..lifecycle.history import JOBS, RUNS, Partition, PartitionedTable
+from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable
 from ..lifecycle.pruning import LIVE, runs_go_with_jobs
 from ..models.database import database_time
 from ..signals import worker_event
@@ -27,12 +27,15 @@ def keep_partitions() -> int:
     if not history.owns_tables():
         return 0
     changed = make_due_partitions()
-    for partition in expired_partitions():
-        # Runs with an age belong to live and dead jobs only, and to no job that has ended.
-        if history.drop(partition, keeps_runs_of=ALL_JOBS if runs_go_with_jobs() else LIVE):
-            changed += 1
-            fields = {"partition": partition.name}
-            worker_event.send_robust("partition_dropped", level=logging.INFO, fields=fields)
+    with_runs = runs_go_with_jobs()
+    # Runs with an age belong to live and dead jobs only, and to no job that has ended.
+    keeps_runs_of = ALL_JOBS if with_runs else LIVE
+    for table in TABLES:
+        for partition in expired_partitions(table):
+            if history.drop(partition, keeps_runs_of=keeps_runs_of, with_runs=with_runs):
+                changed += 1
+                fields = {"partition": partition.name}
+                worker_event.send_robust("partition_dropped", level=logging.INFO, fields=fields)
     return changed
 
 
@@ -42,12 +45,14 @@ def make_due_partitions() -> int:
     return history.make_partitions(Period(conf().history["partition"]))
 
 
-def expired_partitions() -> list[Partition]:
-    """The oldest partition of jobs and that of runs, if all in it is past its retention."""
-    jobs = longest_kept(rules_in_force())
-    own = seconds_of(conf().retention["runs"])
-    runs = jobs if runs_go_with_jobs() else own
-    return [*_expired(JOBS, jobs), *_expired(RUNS, runs)]
+def expired_partitions(table: PartitionedTable) -> list[Partition]:
+    """The oldest partition, if all in it is past its retention."""
+    if table is RUNS and not runs_go_with_jobs():
+        return _expired(table, seconds_of(conf().retention["runs"]))
+    expired = _expired(table, longest_kept(rules_in_force()))
+    # While a partition of jobs is in use it is not dropped, and their runs wait for it.
+    jobs = history.partitions(JOBS) if table is RUNS else []
+    return [one for one in expired if not any(_overlap(one, other) for other in jobs)]
 
 
 def _expired(table: PartitionedTable, kept: float | None) -> list[Partition]:
@@ -55,3 +60,7 @@ def _expired(table: PartitionedTable, kept: float | None) -> list[Partition]:
         return []
     over = database_time() - timedelta(seconds=kept)
     return [one for one in history.partitions(table)[:1] if one.end <= over]
+
+
+def _overlap(one: Partition, other: Partition) -> bool:
+    return one.start < other.end and other.start < one.end

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import transaction
 from pytest_django import Settings
 
 from django_jobs.lifecycle.history import JOBS, RUNS, partitions
@@ -12,7 +14,7 @@ from django_jobs.maintenance.history import keep_partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.models import Job, Queue, Run
 from django_jobs.signals import worker_event
-from tests.factories import enqueue_and_claim, failure, heard, run_sql, settle_one
+from tests.factories import enqueue_and_claim, failure, heard, in_threads, run_sql, settle_one
 from tests.lifecycle.test_pruning import age, finish
 
 DAY = timedelta(days=1)
@@ -62,6 +64,54 @@ def test_whole_days_past_the_retention_are_dropped_one_by_one() -> None:
     assert Job.objects.count() == Run.objects.count() == 1
     names = [one["fields"]["partition"] for one in events]
     assert len(names) == len(set(names)) == 6
+
+
+@pytest.mark.django_db
+def test_runs_that_outlived_their_day_go_with_their_job() -> None:
+    make_days(10, 9)
+    (id_, dead) = finished(9), enqueue_and_claim()
+    settle_one(dead, failure(final=True))
+    run_sql(
+        "UPDATE django_jobs_run SET finished_at = finished_at - interval '10 days'"
+        " WHERE job_id = %s",
+        [dead.id],
+    )
+    # As if it had failed once on the day before it succeeded.
+    run_sql(
+        "INSERT INTO django_jobs_run (job_id, attempt, outcome, claimed_at, available_at,"
+        " finished_at, error_type, error_message, traceback, fingerprint)"
+        " SELECT job_id, 0, 'failed', claimed_at, available_at, finished_at - interval '1 day',"
+        " '', '', '', '' FROM django_jobs_run WHERE job_id = %s",
+        [id_],
+    )
+    assert keep_partitions() == 2
+    assert set(Run.objects.values_list("job_id", flat=True)) == {id_, dead.id}
+    assert keep_partitions() == 2
+    assert list(Run.objects.values_list("job_id", flat=True)) == [dead.id]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_runs_stay_while_the_partition_of_their_jobs_is_in_use() -> None:
+    make_days(8)
+    finished(8)
+    reading, done = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with transaction.atomic():
+            assert Job.objects.count() == 1
+            reading.set()
+            done.wait(60)
+
+    def keep() -> int:
+        reading.wait(60)
+        try:
+            return keep_partitions()
+        finally:
+            done.set()
+
+    assert in_threads(2, lambda number: (read, keep)[number]())[1] == 0
+    assert Run.objects.count() == 1
+    assert keep_partitions() == 2
 
 
 @pytest.mark.django_db
