@@ -101,10 +101,14 @@ def test_what_was_dropped_and_what_was_kept_balance(storm: Path):
         ),
         (
             f"DELETE FROM {RUNS} WHERE id = (SELECT min(id) FROM {RUNS})",
-            "a run that is neither there nor in a dropped partition",
+            "a run that is neither there nor in a dropped partition, and its job was not dropped",
         ),
         (doubled(JOBS, "django_jobs_job_history_default"), "a job that is there twice"),
         (doubled(RUNS, "django_jobs_run_default"), "a run that is there twice"),
+        (
+            f"{doubled(RUNS, 'django_jobs_run_default')}; DROP TABLE {JOBS}, {RUNS}",
+            "a run in the default partition whose job was dropped",
+        ),
         (f"DROP TABLE {RUNS}", "a job that is there and has lost runs"),
         (
             f"ALTER TABLE django_jobs_run DETACH PARTITION {RUNS}",

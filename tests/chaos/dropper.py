@@ -66,6 +66,7 @@ class Dropper:
         self.wrong: list[str] = []
         self.slowest = 0.0
         self._choice = choice
+        self._begun: Partition | None = None
         self._planned: datetime | None = None
 
     def go_on(self) -> None:
@@ -74,6 +75,11 @@ class Dropper:
         for table in TABLES:
             if oldest := self._oldest(table):
                 self._drop(oldest)
+
+    def finish(self) -> bool:
+        """Finish the last drop of jobs: if it was cut short, some may have lost early runs."""
+        begun = self._begun
+        return begun is None or not _is_there(begun) or history.drop(begun, with_runs=True)
 
     def _make_next(self) -> None:
         now = database_time()
@@ -107,9 +113,11 @@ class Dropper:
     def _drop(self, partition: Partition) -> None:
         (manner,) = self._choice.choices(list(MANNERS), list(MANNERS.values()))
         seconds = self._choice.uniform(0.0, LONGEST_DROP)
+        if partition.table is JOBS:
+            self._begun = partition
         match manner:
             case "plainly":
-                self._judge(partition, history.drop(partition))
+                self._judge(partition, history.drop(partition, with_runs=True))
             case "while it is read":
                 self._drop_while_read(partition)
             case _:
@@ -125,7 +133,7 @@ class Dropper:
         ):
             reader.execute(f"SELECT count(*) FROM {partition.name}".encode())
             begun = time.monotonic()
-            dropped = history.drop(partition)
+            dropped = history.drop(partition, with_runs=True)
             self.slowest = max(self.slowest, time.monotonic() - begun)
             self._judge(partition, dropped)
             reader.execute("SELECT 1")
@@ -163,7 +171,7 @@ def _drop_and_end(partition: Partition, seconds: float, *, kill: bool) -> bool:
         try:
             ((session,),) = fetch("SELECT pg_backend_pid()", {})
             os.write(writing, str(session).encode())
-            history.drop(partition)
+            history.drop(partition, with_runs=True)
         finally:
             os._exit(0)
     os.close(writing)
@@ -215,6 +223,8 @@ def main() -> None:
             if _state(error) not in DISAPPEARED:
                 dropper.wrong.append(f"{type(error).__name__}: {error}")
             connection.close()
+        time.sleep(PAUSE)
+    while not until_it_works(dropper.finish):
         time.sleep(PAUSE)
     found = {"counts": dropper.counts, "wrong": dropper.wrong, "slowest": dropper.slowest}
     asked.file.write_text(json.dumps(found))

@@ -44,6 +44,9 @@ CREATE VIEW accounts.django_jobs_job AS
     UNION ALL
     SELECT (job).* FROM accounts.ended_job WHERE accounts.is_dropped(partition);
 
+CREATE VIEW accounts.dropped_job AS
+    SELECT (job).id FROM accounts.ended_job WHERE accounts.is_dropped(partition);
+
 CREATE TABLE accounts.ended_run (partition text, run django_jobs_run);
 CREATE FUNCTION accounts.note_run() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
@@ -54,9 +57,13 @@ CREATE TRIGGER note AFTER INSERT ON django_jobs_run
     FOR EACH ROW EXECUTE FUNCTION accounts.note_run();
 CREATE VIEW accounts.django_jobs_run AS
     SELECT * FROM django_jobs_run
-    UNION ALL  -- but a run that was kept is no longer where it was first noted
-    SELECT (run).* FROM accounts.ended_run AS ended WHERE accounts.is_dropped(partition)
-        AND NOT EXISTS (SELECT FROM django_jobs_run AS kept WHERE kept.id = (ended.run).id);
+    UNION ALL
+    SELECT (run).* FROM (  -- one that was kept is noted twice: here and in the default partition
+        SELECT DISTINCT ON ((run).id) run FROM accounts.ended_run AS ended
+        WHERE (accounts.is_dropped(partition)
+               OR (run).job_id IN (SELECT id FROM accounts.dropped_job))
+          AND NOT EXISTS (SELECT FROM django_jobs_run AS kept WHERE kept.id = (ended.run).id)
+    ) AS gone;
 """
 
 LOOK_BACK = "ALTER DATABASE postgres SET search_path = accounts, public"
@@ -78,9 +85,11 @@ ROWS = {
           AND NOT EXISTS (SELECT FROM public.django_jobs_job AS there
                           WHERE there.id = (ended.job).id
                             AND there.tableoid = to_regclass('public.' || partition))""",
-    "a run that is neither there nor in a dropped partition": """
+    "a run that is neither there nor in a dropped partition, and its job was not dropped": """
         SELECT (run).id, (run).job_id, partition FROM accounts.ended_run AS ended
         WHERE NOT accounts.is_dropped(partition)
+          AND NOT (partition = 'django_jobs_run_default'
+                   AND (run).job_id IN (SELECT id FROM accounts.dropped_job))
           AND NOT EXISTS (SELECT FROM public.django_jobs_run AS there
                           WHERE there.id = (ended.run).id
                             AND there.tableoid = to_regclass('public.' || partition))""",
@@ -97,6 +106,9 @@ ROWS = {
         LEFT JOIN public.django_jobs_run AS run ON run.job_id = job.id
         GROUP BY job.id, job.job_type, job.status, job.attempt
         HAVING count(run.id) <> job.attempt""",
+    "a run in the default partition whose job was dropped": """
+        SELECT id, job_id, attempt, outcome FROM public.django_jobs_run_default
+        WHERE job_id IN (SELECT id FROM accounts.dropped_job)""",
     "a partition that is neither attached nor dropped": """
         SELECT relname FROM pg_class
         WHERE relname ~ '^django_jobs_(job|run)_[0-9]+$' AND NOT relispartition""",
