@@ -32,12 +32,14 @@ ALTER TABLE django_jobs_worker SET (
 
 # Django's table becomes the partition of the live and the dead jobs, with its indexes; finished jobs
 # move out of it. The id is not an identity: partitions have none before PostgreSQL 17, and rows are
-# inserted there directly. Partitions of days are made like the default ones.
+# inserted there directly. Partitions of days are made like the default ones. Only live jobs have check
+# constraints: the planner reads those of each partition, and Job.objects.get() among 60 days took 6.4
+# instead of 3.0 ms.
 PARTITION_JOB = """
 ALTER TABLE django_jobs_job RENAME TO django_jobs_job_live;
 ALTER TABLE django_jobs_job_live ALTER id DROP IDENTITY;
 CREATE TABLE django_jobs_job (
-    LIKE django_jobs_job_live INCLUDING DEFAULTS INCLUDING CONSTRAINTS
+    LIKE django_jobs_job_live INCLUDING DEFAULTS
 ) PARTITION BY LIST (status);
 CREATE SEQUENCE django_jobs_job_id_seq AS bigint OWNED BY django_jobs_job.id;
 ALTER TABLE django_jobs_job ALTER id SET DEFAULT nextval('django_jobs_job_id_seq');
@@ -45,12 +47,12 @@ ALTER TABLE django_jobs_job_live ALTER id SET DEFAULT nextval('django_jobs_job_i
 ALTER TABLE django_jobs_job ATTACH PARTITION django_jobs_job_live
     FOR VALUES IN ('waiting', 'scheduled', 'blocked', 'ready', 'running', 'dead');
 CREATE TABLE django_jobs_job_history (
-    LIKE django_jobs_job INCLUDING DEFAULTS INCLUDING CONSTRAINTS
+    LIKE django_jobs_job INCLUDING DEFAULTS
 ) PARTITION BY RANGE (finished_at);
 ALTER TABLE django_jobs_job ATTACH PARTITION django_jobs_job_history
     FOR VALUES IN ('succeeded', 'cancelled');
 CREATE TABLE django_jobs_job_history_default (
-    LIKE django_jobs_job INCLUDING DEFAULTS INCLUDING CONSTRAINTS, PRIMARY KEY (id)
+    LIKE django_jobs_job INCLUDING DEFAULTS, PRIMARY KEY (id)
 );
 ALTER TABLE django_jobs_job_history ATTACH PARTITION django_jobs_job_history_default DEFAULT
 """

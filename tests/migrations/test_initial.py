@@ -56,6 +56,16 @@ def test_the_hot_columns_have_no_foreign_key_constraint() -> None:
 
 
 @pytest.mark.django_db
+def test_live_jobs_are_checked_and_the_history_is_not() -> None:
+    """The planner reads the checks of each partition at each lookup by id."""
+    checked = run_sql(
+        "SELECT conrelid::regclass::text, count(*) FROM pg_constraint"
+        " WHERE contype = 'c' AND conrelid::regclass::text LIKE 'django_jobs_job%' GROUP BY 1"
+    )
+    assert [table for table, _ in checked] == ["django_jobs_job_live"]
+
+
+@pytest.mark.django_db
 def test_the_configured_queues_are_there_after_migrate() -> None:
     names = set(Queue.objects.values_list("name", flat=True))
     assert {"default", "emails", "strict", "bulk"} <= names
