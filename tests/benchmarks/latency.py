@@ -125,7 +125,7 @@ def _due_at_once(count: int) -> float:
 
 def _lone(count: int) -> list[float]:
     empty()
-    unfinished = "SELECT 1 FROM django_jobs_job WHERE finished_at IS NULL LIMIT 1"
+    unfinished = "SELECT 1 FROM django_jobs_job_live WHERE finished_at IS NULL LIMIT 1"
     with running_worker("--poll-seconds", "5"):
         for _ in range(count):
             noop.using(delay=0.3).enqueue()

@@ -88,7 +88,7 @@ def copy(count: int) -> float:
     )
     with connect() as connection, connection.cursor() as cursor:
         begun = time.perf_counter()
-        with cursor.copy(f"COPY django_jobs_job ({columns}) FROM STDIN") as stream:
+        with cursor.copy(f"COPY django_jobs_job_live ({columns}) FROM STDIN") as stream:
             for number in range(count):
                 rank = 1.7e9 + number
                 stream.write(
@@ -100,10 +100,10 @@ def copy(count: int) -> float:
 def insert_and_commit(count: int) -> float:
     """One row a transaction, as a web request would; rows per second."""
     sql = (
-        "INSERT INTO django_jobs_job (queue, job_type, payload, payload_version, status, priority, "
-        "rank, available_at, attempt, failures, crashes, max_attempts, max_crashes, last_error, "
-        "reason, replays, headers, created_at) VALUES (%s, %s, %s, 1, 'ready', 0, %s, now(), 0, 0, "
-        "0, 5, 3, '', '', 0, '{}', now()) RETURNING id"
+        "INSERT INTO django_jobs_job_live (queue, job_type, payload, payload_version, status, "
+        "priority, rank, available_at, attempt, failures, crashes, max_attempts, max_crashes, "
+        "last_error, reason, replays, headers, created_at) VALUES (%s, %s, %s, 1, 'ready', 0, %s, "
+        "now(), 0, 0, 0, 5, 3, '', '', 0, '{}', now()) RETURNING id"
     )
     with connect() as connection:
         begun = time.perf_counter()

@@ -16,10 +16,11 @@ Sample = dict[str, float]
 
 MB = 1024 * 1024
 
+# Of jobs and of runs, all partitions.
 TABLES = """
-SELECT sum(pg_table_size(relid)) FILTER (WHERE relname = 'django_jobs_job'),
-    sum(pg_table_size(relid)) FILTER (WHERE relname = 'django_jobs_run'),
-    sum(pg_table_size(relid)) FILTER (WHERE relname NOT IN ('django_jobs_job', 'django_jobs_run')),
+SELECT sum(pg_table_size(relid)) FILTER (WHERE relname ~ '^django_jobs_job_'),
+    sum(pg_table_size(relid)) FILTER (WHERE relname ~ '^django_jobs_run_'),
+    sum(pg_table_size(relid)) FILTER (WHERE relname !~ '^django_jobs_(job|run)_'),
     sum(pg_indexes_size(relid)),
     sum(n_dead_tup)
 FROM pg_stat_user_tables WHERE relname LIKE 'django\\_jobs\\_%'
