@@ -13,7 +13,7 @@ from psycopg.adapt import PyFormat, Transformer
 
 from ..conf import conf
 from ..exceptions import LeaseLost
-from ..models.database import fetch, jobs_connection, repeat_if_moved
+from ..models.database import fetch, fetch_locking, jobs_connection, repeat_if_moved
 from .job_columns import CLAIMED, ClaimedJob, QueuePosition
 
 UNBOUNDED = 2**62
@@ -134,7 +134,7 @@ def claim(
         "largest": largest,
     }
     if not limited:
-        return _claimed_jobs(fetch(statement, parameters), worker)
+        return _claimed_jobs(fetch_locking(statement, parameters), worker)
     return _claimed_jobs(_claim_within_limit(statement, parameters), worker)
 
 

@@ -17,7 +17,7 @@ from ..domain.decisions import Decision, Facts, decide
 from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Outcome, Succeeded
 from ..domain.states import FINAL, JobState
-from ..models.database import fetch
+from ..models.database import fetch, fetch_locking
 from .job_columns import IN_LIVE, ClaimedJob, Fence
 from .pruning import runs_go_with_jobs
 
@@ -221,7 +221,7 @@ def give_back(fences: Collection[Fence]) -> list[int]:
     if not fences:
         return []
     ids, attempts, workers = map(list, zip(*fences, strict=True))
-    rows = fetch(GIVE_BACK, {"ids": ids, "attempts": attempts, "workers": workers})
+    rows = fetch_locking(GIVE_BACK, {"ids": ids, "attempts": attempts, "workers": workers})
     return [id_ for (id_,) in rows]
 
 

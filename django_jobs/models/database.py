@@ -15,6 +15,7 @@ from django.db import (
     OperationalError,
     ProgrammingError,
     connections,
+    transaction,
 )
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
@@ -67,6 +68,20 @@ def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     :func:`repeat_if_moved`."""
     rows: list[tuple[Any, ...]] = _run(sql, parameters, methodcaller("fetchall"))
     return rows
+
+
+def fetch_locking(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+    """As :func:`fetch`, for a statement that locks jobs. It is repeated inside a transaction too,
+    which takes a savepoint there."""
+    if jobs_connection().in_atomic_block:
+        return _fetch_in_savepoint(sql, parameters)
+    return fetch(sql, parameters)
+
+
+@repeat_if_moved
+def _fetch_in_savepoint(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+    with transaction.atomic(using=jobs_connection().alias):
+        return fetch(sql, parameters)
 
 
 def fetch_named(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...models.database import fetch
+from ...models.database import fetch, fetch_locking
 from ..job_columns import IN_LIVE
 from ..notifying import notify_after_commit
 
@@ -67,11 +67,11 @@ def start_next_waiting() -> int:
     """
     schedules = [id_ for (id_,) in fetch(LOCK_WAITING, {})]
     queues = (
-        [queue for (queue,) in fetch(START_NEXT_WAITING, {"schedules": schedules})]
+        [queue for (queue,) in fetch_locking(START_NEXT_WAITING, {"schedules": schedules})]
         if schedules
         else []
     )
-    queues += [queue for (queue,) in fetch(START_ORPHANS, {})]
+    queues += [queue for (queue,) in fetch_locking(START_ORPHANS, {})]
     for queue in set(queues):
         notify_after_commit(queue)
     return len(queues)

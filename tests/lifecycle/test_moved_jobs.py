@@ -1,0 +1,198 @@
+"""An operation that meets a job on its way to the history is repeated, and answers truthfully."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.job_columns import ClaimedJob
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations.jobs import OperationResult
+from django_jobs.lifecycle.reaping import reap
+from django_jobs.lifecycle.settling import Ending, give_back, settle
+from django_jobs.models import Job, Queue
+from tests.app.jobs import noop
+from tests.factories import (
+    claim_ready,
+    enqueue_and_claim,
+    in_threads,
+    register_worker,
+    run_sql,
+    settle_one,
+)
+from tests.worker.processes import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+KEY = 4711
+WAITS_FOR_A_ROW = """
+SELECT 1 FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event = 'transactionid'
+"""
+WAITS_AT_THE_DOOR = f"""
+SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = {KEY} AND NOT granted
+"""
+
+# A statement of this role waits between its snapshot and the lock of the row.
+VISITOR = """
+CREATE ROLE {name};
+GRANT ALL ON ALL TABLES IN SCHEMA public TO {name};
+GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name};
+CREATE FUNCTION {name}_waits(bigint) RETURNS boolean LANGUAGE plpgsql AS
+    'BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN true; END';
+CREATE POLICY {name} ON django_jobs_job TO {name} USING ({name}_waits(id));
+CREATE POLICY {name} ON django_jobs_job_live TO {name} USING ({name}_waits(id));
+ALTER TABLE django_jobs_job ENABLE ROW LEVEL SECURITY;
+ALTER TABLE django_jobs_job_live ENABLE ROW LEVEL SECURITY
+"""
+NO_VISITOR = """
+ALTER TABLE django_jobs_job DISABLE ROW LEVEL SECURITY;
+ALTER TABLE django_jobs_job_live DISABLE ROW LEVEL SECURITY;
+DROP OWNED BY {name};
+DROP FUNCTION {name}_waits(bigint);
+DROP ROLE {name}
+"""
+
+
+@pytest.fixture
+def visitor() -> Iterator[str]:
+    name = f"visitor_{uuid.uuid4().hex[:8]}"
+    run_sql(VISITOR.format(name=name))
+    yield name
+    run_sql(NO_VISITOR.format(name=name))
+
+
+def waiting_for(move: Callable[[], Any], operation: Callable[[], Any], *, nested: bool) -> Any:
+    """What ``operation`` returns that waits for the row while ``move`` is not committed. With
+    ``nested`` its caller has a transaction open."""
+    moved = threading.Event()
+
+    def act(number: int) -> Any:
+        if number == 0:
+            with transaction.atomic():
+                move()
+                moved.set()
+                until(lambda: run_sql(WAITS_FOR_A_ROW), what="the operation waits")
+            return None
+        assert moved.wait(60)
+        with transaction.atomic() if nested else nullcontext():
+            return operation()
+
+    return in_threads(2, act)[1]
+
+
+def meeting(
+    visitor: str, move: Callable[[], Any], operation: Callable[[], Any], *, nested: bool
+) -> Any:
+    """What ``operation`` returns that has seen the row where it was before ``move``."""
+    closed = threading.Event()
+
+    def act(number: int) -> Any:
+        if number == 0:
+            run_sql("SELECT pg_advisory_lock(%s)", [KEY])
+            closed.set()
+            until(lambda: run_sql(WAITS_AT_THE_DOOR), what="the operation waits")
+            move()
+            run_sql("SELECT pg_advisory_unlock(%s)", [KEY])
+            return None
+        assert closed.wait(60)
+        run_sql(f"SET ROLE {visitor}")
+        with transaction.atomic() if nested else nullcontext():
+            return operation()
+
+    return in_threads(2, act)[1]
+
+
+OPERATIONS: dict[str, Callable[[int], OperationResult]] = {
+    "cancel": lambda id_: job_operations.cancel([id_]),
+    "reprioritize": lambda id_: job_operations.reprioritize([id_], 5),
+    "run_now": lambda id_: job_operations.run_now([id_]),
+}
+nested_or_not = pytest.mark.parametrize("nested", [False, True], ids=["autocommit", "nested"])
+
+
+@nested_or_not
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_that_waited_for_a_settle_says_that_the_job_succeeded(
+    name: str, nested: bool
+) -> None:
+    held = enqueue_and_claim()
+    result = waiting_for(
+        lambda: settle_one(held, Succeeded()), lambda: OPERATIONS[name](held.id), nested=nested
+    )
+    assert (result.done, result.refused) == ([], {held.id: "it is succeeded"})
+
+
+@nested_or_not
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_that_meets_a_settle_says_that_the_job_succeeded(
+    visitor: str, name: str, nested: bool
+) -> None:
+    held = enqueue_and_claim()
+    result = meeting(
+        visitor,
+        lambda: settle_one(held, Succeeded()),
+        lambda: OPERATIONS[name](held.id),
+        nested=nested,
+    )
+    assert (result.done, result.refused) == ([], {held.id: "it is succeeded"})
+
+
+@nested_or_not
+@pytest.mark.parametrize("queue", ["default", "emails"])
+def test_a_claim_that_meets_a_cancel_takes_the_next_job(
+    visitor: str, queue: str, nested: bool
+) -> None:
+    limited = Queue.objects.get(name=queue).max_concurrency is not None
+    assert limited is (queue == "emails")
+    worker = register_worker()
+    first, second = (noop.using(queue=queue).enqueue() for _ in range(2))
+    claimed: list[ClaimedJob] = meeting(
+        visitor,
+        lambda: job_operations.cancel([first.pk]),
+        lambda: claim_ready(worker, queue, limit=1, limited=limited),
+        nested=nested,
+    )
+    assert [job.id for job in claimed] == [second.pk]
+    assert Job.objects.get(pk=first.pk).status == "cancelled"
+
+
+@nested_or_not
+def test_a_give_back_that_meets_a_settle_gives_nothing_back(visitor: str, nested: bool) -> None:
+    held = enqueue_and_claim()
+    given = meeting(
+        visitor,
+        lambda: settle_one(held, Succeeded()),
+        lambda: give_back([held.fence]),
+        nested=nested,
+    )
+    assert given == []
+    assert Job.objects.get(pk=held.id).status == "succeeded"
+
+
+@nested_or_not
+def test_a_reaper_that_meets_a_late_settle_leaves_the_success(visitor: str, nested: bool) -> None:
+    held = enqueue_and_claim(worker=register_worker(lease=-1))
+    reaped = meeting(visitor, lambda: settle_one(held, Succeeded()), reap, nested=nested)
+    assert reaped == []
+    assert Job.objects.get(pk=held.id).status == "succeeded"
+
+
+def test_a_late_settle_that_meets_the_reaper_writes_nothing(visitor: str) -> None:
+    held = enqueue_and_claim(worker=register_worker(lease=-1))
+    job_operations.cancel([held.id])
+    (settled,) = meeting(
+        visitor,
+        reap,
+        lambda: settle([Ending(held, Succeeded())]),
+        nested=False,
+    )
+    assert settled.decision is None
+    assert Job.objects.get(pk=held.id).status == "cancelled"
