@@ -14,12 +14,15 @@ import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import ProgrammingError, connection, transaction
+from pytest_django import Settings
 
 from django_jobs import cancel
 from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.lifecycle import reaping
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
+from django_jobs.maintenance.history import keep_partitions
+from django_jobs.maintenance.retention import Retention
 from django_jobs.models import (
     Backfill,
     DeadLetter,
@@ -97,7 +100,8 @@ def test_the_role_of_a_site_may_only_enqueue() -> None:
 
 
 @pytest.mark.django_db
-def test_the_role_of_a_worker_may_do_everything_workers_do() -> None:
+def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"runs": "30d"}}
     with acting_as("worker"):
         worker = register_worker()
         settle_one(enqueue_and_claim(worker=worker), Succeeded(result="1"))
@@ -119,6 +123,8 @@ def test_the_role_of_a_worker_may_do_everything_workers_do() -> None:
         )
         for command in ("jobstatus", "jobreplay --queue emails", "jobschedule list", "jobprune"):
             call_command(*command.split(), stdout=StringIO())
+        Retention().run_once()
+        keep_partitions()
 
 
 @pytest.mark.django_db
