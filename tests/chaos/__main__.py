@@ -63,7 +63,7 @@ def _one(asked: Asked, report: Path | None) -> int:
 
 def _ci(asked: Asked, report: Path | None) -> int:
     begun = time.monotonic()
-    usual = replace(asked, seconds=45.0, jobs=1_200, workers=4, without_fence=False)
+    usual = replace(asked, seconds=42.0, jobs=1_120, workers=4, without_fence=False)
     results = [_run(replace(usual, seed=seed)) for seed in SEEDS]
     controls: list[Result] = []
     for seed in reversed(SEEDS):  # the last mostly finds it out

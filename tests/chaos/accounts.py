@@ -136,12 +136,14 @@ ROWS = (
         """
         SELECT id, status FROM django_jobs_worker WHERE status IN ('running', 'draining')""",
     ),
+    # One that is younger is of the account before this one: the server has yet to end it.
     (
         9,
         "a connection that was left open",
         """
         SELECT pid, state, left(query, 60) FROM pg_stat_activity
-        WHERE datname = current_database() AND pid <> pg_backend_pid()""",
+        WHERE datname = current_database()
+          AND backend_start < clock_timestamp() - interval '1 second'""",
     ),
 )
 
