@@ -1,4 +1,4 @@
-"""Insert many new jobs by COPY, the fastest way. For jobs without idempotency keys."""
+"""Insert many new jobs by COPY, the fastest way. Has no ON CONFLICT: keys have to be free."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FROM due, ids
 
 COPY = f"""
 COPY django_jobs_job_live (
-    {listed(("id", "payload", *COMMON_COLUMNS, *TIMING))}) FROM STDIN
+    {listed(("id", "idempotency_key", "payload", *COMMON_COLUMNS, *TIMING))}) FROM STDIN
 """
 
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -33,15 +33,27 @@ of these."""
 BACKSLASH, ESCAPED = "\\", "\\\\"
 
 
-def copy_in(new: NewJobs, payloads: Sequence[str]) -> list[int]:
-    """Insert a job for each payload (JSON text); return their ids in order. Takes two round
-    trips."""
+def copy_in(
+    new: NewJobs, payloads: Sequence[str], keys: Sequence[str | None] | None = None
+) -> list[int]:
+    """Insert a job for each payload (JSON text); return their ids in order. Takes two round trips.
+
+    Rows are written in the order of their ``keys``, so that two requests for the same keys do not
+    wait for each other. Raises ``IntegrityError`` if a live job holds one of them.
+    """
     ((ids, *values),) = fetch(ALLOCATE, {**new.parameters, "count": len(payloads)})
     rest = "\t".join(_field(value) for value in (*new.columns.values(), *values))
-    lines = [
-        f"{id_}\t{payload.replace(BACKSLASH, ESCAPED)}\t{rest}\n"
-        for id_, payload in zip(ids, payloads, strict=True)
-    ]
+    if keys is None:
+        lines = [
+            f"{id_}\t\\N\t{payload.replace(BACKSLASH, ESCAPED)}\t{rest}\n"
+            for id_, payload in zip(ids, payloads, strict=True)
+        ]
+    else:
+        rows = zip(keys, ids, payloads, strict=True)
+        lines = [
+            f"{id_}\t{_field(key)}\t{payload.replace(BACKSLASH, ESCAPED)}\t{rest}\n"
+            for key, id_, payload in sorted(rows, key=lambda row: (row[0] is None, row[0] or ""))
+        ]
     connection = jobs_connection()
     # Django wraps the errors of execute() and not those of copy().
     with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(COPY) as copy:

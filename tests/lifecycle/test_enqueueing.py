@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -13,13 +15,15 @@ from hypothesis import strategies as st
 
 from django_jobs import PayloadError, enqueue_many
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import notifying
+from django_jobs.lifecycle import enqueueing, notifying
+from django_jobs.lifecycle.bulk_insert import copy_in
 from django_jobs.lifecycle.enqueueing import BATCH
 from django_jobs.models import Job, Queue
 from tests.app.jobs import add, noop
 from tests.factories import (
     claim_ready,
     enqueue_and_claim,
+    explain,
     failure,
     in_threads,
     listening,
@@ -230,15 +234,67 @@ def test_keys_and_payloads_of_any_characters_are_stored_as_they_are() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_batches_with_the_same_keys_from_many_threads_agree_on_the_holders() -> None:
-    keys = [f"key-{number}" for number in range(50)]
+@pytest.mark.parametrize("count", [50, 500])
+def test_batches_with_the_same_keys_from_many_threads_agree_on_the_holders(count: int) -> None:
+    keys = [f"key-{number}" for number in range(count)]
 
     def ask(number: int) -> list[int]:
-        return enqueue_many("app.add", [{"first": number}] * 50, idempotency_keys=keys)
+        return enqueue_many("app.add", [{"first": number}] * count, idempotency_keys=keys)
 
     answers = in_threads(6, ask)
     assert len({tuple(answer) for answer in answers}) == 1
-    assert Job.objects.count() == 50
+    assert Job.objects.count() == count
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("held", [[], ["key-7"], ["key-7", "key-8"]])
+@pytest.mark.parametrize("twice", [[], ["key-9"]])
+def test_a_large_batch_makes_the_jobs_whose_keys_are_free(
+    held: list[str], twice: list[str]
+) -> None:
+    """By COPY if all are, and otherwise by INSERT."""
+    holders = {key: add.using(idempotency_key=key).enqueue(1).pk for key in held}
+    keys: list[str | None] = [*(f"key-{number}" for number in range(300)), *twice, None]
+    payloads = [{"first": number} for number in range(len(keys))]
+    ids = enqueue_many("app.add", payloads, idempotency_keys=keys)
+    assert {key: ids[keys.index(key)] for key in held} == holders
+    made = dict(Job.objects.exclude(pk__in=holders.values()).values_list("pk", "idempotency_key"))
+    assert Counter(made.values()) == Counter({*keys} - {*held})
+    assert all(made[id_] == key for id_, key in zip(ids, keys, strict=True) if key not in held)
+    assert Job.objects.get(pk=ids[299]).payload["first"] == 299
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_key_that_is_taken_during_a_copy_costs_the_callers_transaction_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = [f"key-{number}" for number in range(200)]
+
+    def taken_meanwhile(*args: Any) -> list[int]:
+        def take(_: int) -> int:
+            return add.using(idempotency_key="key-100").enqueue(1).pk
+
+        holders.extend(in_threads(1, take))
+        return copy_in(*args)
+
+    holders: list[int] = []
+    monkeypatch.setattr(enqueueing, "copy_in", taken_meanwhile)
+    with transaction.atomic():
+        first = noop.enqueue()
+        ids = enqueue_many("app.add", [{"first": 1}] * 200, idempotency_keys=keys)
+    assert [ids[100]] == holders
+    assert Job.objects.filter(pk=first.pk).exists()
+    assert Job.objects.count() == 201
+
+
+@pytest.mark.django_db
+def test_held_keys_are_looked_up_by_the_index_of_live_keys() -> None:
+    add.enqueue_many({"first": number} for number in range(20_000))
+    run_sql("ANALYZE django_jobs_job_live")
+    asked = "{" + ",".join(f"key-{number}" for number in range(5_000)) + "}"
+    plan = explain(enqueueing.HELD, {"queue": "default", "keys": asked})
+    assert "django_jobs_live_key" in {node.get("Index Name") for node in plan}
+    assert "Seq Scan" not in {node["Node Type"] for node in plan}
 
 
 @pytest.mark.django_db
