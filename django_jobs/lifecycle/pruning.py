@@ -27,6 +27,7 @@ Rules = Mapping[str, Mapping[str, float | None]]
 """Seconds to keep a succeeded or cancelled job, by queue and status. The queue ``*`` stands for all
 that are not named. A job whose status is missing or None is kept for ever."""
 
+ALL_JOBS = "django_jobs_job"
 LIVE, HISTORY = "django_jobs_job_live", "django_jobs_job_history"
 WITHOUT_PARTITION = "django_jobs_job_history_default"
 """The jobs that ended at a time for which there was no partition."""
@@ -98,14 +99,24 @@ SELECT count(*) FILTER (
 FROM page
 """
 
-# Runs without a partition whose age is over. Those of live and dead jobs stay.
+
+# Runs without a partition whose age is over. Those of live and dead jobs stay. OFFSET 0 makes an
+# index search of each job, where the planner might read the whole table.
 PRUNE_RUNS = """
-DELETE FROM django_jobs_run_default WHERE id = ANY(ARRAY(
-    SELECT run.id FROM django_jobs_run_default AS run
-    WHERE run.finished_at < statement_timestamp() - make_interval(secs => %(older)s::float8)
-      AND NOT EXISTS (SELECT 1 FROM django_jobs_job_live AS job WHERE job.id = run.job_id)
+WITH page AS MATERIALIZED (
+    SELECT id, job_id, finished_at FROM django_jobs_run_default
+    WHERE id > %(after)s::bigint
+    ORDER BY id
     LIMIT %(page)s
-    FOR UPDATE SKIP LOCKED))
+), gone AS (
+    DELETE FROM django_jobs_run_default WHERE id = ANY(ARRAY(
+        SELECT id FROM page
+        WHERE finished_at < statement_timestamp() - make_interval(secs => %(older)s::float8)
+          AND NOT EXISTS (
+            SELECT 1 FROM django_jobs_job_live AS job WHERE job.id = page.job_id OFFSET 0)))
+    RETURNING id
+)
+SELECT (SELECT count(*) FROM gone), max(id), count(*) FROM page
 """
 
 # Their runs keep the worker's number; only its name is lost.
@@ -134,7 +145,7 @@ DELETE FROM django_jobs_tick WHERE id = ANY(ARRAY(SELECT id FROM old))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One step of the walk: how many jobs it deleted, and the id behind which the next step begins;
+    """One step of the walk: how many rows it deleted, and the id behind which the next step begins;
     None at the end."""
 
     deleted: int
@@ -191,10 +202,12 @@ def _is_nothing(kept: Any) -> bool:
         return False
 
 
-def prune_runs(older_than: float, page: int = PAGE) -> int:
-    """Delete up to a page of the runs without a partition that ended more than ``older_than``
-    seconds ago, but those of live and dead jobs; return how many."""
-    return execute(PRUNE_RUNS, {"older": min(older_than, LONGEST_KEPT), "page": page})
+def prune_runs(older_than: float, *, after: int = 0, page: int = PAGE) -> Page:
+    """Delete, among the next ``page`` runs without a partition behind id ``after``, those that
+    ended more than ``older_than`` seconds ago, but those of live and dead jobs."""
+    parameters = {"after": after, "page": page, "older": min(older_than, LONGEST_KEPT)}
+    deleted, last, seen = fetch(PRUNE_RUNS, parameters)[0]
+    return Page(deleted=deleted, next_after=None if seen < page else last)
 
 
 def prune_workers(older_than: float) -> int:

@@ -6,16 +6,14 @@ import logging
 from datetime import timedelta
 
 from ..conf import conf
-from ..domain.durations import LONGEST_AGE, seconds_of
+from ..domain.durations import LONGEST_AGE
 from ..domain.partitions import Period
 from ..lifecycle import history
 from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable
-from ..lifecycle.pruning import LIVE, runs_go_with_jobs
+from ..lifecycle.pruning import ALL_JOBS, LIVE, runs_go_with_jobs
 from ..models.database import database_time
 from ..signals import worker_event
-from .retention import longest_kept, rules_in_force
-
-ALL_JOBS = "django_jobs_job"
+from .retention import longest_kept, rules_in_force, runs_kept
 
 
 def keep_partitions() -> int:
@@ -47,11 +45,12 @@ def make_due_partitions() -> int:
 
 def expired_partitions(table: PartitionedTable) -> list[Partition]:
     """The oldest partition, if all in it is past its retention."""
-    if table is RUNS and not runs_go_with_jobs():
-        return _expired(table, seconds_of(conf().retention["runs"]))
-    expired = _expired(table, longest_kept(rules_in_force()))
+    rules = rules_in_force()
+    expired = _expired(table, runs_kept(rules) if table is RUNS else longest_kept(rules))
+    if table is JOBS or not runs_go_with_jobs():
+        return expired
     # While a partition of jobs is in use it is not dropped, and their runs wait for it.
-    jobs = history.partitions(JOBS) if table is RUNS else []
+    jobs = history.partitions(JOBS)
     return [one for one in expired if not any(_overlap(one, other) for other in jobs)]
 
 

@@ -20,11 +20,13 @@ from ..lifecycle.pruning import (
     HISTORY,
     PAGE,
     WITHOUT_PARTITION,
+    Page,
     Rules,
     prune,
     prune_runs,
     prune_ticks,
     prune_workers,
+    runs_go_with_jobs,
 )
 from ..models import Queue
 
@@ -42,44 +44,50 @@ TICK_SECONDS = 90 * 86_400.0
 job a second time."""
 
 
+RUNS = "django_jobs_run_default"
+WALKS = WITHOUT_PARTITION, HISTORY, RUNS
+
+Step = Callable[[str, int, int], Page]
+"""Deletes from a table, behind an id, among so many rows."""
+
+
 class Retention:
-    """Passes over the finished jobs by primary key. Their positions are kept from run to run.
+    """Passes by primary key. Their positions are kept from run to run.
 
     What is kept longest goes with its partition; see :mod:`.history`. One pass deletes the jobs
-    that have no partition, and one those that are kept less long.
+    that have no partition, one those that are kept less long, and one the runs that have none.
     """
 
     def __init__(self, *, page: int = PAGE, budget: float = BUDGET_SECONDS) -> None:
         self.page = page
         self.budget = budget
-        self.after = dict.fromkeys((WITHOUT_PARTITION, HISTORY), 0)
+        self.after = dict.fromkeys(WALKS, 0)
 
     def run_once(self) -> int:
-        """Delete expired jobs until the budget is spent; return how many rows were deleted.
+        """Delete expired rows until the budget is spent; return how many were deleted.
 
-        At the end of both walks, ended workers and old ticks are deleted too, and the next run
+        At the end of all walks, ended workers and old ticks are deleted too, and the next run
         starts from the lowest id.
         """
         rules = rules_in_force()
         deadline = time.monotonic() + self.budget
-        deleted = self._walk(WITHOUT_PARTITION, rules, deadline)
         by_row = kept_less_long(rules) if history.owns_tables() else rules
-        deleted += self._walk(HISTORY, by_row, deadline)
+        deleted = self._walk(WITHOUT_PARTITION, partial(_prune_jobs, rules), deadline)
+        deleted += self._walk(HISTORY, partial(_prune_jobs, by_row), deadline)
+        if not runs_go_with_jobs() and (age := runs_kept(rules)) is not None:
+            deleted += self._walk(RUNS, partial(_prune_runs, age), deadline)
         if any(self.after.values()):
             return deleted
-        runs = seconds_of(conf().retention["runs"])
-        if runs is not None:
-            deleted += self._repeat(partial(prune_runs, runs), deadline)
         deleted += prune_workers(WORKER_SECONDS)
         return deleted + self._repeat(partial(prune_ticks, TICK_SECONDS), deadline)
 
-    def _walk(self, table: str, rules: Rules, deadline: float) -> int:
+    def _walk(self, table: str, step: Step, deadline: float) -> int:
         deleted = 0
         while True:
-            step = prune(rules, after=self.after[table], page=self.page, table=table)
-            deleted += step.deleted
-            self.after[table] = step.next_after or 0
-            if step.next_after is None or time.monotonic() >= deadline:
+            page = step(table, self.after[table], self.page)
+            deleted += page.deleted
+            self.after[table] = page.next_after or 0
+            if page.next_after is None or time.monotonic() >= deadline:
                 return deleted
 
     def _repeat(self, prune_page: Callable[[int], int], deadline: float) -> int:
@@ -89,6 +97,20 @@ class Retention:
             deleted += gone
             if gone < self.page or time.monotonic() >= deadline:
                 return deleted
+
+
+def _prune_jobs(rules: Rules, table: str, after: int, page: int) -> Page:
+    return prune(rules, after=after, page=page, table=table)
+
+
+def _prune_runs(age: float, _table: str, after: int, page: int) -> Page:
+    return prune_runs(age, after=after, page=page)
+
+
+def runs_kept(rules: Rules) -> float | None:
+    """Seconds for which runs are kept: those of ``RETENTION``, or as long as jobs may be; None for
+    ever."""
+    return longest_kept(rules) if runs_go_with_jobs() else seconds_of(conf().retention["runs"])
 
 
 def rules_in_force() -> Rules:

@@ -202,3 +202,18 @@ def test_runs_without_a_partition_are_deleted_by_their_age(settings: Settings) -
     run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '31 days'")
     assert Retention().run_once() == 3
     assert Job.objects.count() == 3
+
+
+@pytest.mark.django_db
+def test_runs_kept_for_a_job_that_ended_later_go_once_it_is_gone() -> None:
+    make_days(12, 9)
+    failed = enqueue_and_claim()
+    settle_one(failed, failure())
+    run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '12 days'")
+    run_sql("UPDATE django_jobs_job SET status = 'cancelled', finished_at = now() - interval '9 d'")
+    assert keep_partitions() == 2
+    assert Retention().run_once() == 0
+    assert Run.objects.get().job_id == failed.id, "its job is there until the next drop"
+    assert keep_partitions() == 2
+    assert not Job.objects.exists()
+    assert not Run.objects.exists()
