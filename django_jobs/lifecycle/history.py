@@ -189,6 +189,7 @@ def drop(
     ``keeps_runs_of`` move to the default partition.
     """
     kept: list[int] = []
+    last = 0
     if partition.table is JOBS:
         runs = [PRUNE_RUNS] if with_runs else []
         for statement in (PRUNE_PROGRESS, PRUNE_RECEIPTS, *runs):
@@ -196,25 +197,29 @@ def drop(
             while execute(text, {"page": PAGE}) >= PAGE:
                 pass
     else:
-        kept = _runs_of_kept_jobs(partition.name, keeps_runs_of)
+        kept, last = _runs_of_kept_jobs(partition.name, keeps_runs_of)
 
     def work() -> bool:
         _do(DETACH, table=partition.table.name, name=partition.name)
-        if kept:
-            execute(_written(KEEP, name=partition.name), {"ids": kept})
+        ids = kept
+        if partition.table is RUNS:  # what arrived meanwhile; from now on nothing does
+            late, _ = _runs_of_kept_jobs(partition.name, keeps_runs_of, after=last)
+            ids = kept + late
+        if ids:
+            execute(_written(KEEP, name=partition.name), {"ids": ids})
         _do(DROP, name=partition.name)
         return True
 
     return _in_a_moment(work)
 
 
-def _runs_of_kept_jobs(name: str, jobs: str) -> list[int]:
+def _runs_of_kept_jobs(name: str, jobs: str, after: int = 0) -> tuple[list[int], int]:
+    """The ids of those behind id ``after``, and the last id of all runs."""
     kept: list[int] = []
-    after = 0
     while rows := _read(OF_KEPT_JOBS, {"after": after, "page": PAGE}, name=name, jobs=jobs):
         kept += [id_ for id_, is_kept in rows if is_kept]
         after = rows[-1][0]
-    return kept
+    return kept, after
 
 
 def _in_a_moment(work: Callable[[], bool]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.partitions import Period, start_of
@@ -28,6 +28,7 @@ from django_jobs.lifecycle.receipts import store
 from django_jobs.models import Job, Progress, Receipt, Run
 from tests.app.jobs import noop
 from tests.factories import enqueue_and_claim, failure, in_threads, run_sql, settle_one
+from tests.worker.processes import until
 
 WHERE = """
 SELECT (SELECT tableoid::regclass::text FROM django_jobs_job WHERE id = %(id)s),
@@ -174,6 +175,29 @@ def test_runs_of_jobs_that_are_still_there_outlive_their_day(
     assert drop(yesterday[1])
     assert set(Run.objects.values_list("job_id", flat=True)) == {dead.id, retried.id}
     assert place_of(dead.id)[1] == "django_jobs_run_default"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_that_arrives_while_its_partition_is_dropped_is_kept(
+    yesterday: tuple[Partition, Partition],
+) -> None:
+    retried = enqueue_and_claim()
+    settle_one(retried, failure())
+    written = threading.Event()
+    waiting = "SELECT 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted"
+
+    def write() -> None:
+        with transaction.atomic():
+            run_sql("UPDATE django_jobs_run SET finished_at = finished_at - interval '1 day'")
+            written.set()
+            until(lambda: run_sql(waiting))
+
+    def drop_it() -> None:
+        written.wait(60)
+        until(lambda: drop(yesterday[1]))
+
+    in_threads(2, lambda number: (write, drop_it)[number]())
+    assert list(Run.objects.values_list("job_id", flat=True)) == [retried.id]
 
 
 @pytest.mark.django_db(transaction=True)
