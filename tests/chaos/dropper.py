@@ -104,11 +104,10 @@ class Dropper:
         if fetch(UP, {}) != [(True,)]:
             return None
         over = database_time() - KEPT
-        (oldest, *_) = [one for one in history.partitions(table) if one.end <= over] or [None]
-        if oldest and table is RUNS:
-            jobs = [one.start for one in history.partitions(JOBS)]
-            return None if jobs and min(jobs) <= oldest.start else oldest
-        return oldest
+        oldest = next((one for one in history.partitions(table) if one.end <= over), None)
+        jobs = history.partitions(JOBS)[:1] if table is RUNS else []
+        waits = oldest and any(one.start <= oldest.start for one in jobs)
+        return None if waits else oldest
 
     def _drop(self, partition: Partition) -> None:
         (manner,) = self._choice.choices(list(MANNERS), list(MANNERS.values()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from .timing import STALL
 
@@ -133,7 +133,7 @@ class Database(Protocol):
     def execute(self, sql: str) -> None:
         """Run one that returns nothing."""
 
-    def fetch(self, sql: str) -> list[tuple[object, ...]]:
+    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
         """Run one and return its rows."""
 
 
@@ -165,8 +165,9 @@ def counted(database: Database, directory: Path) -> dict[str, int]:
     """What was done, and how many rows it concerned."""
     names = ("jobs dropped", "runs dropped", "jobs without a partition", "runs kept")
     rows = dict(zip(names, database.fetch(COUNTED)[0], strict=True))
-    return _found(directory)["counts"] | rows
+    return {**_found(directory)["counts"], **rows}
 
 
-def _found(directory: Path) -> dict[str, object]:
-    return json.loads((directory / "partitions.json").read_text())
+def _found(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "partitions.json").read_text())
+    return found
