@@ -25,7 +25,7 @@ from django.urls import reverse
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.claiming import claim
-from django_jobs.lifecycle.history import JOBS, TABLES, drop, partitions
+from django_jobs.lifecycle.history import JOBS, TABLES, Partition, drop, partitions
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.lifecycle.workers import register
 from django_jobs.maintenance.retention import Retention
@@ -220,6 +220,7 @@ def pages(times: int) -> list[Figure]:
         values = []
         for _turn in turns(times):
             values.append(_milliseconds(lambda address=address: _read(client, address)))
+        title = title.format(day="a day")
         figures.append(Figure(f"page of {title}", "ms", values, better="less", bar="1,000"))
     return figures
 
@@ -249,21 +250,32 @@ def retention() -> list[Figure]:
 
 
 def dropping() -> list[Figure]:
-    """Drop the oldest full day, while others enqueue, claim and settle."""
-    name = _days()[EARLIER_DAYS]
-    ((rows,),) = fetch(f"SELECT count(*) FROM django_jobs_job_{name}")
-    with _at_work() as waits:
-        time.sleep(2)
-        before = {kind: list(values) for kind, values in waits.items()}
-        took = _milliseconds(lambda: _drop(name))
-        time.sleep(1)
-    figures = [Figure(f"drop of a day of {rows:,} jobs", "ms", [took], bar="1,000")]
-    for kind, values in waits.items():
-        longest = max(values[len(before[kind]) - 1 :])
-        title = f"longest {kind} during the drop"
-        usual = [statistics.median(before[kind])]
-        figures.append(Figure(title, "ms", [longest], usual, "its median", "less", "200"))
+    """Drop a full day of jobs and of runs, while others enqueue, claim and settle."""
+    day = _days()[-DAYS // 2]
+    titles = ("a day of {:,} jobs", "its {:,} runs")
+    figures, longest, usual = [], {}, {}
+    for table, title in zip(TABLES, titles, strict=True):
+        (partition,) = (one for one in partitions(table) if one.name == table.prefix + day)
+        ((rows,),) = fetch(f"SELECT count(*) FROM {partition.name}")
+        with _at_work() as waits:
+            time.sleep(2)
+            before = {kind: len(values) for kind, values in waits.items()}
+            took = _milliseconds(lambda partition=partition: _drop(partition))
+            time.sleep(1)
+        figures.append(Figure(f"drop of {title.format(rows)}", "ms", [took], bar="1,000"))
+        for kind, values in waits.items():
+            usual[kind] = statistics.median(values[: before[kind]])
+            slowest = max(values[before[kind] - 1 :])
+            longest[kind] = max(slowest, longest.get(kind, 0.0))
+    for kind, value in longest.items():
+        title = f"longest {kind} during both drops"
+        figures.append(Figure(title, "ms", [value], [usual[kind]], "its median", "less", "200"))
     return figures
+
+
+def _drop(partition: Partition) -> None:
+    while not drop(partition):
+        pass
 
 
 @contextmanager
@@ -391,14 +403,6 @@ def _days() -> list[str]:
     """The names of the days that are over, oldest first."""
     today = datetime.now(UTC)
     return [day.name.removeprefix(JOBS.prefix) for day in partitions(JOBS) if day.end <= today]
-
-
-def _drop(day: str) -> None:
-    for table in TABLES:
-        for one in partitions(table):
-            if one.name == table.prefix + day:
-                while not drop(one):
-                    pass
 
 
 def _last_day() -> str:
