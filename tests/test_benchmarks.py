@@ -124,3 +124,11 @@ def test_the_month_is_filled_measured_and_restored_from_a_dump(tmp_path: Path) -
     assert "page of a finished job" in names
     assert "drop of a day of 200 jobs" in names
     assert ("pg_restore of it" in names) != ("no pg_dump" in done.stdout)
+
+
+def test_operations_shows_the_dump_that_is_restored_here() -> None:
+    from tests.benchmarks.month import WITHOUT_HISTORY
+
+    page = (ROOT / "docs" / "operations.md").read_text().replace("'", "")
+    for option in WITHOUT_HISTORY:
+        assert option in page
