@@ -95,7 +95,7 @@ def test_a_clock_of_the_database_that_goes_back_revives_no_lease() -> None:
 def test_ids_beyond_32_bits_work() -> None:
     beyond = 2**31 + 5
     for table in TABLES:
-        run_sql(f"ALTER TABLE {table} ALTER COLUMN id RESTART WITH {beyond}")
+        run_sql(f"ALTER SEQUENCE {table}_id_seq RESTART WITH {beyond}")
     held = enqueue_and_claim(jobs.add, 1)
     settle_one(held, Succeeded(result="2"))
     run = Run.objects.get()

@@ -42,7 +42,7 @@ def stage(cluster: Cluster, tmp_path: Path, django_db_blocker: Any) -> Iterator[
 
 @pytest.fixture
 def small_disk(stage: Stage) -> Iterator[Stage]:
-    """The table of jobs lies on a file system of eight megabytes."""
+    """The partition of live jobs lies on a file system of eight megabytes."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a file system of a few megabytes")
     directory = Path(tempfile.mkdtemp(prefix="small-disk-", dir="/var/tmp"))
@@ -53,10 +53,10 @@ def small_disk(stage: Stage) -> Iterator[Stage]:
     try:
         shutil.chown(directory, stage.cluster.directory.stat().st_uid)
         run_sql(f"CREATE TABLESPACE small LOCATION '{directory}'")
-        run_sql("ALTER TABLE django_jobs_job SET TABLESPACE small")
+        run_sql("ALTER TABLE django_jobs_job_live SET TABLESPACE small")
         yield stage
         run_sql("DROP TABLE IF EXISTS filler")
-        run_sql("ALTER TABLE django_jobs_job SET TABLESPACE pg_default")
+        run_sql("ALTER TABLE django_jobs_job_live SET TABLESPACE pg_default")
         run_sql("DROP TABLESPACE small")
     finally:
         subprocess.run(["umount", "-l", str(directory)], check=True)
