@@ -14,10 +14,11 @@ from tests.factories import enqueue_and_claim, run_sql, settle_one
 
 @pytest.mark.django_db
 def test_an_attempt_has_one_run_only() -> None:
+    """In one partition, which is what the database can refuse. The rest is the fence's."""
     settle_one(enqueue_and_claim(), Succeeded())
     run = Run.objects.get()
     run.pk = None
-    with pytest.raises(IntegrityError, match="django_jobs_run_attempt"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="job_id, attempt"), transaction.atomic():
         run.save(force_insert=True)
 
 
