@@ -14,7 +14,12 @@ def test_without_the_setting_the_defaults_hold(settings: Settings) -> None:
     assert conf() == Conf()
     assert conf().lease_seconds == 30
     assert conf().queues == {"default": {}}
-    assert conf().retention == {"succeeded": "7d", "cancelled": "7d", "dead": None}
+    assert conf().retention == {
+        "succeeded": "7d",
+        "cancelled": "7d",
+        "dead": None,
+        "runs": None,
+    }
 
 
 def test_a_project_may_leave_the_setting_out(settings: Settings) -> None:
@@ -31,7 +36,7 @@ def test_given_settings_apply_and_a_change_is_seen_at_once(settings: Settings) -
 
 def test_a_retention_for_one_status_leaves_the_defaults_of_the_others(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"dead": "30d"}}
-    assert conf().retention == {"succeeded": "7d", "cancelled": "7d", "dead": "30d"}
+    assert conf().retention == {**Conf().retention, "dead": "30d"}
 
 
 def test_unknown_keys_are_ignored(settings: Settings) -> None:
