@@ -190,8 +190,6 @@ def queues_without_successes(queues: Iterable[str], own: Mapping[str, Any]) -> f
     """Those of the queues whose jobs are deleted when they succeed: they are kept for 0 seconds.
     ``own`` has the retention of successes by queue, where a queue has its own."""
     default = conf().retention["succeeded"]
-    if not own and default != 0 and not isinstance(default, str):
-        return frozenset()
     return frozenset(queue for queue in queues if _is_nothing(own.get(queue, default)))
 
 

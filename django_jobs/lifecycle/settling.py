@@ -229,10 +229,11 @@ def _write(decided: Sequence[Settled]) -> set[int]:
     unkept = [one for one in decided if not one.ending.kept and _succeeds(one)]
     if not unkept:
         return {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
-    with_runs = {"with_runs": runs_go_with_jobs()}
-    written = {id_ for (id_,) in fetch(SETTLE_AND_DELETE, parameters(unkept) | with_runs)}
     kept = [one for one in decided if one.ending.kept or not _succeeds(one)]
-    return written | _write(kept) if kept else written
+    written = _write(kept) if kept else set()
+    # Last, because nothing is left by which a repeated batch could see that it was written.
+    with_runs = {"with_runs": runs_go_with_jobs()}
+    return written | {id_ for (id_,) in fetch(SETTLE_AND_DELETE, parameters(unkept) | with_runs)}
 
 
 def _succeeds(settled: Settled) -> bool:

@@ -48,7 +48,7 @@ RUNS = "django_jobs_run_default"
 WALKS = WITHOUT_PARTITION, HISTORY, RUNS
 
 Step = Callable[[str, int, int], Page]
-"""Deletes from a table, behind an id, among so many rows."""
+"""Deletes from a table, behind an id, among a number of rows."""
 
 
 class Retention:

@@ -60,7 +60,7 @@ def newest_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def finished(days_ago: int, job_type: Any = noop, *args: Any, **options: Any) -> int:
-    """A job that succeeded so many days ago."""
+    """A job that succeeded this number of days ago."""
     held = enqueue_and_claim(job_type, *args, **options)
     settle_one(held, Succeeded())
     moved_back(held.id, days_ago)

@@ -81,7 +81,7 @@ def _two_days() -> None:
 
 
 def partitions_read(statement: str) -> set[str]:
-    """The partitions that the plan reads whatever the parameters are: those of a prepared statement
+    """The partitions that the plan reads with any parameters: those of a prepared statement
     are unknown to the planner."""
     values: list[str] = []
 

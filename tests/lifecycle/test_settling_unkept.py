@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
+from django.db import OperationalError, connection
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from django_jobs.domain.outcomes import Succeeded
@@ -73,6 +77,32 @@ def test_failures_and_kept_jobs_of_the_same_batch_are_written_as_always() -> Non
         failed.id: "dead",
         kept.id: "succeeded",
     }
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_batch_that_is_repeated_after_an_error_is_settled_as_a_whole() -> None:
+    gone, kept = enqueue_and_claim(), enqueue_and_claim()
+    endings = [Ending(gone, Succeeded(), kept=False), Ending(kept, Succeeded())]
+    for statement in "deleted AS", "updated AS":
+        with connection.execute_wrapper(refusing(statement)), pytest.raises(OperationalError):
+            settle(endings)
+    settled = settle(endings)
+    assert [one.decision is not None and one.decision.status for one in settled] == [
+        "succeeded",
+        "succeeded",
+    ]
+    assert Job.objects.get().pk == kept.id
+
+
+def refusing(statement: str) -> Callable[..., Any]:
+    """The database is away when it is sent."""
+
+    def refuse(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        if statement in sql:
+            raise OperationalError("the server closed the connection")
+        return execute(sql, *rest)
+
+    return refuse
 
 
 @pytest.mark.django_db

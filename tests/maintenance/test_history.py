@@ -21,7 +21,7 @@ DAY = timedelta(days=1)
 
 
 def make_days(*ago: int) -> None:
-    """Partitions of jobs and of runs, so many days ago."""
+    """Partitions of jobs and of runs, by the number of days ago."""
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     for days in ago:
         start = midnight - days * DAY
@@ -35,7 +35,7 @@ def make_days(*ago: int) -> None:
 
 
 def finished(days: int, queue: str = "default") -> int:
-    """The id of a job that succeeded so many days ago, and its run."""
+    """The id of a job that succeeded this number of days ago, and its run."""
     (id_,) = finish(1, queue)
     age(days, [id_])
     run_sql(

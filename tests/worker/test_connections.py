@@ -279,15 +279,17 @@ def test_a_handler_that_finds_no_connection_left_has_not_failed(message: str) ->
     assert isinstance(other, Failed)
 
 
+def session() -> psycopg.Connection[tuple[object, ...]]:
+    """Of the thread that calls it."""
+    connection.ensure_connection()
+    raw: psycopg.Connection[tuple[object, ...]] = connection.connection
+    return raw
+
+
 def test_a_handlers_session_is_closed_by_others_only_while_it_is_idle(
     transactional_db: None,
 ) -> None:
     handlers = Handlers()
-
-    def session() -> psycopg.Connection[tuple[object, ...]]:
-        connection.ensure_connection()
-        raw: psycopg.Connection[tuple[object, ...]] = connection.connection
-        return raw
 
     first = handlers.run(session)
     kept = handlers._connections
@@ -309,11 +311,6 @@ def test_idle_sessions_are_closed_if_a_handler_of_another_process_needs_one(
     pipe, other = (MessagePipe(end) for end in Pipe())
     process = WorkerProcess(pipe, scoreboard.slots[0], DEFAULT)
     handlers = Handlers()
-
-    def session() -> psycopg.Connection[tuple[object, ...]]:
-        connection.ensure_connection()
-        raw: psycopg.Connection[tuple[object, ...]] = connection.connection
-        return raw
 
     first = handlers.run(session)
     process._close_idle()
