@@ -714,6 +714,35 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "tenant",
+                    models.CharField(blank=True, max_length=100, null=True, verbose_name="tenant"),
+                ),
+                (
+                    "concurrency_key",
+                    models.CharField(
+                        blank=True, max_length=200, null=True, verbose_name="concurrency key"
+                    ),
+                ),
+                (
+                    "resources",
+                    models.JSONField(
+                        blank=True,
+                        help_text="The names of those that it uses.",
+                        null=True,
+                        verbose_name="resources",
+                    ),
+                ),
+                (
+                    "gates",
+                    models.TextField(
+                        blank=True,
+                        editable=False,
+                        help_text="All gates as one text. Jobs with the same gates wait in one line.",
+                        null=True,
+                        verbose_name="gates",
+                    ),
+                ),
+                (
                     "replays",
                     models.PositiveIntegerField(db_default=0, default=0, verbose_name="replays"),
                 ),
@@ -785,6 +814,32 @@ class Migration(migrations.Migration):
                         condition=models.Q(("reason", "quarantined"), ("status", "blocked")),
                         fields=["job_type", "id"],
                         name="django_jobs_quarantined",
+                    ),
+                    models.Index(
+                        condition=models.Q(("gates__isnull", False), ("status", "blocked")),
+                        fields=["gates", "rank", "id"],
+                        name="django_jobs_gates",
+                    ),
+                    models.Index(
+                        condition=models.Q(
+                            ("concurrency_key__isnull", False), ("status__in", ("ready", "running"))
+                        ),
+                        fields=["concurrency_key"],
+                        name="django_jobs_taken_key",
+                    ),
+                    models.Index(
+                        condition=models.Q(
+                            ("status__in", ("ready", "running")), ("tenant__isnull", False)
+                        ),
+                        fields=["queue", "tenant"],
+                        name="django_jobs_taken_tenant",
+                    ),
+                    models.Index(
+                        condition=models.Q(
+                            ("resources__isnull", False), ("status__in", ("ready", "running"))
+                        ),
+                        fields=["id"],
+                        name="django_jobs_taken_resource",
                     ),
                 ],
                 "constraints": [
@@ -1182,6 +1237,243 @@ class Migration(migrations.Migration):
                     ("quarantine_job_type", "Can quarantine job types and lift quarantines"),
                 ),
                 "default_permissions": ("view",),
+            },
+        ),
+        migrations.CreateModel(
+            name="Resource",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "name",
+                    models.CharField(
+                        max_length=100,
+                        unique=True,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z",
+                                "Use letters, digits, dots, hyphens and underscores; start with a letter or digit.",
+                            )
+                        ],
+                        verbose_name="name",
+                    ),
+                ),
+                (
+                    "paused_at",
+                    models.DateTimeField(
+                        blank=True, editable=False, null=True, verbose_name="paused at"
+                    ),
+                ),
+                (
+                    "paused_reason",
+                    models.CharField(
+                        blank=True,
+                        default="",
+                        editable=False,
+                        max_length=300,
+                        verbose_name="reason for the pause",
+                    ),
+                ),
+                (
+                    "max_concurrency",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs that may use it at once. Empty: no limit.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(1)],
+                        verbose_name="maximum concurrency",
+                    ),
+                ),
+                (
+                    "rate",
+                    models.FloatField(
+                        blank=True,
+                        help_text="Jobs that may start in each period. Empty: no limit.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(0.0001)],
+                        verbose_name="rate",
+                    ),
+                ),
+                (
+                    "rate_seconds",
+                    models.FloatField(
+                        default=1.0,
+                        help_text="The period of the rate, in seconds.",
+                        validators=[django.core.validators.MinValueValidator(0.001)],
+                        verbose_name="period",
+                    ),
+                ),
+                (
+                    "burst",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs that may start at once after a rest. Empty: as many as in a period.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(1)],
+                        verbose_name="burst",
+                    ),
+                ),
+                (
+                    "breaker_failures",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Failures in the window at which the breaker opens. Empty: it never does.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(1)],
+                        verbose_name="failures",
+                    ),
+                ),
+                (
+                    "breaker_window",
+                    models.FloatField(
+                        default=60.0,
+                        help_text="Seconds.",
+                        validators=[django.core.validators.MinValueValidator(1.0)],
+                        verbose_name="window",
+                    ),
+                ),
+                (
+                    "breaker_open_for",
+                    models.FloatField(
+                        default=30.0,
+                        help_text="Seconds after which an open breaker lets a few jobs try.",
+                        validators=[django.core.validators.MinValueValidator(1.0)],
+                        verbose_name="open for",
+                    ),
+                ),
+                (
+                    "breaker_state",
+                    models.CharField(
+                        choices=[
+                            ("closed", "closed"),
+                            ("open", "open"),
+                            ("half_open", "half open"),
+                        ],
+                        default="closed",
+                        editable=False,
+                        max_length=9,
+                        verbose_name="breaker",
+                    ),
+                ),
+                (
+                    "breaker_changed_at",
+                    models.DateTimeField(
+                        blank=True, editable=False, null=True, verbose_name="breaker changed at"
+                    ),
+                ),
+                (
+                    "breaker_reason",
+                    models.CharField(
+                        blank=True,
+                        default="",
+                        editable=False,
+                        max_length=300,
+                        verbose_name="reason of the breaker",
+                    ),
+                ),
+                (
+                    "retry_budget",
+                    models.FloatField(
+                        blank=True,
+                        help_text="The share of starts that may be retries, from 0 to 1. Empty: no limit.",
+                        null=True,
+                        validators=[
+                            django.core.validators.MinValueValidator(0.0),
+                            django.core.validators.MaxValueValidator(1.0),
+                        ],
+                        verbose_name="retry budget",
+                    ),
+                ),
+                (
+                    "tokens",
+                    models.FloatField(
+                        blank=True,
+                        editable=False,
+                        help_text="At the last refill.",
+                        null=True,
+                        verbose_name="tokens",
+                    ),
+                ),
+                (
+                    "refilled_at",
+                    models.DateTimeField(
+                        blank=True, editable=False, null=True, verbose_name="refilled at"
+                    ),
+                ),
+                (
+                    "over_limit",
+                    models.BooleanField(
+                        default=False,
+                        editable=False,
+                        help_text="More jobs use it than the limit allows, because the limit was lowered.",
+                        verbose_name="over its limit",
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
+            ],
+            options={
+                "verbose_name": "resource",
+                "verbose_name_plural": "resources",
+                "ordering": ("name",),
+                "permissions": (("pause_resource", "Can pause and resume resources"),),
+            },
+        ),
+        migrations.CreateModel(
+            name="Tenant",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=100, unique=True, verbose_name="name")),
+                (
+                    "weight",
+                    models.FloatField(
+                        default=1.0,
+                        help_text="Its share of a busy queue, in proportion to the other tenants' weights.",
+                        validators=[django.core.validators.MinValueValidator(0.001)],
+                        verbose_name="weight",
+                    ),
+                ),
+                (
+                    "max_concurrency",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs of this tenant that may be ready or running at once. Empty: no limit.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(1)],
+                        verbose_name="maximum concurrency",
+                    ),
+                ),
+                (
+                    "paused_at",
+                    models.DateTimeField(
+                        blank=True, editable=False, null=True, verbose_name="paused at"
+                    ),
+                ),
+                (
+                    "paused_reason",
+                    models.CharField(
+                        blank=True,
+                        default="",
+                        editable=False,
+                        max_length=300,
+                        verbose_name="reason for the pause",
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
+            ],
+            options={
+                "verbose_name": "tenant",
+                "verbose_name_plural": "tenants",
+                "ordering": ("name",),
+                "permissions": (("pause_tenant", "Can pause and resume tenants"),),
             },
         ),
         migrations.RunPython(tune, migrations.RunPython.noop),

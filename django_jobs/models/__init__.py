@@ -5,13 +5,16 @@ from .progress import Progress
 from .quarantine import Quarantine
 from .queue import Queue
 from .receipt import Receipt
+from .resource import BreakerState, Resource
 from .run import Run, RunOutcome
 from .schedule import Schedule
+from .tenant import Tenant
 from .tick import Backfill, Tick, TickOutcome
 from .worker import Worker, WorkerStatus
 
 __all__ = [
     "Backfill",
+    "BreakerState",
     "DeadLetter",
     "Job",
     "JobStatus",
@@ -19,9 +22,11 @@ __all__ = [
     "Quarantine",
     "Queue",
     "Receipt",
+    "Resource",
     "Run",
     "RunOutcome",
     "Schedule",
+    "Tenant",
     "Tick",
     "TickOutcome",
     "Worker",

@@ -11,6 +11,7 @@ from ..domain.backoff import Backoff
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import FINAL, LIVE, JobState
 from .querysets import DeadLetterManager, JobQuerySet
+from .tenant import LONGEST_TENANT
 from .timestamps import TimestampField
 from .worker import Worker
 
@@ -113,6 +114,22 @@ class Job(models.Model):
     scheduled_for = TimestampField(
         _("scheduled for"), null=True, blank=True, help_text=_("The due time of its schedule.")
     )
+    tenant = models.CharField(  # noqa: DJ001 — null is no tenant; a partial index skips it
+        _("tenant"), max_length=LONGEST_TENANT, null=True, blank=True
+    )
+    concurrency_key = models.CharField(  # noqa: DJ001 — null is no key; a partial index skips it
+        _("concurrency key"), max_length=200, null=True, blank=True
+    )
+    resources = models.JSONField(
+        _("resources"), null=True, blank=True, help_text=_("The names of those that it uses.")
+    )
+    gates = models.TextField(  # noqa: DJ001 — null is no gate; partial indexes skip it
+        _("gates"),
+        null=True,
+        blank=True,
+        editable=False,
+        help_text=_("All gates as one text. Jobs with the same gates wait in one line."),
+    )
     replays = models.PositiveIntegerField(_("replays"), default=0, db_default=0)
     headers = models.JSONField(_("headers"), default=dict, blank=True)
     created_at = TimestampField(_("created at"))
@@ -192,6 +209,28 @@ class Job(models.Model):
                 fields=("job_type", "id"),
                 condition=models.Q(status="blocked", reason=QUARANTINED),
                 name="django_jobs_quarantined",
+            ),
+            # The lines of jobs that wait for gates, and below them the jobs that hold what the
+            # gates count. A job without a gate is in none of the three.
+            models.Index(
+                fields=("gates", "rank", "id"),
+                condition=models.Q(gates__isnull=False, status="blocked"),
+                name="django_jobs_gates",
+            ),
+            models.Index(
+                fields=("concurrency_key",),
+                condition=models.Q(concurrency_key__isnull=False, status__in=("ready", "running")),
+                name="django_jobs_taken_key",
+            ),
+            models.Index(
+                fields=("queue", "tenant"),
+                condition=models.Q(tenant__isnull=False, status__in=("ready", "running")),
+                name="django_jobs_taken_tenant",
+            ),
+            models.Index(
+                fields=("id",),
+                condition=models.Q(resources__isnull=False, status__in=("ready", "running")),
+                name="django_jobs_taken_resource",
             ),
         )
         constraints = (

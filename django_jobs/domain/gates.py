@@ -1,0 +1,58 @@
+"""The gates of a job: what has to have room before it may be ready."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+
+class OnConflict(StrEnum):
+    """What becomes of a job whose concurrency key has no free slot."""
+
+    WAIT = "wait"
+    DISCARD = "discard"
+    CANCEL_RUNNING = "cancel_running"
+    REPLACE_WAITING = "replace_waiting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """The gates of one job. Jobs with equal gates wait in one line, the best rank first.
+
+    At most ``limit`` jobs with the concurrency ``key`` are ready or running. ``queue`` is set with
+    ``tenant`` only, because tenants share each queue separately.
+    """
+
+    tenant: str | None = None
+    queue: str | None = None
+    key: str | None = None
+    limit: int = 1
+    on_conflict: OnConflict = OnConflict.WAIT
+    resources: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The value of the column ``gates``."""
+        fields = [
+            self.tenant, self.queue, self.key, self.limit, self.on_conflict, list(self.resources)
+        ]  # fmt: skip
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+@lru_cache(maxsize=10_000)
+def parse(text: str) -> Gates:
+    """The gates of a value of the column. Raises ``ValueError`` if it is not one."""
+    try:
+        tenant, queue, key, limit, on_conflict, resources = json.loads(text)
+    except TypeError as error:
+        raise ValueError(f"{text!r} does not name gates") from error
+    return Gates(
+        tenant=tenant,
+        queue=queue,
+        key=key,
+        limit=limit,
+        on_conflict=OnConflict(on_conflict),
+        resources=tuple(resources),
+    )

@@ -1,0 +1,121 @@
+"""The table of resources: what jobs use, and how much of it at once."""
+
+from __future__ import annotations
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from .queue import LONGEST_NAME, QUEUE_NAME
+from .timestamps import TimestampField
+
+
+class BreakerState(models.TextChoices):
+    """The state of a resource's circuit breaker."""
+
+    CLOSED = "closed", _("closed")
+    OPEN = "open", _("open")
+    HALF_OPEN = "half_open", _("half open")
+
+
+class Resource(models.Model):
+    """A named limit for all workers together, such as an API that allows 50 calls a second.
+
+    ``migrate`` creates the resources of the setting; they are edited in the admin.
+    """
+
+    name = models.CharField(
+        _("name"), max_length=LONGEST_NAME, unique=True, validators=[QUEUE_NAME]
+    )
+    paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
+    paused_reason = models.CharField(
+        _("reason for the pause"), max_length=300, blank=True, default="", editable=False
+    )
+    max_concurrency = models.PositiveIntegerField(
+        _("maximum concurrency"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Jobs that may use it at once. Empty: no limit."),
+    )
+    rate = models.FloatField(
+        _("rate"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0.0001)],
+        help_text=_("Jobs that may start in each period. Empty: no limit."),
+    )
+    rate_seconds = models.FloatField(
+        _("period"),
+        default=1.0,
+        validators=[MinValueValidator(0.001)],
+        help_text=_("The period of the rate, in seconds."),
+    )
+    burst = models.PositiveIntegerField(
+        _("burst"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Jobs that may start at once after a rest. Empty: as many as in a period."),
+    )
+    breaker_failures = models.PositiveIntegerField(
+        _("failures"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Failures in the window at which the breaker opens. Empty: it never does."),
+    )
+    breaker_window = models.FloatField(
+        _("window"), default=60.0, validators=[MinValueValidator(1.0)], help_text=_("Seconds.")
+    )
+    breaker_open_for = models.FloatField(
+        _("open for"),
+        default=30.0,
+        validators=[MinValueValidator(1.0)],
+        help_text=_("Seconds after which an open breaker lets a few jobs try."),
+    )
+    breaker_state = models.CharField(
+        _("breaker"),
+        max_length=9,
+        choices=BreakerState,
+        default=BreakerState.CLOSED,
+        editable=False,
+    )
+    breaker_changed_at = TimestampField(
+        _("breaker changed at"), null=True, blank=True, editable=False
+    )
+    breaker_reason = models.CharField(
+        _("reason of the breaker"), max_length=300, blank=True, default="", editable=False
+    )
+    retry_budget = models.FloatField(
+        _("retry budget"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0.0), MaxValueValidator(1.0)],
+        help_text=_("The share of starts that may be retries, from 0 to 1. Empty: no limit."),
+    )
+    tokens = models.FloatField(
+        _("tokens"), null=True, blank=True, editable=False, help_text=_("At the last refill.")
+    )
+    refilled_at = TimestampField(_("refilled at"), null=True, blank=True, editable=False)
+    over_limit = models.BooleanField(
+        _("over its limit"),
+        default=False,
+        editable=False,
+        help_text=_("More jobs use it than the limit allows, because the limit was lowered."),
+    )
+    created_at = TimestampField(_("created at"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("resource")
+        verbose_name_plural = _("resources")
+        ordering = ("name",)
+        permissions = (("pause_resource", "Can pause and resume resources"),)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def paused(self) -> bool:
+        """Whether no job that uses it starts."""
+        return self.paused_at is not None

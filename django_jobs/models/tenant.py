@@ -1,0 +1,49 @@
+"""The table of tenants: their shares of the queues."""
+
+from __future__ import annotations
+
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from .timestamps import TimestampField
+
+LONGEST_TENANT = 100
+
+
+class Tenant(models.Model):
+    """A tenant that differs from the others. One without a row has a weight of 1 and no limit."""
+
+    name = models.CharField(_("name"), max_length=LONGEST_TENANT, unique=True)
+    weight = models.FloatField(
+        _("weight"),
+        default=1.0,
+        validators=[MinValueValidator(0.001)],
+        help_text=_("Its share of a busy queue, in proportion to the other tenants' weights."),
+    )
+    max_concurrency = models.PositiveIntegerField(
+        _("maximum concurrency"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Jobs of this tenant that may be ready or running at once. Empty: no limit."),
+    )
+    paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
+    paused_reason = models.CharField(
+        _("reason for the pause"), max_length=300, blank=True, default="", editable=False
+    )
+    created_at = TimestampField(_("created at"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("tenant")
+        verbose_name_plural = _("tenants")
+        ordering = ("name",)
+        permissions = (("pause_tenant", "Can pause and resume tenants"),)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def paused(self) -> bool:
+        """Whether no job of this tenant starts."""
+        return self.paused_at is not None
