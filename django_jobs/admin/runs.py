@@ -44,7 +44,12 @@ class RunAdmin(HistoryAdmin):
     fieldsets = (
         section(None, ("job_number", "job_name", "number", "result"), "worker_name"),
         section(_("Times"), ("due", "claimed", "started", "finished"), ("waited", "ran")),
-        section(_("Error"), ("error_type", "fingerprint"), "message_text", "traceback_text"),
+        section(
+            _("Error"),
+            ("error_type", "error_code", "fingerprint"),
+            "message_text",
+            "traceback_text",
+        ),
     )
 
     def annotations(self) -> dict[str, Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 MAX_TYPE = 200
+MAX_CODE = 32
 MAX_MESSAGE = 8_192
 MAX_TRACEBACK = 65_536
 """Characters. Of a longer text the head and the tail are kept."""
@@ -17,17 +20,24 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 DETAIL = re.compile(r"^DETAIL: .*?(?=\n\n|\n[A-Z]{4,}: |\Z)", re.MULTILINE | re.DOTALL)
 """Matches to the next field or the end, because values of a row may contain line breaks."""
 
+CODE = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_CODE}}}")
+SQLSTATE = re.compile("[0-9A-Z]{5}")
+REPLIES = "status_code", "status", "http_status", "smtp_code"
+"""Attributes with the code of a reply, by HTTP or SMTP: a number from 100 to 599."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorReport:
     """One error as it is stored with a run.
 
     ``fingerprint`` is equal for errors of one class raised at one place in the project's code. It
-    does not depend on the message. Dead letters are grouped by it.
+    does not depend on the message. Dead letters are grouped by it. ``code`` is a short text that
+    operators search for, such as ``503``, ``23505`` or ``ECONNREFUSED``; it may be empty.
     """
 
     type: str
     message: str
+    code: str = ""
     traceback: str = ""
     fingerprint: str = ""
 
@@ -45,6 +55,7 @@ class ErrorReport:
         return cls(
             type=cut(clean(name), MAX_TYPE),
             message=cut(clean(without_detail(text_of(error))), MAX_MESSAGE),
+            code=_code_of(error),
             traceback=cut(clean(without_detail(_traceback_of(error))), MAX_TRACEBACK),
             fingerprint=_fingerprint(name, error),
         )
@@ -61,6 +72,16 @@ class ErrorReport:
             traceback=traceback,
             fingerprint=_digest(type),
         )
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """``error`` and its causes, at most ten of them, because a chain may be circular."""
+    link: BaseException | None = error
+    for _ in range(10):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__
 
 
 def clean(text: str) -> str:
@@ -101,6 +122,39 @@ def _name_of(kind: type[BaseException]) -> str:
         return f"{kind.__module__}.{kind.__qualname__}"
     except BaseException:  # a metaclass may raise
         return "(a class without a name)"
+
+
+def _code_of(error: BaseException) -> str:
+    """The code of ``error`` or of the first of its causes that has one."""
+    try:
+        return next(filter(None, map(_own_code, chain(error))), "")
+    except BaseException:  # attributes may be properties that raise
+        return ""
+
+
+def _own_code(error: BaseException) -> str:
+    """The SQLSTATE of a database error, the status of an HTTP or SMTP reply, a ``code`` that the
+    exception has, or the name of the errno of an error of the operating system."""
+    state = getattr(error, "sqlstate", None)
+    if isinstance(state, str) and SQLSTATE.fullmatch(state):
+        return str(state)
+    for source in (getattr(error, "response", None), error):
+        for name in REPLIES:
+            reply = getattr(source, name, None)
+            if _is_whole(reply) and 100 <= reply <= 599:
+                return str(int(reply))
+    code = getattr(error, "code", None)
+    text = str(int(code)) if _is_whole(code) else code
+    if code and isinstance(text, str) and CODE.fullmatch(text):
+        return str(text)
+    # Libraries derive their errors from OSError, and number them by rules that are not errno's.
+    if isinstance(error, OSError) and type(error).__module__ == "builtins":
+        return errno.errorcode.get(error.errno or 0, "")
+    return ""
+
+
+def _is_whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _traceback_of(error: BaseException) -> str:

@@ -36,11 +36,11 @@ WITH clock AS MATERIALIZED (
             id bigint, attempt integer, worker bigint, ran float8, ago float8, status text,
             outcome text, final boolean, cancel_no_matter boolean, due float8,
             failures integer, crashes integer, delay float8,
-            result text, reason text, error text, error_type text, error_message text,
-            traceback text, fingerprint text)
+            result text, reason text, error text, error_type text, error_code text,
+            error_message text, traceback text, fingerprint text)
         UNION ALL
         SELECT plain.*, 'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
         FROM unnest(
             (SELECT %(ids)s::bigint[]), (SELECT %(attempts)s::integer[]),
             (SELECT %(workers)s::bigint[]), (SELECT %(ran)s::float8[]),
@@ -76,10 +76,10 @@ SETTLE = f"""
 )
 INSERT INTO django_jobs_run (
     job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
-    error_type, error_message, traceback, fingerprint)
+    error_type, error_code, error_message, traceback, fingerprint)
 SELECT u.id, u.attempt, s.outcome, s.worker, coalesce(to_timestamp(s.due), u.available_at),
     u.claimed_at, u.started_at, s.ended_at,
-    coalesce(s.error_type, ''), coalesce(s.error_message, ''),
+    coalesce(s.error_type, ''), coalesce(s.error_code, ''), coalesce(s.error_message, ''),
     coalesce(s.traceback, ''), coalesce(s.fingerprint, '')
 FROM updated AS u JOIN settled AS s ON s.id = u.id
 RETURNING job_id
@@ -327,6 +327,7 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
         row |= {
             "error": error.summary,
             "error_type": error.type,
+            "error_code": error.code,
             "error_message": error.message,
             "traceback": error.traceback,
             "fingerprint": error.fingerprint,

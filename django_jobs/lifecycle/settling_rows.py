@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from django.db import DataError, IntegrityError, NotSupportedError, transaction
 
@@ -41,9 +42,9 @@ WITH ended AS (
 ), written AS (
     INSERT INTO django_jobs_run (
         job_id, attempt, outcome, worker_id, available_at, claimed_at, finished_at,
-        error_type, error_message, traceback, fingerprint)
+        error_type, error_code, error_message, traceback, fingerprint)
     SELECT id, attempt, %(outcome)s, %(worker)s, available_at, claimed_at, finished_at,
-        %(type)s, %(reason)s, '', %(fingerprint)s
+        %(type)s, %(code)s, %(reason)s, '', %(fingerprint)s
     FROM ended
     WHERE NOT EXISTS (
         SELECT 1 FROM django_jobs_run AS run
@@ -130,7 +131,7 @@ def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
         failures=job.failures,
         crashes=job.crashes,
         reason=reason,
-        error=ErrorReport(type=error.type, message=reason, fingerprint=error.fingerprint),
+        error=replace(error, message=reason, traceback=""),
     )
     rows = fetch(
         END_UNSETTLEABLE,
@@ -142,6 +143,7 @@ def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
             "reason": reason,
             "summary": error.summary,
             "type": error.type,
+            "code": error.code,
             "fingerprint": error.fingerprint,
         },
     )

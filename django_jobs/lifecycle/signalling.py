@@ -41,6 +41,7 @@ def _keywords(attempt: Settled) -> dict[str, Any]:
         "outcome": str(decision.run),
         "seconds": None if ending.started is None else ending.finished - ending.started,
         "error": decision.error.summary.replace("\n", " ") if decision.error else "",
+        "error_code": decision.error.code if decision.error else "",
         "reason": decision.reason,
         "traceback": decision.error.traceback if decision.error else "",
     }

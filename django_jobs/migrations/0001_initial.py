@@ -955,6 +955,16 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "error_code",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        max_length=32,
+                        verbose_name="error code",
+                    ),
+                ),
+                (
                     "error_message",
                     models.TextField(blank=True, default="", verbose_name="error message"),
                 ),

@@ -56,6 +56,9 @@ class Run(models.Model):
     started_at = TimestampField(_("started at"), null=True)
     finished_at = TimestampField(_("finished at"))
     error_type = models.CharField(_("error class"), max_length=200, blank=True, default="")
+    error_code = models.CharField(
+        _("error code"), max_length=32, blank=True, default="", db_default=""
+    )
     error_message = models.TextField(_("error message"), blank=True, default="")
     traceback = models.TextField(_("traceback"), blank=True, default="")
     fingerprint = models.CharField(_("fingerprint"), max_length=16, blank=True, default="")

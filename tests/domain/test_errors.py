@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import ssl
 import time
-from typing import NoReturn
+from http import HTTPStatus
+from smtplib import SMTPDataError
+from typing import Any, NoReturn
+from urllib.error import HTTPError
 
+import psycopg
 import pytest
-from django.db import IntegrityError, transaction
+from django.core.exceptions import ValidationError
+from django.db import DataError, IntegrityError, connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs.domain.errors import (
+    MAX_CODE,
     MAX_MESSAGE,
     MAX_TRACEBACK,
     ErrorReport,
@@ -167,3 +175,103 @@ def test_the_place_is_the_projects_own_code_and_not_the_librarys() -> None:
             query()
         reports.append(ErrorReport.of(error.value))
     assert reports[0].fingerprint != reports[1].fingerprint
+
+
+class Reply:
+    def __init__(self, status: Any) -> None:
+        self.status_code = status
+
+
+class Coded(Exception):
+    """Has the attributes that it is given."""
+
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+
+class Hostile(Exception):
+    """Its attributes cannot be read."""
+
+    @property
+    def response(self) -> NoReturn:
+        raise SystemExit
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+
+def raised_from(cause: BaseException, error: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (psycopg.errors.UniqueViolation(), "23505"),
+        (Coded(response=Reply(503)), "503"),
+        (Coded(response=Reply(HTTPStatus.TOO_MANY_REQUESTS)), "429"),
+        (Coded(status_code=404), "404"),
+        (Coded(status=502, code="bad_gateway"), "502"),
+        (HTTPError("https://x.org", 410, "Gone", {}, None), "410"),  # type: ignore[arg-type]
+        (SMTPDataError(550, b"no such user"), "550"),
+        (Coded(code="card_declined"), "card_declined"),
+        (ValidationError("no", code="invalid"), "invalid"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "ECONNREFUSED"),
+        (FileNotFoundError(errno.ENOENT, "no such file"), "ENOENT"),
+        (raised_from(Coded(status_code=503), ValueError("no rates")), "503"),
+        (raised_from(Coded(status_code=503), Coded(code="no_rates")), "no_rates"),
+    ],
+)
+def test_a_report_has_the_code_of_the_error_or_of_its_cause(
+    error: BaseException, code: str
+) -> None:
+    assert ErrorReport.of(error).code == code
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("503"),
+        Coded(status_code=True, code=False),
+        Coded(status_code=7, code=0),
+        Coded(status_code=10**6000, code=10**6000),
+        Coded(response=Reply("503"), code=lambda: 503),
+        Coded(code="x" * (MAX_CODE + 1)),
+        Coded(code="a\x00b"),
+        Coded(code="two words"),
+        Coded(code=""),
+        Coded(sqlstate="unknown"),
+        psycopg.OperationalError("the server closed the connection"),
+        OSError("without a number"),
+        ssl.SSLError(1, "certificate verify failed"),  # 1 is EPERM elsewhere
+    ],
+)
+def test_an_error_without_a_certain_code_has_none(error: BaseException) -> None:
+    assert ErrorReport.of(error).code == ""
+
+
+def test_an_error_whose_attributes_cannot_be_read_has_no_code() -> None:
+    for error in (Hostile(), raised_from(Hostile(), ValueError())):
+        assert ErrorReport.of(error).code == ""
+
+
+def test_a_circular_chain_of_causes_is_searched_once() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert ErrorReport.of(first).code == ""
+
+
+@pytest.mark.django_db
+def test_an_error_of_django_has_the_sqlstate_of_its_cause() -> None:
+    with pytest.raises(DataError) as error, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT 1 / 0")
+    assert ErrorReport.of(error.value).code == "22012"
+
+
+@given(st.text(st.characters(), max_size=40) | st.integers() | st.floats() | st.binary())
+def test_any_code_is_stored_as_a_short_text_or_left_out(code: Any) -> None:
+    stored = ErrorReport.of(Coded(code=code)).code
+    assert len(stored) <= MAX_CODE
+    assert stored in ("", str(code))
+    assert clean(stored) == stored

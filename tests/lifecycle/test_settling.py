@@ -86,6 +86,15 @@ def test_a_failure_schedules_the_next_attempt_after_its_backoff() -> None:
 
 
 @pytest.mark.django_db
+def test_the_code_of_an_error_is_stored_with_the_run() -> None:
+    error = ErrorReport(type="HTTPError", message="Service Unavailable", code="503")
+    settle_one(enqueue_and_claim(), Failed(error=error))
+    settle_one(enqueue_and_claim(), failure())
+    settle_one(enqueue_and_claim(), Succeeded())
+    assert list(Run.objects.order_by("pk").values_list("error_code", flat=True)) == ["503", "", ""]
+
+
+@pytest.mark.django_db
 def test_a_postponed_job_keeps_its_priority_in_its_rank() -> None:
     settle_one(enqueue_and_claim(priority=10), failure())
     job = Job.objects.get()

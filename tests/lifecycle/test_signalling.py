@@ -29,6 +29,7 @@ def test_a_success_sends_only_job_finished() -> None:
             "outcome": "succeeded",
             "seconds": pytest.approx(2),
             "error": "",
+            "error_code": "",
             "reason": "",
             "traceback": "",
         }

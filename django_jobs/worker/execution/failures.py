@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from traceback import walk_tb
@@ -17,7 +17,7 @@ from django.db import InterfaceError, OperationalError
 
 from ...api.job_type import JobType
 from ...domain.durations import as_seconds
-from ...domain.errors import ErrorReport, text_of
+from ...domain.errors import ErrorReport, chain, text_of
 from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
 from ...exceptions import Cancel, Discard, Retry, Snooze
 from ..connections import is_out_of_connections
@@ -97,7 +97,7 @@ def _without_connection(error: BaseException, job_type: JobType[..., Any]) -> Sn
     at-most-once job may already have done something, so it fails."""
     if job_type.delivery == "at_most_once":
         return None
-    if any(isinstance(link, LOST) and is_out_of_connections(link) for link in _chain(error)):
+    if any(isinstance(link, LOST) and is_out_of_connections(link) for link in chain(error)):
         seconds = random.uniform(1.0, 5.0)  # noqa: S311 — jitter
         return Snoozed(seconds=seconds, reason=text_of(error))
     return None
@@ -158,7 +158,7 @@ def _is_of_the_database(error: BaseException) -> bool:
     """Whether the error is a deadlock, a serialization failure or a lost connection, which
     ``retry_on`` does not concern. Not an error that the server reports, such as a statement that
     took too long."""
-    links = list(_chain(error))
+    links = list(chain(error))
     states = [state for link in links if (state := getattr(link, "sqlstate", None))]
     if states:
         return any(state in LOST_RACE or state in GONE or state[:2] == "08" for state in states)
@@ -167,7 +167,7 @@ def _is_of_the_database(error: BaseException) -> bool:
 
 def is_lost_race(error: BaseException) -> bool:
     """Whether ``error``, or its cause, is a deadlock or a serialization failure."""
-    return any(getattr(link, "sqlstate", None) in LOST_RACE for link in _chain(error))
+    return any(getattr(link, "sqlstate", None) in LOST_RACE for link in chain(error))
 
 
 def _delay_asked(error: BaseException) -> float | None:
@@ -186,15 +186,6 @@ def _delay_asked(error: BaseException) -> float | None:
             if asked is not None:
                 return asked
     return None
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    link: BaseException | None = error
-    for _ in range(10):  # a chain may be circular
-        if link is None:
-            return
-        yield link
-        link = link.__cause__
 
 
 def _seconds(asked: Any, sent: Any = None) -> float | None:

@@ -46,6 +46,13 @@ def test_the_timeline_shows_all_runs_and_replays(page: Page) -> None:
     assert "Waits for a worker" in text
 
 
+def test_the_code_of_an_error_is_on_the_pages_of_the_job_and_of_the_run(page: Page) -> None:
+    held = enqueue_and_claim()
+    settle_one(held, Failed(error=ErrorReport(type="HTTPError", message="", code="503")))
+    assert "HTTPError [503]" in page.read(change_url(Job, held.id))
+    assert "503" in page.read(change_url(Run, Run.objects.get().pk))
+
+
 def test_the_timeline_names_the_current_worker(page: Page) -> None:
     held = enqueue_and_claim(worker=register_worker("carol"))
     job_operations.cancel([held.id])
