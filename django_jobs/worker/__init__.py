@@ -9,5 +9,6 @@ handlers/    the environment of handlers: clean connections, clean forks
 context/     the API of a handler for its attempt
 ipc/         the shared scoreboard, and pipes between the processes
 
-options, connections, statement_timeout, events, wakeup and memory serve all of them.
+options, queue_selector, connections, statement_timeout, events, wakeup and memory serve all of
+them.
 """

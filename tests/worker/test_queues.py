@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from django_jobs.models import Job, Queue, Worker
+from django_jobs import enqueue_many
+from django_jobs.models import Job, Queue, Run, Worker
 from tests.app import jobs
 
 from .processes import JobWorker, until, until_status
@@ -45,3 +46,42 @@ def test_a_worker_of_named_queues_serves_no_other(start_worker: Start) -> None:
         until_status(jobs.noop.enqueue(), "succeeded")
     assert Job.objects.get(pk=job.pk).status == "ready"
     assert served() == {"default"}
+
+
+def started_until(ended: int) -> list[str]:
+    """The queues of the jobs that had started when so many had ended."""
+    runs = Run.objects.order_by("finished_at")
+    at = runs[ended - 1].finished_at
+    started = runs.filter(started_at__lte=at).values_list("job_id", flat=True)
+    queues = dict(Job.objects.values_list("pk", "queue"))
+    return [queues[job] for job in started]
+
+
+@pytest.mark.parametrize(
+    "seconds_of_a, seconds_of_b, threads, ended",
+    [
+        pytest.param(0, 0, 4, (600, 3000), id="claims by the hundred"),
+        pytest.param(0.6, 0.6, 16, (48,), id="claims for each free thread"),
+        pytest.param(0.001, 0.1, 4, (300,), id="slow jobs have the smaller share"),
+        pytest.param(0.1, 0.001, 4, (90,), id="slow jobs have the larger share"),
+    ],
+)
+def test_weights_are_shares_of_the_started_jobs(
+    start_worker: Start,
+    seconds_of_a: float,
+    seconds_of_b: float,
+    threads: int,
+    ended: tuple[int, ...],
+) -> None:
+    for name, seconds in (("a", seconds_of_a), ("b", seconds_of_b)):
+        Queue.objects.create(name=name)
+        enqueue_many(
+            "app.nap" if seconds else "app.noop",
+            [{"seconds": seconds} if seconds else {}] * (ended[-1] + 600),
+            queue=name,
+        )
+    start_worker("--queues", "a:5,b:1", "--threads", str(threads))
+    until(lambda: Run.objects.count() >= ended[-1])
+    for count in ended:
+        started = started_until(count)
+        assert abs(started.count("a") / len(started) - 5 / 6) < 0.1, count

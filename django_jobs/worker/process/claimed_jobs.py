@@ -49,11 +49,14 @@ class ClaimedJobs:
         return not self._queues.keys().isdisjoint(job.fence for job in jobs)
 
     def add(self, jobs: Collection[ClaimedJob]) -> None:
-        """Add claimed jobs, which then wait for a thread."""
+        """Add claimed jobs. No thread starts one before :meth:`line_up`."""
         for job in jobs:
             self._queues[job.fence] = job.queue
             if len(job.payload) > SMALL:
                 self._large[job.fence] = len(job.payload)
+
+    def line_up(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Let jobs that were added wait for a thread."""
         if self._waiting.empty():
             self._waiting_since = time.monotonic()
         self.put_back(jobs)

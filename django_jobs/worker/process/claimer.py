@@ -6,6 +6,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
+from collections.abc import Iterable
 
 from ...lifecycle import claiming, settling, workers
 from ...lifecycle.claiming import START
@@ -15,7 +17,8 @@ from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import emit, emit_throttled
 from ..ipc.scoreboard import CAPACITY, WorkerSlot
-from ..options import Options, QueueSelector, claimable, worker_info
+from ..options import Options, claimable, worker_info
+from ..queue_selector import QueueSelector, mixed
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from .claimed_jobs import SMALL, ClaimedJobs
 from .executor import PREFETCH_LIMIT, Executor
@@ -67,6 +70,7 @@ class Claimer:
         self._promising = set(self._queues)
         self._job_types = claimable(options)
         self._positions: dict[str, QueuePosition] = {}
+        self._returned: deque[ClaimedJob] = deque()
         self._restarted = 0.0
         self._shows_queues = True
         self._poller = Poller(list(self._queues), options.poll, every=options.every_queue)
@@ -88,6 +92,11 @@ class Claimer:
             self._promising.update(self._queues if hint is None else (hint,))
             self._poller.poll_again_soon()
             self._wake_event.set()
+
+    def note_returned(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Note that these jobs are given back unstarted, so that they do not count as the share of
+        their queues. Called by other threads."""
+        self._returned.extend(jobs)
 
     def drain(self) -> None:
         """Stop claiming. The executor takes back the jobs that have not started."""
@@ -165,7 +174,7 @@ class Claimer:
         polls = now >= self._poller.next_at or not self._promising
         ready = self._poll(now) if polls else frozenset()
         self._promising |= ready
-        taken = self._claim_all(self._selector.order(self._promising), room)
+        taken = self._claim_all(room)
         if taken >= room:
             return 0.0
         if taken:
@@ -190,29 +199,44 @@ class Claimer:
             self._shows_queues = workers.serve(self._slot.worker, self._poller.queues)
         return ready
 
-    def _claim_all(self, order: list[str], room: int) -> int:
+    def _claim_all(self, room: int) -> int:
+        """Claim ``room`` jobs if there are so many, from each queue its share. Returns how many."""
         if time.monotonic() - self._restarted > RESTART_SECONDS:
             self._restarted = time.monotonic()
             self._positions.clear()
-        taken, behind_limited = 0, False
-        for queue in order:
-            most = room - taken
-            limited = queue in self._poller.limited
-            if limited:
-                # Its running jobs are counted across all workers, so none is claimed ahead of a
-                # free thread.
-                claimed = self._claimed.count_in(self._poller.limited)
-                most = min(most, self._options.threads - claimed)
-            elif self._options.strict and behind_limited:
-                # Prefetched jobs of this queue would run before the next job of that queue.
-                most = min(most, self._options.threads - len(self._claimed))
-            behind_limited = behind_limited or limited
-            if most <= 0 or self._slot.lease_lost:
-                continue
-            jobs = self._claim(queue, most, limited)
-            taken += len(jobs)
-            self._hand_over(jobs)
+        while self._returned:
+            self._selector.returned(self._returned.popleft().queue)
+        among, taken, behind_limited = set(self._promising), 0, False
+        while among and taken < room:
+            claims: list[list[ClaimedJob]] = []
+            try:
+                for queue, share in self._selector.plan(among, room - taken):
+                    jobs = self._claim_share(queue, share, behind_limited=behind_limited)
+                    behind_limited = behind_limited or queue in self._poller.limited
+                    taken += len(jobs)
+                    if len(jobs) < share:
+                        among.discard(queue)  # the others get the rest
+                    claims.append(self._accept(jobs))
+            finally:
+                self._claimed.line_up(mixed(claims))
         return taken
+
+    def _claim_share(self, queue: str, share: int, *, behind_limited: bool) -> list[ClaimedJob]:
+        """Claim up to ``share`` jobs of a queue. ``behind_limited``: a queue before it in the order
+        has a limit."""
+        if limited := queue in self._poller.limited:
+            # Its running jobs are counted across all workers, so none is claimed ahead of a free
+            # thread.
+            claimed = self._claimed.count_in(self._poller.limited)
+            share = min(share, self._options.threads - claimed)
+        elif self._options.strict and behind_limited:
+            # Prefetched jobs of this queue would run before the next job of that queue.
+            share = min(share, self._options.threads - len(self._claimed))
+        if share <= 0 or self._slot.lease_lost:
+            return []
+        jobs = self._claim(queue, share, limited)
+        self._selector.claimed(queue, len(jobs))
+        return jobs
 
     def _claim(self, queue: str, limit: int, limited: bool) -> list[ClaimedJob]:
         # Before the claim: a call that comes during it counts.
@@ -234,18 +258,18 @@ class Claimer:
             self._positions[queue] = jobs[-1].position
         return jobs
 
-    def _hand_over(self, jobs: list[ClaimedJob]) -> None:
-        if not jobs:
-            return
+    def _accept(self, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
+        """Register claimed jobs as being here. Returns those that may wait for a thread."""
         if self._claimed.has_any(jobs):
             if any(self._claimed.is_claimed(job) for job in jobs):
                 self._disown(jobs)
-                return
+                return []
             # Just given back by the settler, which may not know yet that it did. They are stranded
             # once it is done with them.
             jobs = [job for job in jobs if job not in self._claimed]
             self._stranded_jobs.look_soon()
         self._claimed.add(jobs)
+        return jobs
 
     def _disown(self, jobs: list[ClaimedJob]) -> None:
         """Give up the worker's identity, because it has claimed an attempt that is already here:
@@ -270,7 +294,6 @@ class Claimer:
         room = min(self._options.threads + ahead, CLAIMED_LIMIT) - held
         if self._options.max_jobs is not None:
             room = min(room, self._options.max_jobs - held - self._claimed.ended)
-        # At most what one claim takes: otherwise another queue would get half of this queue's turn.
         return min(room, CLAIM_LIMIT)
 
     def _rest_in_burst(self, ready: bool) -> float:

@@ -95,6 +95,7 @@ class WorkerProcess:
                 self._obey(message)
             self._close_idle()
             if hoarded := self._executor.hoarded():
+                self._claimer.note_returned(hoarded)
                 self._settler.give_back(hoarded)
             self._claimer.deadline.enforce()
             self._settler.deadline.enforce()

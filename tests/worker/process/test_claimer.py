@@ -49,7 +49,9 @@ def test_a_job_claimed_again_during_its_return_costs_no_lease(
     """The same worker claims it as the same attempt. Here the answer to its return was lost."""
     noop.enqueue()
     claimer, claimed_jobs, worker = process._claimer, process._claimed, process._slot.worker
-    claimed_jobs.add(claim_ready(worker))
+    held = claim_ready(worker)
+    claimed_jobs.add(held)
+    claimed_jobs.line_up(held)
     given, go_on = threading.Event(), threading.Event()
 
     def give_back(fences: Collection[Fence]) -> set[Fence]:
@@ -65,7 +67,7 @@ def test_a_job_claimed_again_during_its_return_costs_no_lease(
     process._settler.give_back(claimed_jobs.take_unstarted())
     assert given.wait(60)
     again = claim_ready(worker)
-    claimer._hand_over(again)
+    claimer._claimed.line_up(claimer._accept(again))
     assert (claimed_jobs.waiting, claimer._stranded_jobs._due_at) == (0, 0.0)
     go_on.set()
     assert claimer._stranded_jobs.give_back_if_due()
@@ -80,7 +82,8 @@ def test_claiming_an_attempt_twice_costs_the_lease(process: WorkerProcess) -> No
     noop.enqueue()
     held = claim_ready(process._slot.worker)
     process._claimed.add(held)
-    process._claimer._hand_over(held)
+    process._claimed.line_up(held)
+    assert process._claimer._accept(held) == []
     assert process._slot.lease_lost
 
 
@@ -98,7 +101,7 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     assert claimer._room() == 300
     claimed = 0
     while claimed_jobs.bytes < CLAIMED_BYTES // 2 or claimed < first:
-        took = claimer._claim_all(["default"], claimer._room())
+        took = claimer._claim_all(claimer._room())
         assert took
         claimed += took
     assert CLAIMED_BYTES // 2 < claimed_jobs.bytes <= CLAIMED_BYTES
@@ -107,7 +110,7 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     while claimed_jobs.waiting:
         claimed_jobs.end([claimed_jobs.next()])
     assert claimed_jobs.bytes == 0
-    assert claimer._claim_all(["default"], claimer._room()) > 0
+    assert claimer._claim_all(claimer._room()) > 0
     assert claimed_jobs.bytes <= CLAIMED_BYTES
     for end in (pipe, other):
         end.close()

@@ -52,7 +52,9 @@ def thread() -> Iterator[ThreadPoolExecutor]:
 def hold(process: WorkerProcess) -> ClaimedJob:
     """A job that was claimed a while ago, and that a thread has just taken."""
     noop.enqueue()
-    process._claimed.add(claim_ready(process._slot.worker))
+    held = claim_ready(process._slot.worker)
+    process._claimed.add(held)
+    process._claimed.line_up(held)
     (held,) = process._claimed.take_unstarted()
     return held._replace(taken_at=held.taken_at - 1.0)
 
@@ -118,6 +120,7 @@ def test_jobs_that_wait_half_a_second_are_taken_back(
     executor, claimed = process._executor, process._claimed
     held = claim_ready(process._slot.worker)
     claimed.add(held)
+    claimed.line_up(held)
     began = time.monotonic()
     executor.pace.saw(0.25)  # of which four threads begin eight in half a second
     assert executor.hoarded() == []
