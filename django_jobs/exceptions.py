@@ -22,8 +22,9 @@ from __future__ import annotations
 from typing import Any
 
 from .domain.durations import Duration, as_seconds
-from .domain.errors import text_of
+from .domain.errors import cut, text_of
 from .domain.payload import a_kind
+from .domain.ranking import is_priority
 
 
 class JobsError(Exception):
@@ -80,13 +81,32 @@ class Fate(JobsError):
 
 class Retry(Fate):
     """Run the job again ``after`` this many seconds (or a timedelta), at most a day. None means the
-    job's backoff. Counts as a failure: if no attempts are left, the job is dead."""
+    job's backoff. Counts as a failure: if no attempts are left, the job is dead.
 
-    def __init__(self, after: Duration | None = None, reason: Any = "") -> None:
+    From then on the job is in ``queue`` and has ``priority`` (-100 to 100), if they are given. It
+    stays in its queue if no such queue exists, or if another job there holds its idempotency key;
+    the error of the run says so.
+    """
+
+    def __init__(
+        self,
+        after: Duration | None = None,
+        reason: Any = "",
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+    ) -> None:
         self.after = as_seconds(after)
+        self.queue = queue if isinstance(queue, str) else None
+        self.priority = priority if is_priority(priority) else None
         self.reason = _text_of(reason)
         if after is not None and self.after is None:
-            self.reason = _with_note(self.reason, after, "its backoff decides")
+            self.reason = _with_note(self.reason, after, "a number of seconds: its backoff decides")
+        if queue is not None and self.queue is None:
+            self.reason = _with_note(self.reason, queue, "the name of a queue: it stays in its own")
+        if priority is not None and self.priority is None:
+            known = "a whole number from -100 to 100: it keeps its priority"
+            self.reason = _with_note(self.reason, priority, known)
         super().__init__(self.reason or "retry asked for")
 
 
@@ -99,7 +119,8 @@ class Snooze(Fate):
         self.seconds = usable or 0.0
         self.reason = _text_of(reason)
         if usable is None:
-            self.reason = _with_note(self.reason, seconds, "it runs again at once")
+            known = "a number of seconds: it runs again at once"
+            self.reason = _with_note(self.reason, seconds, known)
         super().__init__(self.reason or f"snoozed for {self.seconds:g} s")
 
 
@@ -123,6 +144,8 @@ def _text_of(reason: Any) -> str:
     return "" if reason is None else text_of(reason)
 
 
-def _with_note(reason: str, value: Any, instead: str) -> str:
-    note = f"{a_kind(value)} is not a number of seconds: {instead}"
+def _with_note(reason: str, value: Any, expected: str) -> str:
+    """``reason`` with a note that ``value`` is not what was ``expected``."""
+    shown = cut(text_of(value), 20) if isinstance(value, int) else a_kind(value)
+    note = f"{shown} is not {expected}"
     return f"{reason} ({note})" if reason else note

@@ -34,6 +34,29 @@ def test_invalid_seconds_are_replaced_and_noted_in_the_reason(given: Any) -> Non
     assert "it runs again at once" in snooze.reason
 
 
+def test_a_retry_may_ask_for_a_queue_and_a_priority() -> None:
+    retry = Retry(5, queue="slow", priority=-100)
+    assert (retry.after, retry.queue, retry.priority, retry.reason) == (5.0, "slow", -100, "")
+
+
+@pytest.mark.parametrize(
+    "options, note",
+    [
+        ({"queue": 7}, "7 is not the name of a queue: it stays in its own"),
+        ({"queue": Mute()}, "a Mute is not the name of a queue: it stays in its own"),
+        ({"priority": 101}, "101 is not a whole number from -100 to 100: it keeps its priority"),
+        ({"priority": "1"}, "a str is not a whole number from -100 to 100: it keeps its priority"),
+        ({"priority": True}, "True is not a whole number from -100 to 100: it keeps its priority"),
+    ],
+)
+def test_an_invalid_queue_or_priority_is_left_out_and_noted(
+    options: dict[str, Any], note: str
+) -> None:
+    retry = Retry(reason="busy", **options)
+    assert (retry.queue, retry.priority, str(retry)) == (None, None, f"busy ({note})")
+    assert len(str(Retry(priority=10**6000))) < 200  # longer than Python makes texts of
+
+
 @pytest.mark.parametrize("fate", [Retry(1), Snooze(1), Discard(), Cancel(), Discard(None)])
 def test_a_reason_may_be_left_out(fate: Any) -> None:
     assert fate.reason == ""

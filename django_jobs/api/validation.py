@@ -13,8 +13,9 @@ from django.utils import timezone
 
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
+from ..domain.numbers import is_whole
 from ..domain.payload import key_problem
-from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ..domain.ranking import is_priority
 from ..domain.retention import kept_by_status
 from ..exceptions import EnqueueError
 from ..models.queue import A_QUEUE_NAME, is_queue_name
@@ -126,7 +127,7 @@ def check_declaration(declared: JobType[..., Any]) -> None:
                 f"{where}: {option} is a positive number of seconds, at most {longest:,.0f} "
                 f"({longest / 86_400:,.0f} days), not {seconds!r}"
             )
-    if declared.max_rss is not None and not (_is_whole(declared.max_rss) and declared.max_rss > 0):
+    if declared.max_rss is not None and not (is_whole(declared.max_rss) and declared.max_rss > 0):
         raise ValueError(
             f"{where}: max_rss is a whole number of megabytes, not {declared.max_rss!r}"
         )
@@ -142,7 +143,7 @@ def check_declaration(declared: JobType[..., Any]) -> None:
 def _check_budgets(declared: JobType[..., Any], where: str) -> None:
     for kind, budget in declared.error_budgets.items():
         exception_classes(kind, "error_budgets", where)
-        if not (_is_whole(budget) and budget >= 1):
+        if not (is_whole(budget) and budget >= 1):
             raise ValueError(
                 f"{where}: error_budgets has a whole number of failures of at least 1 for "
                 f"{kind.__name__}, not {budget!r}"
@@ -179,11 +180,11 @@ def _check_retention(declared: JobType[..., Any], where: str) -> None:
 
 def _check_versions(declared: JobType[..., Any], where: str) -> None:
     version, upgrades = declared.version, declared.upgrades
-    if not (_is_whole(version) and 1 <= version < 2**15):
+    if not (is_whole(version) and 1 <= version < 2**15):
         raise ValueError(f"{where}: version is a whole number from 1 to 32767, not {version!r}")
     for old, upgrade in upgrades.items():
-        if not (_is_whole(old) and old >= 1):
-            wrong = ValueError if _is_whole(old) else TypeError
+        if not (is_whole(old) and old >= 1):
+            wrong = ValueError if is_whole(old) else TypeError
             raise wrong(
                 f"{where}: a key of upgrades is an old version, a whole number from 1, not {old!r}"
             )
@@ -207,18 +208,18 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
     ``where`` begins the message; the default is the name of the job type.
     """
     where = where or chosen.name
-    priority, attempts = chosen.priority, chosen.max_attempts
+    attempts = chosen.max_attempts
     if not is_queue_name(chosen.queue):
         raise EnqueueError(f"{where}: queue is {A_QUEUE_NAME}, not {chosen.queue!r}")
-    if not _is_whole(priority) or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+    if not is_priority(chosen.priority):
         raise EnqueueError(
-            f"{where}: priority is a whole number from -100 to 100, not {priority!r}"
+            f"{where}: priority is a whole number from -100 to 100, not {chosen.priority!r}"
         )
-    if attempts is not None and not (_is_whole(attempts) and 1 <= attempts < 2**31):
+    if attempts is not None and not (is_whole(attempts) and 1 <= attempts < 2**31):
         raise EnqueueError(
             f"{where}: max_attempts is a whole number from 1 to {2**31 - 1:,}, not {attempts!r}"
         )
-    if not (_is_whole(chosen.max_crashes) and 1 <= chosen.max_crashes < 2**15):
+    if not (is_whole(chosen.max_crashes) and 1 <= chosen.max_crashes < 2**15):
         raise EnqueueError(
             f"{where}: max_crashes is a whole number from 1 to {2**15 - 1:,}, "
             f"not {chosen.max_crashes!r}"
@@ -257,10 +258,6 @@ def given_arguments(args: Sequence[Any], names: Collection[str]) -> str:
     """Which arguments a call got. Never their values, which may be secret."""
     positional = [f"{len(args)} positional argument{'s' * (len(args) > 1)}"] if args else []
     return ", ".join([*positional, *names]) or "no arguments"
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _number(value: Any) -> float:

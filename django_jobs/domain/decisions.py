@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from .backoff import Backoff
@@ -43,8 +43,9 @@ class Facts:
 class Decision:
     """The new state of a job and its run, to be written by the lifecycle.
 
-    ``delay`` is in seconds from now; None keeps the job's due time. ``reason`` explains to the
-    operator why the job ended; it may be empty.
+    ``delay`` is in seconds from now; None keeps the job's due time. ``queue`` and ``priority`` are
+    changed if they are not None. ``reason`` explains to the operator why the job ended; it may be
+    empty.
     """
 
     status: JobState
@@ -52,6 +53,8 @@ class Decision:
     failures: int
     crashes: int
     delay: float | None = None
+    queue: str | None = None
+    priority: int | None = None
     reason: str = ""
     error: ErrorReport | None = None
     result: str | None = None
@@ -158,7 +161,9 @@ def _after_failure(
         delay = Backoff.from_json(facts.backoff).delay(failures, spread)
     if facts.expires_at is not None and now + delay >= facts.expires_at:
         return fate(JobState.DEAD, "it would exceed its max_age before the next attempt")
-    return fate(JobState.SCHEDULED, delay=delay)
+    return replace(
+        fate(JobState.SCHEDULED, delay=delay), queue=failed.queue, priority=failed.priority
+    )
 
 
 def _after_loss(facts: Facts, lost: Lost) -> Decision:

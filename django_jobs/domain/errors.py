@@ -7,8 +7,10 @@ import hashlib
 import re
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .numbers import is_whole
 
 MAX_TYPE = 200
 MAX_CODE = 32
@@ -47,6 +49,13 @@ class ErrorReport:
         first_line = next(iter(self.message.strip().splitlines()), "")
         text = f"{self.type}: {first_line}" if first_line else self.type
         return text if len(text) <= 300 else text[:299] + "…"
+
+    def noted(self, note: str) -> ErrorReport:
+        """The same with ``note`` added to the first line of its message."""
+        first_line, *others = self.message.strip().split("\n")
+        first_line = f"{first_line} ({note})" if first_line else note
+        message = cut(clean("\n".join([first_line, *others])), MAX_MESSAGE)
+        return replace(self, message=message)
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorReport:
@@ -141,20 +150,16 @@ def _own_code(error: BaseException) -> str:
     for source in (getattr(error, "response", None), error):
         for name in REPLIES:
             reply = getattr(source, name, None)
-            if _is_whole(reply) and 100 <= reply <= 599:
+            if is_whole(reply) and 100 <= reply <= 599:
                 return str(int(reply))
     code = getattr(error, "code", None)
-    text = str(int(code)) if _is_whole(code) else code
+    text = str(int(code)) if is_whole(code) else code
     if code and isinstance(text, str) and CODE.fullmatch(text):
         return str(text)
     # Libraries derive their errors from OSError, and number them by rules that are not errno's.
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
         return errno.errorcode.get(error.errno or 0, "")
     return ""
-
-
-def _is_whole(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _traceback_of(error: BaseException) -> str:

@@ -19,11 +19,14 @@ class Failed:
     """The handler raised.
 
     ``retry_after`` (seconds) overrides the backoff. ``final`` forbids another attempt. ``budget``
-    is the number of failures at which this error makes the job dead.
+    is the number of failures at which this error makes the job dead. ``queue`` and ``priority`` are
+    those of the next attempt; None keeps the job's.
     """
 
     error: ErrorReport
     retry_after: float | None = None
+    queue: str | None = None
+    priority: int | None = None
     final: bool = False
     budget: int | None = None
 

@@ -7,6 +7,10 @@ starts before a new one of priority 9.
 
 from __future__ import annotations
 
+from typing import Any, TypeGuard
+
+from .numbers import is_whole
+
 LOWEST_PRIORITY = -100
 HIGHEST_PRIORITY = 100
 
@@ -16,3 +20,8 @@ AGEING_WEIGHT = 60.0
 STRICT_WEIGHT = 1e8
 """Seconds: three years a point, so that no wait outweighs a point of priority. At 100 points a
 float still resolves today's epoch seconds to within 2e-6."""
+
+
+def is_priority(value: Any) -> TypeGuard[int]:
+    """Whether this is a whole number from -100 to 100."""
+    return is_whole(value) and LOWEST_PRIORITY <= value <= HIGHEST_PRIORITY

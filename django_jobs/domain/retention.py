@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .durations import seconds_of
+from .numbers import is_whole
 from .states import FINAL, JobState
 
 MOST_KEPT = 2**31 - 1
@@ -45,8 +46,7 @@ def _kept(status: str, value: Any) -> Kept:
         if key not in ("age", "number"):
             raise ValueError(f'the keys of "{status}" may be age, number, not {key!r}')
     number = value.get("number")
-    is_whole = isinstance(number, int) and not isinstance(number, bool)
-    if number is not None and not (is_whole and 1 <= number <= MOST_KEPT):
+    if number is not None and not (is_whole(number) and 1 <= number <= MOST_KEPT):
         raise ValueError(
             f'"number" must be a whole number from 1 to {MOST_KEPT:,}, or None, not {number!r}'
         )

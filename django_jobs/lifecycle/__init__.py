@@ -8,6 +8,7 @@ promoting      scheduled -> ready, when due; looks up what a worker could do nex
 claiming       ready -> running: the only way in
 settling       running -> what follows, with a run; gives back jobs that never started
 settling_rows  settles row by row if a batch is refused; ends unsettleable jobs as dead
+requeueing     whether a retry can go to the queue that its handler asked for
 workers        registers, renews and ends a worker's row
 progress       stores what handlers report while they run
 receipts       stores the answers of calls that a job makes once

@@ -15,11 +15,12 @@ from typing import Any
 
 from ..domain.decisions import Decision, Facts, decide
 from ..domain.errors import MAX_MESSAGE, clean, cut
-from ..domain.outcomes import Outcome, Succeeded
+from ..domain.outcomes import Failed, Outcome, Succeeded
 from ..domain.states import FINAL, JobState
 from ..models.database import fetch, fetch_locking
 from .job_columns import IN_LIVE, ClaimedJob, Fence
 from .pruning import runs_go_with_jobs
+from .requeueing import admitted, weight_of
 
 # Plain successes are passed as arrays: with all endings as JSON one process reached 18,700 instead
 # of 23,400 jobs/s. The arrays stand in subqueries, because a planner that knows their length would
@@ -36,10 +37,11 @@ WITH clock AS MATERIALIZED (
             id bigint, attempt integer, worker bigint, ran float8, ago float8, status text,
             outcome text, final boolean, cancel_no_matter boolean, due float8,
             failures integer, crashes integer, delay float8,
+            queue text, priority smallint, weight float8,
             result text, reason text, error text, error_type text, error_code text,
             error_message text, traceback text, fingerprint text)
         UNION ALL
-        SELECT plain.*, 'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL,
+        SELECT plain.*, 'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL, NULL, NULL, NULL,
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
         FROM unnest(
             (SELECT %(ids)s::bigint[]), (SELECT %(attempts)s::integer[]),
@@ -61,7 +63,10 @@ SETTLE = f"""
         failures = coalesce(s.failures, 0), crashes = coalesce(s.crashes, 0),
         available_at = CASE WHEN s.delay IS NULL THEN job.available_at
                             ELSE s.now + make_interval(secs => s.delay) END,
+        queue = coalesce(s.queue, job.queue), priority = coalesce(s.priority, job.priority),
         rank = CASE WHEN s.delay IS NULL THEN job.rank
+                    WHEN s.weight IS NOT NULL THEN date_part('epoch', s.now) + s.delay
+                         - coalesce(s.priority, job.priority) * s.weight
                     ELSE job.rank + date_part('epoch', s.now) + s.delay
                          - date_part('epoch', job.available_at) END,
         started_at = s.ended_at - make_interval(secs => s.ran),
@@ -162,7 +167,8 @@ CANCEL_NO_MATTER = frozenset({JobState.SUCCEEDED, JobState.CANCELLED})
 class Ending:
     """An attempt that has ended and is to be settled. ``started`` and ``finished`` are values of
     ``time.monotonic()``; ``started`` is None if the attempt never started or its start is
-    unknown. A job that is not ``kept`` is deleted if it succeeded."""
+    unknown. A job that is not ``kept`` is deleted if it succeeded. ``stays`` is why a retry must
+    not go to the queue that its handler asked for; usually empty."""
 
     job: ClaimedJob
     outcome: Outcome
@@ -170,6 +176,14 @@ class Ending:
     finished: float = field(default_factory=time.monotonic)
     cancel_requested: bool = False
     kept: bool = True
+    stays: str = ""
+
+    def stay(self, why: str) -> bool:
+        """Have the job retried in its own queue. False if nothing asked for another."""
+        if self.stays or not isinstance(self.outcome, Failed) or self.outcome.queue is None:
+            return False
+        self.stays = why
+        return True
 
 
 @dataclass(slots=True)
@@ -247,7 +261,8 @@ def _decide(ending: Ending, now: float | None) -> Decision:
     if ending.outcome == NO_RESULT and not job.failures and isfinite(job.available_at):
         return PLAIN_SUCCESS
     facts = job.facts(cancel_requested=ending.cancel_requested)
-    return decide(facts, ending.outcome, job.claimed_at if now is None else now)
+    decision = decide(facts, ending.outcome, job.claimed_at if now is None else now)
+    return decision if decision.queue is None else admitted(decision, job, ending.stays)
 
 
 def _explain(refused: Sequence[Settled]) -> list[tuple[str | None, bool]]:
@@ -322,6 +337,12 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
         "result": decision.result,
         "reason": cut(clean(decision.reason), MAX_MESSAGE),
     }
+    if decision.queue is not None or decision.priority is not None:
+        row |= {
+            "queue": decision.queue,
+            "priority": decision.priority,
+            "weight": weight_of(decision.queue or job.queue),
+        }
     error = decision.error
     if error is not None:
         row |= {

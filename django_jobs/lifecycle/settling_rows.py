@@ -81,6 +81,8 @@ def settle_row_by_row(endings: Sequence[Ending]) -> list[Settled]:
             return [settled for ending in endings for settled in settle_row_by_row([ending])]
         (ending,) = endings
         error = refusal
+    if ending.stay("it was refused there"):  # such as for its key, which another job has taken
+        return settle_row_by_row([ending])
     try:
         with transaction.atomic(using=alias):
             return [_end_unsettleable(ending, error)]

@@ -63,6 +63,8 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
         retry_after=st.none() | any_float,
         final=st.booleans(),
         budget=st.none() | st.integers(1, 50),
+        queue=st.none() | st.just("slow"),
+        priority=st.none() | st.integers(-100, 100),
     ),
     st.builds(TimedOut, seconds=any_float, silent=st.booleans()),
     st.builds(Lost, reason=st.text(max_size=20), alone=st.booleans()),
@@ -92,6 +94,17 @@ def test_a_delay_is_bounded_and_set_only_for_postponed_jobs(facts: Facts, outcom
     if delay is not None:
         assert math.isfinite(delay)
         assert 0 <= delay <= LONGEST_DELAY
+
+
+@given(facts, outcomes)
+def test_a_queue_and_a_priority_are_those_asked_for_and_set_only_for_a_retry(
+    facts: Facts, outcome: Outcome
+) -> None:
+    decision = decide(facts, outcome, NOW)
+    if isinstance(outcome, Failed) and decision.status == JobState.SCHEDULED:
+        assert (decision.queue, decision.priority) == (outcome.queue, outcome.priority)
+    else:
+        assert (decision.queue, decision.priority) == (None, None)
 
 
 @given(facts, outcomes)

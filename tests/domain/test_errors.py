@@ -57,6 +57,13 @@ def test_a_class_outside_builtins_is_named_with_its_module() -> None:
     assert ErrorReport.of(Unspeakable()).type == "tests.domain.test_errors.Unspeakable"
 
 
+def test_a_note_is_added_to_the_first_line_of_a_message() -> None:
+    report = ErrorReport.plain("Retry", "first\nsecond").noted("but\x00")
+    assert report.message == "first (but\\x00)\nsecond"
+    assert ErrorReport.plain("Retry", "").noted("but").summary == "Retry: but"
+    assert len(ErrorReport.plain("Retry", "x" * 9000).noted("y" * 9000).message) == MAX_MESSAGE
+
+
 def test_an_error_without_readable_text_is_still_reported() -> None:
     report = ErrorReport.of(caught(Unspeakable()))
     assert report.message == "(the error's own text is unreadable: RuntimeError)"

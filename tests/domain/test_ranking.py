@@ -10,6 +10,7 @@ from django_jobs.domain.ranking import (
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,
     STRICT_WEIGHT,
+    is_priority,
 )
 
 NOW = 1_800_000_000.0
@@ -41,3 +42,8 @@ def test_with_the_strict_weight_no_wait_of_three_years_makes_up_for_a_point(
 @given(priority=priorities, gap=st.floats(1e-5, 10))
 def test_with_the_strict_weight_equal_priorities_still_go_by_age(priority: int, gap: float) -> None:
     assert rank(NOW, priority, STRICT_WEIGHT) < rank(NOW + gap, priority, STRICT_WEIGHT)
+
+
+def test_a_priority_is_a_whole_number_from_minus_100_to_100() -> None:
+    assert all(map(is_priority, range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1)))
+    assert not any(map(is_priority, (-101, 101, True, 1.0, "1", None)))

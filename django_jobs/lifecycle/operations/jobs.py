@@ -16,7 +16,7 @@ from django.db import DataError, IntegrityError, transaction
 from django.db.models import CharField, Func
 
 from ...domain.errors import ErrorReport
-from ...domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ...domain.ranking import is_priority
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
 from ...models.database import fetch, jobs_connection, repeat_if_moved
@@ -139,7 +139,7 @@ def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> O
     Raises ``OperationRefused`` for a number outside, ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.reprioritize_job")
-    if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+    if not is_priority(priority):
         raise OperationRefused(f"a priority is from -100 to 100, not {priority}")
     wanted = list(ids)
     return _moved(wanted, REPRIORITIZE, {"ids": wanted, "priority": priority})

@@ -19,6 +19,7 @@ from ...api.job_type import JobType
 from ...domain.durations import as_seconds
 from ...domain.errors import ErrorReport, chain, text_of
 from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
+from ...domain.ranking import is_priority
 from ...exceptions import Cancel, Discard, Retry, Snooze
 from ..connections import is_out_of_connections
 from ..context.attempt import StopHandler
@@ -87,8 +88,13 @@ def _chosen_by(error: BaseException) -> Outcome | None:
             return Cancelled(reason=str(error))
         case Discard():
             return Failed(error=ErrorReport.of(error), final=True)
-        case Retry(after=after):
-            return Failed(error=ErrorReport.of(error), retry_after=as_seconds(after))
+        case Retry(after=after, queue=queue, priority=priority):
+            return Failed(
+                error=ErrorReport.of(error),
+                retry_after=as_seconds(after),
+                queue=str(queue) if isinstance(queue, str) else None,
+                priority=int(priority) if is_priority(priority) else None,
+            )
     return None
 
 

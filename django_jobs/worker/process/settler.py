@@ -200,7 +200,11 @@ class Settler:
         try:
             self._write(batch)
         except StatementTimedOut:
-            # One of the rows is locked. The others do not wait for it.
+            # One of the rows is locked, or a transaction that is still open has taken the key of a
+            # job in the queue to which its retry goes. The others do not wait for it.
+            for ending, _ in batch:
+                if ending.job.idempotency_key is not None:
+                    ending.stay("its idempotency key may be held there")
             self._write_unlocked(batch)
 
     def _retry_locked(self) -> None:

@@ -75,6 +75,8 @@ def test_a_handler_chooses_its_fate() -> None:
     assert fate_of(Cancel("gone")) == Cancelled(reason="gone")
     assert failed(Discard("hopeless")).final
     assert failed(Retry(Decimal(5))).retry_after == 5
+    retry = failed(Retry(queue="slow", priority=-5))
+    assert (retry.queue, retry.priority) == ("slow", -5)
     assert isinstance(fate_of(StopHandler()), Released)
 
 
@@ -82,7 +84,9 @@ def test_a_fate_that_was_changed_afterwards_is_still_usable() -> None:
     snooze, retry = Snooze(1), Retry(1)
     snooze.seconds = retry.after = "soon"  # type: ignore[assignment]
     assert fate_of(snooze) == Snoozed(seconds=0)
+    retry.queue, retry.priority = object(), 101  # type: ignore[assignment]
     assert failed(retry).retry_after is None
+    assert (failed(retry).queue, failed(retry).priority) == (None, None)
 
 
 UNREADABLE: dict[str, Callable[[], Exception]] = {

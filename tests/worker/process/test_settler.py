@@ -9,9 +9,10 @@ import pytest
 from django.db import OperationalError
 
 from django_jobs import cancel
-from django_jobs.domain.outcomes import Succeeded
+from django_jobs.domain.errors import ErrorReport
+from django_jobs.domain.outcomes import Failed, Outcome, Succeeded
 from django_jobs.lifecycle.job_columns import ClaimedJob, Fence
-from django_jobs.lifecycle.settling import Ending, Settled
+from django_jobs.lifecycle.settling import NO_RESULT, Ending, Settled
 from django_jobs.lifecycle.settling_rows import give_back_unlocked, settle_with_fallback
 from django_jobs.models import Job
 from django_jobs.signals import job_finished
@@ -20,7 +21,7 @@ from django_jobs.worker.process import settler as module
 from django_jobs.worker.process.cancels import Cancels
 from django_jobs.worker.process.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process.settler import Settler
-from django_jobs.worker.statement_timeout import StatementTimedOut
+from django_jobs.worker.statement_timeout import StatementTimedOut, StatementTimeout
 from tests.app.jobs import noop
 from tests.factories import (
     another_connection,
@@ -54,12 +55,12 @@ def settler(held: list[ClaimedJob]) -> Iterator[Settler]:
     assert not made.thread.is_alive()
 
 
-def end(settler: Settler, held: Sequence[ClaimedJob]) -> None:
+def end(settler: Settler, held: Sequence[ClaimedJob], outcome: Outcome = NO_RESULT) -> None:
     settler._claimed.add(held)
     settler._claimed.line_up(held)
     for job in settler._claimed.take_unstarted():
         entry = settler._slot.start(job.id, job.attempt, job.worker)
-        settler.add(Ending(job, Succeeded(), started=time.monotonic()), entry)
+        settler.add(Ending(job, outcome, started=time.monotonic()), entry)
 
 
 def test_a_batch_too_large_for_one_statement_is_split(
@@ -105,6 +106,34 @@ def test_a_locked_row_is_settled_once_free_under_any_load(
         cursor.execute("ROLLBACK")
     until(lambda: locked.id in written)
     assert Job.objects.get(pk=locked.id).status == "succeeded"
+
+
+def settled_by(deadline: StatementTimeout) -> int:
+    deadline.enforce()  # as the main thread of a worker does
+    return Job.objects.filter(status="scheduled").count()
+
+
+def test_a_retry_waits_for_no_key_that_an_open_transaction_holds(settler: Settler) -> None:
+    """It stays in its queue, and delays no other ending."""
+    settler.deadline = StatementTimeout(0.3)
+    keyed = noop.using(idempotency_key="k").enqueue()
+    noop.enqueue()
+    held = claim_ready(register_worker())
+    outcome = Failed(error=ErrorReport.plain("Retry", "busy"), queue="bulk")
+    with another_connection() as other, other.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(
+            "INSERT INTO django_jobs_job (queue, idempotency_key, job_type, payload,"
+            " payload_version, status, priority, rank, available_at, max_attempts, max_crashes,"
+            " headers, created_at)"
+            " VALUES ('bulk', 'k', 'app.noop', '{}', 1, 'ready', 0, 0, now(), 5, 3, '{}', now())"
+        )
+        end(settler, held, outcome)
+        until(lambda: settled_by(settler.deadline) == len(held) > 1)
+        cursor.execute("ROLLBACK")
+    job = Job.objects.get(pk=keyed.pk)
+    assert (job.queue, job.idempotency_key) == ("default", "k")
+    assert "its idempotency key may be held there" in job.last_error
 
 
 def test_a_locked_job_delays_no_other_give_back(held: list[ClaimedJob], settler: Settler) -> None:
