@@ -223,7 +223,7 @@ book.enqueue(1)
 ring_the_bell.enqueue()
 handle_pages.enqueue()
 """,
-    "docs/lifecycle.md": "sync.enqueue(1)",
+    "docs/lifecycle.md": "sync.enqueue(1); update_index.enqueue(1)",
     "docs/limits.md": """
 fetch_rates.enqueue()
 import_catalogue.enqueue(1)
