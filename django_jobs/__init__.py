@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .api.job_type import JobType
     from .api.schedules import schedule
     from .domain.backoff import Backoff
+    from .domain.concurrency import Concurrency
     from .exceptions import (
         Cancel,
         Discard,
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Backoff",
     "Cancel",
+    "Concurrency",
     "Discard",
     "EnqueueError",
     "JobStatus",
@@ -64,6 +66,7 @@ __all__ = [
 
 _HOMES = {
     "Backoff": "domain.backoff",
+    "Concurrency": "domain.concurrency",
     "JobStatus": "models",
     "RunOutcome": "models",
     "RunContext": "worker.context.run_context",

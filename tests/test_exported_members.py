@@ -12,6 +12,7 @@ import django_jobs
 PUBLIC = {
     "Backoff",
     "Cancel",
+    "Concurrency",
     "Discard",
     "EnqueueError",
     "JobStatus",

@@ -13,14 +13,18 @@ from asgiref.sync import sync_to_async
 
 from ..conf import conf
 from ..domain.backoff import Backoff
+from ..domain.concurrency import LONGEST_KEY, Concurrency, literal
+from ..domain.gates import Gates
 from ..domain.payload import NotStorable, Path, a_kind, encode
 from ..exceptions import EnqueueError, PayloadError, QueueFull, UnknownQueue
 from ..lifecycle import enqueueing
+from ..lifecycle.bulk_insert import Item
 from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
 from ..models.database import needing_tables
+from ..models.tenant import LONGEST_TENANT
 from ..signals import job_enqueued
-from . import payload_versions
+from . import gating, payload_versions
 from .option_names import check_known, no_attribute
 from .payload_versions import Upgrade
 from .validation import check_key, check_options, given_arguments
@@ -64,6 +68,10 @@ class JobType(Generic[P, R]):
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict, hash=False)
     aliases: tuple[str, ...] = ()
     retention: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    resources: tuple[str, ...] = ()
+    concurrency: Concurrency | None = None
+    tenant: gating.NameRule | None = None
+    concurrency_key: str | None = None
     run_at: datetime | None = None
     delay_seconds: float = 0.0  # the name delay would hide the hint for Celery's .delay()
     idempotency_key: str | None = None
@@ -73,6 +81,8 @@ class JobType(Generic[P, R]):
     _by_position: tuple[str, ...] = field(init=False)
     _takes: frozenset[str] = field(init=False)
     _needs: frozenset[str] = field(init=False)
+    _gated: bool = field(init=False)
+    _defaults: Mapping[str, Any] = field(init=False, compare=False)
     _known_request: tuple[Queue, NewJobs] | None = field(init=False, default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +97,10 @@ class JobType(Generic[P, R]):
         object.__setattr__(self, "_by_position", tuple(one.name for one in by_position))
         object.__setattr__(self, "_takes", frozenset(parameter.name for parameter in named))
         object.__setattr__(self, "_needs", frozenset(parameter.name for parameter in needed))
+        gates = self.resources, self.concurrency, self.tenant, self.concurrency_key
+        object.__setattr__(self, "_gated", any(gates))
+        defaults = gating.defaults_of(self.signature) if self._gated else {}
+        object.__setattr__(self, "_defaults", defaults)
 
     def __repr__(self) -> str:
         return f"<JobType {self.name}>"
@@ -114,17 +128,28 @@ class JobType(Generic[P, R]):
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        tenant: str | None = None,
+        concurrency_key: str | None = None,
+        resources: Iterable[str] | str | None = None,
         **unknown: Never,
     ) -> JobType[P, R]:
         """A copy of this job type with other options, for one request. None keeps the declared one.
 
         ``run_at`` (an aware datetime) or ``delay`` (seconds or a timedelta) postpones the job; give
-        one of them. Raises :class:`EnqueueError` for an invalid option, ``TypeError`` for an
-        unknown one.
+        one of them. ``tenant`` and ``concurrency_key`` are names, not templates; a key keeps the
+        limit and the choice of the declared :class:`Concurrency`, or else its defaults.
+
+        Raises :class:`EnqueueError` for an invalid option, ``TypeError`` for an unknown one.
         """
         check_known(unknown, self.name)
         if run_at is not None and delay is not None:
             raise EnqueueError(f"{self.name}: give run_at or delay, not both")
+        if tenant is not None:
+            gating.check_name(tenant, "tenant", LONGEST_TENANT, self.name)
+        if concurrency_key is not None:
+            gating.check_name(concurrency_key, "concurrency_key", LONGEST_KEY, self.name)
+        if resources is not None:
+            resources = gating.resource_names(resources, self.name)
         options: dict[str, Any] = {
             "queue": queue,
             "priority": priority,
@@ -133,6 +158,9 @@ class JobType(Generic[P, R]):
             "idempotency_key": idempotency_key,
             "max_attempts": max_attempts,
             "headers": headers,
+            "tenant": None if tenant is None else literal(tenant),
+            "concurrency_key": concurrency_key,
+            "resources": resources,
         }
         changed = replace(
             self, **{key: value for key, value in options.items() if value is not None}
@@ -170,8 +198,8 @@ class JobType(Generic[P, R]):
         ``transaction.atomic()`` to write all or none.
         """
         with needing_tables:
-            texts = self._texts(payloads, idempotency_keys)
-            return enqueueing.enqueue_many(self.request(), texts)
+            items = self._items(payloads, idempotency_keys)
+            return enqueueing.enqueue_many(self.request(), items)
 
     def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The payload of a call with these arguments, each by name.
@@ -202,6 +230,14 @@ class JobType(Generic[P, R]):
     def _is_taken(self, payload: Mapping[str, Any]) -> bool:
         return self._needs <= payload.keys() and payload.keys() <= self._takes
 
+    def gates_of(self, payload: dict[str, Any]) -> Gates | None:
+        """The gates of a job with a payload from :meth:`bind`; None if it has none.
+
+        Raises :class:`PayloadError` if the payload cannot fill a template, and
+        :class:`EnqueueError` if a function raises or returns anything but a name.
+        """
+        return gating.gates_of(self, payload) if self._gated else None
+
     def upgraded(self, payload: Any, version: int) -> dict[str, Any]:
         """A stored payload of ``version`` in the version that the handler takes.
 
@@ -213,9 +249,10 @@ class JobType(Generic[P, R]):
     def insert(self, payload: dict[str, Any]) -> Job:
         """Write one job with a payload from :meth:`bind`. Raises what :meth:`enqueue` raises."""
         text = self.encoded(payload, "payload")
+        gates = gating.gates_of(self, payload) if self._gated else None
         with needing_tables:
             new = self.request()
-            enqueued = enqueueing.enqueue_one(new, payload, text, self.idempotency_key)
+            enqueued = enqueueing.enqueue_one(new, payload, text, self.idempotency_key, gates)
         if not enqueued.deduplicated and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)
         return enqueued
@@ -256,22 +293,22 @@ class JobType(Generic[P, R]):
         object.__setattr__(self, "_known_request", (queue, new))
         return new
 
-    def _texts(
+    def _items(
         self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None] | None
-    ) -> Iterator[tuple[str, str | None]]:
+    ) -> Iterator[Item]:
         if keys is None:
             if self.idempotency_key is not None:
                 raise EnqueueError(
                     f"{self.name}: enqueue_many takes a key for each payload: idempotency_keys="
                 )
             for index, payload in enumerate(payloads):
-                yield self._text(payload, index), None
+                yield self._item(payload, index, None)
             return
         try:
             for index, (payload, key) in enumerate(zip(payloads, keys, strict=True)):
                 if key is not None:
                     check_key(key, self.name)
-                yield self._text(payload, index), key
+                yield self._item(payload, index, key)
         except ValueError as error:
             if isinstance(error, EnqueueError):
                 raise
@@ -279,7 +316,7 @@ class JobType(Generic[P, R]):
                 f"{self.name}: idempotency_keys must be as many as the payloads"
             ) from None
 
-    def _text(self, payload: Mapping[str, Any], index: int) -> str:
+    def _item(self, payload: Mapping[str, Any], index: int, key: str | None) -> Item:
         if not isinstance(payload, Mapping):
             problem = f"payload[{index}] is {a_kind(payload)}, not a dict of arguments"
             raise PayloadError(f"{self.name}: {problem}")
@@ -287,7 +324,14 @@ class JobType(Generic[P, R]):
             self.check_payload(payload)
         except (TypeError, PayloadError) as error:
             raise PayloadError(f"payload[{index}]: {error}") from None
-        return self.encoded(dict(payload), ("payload", "[{}]", index))
+        arguments = dict(payload)
+        text = self.encoded(arguments, ("payload", "[{}]", index))
+        if not self._gated:
+            return text, key, None
+        try:
+            return text, key, gating.gates_of(self, arguments)
+        except EnqueueError as error:
+            raise type(error)(f"payload[{index}]: {error}") from error.__cause__
 
     def encoded(self, value: dict[str, Any], name: Path) -> str:
         """``value`` as JSON text. Raises :class:`PayloadError` if it cannot be stored."""

@@ -14,9 +14,11 @@ JOB_OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
     *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
     *("delivery", "schedulable", "version", "upgrades", "aliases", "retention"),
+    *("resources", "concurrency", "tenant"),
 )
 USING_OPTIONS = (
     *("queue", "priority", "run_at", "delay", "idempotency_key", "max_attempts", "headers"),
+    *("tenant", "concurrency_key", "resources"),
 )
 FOREIGN_OPTIONS = {
     **dict.fromkeys(("max_retries", "retries", "retry"), "max_attempts"),

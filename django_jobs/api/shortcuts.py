@@ -8,11 +8,13 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from .. import registry
 from ..domain.backoff import Backoff
+from ..domain.concurrency import Concurrency
 from ..domain.payload import a_kind
 from ..exceptions import PayloadError
 from ..lifecycle.operations import jobs as job_operations
 from ..models import Job
 from ..models.database import needing_tables
+from .gating import name_rule, resource_names
 from .job_type import DEFAULT_MAX_CRASHES, Delivery, JobType
 from .option_names import JOB_OPTIONS, USING_OPTIONS, check_known
 from .payload_versions import Upgrade
@@ -57,6 +59,9 @@ def job(
     upgrades: Mapping[int, Upgrade] | None = None,
     aliases: Iterable[str] = (),
     retention: Mapping[str, Any] | None = None,
+    resources: Iterable[str] | str = (),
+    concurrency: Concurrency | None = None,
+    tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
 def job(
     function: Callable[..., Any] | None = None,
@@ -70,6 +75,8 @@ def job(
     upgrades: Mapping[int, Upgrade] | None = None,
     aliases: Iterable[str] = (),
     retention: Mapping[str, Any] | None = None,
+    resources: Iterable[str] | str = (),
+    tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
     **options: Any,
 ) -> Any:
     """Declare a function as the handler of a job type.
@@ -100,6 +107,10 @@ def job(
       whose jobs the handler runs too.
     - ``retention``: limits its dead jobs, as ``{"dead": {"age": "180d", "number": 100}}``. It
       replaces the queue's retention of dead jobs.
+    - ``resources``: names of :class:`~django_jobs.models.Resource`. ``concurrency``: a
+      :class:`Concurrency`, the limit of jobs with the same key. ``tenant``: the name of the tenant,
+      a text with arguments in braces or a function of the payload; None is no tenant. A job waits
+      as ``blocked`` until all of them have room.
 
     Raises ``TypeError`` or ``ValueError`` at import if the handler or an option cannot work. For
     the options that ``using()`` takes too, the error is an :class:`EnqueueError`, which is a
@@ -123,6 +134,8 @@ def job(
             upgrades=mapping(upgrades, UPGRADES, where),
             aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
             retention=mapping(retention, RETENTION, where),
+            resources=resource_names(resources, where),
+            tenant=name_rule(tenant, "tenant", where),
             **options,
         )
         check_declaration(declared)

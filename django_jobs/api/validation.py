@@ -20,6 +20,7 @@ from ..domain.retention import kept_by_status
 from ..exceptions import EnqueueError
 from ..models.queue import A_QUEUE_NAME, is_queue_name
 from .contradictions import contradictions
+from .gating import check_gates
 
 if TYPE_CHECKING:
     from .job_type import JobType
@@ -135,6 +136,7 @@ def check_declaration(declared: JobType[..., Any]) -> None:
     _check_versions(declared, where)
     _check_aliases(declared, where)
     _check_retention(declared, where)
+    check_gates(declared, where)
     check_options(declared, where)
     for problem in contradictions(declared):
         raise ValueError(f"{where}: {problem}")

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
+from ..domain.gates import Gates
 from ..models.database import fetch, jobs_connection
-from .job_columns import COMMON_COLUMNS, DUE, NOW, NewJobs, listed, timing
+from .job_columns import (
+    COMMON_COLUMNS,
+    DUE,
+    GATE_COLUMNS,
+    NOW,
+    NewJobs,
+    gate_values,
+    listed,
+    timing,
+)
+
+Item = tuple[str, str | None, Gates | None]
+"""Of each of many jobs, what they do not have in common: payload (JSON text), idempotency key and
+gates."""
 
 # An id for each row, because COPY returns none, and the values of a due time, which all rows have
 # in common, as text.
@@ -22,9 +37,14 @@ SELECT ARRAY(SELECT nextval(ids.sequence) FROM generate_series(1, %(count)s)),
 FROM due, ids
 """
 
+COPIED = ("id", "idempotency_key", "payload", *COMMON_COLUMNS, *TIMING)
 COPY = f"""
 COPY django_jobs_job_live (
-    {listed(("id", "idempotency_key", "payload", *COMMON_COLUMNS, *TIMING))}) FROM STDIN
+    {listed(COPIED)}) FROM STDIN
+"""
+COPY_GATED = f"""
+COPY django_jobs_job_live (
+    {listed((*COPIED, *GATE_COLUMNS))}) FROM STDIN
 """
 
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -33,32 +53,48 @@ of these."""
 BACKSLASH, ESCAPED = "\\", "\\\\"
 
 
-def copy_in(
-    new: NewJobs, payloads: Sequence[str], keys: Sequence[str | None] | None = None
-) -> list[int]:
-    """Insert a job for each payload (JSON text); return their ids in order. Takes two round trips.
+def copy_in(new: NewJobs, items: Sequence[Item]) -> list[int]:
+    """Insert a job for each item; return their ids in order. Takes two round trips.
 
-    Rows are written in the order of their ``keys``, so that two requests for the same keys do not
-    wait for each other. Raises ``IntegrityError`` if a live job holds one of them.
+    Rows are written in the order of their keys, so that two requests for the same keys do not wait
+    for each other. Raises ``IntegrityError`` if a live job holds one of them.
     """
-    ((ids, *values),) = fetch(ALLOCATE, {**new.parameters, "count": len(payloads)})
-    rest = "\t".join(_field(value) for value in (*new.columns.values(), *values))
-    if keys is None:
-        lines = [
-            f"{id_}\t\\N\t{payload.replace(BACKSLASH, ESCAPED)}\t{rest}\n"
-            for id_, payload in zip(ids, payloads, strict=True)
-        ]
+    ((ids, *values),) = fetch(ALLOCATE, {**new.parameters, "count": len(items)})
+    gated = any(gates is not None for _, _, gates in items)
+    if gated:
+        ends = _gated_ends(new, dict(zip(TIMING, values, strict=True)), items)
     else:
-        rows = zip(keys, ids, payloads, strict=True)
-        lines = [
-            f"{id_}\t{_field(key)}\t{payload.replace(BACKSLASH, ESCAPED)}\t{rest}\n"
-            for key, id_, payload in sorted(rows, key=lambda row: (row[0] is None, row[0] or ""))
-        ]
+        ends = repeat(_fields((*new.columns.values(), *values)), len(items))
+    rows = list(zip(ids, items, ends, strict=True))
+    if any(key is not None for _, key, _ in items):
+        rows.sort(key=lambda row: (row[1][1] is None, row[1][1] or ""))
+    lines = [
+        f"{id_}\t{_field(key)}\t{payload.replace(BACKSLASH, ESCAPED)}\t{end}\n"
+        for id_, (payload, key, _), end in rows
+    ]
     connection = jobs_connection()
+    statement = COPY_GATED if gated else COPY
     # Django wraps the errors of execute() and not those of copy().
-    with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(COPY) as copy:
+    with (
+        connection.cursor() as cursor,
+        connection.wrap_database_errors,
+        cursor.copy(statement) as copy,
+    ):
         copy.write("".join(lines))
     return list(ids)
+
+
+def _gated_ends(new: NewJobs, computed: Mapping[str, str], items: Sequence[Item]) -> Iterator[str]:
+    """The rest of each row, after its payload."""
+    status = "scheduled" if computed["status"] == "scheduled" else "blocked"
+    plain = _fields({**new.columns, **computed}.values())
+    gated = _fields({**new.columns, **computed, "status": status}.values())
+    for _, _, gates in items:
+        yield f"{plain if gates is None else gated}\t{_fields(gate_values(gates).values())}"
+
+
+def _fields(values: Iterable[Any]) -> str:
+    return "\t".join(_field(value) for value in values)
 
 
 def _field(value: Any) -> str:

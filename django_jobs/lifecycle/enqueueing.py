@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, islice
 from typing import Any
@@ -13,11 +13,21 @@ from django.db.models.base import ModelState
 from django.db.models.signals import post_init
 
 from ..conf import conf
+from ..domain.gates import Gates
 from ..exceptions import EnqueueError
 from ..models import Job
 from ..models.database import fetch, jobs_connection
-from .bulk_insert import copy_in
-from .job_columns import COMMON, DUE, NOW, NewJobs, listed, timing
+from .bulk_insert import Item, copy_in
+from .job_columns import (
+    COMMON,
+    DUE,
+    GATE_COLUMNS,
+    NOW,
+    NewJobs,
+    gate_values,
+    listed,
+    timing,
+)
 from .notifying import notify_after_commit
 
 UNLESS_HELD = """ON CONFLICT (queue, idempotency_key)
@@ -62,6 +72,21 @@ VALUES (
 {RETURNING}
 """
 
+# For a job with gates. It is never ready at once: only an admission counts what is taken.
+GATED = {
+    **ONE,
+    **timing(NOW, DUE, "'blocked'"),
+    **{name: f"%({name})s" for name in GATE_COLUMNS},
+}
+ENQUEUE_GATED = f"""
+INSERT INTO django_jobs_job_live (
+    {listed(GATED)})
+VALUES (
+    {listed(GATED.values())})
+{UNLESS_HELD}
+{RETURNING}
+"""
+
 HELD = """
 SELECT EXISTS (
     SELECT 1 FROM django_jobs_job_live
@@ -79,26 +104,42 @@ KEYED = {
     "payload": "item.payload::jsonb",
     "idempotency_key": "item.key",
 }
-ENQUEUE_KEYED = f"""
+
+
+def _keyed(columns: Mapping[str, str], arrays: Mapping[str, str]) -> str:
+    """The INSERT of ``columns``. ``arrays`` has the parameter for each value of an item."""
+    return f"""
 WITH due AS MATERIALIZED (
     SELECT {NOW} AS now, {DUE} AS at
 ), ids AS MATERIALIZED (
     SELECT pg_get_serial_sequence('django_jobs_job', 'id')::regclass AS sequence
 ), item AS MATERIALIZED (
-    SELECT nextval(ids.sequence) AS id, input.payload, input.key
-    FROM ids, unnest(%(payloads)s::text[], %(keys)s::text[])
-        WITH ORDINALITY AS input (payload, key, place)
+    SELECT nextval(ids.sequence) AS id, {", ".join(f"input.{name}" for name in arrays)}
+    FROM ids, unnest({", ".join(f"%({array})s::text[]" for array in arrays.values())})
+        WITH ORDINALITY AS input ({", ".join(arrays)}, place)
     ORDER BY input.place
 )
 INSERT INTO django_jobs_job_live (
-    {listed(KEYED)})
+    {listed(columns)})
 SELECT
-    {listed(KEYED.values())}
+    {listed(columns.values())}
 FROM due, item
 ORDER BY item.key COLLATE "C", item.id
 {UNLESS_HELD}
 RETURNING id, idempotency_key
 """
+
+
+ARRAYS = {"payload": "payloads", "key": "keys"}
+ENQUEUE_KEYED = _keyed(KEYED, ARRAYS)
+
+KEYED_GATED = {
+    **KEYED,
+    **timing("due.now", "due.at", "CASE WHEN item.gates IS NULL THEN 'ready' ELSE 'blocked' END"),
+    **{name: f"item.{name}" for name in GATE_COLUMNS},
+    "resources": "item.resources::jsonb",
+}
+ENQUEUE_KEYED_GATED = _keyed(KEYED_GATED, ARRAYS | {name: name for name in GATE_COLUMNS})
 
 WORTH_A_COPY = 100
 """Jobs with keys from which on the three round trips of COPY are faster than one INSERT."""
@@ -110,22 +151,33 @@ KEY_ATTEMPTS = 5
 """How often to try if the holder of a key ended between the insert and the lookup."""
 
 
-def enqueue_one(new: NewJobs, payload: dict[str, Any], text: str, key: str | None) -> Job:
+def enqueue_one(
+    new: NewJobs,
+    payload: dict[str, Any],
+    text: str,
+    key: str | None,
+    gates: Gates | None = None,
+) -> Job:
     """Insert one job, or return the live job that holds ``key``, marked as ``deduplicated``.
 
     ``text`` is the payload as JSON. Raises :class:`EnqueueError` if the key changed hands at each
     of five tries.
     """
-    plain = key is None and new.run_at is None and not new.delay and new.max_age is None
+    statement = ENQUEUE
     parameters = {**new.parameters, "payload": text, "key": key}
+    if gates is not None:
+        statement = ENQUEUE_GATED
+        parameters.update(gate_values(gates))
+    elif key is None and new.run_at is None and not new.delay and new.max_age is None:
+        statement = ENQUEUE_PLAIN
     connection = jobs_connection()
     for _ in range(KEY_ATTEMPTS):
         with connection.cursor() as cursor:
-            cursor.execute(ENQUEUE_PLAIN if plain else ENQUEUE, parameters)
+            cursor.execute(statement, parameters)
             row = cursor.fetchone()
         if row is not None:
             notify_after_commit(new.queue, connection)
-            return _as_job(connection, new, payload, key, row)
+            return _as_job(connection, new, payload, key, gates, row)
         assert key is not None
         holder = Job.objects.using(conf().database).holding_key(new.queue, key).first()
         if holder is not None:
@@ -134,14 +186,14 @@ def enqueue_one(new: NewJobs, payload: dict[str, Any], text: str, key: str | Non
     raise EnqueueError(f"the key {key!r} in queue {new.queue!r} kept changing hands; try again")
 
 
-def enqueue_many(new: NewJobs, payloads: Iterator[tuple[str, str | None]]) -> list[int]:
-    """Insert a job for each ``(payload, key)``, 5,000 per statement; return their ids in order.
+def enqueue_many(new: NewJobs, items: Iterator[Item]) -> list[int]:
+    """Insert a job for each item, 5,000 per statement; return their ids in order.
 
     Where a live job holds the key, its id takes the place of a new one. Raises
     :class:`EnqueueError` if keys changed hands at each of five tries.
     """
     ids: list[int] = []
-    batches = iter(lambda: list(islice(payloads, BATCH)), [])
+    batches = iter(lambda: list(islice(items, BATCH)), [])
     for batch in batches:
         if _has_keys(batch) and not jobs_connection().get_autocommit():
             rest = [*batch, *chain.from_iterable(batches)]
@@ -151,7 +203,7 @@ def enqueue_many(new: NewJobs, payloads: Iterator[tuple[str, str | None]]) -> li
     return ids
 
 
-def _enqueue_by_keys(new: NewJobs, items: Sequence[tuple[str, str | None]]) -> list[int]:
+def _enqueue_by_keys(new: NewJobs, items: Sequence[Item]) -> list[int]:
     """Insert the batches of one transaction in the order of their keys as well. Python sorts
     strings as the collation ``C`` does."""
     order = sorted(range(len(items)), key=lambda at: (items[at][1] is None, items[at][1] or ""))
@@ -165,25 +217,24 @@ def _enqueue_by_keys(new: NewJobs, items: Sequence[tuple[str, str | None]]) -> l
     return ids
 
 
-def _has_keys(batch: Sequence[tuple[str, str | None]]) -> bool:
-    return any(key is not None for _, key in batch)
+def _has_keys(batch: Sequence[Item]) -> bool:
+    return any(key is not None for _, key, _ in batch)
 
 
-def _enqueue_batch(new: NewJobs, batch: Sequence[tuple[str, str | None]]) -> list[int]:
-    keys = [key for _, key in batch]
+def _enqueue_batch(new: NewJobs, batch: Sequence[Item]) -> list[int]:
     if not _has_keys(batch):
-        return copy_in(new, [payload for payload, _ in batch])
-    if len(batch) >= WORTH_A_COPY and (ids := _copy_if_free(new, batch, keys)):
+        return copy_in(new, batch)
+    if len(batch) >= WORTH_A_COPY and (ids := _copy_if_free(new, batch)):
         return ids
-    rows = _insert(new, [payload for payload, _ in batch], keys)
+    rows = _insert(new, batch)
     if len(rows) == len(batch):
         return sorted(row[0] for row in rows)
     unkeyed = iter(sorted(row[0] for row in rows if row[1] is None))
     by_key: dict[str, int] = {row[1]: row[0] for row in rows if row[1] is not None}
     for _ in range(KEY_ATTEMPTS):
-        missing = {key: payload for payload, key in batch if key is not None and key not in by_key}
+        missing = {item[1]: item for item in batch if item[1] is not None and item[1] not in by_key}
         if not missing:
-            return [by_key[key] if key is not None else next(unkeyed) for key in keys]
+            return [by_key[key] if key is not None else next(unkeyed) for _, key, _ in batch]
         holders = (
             Job.objects.using(conf().database)
             .live()
@@ -191,33 +242,34 @@ def _enqueue_batch(new: NewJobs, batch: Sequence[tuple[str, str | None]]) -> lis
         )
         found = holders.values_list("idempotency_key", "id")
         by_key.update((key, id_) for key, id_ in found if key is not None)
-        gone = [key for key in missing if key not in by_key]
-        for row in _insert(new, [missing[key] for key in gone], gone) if gone else ():
+        gone = [item for key, item in missing.items() if key not in by_key]
+        for row in _insert(new, gone) if gone else ():
             by_key[row[1]] = row[0]
     raise EnqueueError(f"idempotency keys in queue {new.queue!r} kept changing hands; try again")
 
 
-def _copy_if_free(
-    new: NewJobs, batch: Sequence[tuple[str, str | None]], keys: Sequence[str | None]
-) -> list[int] | None:
+def _copy_if_free(new: NewJobs, batch: Sequence[Item]) -> list[int] | None:
     """The ids of the new jobs; None if a key occurs twice or a live job holds one."""
-    given = [key for key in keys if key is not None]
+    given = [key for _, key, _ in batch if key is not None]
     if len(set(given)) < len(given):
         return None
     if fetch(HELD, {"queue": new.queue, "keys": _array(given)}) != [(False,)]:
         return None
     try:
         with transaction.atomic(using=jobs_connection().alias):
-            return copy_in(new, [payload for payload, _ in batch], keys)
+            return copy_in(new, batch)
     except IntegrityError:  # since that look, another session has enqueued one
         return None
 
 
-def _insert(
-    new: NewJobs, payloads: Sequence[str], keys: Sequence[str | None]
-) -> list[tuple[Any, ...]]:
+def _insert(new: NewJobs, batch: Sequence[Item]) -> list[tuple[Any, ...]]:
+    payloads, keys, gates = zip(*batch, strict=True)
     parameters = {**new.parameters, "payloads": _array(payloads), "keys": _array(keys)}
-    return fetch(ENQUEUE_KEYED, parameters)
+    if not any(gates):
+        return fetch(ENQUEUE_KEYED, parameters)
+    rows = [gate_values(one) for one in gates]
+    parameters |= {name: _array([row[name] for row in rows]) for name in GATE_COLUMNS}
+    return fetch(ENQUEUE_KEYED_GATED, parameters)
 
 
 # psycopg takes ten times as long for a list: more than PostgreSQL for a third of the insert.
@@ -236,6 +288,7 @@ def _as_job(
     new: NewJobs,
     payload: dict[str, Any],
     key: str | None,
+    gates: Gates | None,
     row: tuple[Any, ...],
 ) -> Job:
     # As Django unpickles a model: its constructor took half of what we add to the statement.
@@ -250,5 +303,7 @@ def _as_job(
         if values[name] is not None:
             values[name] = datetime.fromtimestamp(values[name], connection.timezone)
     values["payload"], values["idempotency_key"] = payload, key
+    if gates is not None:
+        values.update(gate_values(gates), resources=list(gates.resources) or None)
     post_init.send(Job, instance=job)
     return job

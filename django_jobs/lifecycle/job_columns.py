@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from django.db import models
 
 from ..domain.decisions import Facts
+from ..domain.gates import Gates
 from ..models import Job
 
 QueuePosition = tuple[float, int]
@@ -98,11 +99,24 @@ COMMON = {name: f"%({name})s" for name in COMMON_COLUMNS}
 """Those columns, each with its expression in a statement that takes the parameters."""
 
 
-def timing(now: str, due: str) -> dict[str, str]:
-    """The columns that follow from the due time of a job, each with its expression. ``now`` and
-    ``due`` are expressions."""
+def gate_values(gates: Gates | None) -> dict[str, Any]:
+    """The columns that follow from the gates of a job, with their values; those of JSON as text."""
+    if gates is None:
+        return dict.fromkeys(GATE_COLUMNS)
+    resources = json.dumps(gates.resources) if gates.resources else None
+    values = gates.tenant, gates.key, resources, gates.text
+    return dict(zip(GATE_COLUMNS, values, strict=True))
+
+
+GATE_COLUMNS = ("tenant", "concurrency_key", "resources", "gates")
+"""The columns that only an insert of jobs with gates names."""
+
+
+def timing(now: str, due: str, when_due: str = "'ready'") -> dict[str, str]:
+    """The columns that follow from the due time of a job, each with its expression. ``now``,
+    ``due`` and ``when_due``, the status of a due job, are expressions."""
     return {
-        "status": f"CASE WHEN {due} > {now} THEN 'scheduled' ELSE 'ready' END",
+        "status": f"CASE WHEN {due} > {now} THEN 'scheduled' ELSE {when_due} END",
         "rank": f"date_part('epoch', {due}) - %(priority)s * %(weight)s::float8",
         "available_at": due,
         "expires_at": f"{now} + make_interval(secs => %(max_age)s::float8)",

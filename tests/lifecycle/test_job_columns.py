@@ -12,9 +12,10 @@ from django.db import models
 import django_jobs
 from django_jobs import enqueue_many
 from django_jobs.lifecycle import bulk_insert, claiming, enqueueing
-from django_jobs.lifecycle.job_columns import CLAIMED, COMMON_COLUMNS, NEW
+from django_jobs.lifecycle.job_columns import CLAIMED, COMMON_COLUMNS, GATE_COLUMNS, NEW
 from django_jobs.lifecycle.schedules import firing
 from django_jobs.models import Job
+from tests.app.gate_jobs import transfer
 from tests.app.jobs import add
 from tests.factories import claim_ready, due_schedule, look, register_worker
 
@@ -22,8 +23,11 @@ PACKAGE = Path(django_jobs.__file__).parent
 INSERTS = {
     "ENQUEUE": enqueueing.ENQUEUE,
     "ENQUEUE_PLAIN": enqueueing.ENQUEUE_PLAIN,
+    "ENQUEUE_GATED": enqueueing.ENQUEUE_GATED,
     "ENQUEUE_KEYED": enqueueing.ENQUEUE_KEYED,
+    "ENQUEUE_KEYED_GATED": enqueueing.ENQUEUE_KEYED_GATED,
     "COPY": bulk_insert.COPY,
+    "COPY_GATED": bulk_insert.COPY_GATED,
     "INSERT_JOBS": firing.INSERT_JOBS,
 }
 FIELDS = {field.column: field for field in Job._meta.concrete_fields}
@@ -89,6 +93,27 @@ def test_each_way_to_enqueue_writes_the_same_row() -> None:
         for name in ("id", "rank", "available_at", "created_at", "idempotency_key"):
             del row[name]
     assert rows[1:] == rows[:1] * 3
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("delay", [0, 60])
+def test_each_way_to_enqueue_writes_the_same_gates(delay: int) -> None:
+    payload = {"account_id": 7, "tenant": "a\\b\"'☃"}
+    chosen = transfer.using(delay=delay)
+    ids = [
+        chosen.enqueue(**payload).pk,
+        chosen.using(idempotency_key="one").enqueue(**payload).pk,
+        *chosen.enqueue_many([payload]),
+        *chosen.enqueue_many([payload], idempotency_keys=["many"]),
+        *chosen.enqueue_many([payload] * 100, idempotency_keys=map(str, range(100))),
+    ]
+    rows = [Job.objects.filter(pk=id_).values().get() for id_ in ids]
+    for row in rows:
+        for name in ("id", "rank", "available_at", "created_at", "idempotency_key"):
+            del row[name]
+    assert rows[1:] == rows[:1] * 103
+    assert rows[0]["status"] == ("scheduled" if delay else "blocked")
+    assert {name for name in GATE_COLUMNS if rows[0][name] is None} == set()
 
 
 @pytest.mark.django_db
