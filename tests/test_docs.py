@@ -273,6 +273,17 @@ def test_the_table_of_waits_agrees_with_the_default_backoff() -> None:
         assert documented == human(total)
 
 
+def test_the_table_of_curves_agrees_with_their_rules() -> None:
+    head, _, *rows = re.findall(
+        r"^\|(.+)\|$", section(page("lifecycle.md"), "## Other curves"), re.MULTILINE
+    )
+    rules = [eval(f"Backoff.{call}", vars(django_jobs)) for call in re.findall("`(.+?)`", head)]
+    assert len(rows) >= 6
+    for row in rows:
+        failures, *waits = map(str.strip, row.split("|"))
+        assert waits == [human(rule.longest(int(failures))) for rule in rules]
+
+
 def test_the_documented_default_backoff_is_the_default() -> None:
     (call,) = re.findall(r"`Backoff(\.exponential\(.+?\))`", page("lifecycle.md"))
     expression = ast.parse(f"Backoff{call}", mode="eval").body

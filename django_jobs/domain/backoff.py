@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 LONGEST_DELAY = 366 * 24 * 3600.0
 """Seconds. Also keeps ``base * factor ** n`` from overflowing a float."""
 
-Curve = Literal["exponential", "linear", "fixed"]
+Curve = Literal["exponential", "polynomial", "linear", "fixed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +21,8 @@ class Backoff:
     ``jitter`` is a share of the wait: 0.5 spreads it evenly over 50 % to 100 %, so that a thousand
     jobs that failed together are not retried together.
 
-    Make one with :meth:`exponential`, :meth:`linear` or :meth:`fixed`. Each raises ``ValueError``
-    for a value that is not a number or is out of range.
+    Make one with :meth:`exponential`, :meth:`polynomial`, :meth:`linear` or :meth:`fixed`. Each
+    raises ``ValueError`` for a value that is not a number or is out of range.
     """
 
     curve: Curve
@@ -29,11 +30,14 @@ class Backoff:
     factor: float = 1.0
     cap: float = LONGEST_DELAY
     jitter: float = 0.0
+    exponent: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.curve not in ("exponential", "linear", "fixed"):
-            raise ValueError(f"backoff curve is exponential, linear or fixed, not {self.curve!r}")
-        for name in ("base", "factor", "cap", "jitter"):
+        if self.curve not in get_args(Curve):
+            *others, last = get_args(Curve)
+            known = f"{', '.join(others)} or {last}"
+            raise ValueError(f"backoff curve is {known}, not {self.curve!r}")
+        for name in ("base", "factor", "cap", "jitter", "exponent"):
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int | float):
                 raise ValueError(f"backoff {name} must be a number, not {number!r}")
@@ -52,6 +56,15 @@ class Backoff:
         return cls(curve="exponential", base=base, factor=factor, cap=cap, jitter=jitter)
 
     @classmethod
+    def polynomial(
+        cls, base: float, exponent: float = 2, cap: float = 3600, jitter: float = 0.5
+    ) -> Backoff:
+        """Wait ``base`` times the number of failures to the power of ``exponent``, up to ``cap``.
+        In the end this grows more slowly than an exponential rule. It is the curve of the rules of
+        Sidekiq (``count ** 4 + 15``) and of Rails (``executions ** 4 + 2``)."""
+        return cls(curve="polynomial", base=base, exponent=exponent, cap=cap, jitter=jitter)
+
+    @classmethod
     def linear(cls, step: float, cap: float = 3600, jitter: float = 0.5) -> Backoff:
         """Wait ``step``, then one ``step`` longer after each further failure, up to ``cap``."""
         return cls(curve="linear", base=step, cap=cap, jitter=jitter)
@@ -66,15 +79,21 @@ class Backoff:
         count = max(failures, 1)
         match self.curve:
             case "exponential":
-                try:
-                    delay = self.base * float(self.factor) ** (count - 1)
-                except OverflowError:  # far above the cap, unless the base is 0
-                    delay = self.cap if self.base else 0.0
+                delay = self._times(self.factor, count - 1)
+            case "polynomial":
+                delay = self._times(count, self.exponent)
             case "linear":
                 delay = self.base * count
             case "fixed":
                 delay = self.base
         return min(delay, self.cap)
+
+    def _times(self, number: float, exponent: float) -> float:
+        """The base times a power."""
+        try:
+            return self.base * math.pow(number, exponent)
+        except OverflowError:  # far above the cap, unless the base is 0
+            return self.cap if self.base else 0.0
 
     def delay(self, failures: int, spread: Callable[[], float] = random.random) -> float:
         """Seconds to wait after ``failures`` failures, jitter included."""
@@ -82,13 +101,16 @@ class Backoff:
 
     def as_json(self) -> dict[str, Any]:
         """The rule as stored with the job, so that any process can apply it."""
-        return {
+        stored = {
             "curve": self.curve,
             "base": self.base,
             "factor": self.factor,
             "cap": self.cap,
             "jitter": self.jitter,
         }
+        if self.curve == "polynomial":
+            stored["exponent"] = self.exponent
+        return stored
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any] | None) -> Backoff:

@@ -23,6 +23,7 @@ rules = st.one_of(
         jitter=shares,
     ),
     st.builds(Backoff.linear, seconds, cap=seconds, jitter=shares),
+    st.builds(Backoff.polynomial, seconds, exponent=st.floats(0, 1000), cap=seconds, jitter=shares),
     st.builds(Backoff.fixed, seconds, jitter=shares),
 )
 failures = st.integers(0, 2**31)
@@ -34,6 +35,10 @@ failures = st.integers(0, 2**31)
         (Backoff.exponential(base=2, factor=2, cap=20), [2, 4, 8, 16, 20, 20]),
         (Backoff.exponential(base=1, factor=1), [1, 1, 1]),
         (Backoff.linear(10, cap=25), [10, 20, 25, 25]),
+        (Backoff.polynomial(3), [3, 12, 27, 48]),
+        (Backoff.polynomial(1, exponent=4, cap=300), [1, 16, 81, 256, 300]),
+        (Backoff.polynomial(5, exponent=0), [5, 5, 5]),
+        (Backoff.polynomial(0), [0, 0, 0]),
         (Backoff.fixed(7), [7, 7, 7]),
         (Backoff.exponential(base=0), [0, 0, 0]),
     ],
@@ -69,11 +74,21 @@ def test_a_delay_before_jitter_never_shrinks_from_failure_to_failure(
 @given(failures)
 def test_a_base_of_zero_never_grows(count: int) -> None:
     assert Backoff.exponential(base=0).longest(count) == 0
+    assert Backoff.polynomial(0, exponent=1000).longest(count) == 0
 
 
 @given(rules)
 def test_a_rule_round_trips_through_json(rule: Backoff) -> None:
     assert Backoff.from_json(json.loads(json.dumps(rule.as_json()))) == rule
+
+
+def test_an_exponent_is_stored_only_with_the_curve_that_has_one() -> None:
+    """A row of each job has the rule."""
+    assert "exponent" not in Backoff.exponential().as_json()
+    stored = Backoff.polynomial(1, exponent=4).as_json()
+    assert stored["exponent"] == 4
+    del stored["exponent"]
+    assert Backoff.from_json(stored) == Backoff.polynomial(1)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +122,8 @@ def test_an_unreadable_rule_is_the_default_rule(stored: Any) -> None:
         lambda: Backoff.exponential(factor=0.5),
         lambda: Backoff.exponential(cap=LONGEST_DELAY * 2),
         lambda: Backoff.linear(10**400),
+        lambda: Backoff.polynomial(1, exponent=-1),
+        lambda: Backoff.polynomial(1, exponent="2"),  # type: ignore[arg-type]
         lambda: Backoff.fixed("3"),  # type: ignore[arg-type]
     ],
 )
