@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..metrics.sizing import Sizing
 from ..metrics.snapshot import (
     MAX_LAG,
     QuarantineSnapshot,
@@ -11,11 +12,12 @@ from ..metrics.snapshot import (
     stuck_jobs,
 )
 from ..models.schedule_state import ScheduleState
-from .base import table
+from .base import counted, table
 
 QUEUE_HEADS = ("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD")
 ALWAYS_COUNTED = (ScheduleState.ON, ScheduleState.PAUSED, ScheduleState.ERROR)
 """States of schedules that are shown even if no schedule is in them."""
+SIZING_HEADS = ("QUEUE", "RUNS/S", "MEAN", "P95", "NEEDS", "THREADS")
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "HEARTBEAT", "QUEUES")
 
 
@@ -59,6 +61,28 @@ def render_status(snapshot: Snapshot) -> str:
     if snapshot.quarantines:
         parts.append("\n".join(map(_quarantine, snapshot.quarantines)))
     return "\n\n".join(parts)
+
+
+def render_sizing(sizing: Sizing) -> str:
+    """The load of each queue, then what is too small."""
+    if not sizing.queues:
+        return "No run ended in the last hour."
+    rows = [
+        (
+            queue.queue,
+            f"{queue.rate:.3g}",
+            f"{queue.mean_seconds:.3g}s",
+            f"{queue.p95_seconds:.3g}s",
+            f"{queue.threads_needed:.1f}",
+            str(queue.threads),
+        )
+        for queue in sizing.queues
+    ]
+    minutes = (
+        f"{sizing.seconds / 60:.0f} min" if sizing.seconds >= 120 else f"{sizing.seconds:.0f} s"
+    )
+    source = f"From {counted(sizing.runs, 'run')} of the last {minutes}."
+    return "\n\n".join([source, table(SIZING_HEADS, rows), *sizing.problems])
 
 
 def _quarantine(snapshot: QuarantineSnapshot) -> str:

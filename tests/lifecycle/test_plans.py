@@ -28,7 +28,7 @@ from django_jobs.lifecycle.dead_letters import DeadLimit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
-from django_jobs.metrics import snapshot, unclaimable
+from django_jobs.metrics import sizing, snapshot, unclaimable
 from tests.factories import analyze, explain, register_worker, run_sql
 
 MANY = 100_000
@@ -409,6 +409,16 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
     plan = explain(unclaimable.UNCLAIMABLE, {"most": 500})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 1000
+
+
+@pytest.mark.django_db
+def test_sizing_reads_the_newest_runs_and_their_jobs_by_id() -> None:
+    run_sql("UPDATE django_jobs_run SET started_at = finished_at - interval '1 s' WHERE id % 2 = 0")
+    plan = explain(sizing.SIZING, {"most": 1000})
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 1000
+    (live,) = (node for node in plan if node.get("Alias") == "live")
+    assert (live["Node Type"], live["Actual Loops"]) == ("Index Scan", 500)
 
 
 @pytest.mark.django_db

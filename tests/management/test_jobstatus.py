@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
+from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.maintenance.schedules import Scheduling
-from django_jobs.models import Schedule
+from django_jobs.models import Schedule, Worker
 from tests.app.jobs import noop
-from tests.factories import claim_ready, make_dead, register_worker, run_sql
+from tests.factories import (
+    claim_ready,
+    enqueue_and_claim,
+    make_dead,
+    register_worker,
+    run_sql,
+    settle_one,
+)
 
 
 def status(*arguments: str) -> str:
@@ -289,9 +298,29 @@ def test_check_ignores_schedules_that_are_switched_off(settings: Settings) -> No
         (("--check", "--json"), "--check cannot be combined with --json or --watch"),
         (("--check", "--watch"), "--check cannot be combined with --json or --watch"),
         (("--check", "--max-lag", "0"), "--max-lag takes 1 to 86,400 seconds"),
+        (("--sizing", "--check"), "--sizing can only be combined with --json"),
+        (("--sizing", "--watch"), "--sizing can only be combined with --json"),
         (("--check", "--max-lag", "nan"), "--max-lag takes 1 to 86,400 seconds"),
     ],
 )
 def test_invalid_options_of_check_are_refused(arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(CommandError, match=problem):
         status(*arguments)
+
+
+@pytest.mark.django_db
+def test_sizing_shows_what_each_queue_needs_and_has() -> None:
+    assert status("--sizing") == "No run ended in the last hour.\n"
+    settle_one(enqueue_and_claim(), Succeeded(), started=time.monotonic())
+    run_sql("UPDATE django_jobs_run SET started_at = finished_at - interval '10 s'")
+    workers.end(Worker.objects.get().pk)
+    shown = status("--sizing")
+    assert shown.startswith("From 1 run of the last 10 s.\n\nQUEUE ")
+    queue, rate, mean, p95, needs, threads = row_of("default", shown)
+    assert (queue, mean, p95, threads) == ("default", "10s", "10s", "0")
+    assert 0.05 < float(rate) <= 0.1
+    assert 0.6 <= float(needs) <= 1.2
+    assert re.search(r"^default needs [12] threads?, and has none\.$", shown, re.MULTILINE)
+    output = json.loads(status("--sizing", "--json"))
+    assert output["problems"]
+    assert output["queues"][0]["threads"] == 0

@@ -12,10 +12,11 @@ from django.core.management.base import CommandError
 from django.db import close_old_connections
 
 from ...conf import conf
+from ...metrics.sizing import take_sizing
 from ...metrics.snapshot import MAX_LAG, Snapshot, problem, take_snapshot
 from ...models.database import DATABASE_ERRORS
 from ..base import OperatorCommand, database_problem
-from ..status_text import render_status
+from ..status_text import render_sizing, render_status
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
@@ -50,9 +51,17 @@ class Command(OperatorCommand):
             metavar="SECONDS",
             help=f"with --check: seconds that a schedule may be late or unchecked ({MAX_LAG:g})",
         )
+        parser.add_argument(
+            "--sizing",
+            action="store_true",
+            help="print how many threads each queue needs, from the runs of the last hour",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         seconds = options["watch"]
+        if options["sizing"]:
+            self._show_sizing(options)
+            return
         if options["check"] or options["max_lag"] is not None:
             self._check(options)
             return
@@ -67,6 +76,15 @@ class Command(OperatorCommand):
                 time.sleep(seconds)
         except KeyboardInterrupt:
             return
+
+    def _show_sizing(self, options: dict[str, Any]) -> None:
+        if options["check"] or options["max_lag"] is not None or options["watch"] is not None:
+            raise CommandError("--sizing can only be combined with --json")
+        sizing = take_sizing()
+        if options["json"]:
+            self.stdout.write(json.dumps({**asdict(sizing), "problems": sizing.problems}))
+        else:
+            self.stdout.write(render_sizing(sizing))
 
     def _check(self, options: dict[str, Any]) -> None:
         max_lag = MAX_LAG if options["max_lag"] is None else options["max_lag"]

@@ -1,0 +1,108 @@
+"""How many threads the queues need, from real rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobs import enqueue_many
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import workers
+from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.metrics.sizing import take_sizing
+from django_jobs.models import Queue
+from tests.factories import claim_ready, failure, register_worker, run_sql
+
+pytestmark = pytest.mark.django_db
+
+
+def run_jobs(count: int, *, seconds: float, queue: str = "default", ended_ago: float = 5.0) -> None:
+    """So many jobs that took so long each and ended so long ago, half of them without success."""
+    enqueue_many("app.noop", [{}] * count, queue=queue)
+    held = claim_ready(register_worker("past", lease=-1), queue, limit=count)
+    endings = [
+        Ending(job, Succeeded() if number % 2 else failure()) for number, job in enumerate(held)
+    ]
+    settle(endings)
+    for table, ids in (("run", "job_id"), ("job", "id")):
+        started = "started_at = now() - %(start)s * interval '1 s'," if table == "run" else ""
+        run_sql(
+            f"UPDATE django_jobs_{table} SET {started}"
+            " finished_at = now() - %(end)s * interval '1 s'"
+            f" WHERE {ids} = ANY(%(ids)s) AND finished_at IS NOT NULL",
+            {
+                "start": seconds + ended_ago,
+                "end": ended_ago,
+                "ids": [job.id for job in held],
+            },  # type: ignore[arg-type]
+        )
+
+
+@pytest.fixture
+def _older_runs() -> None:
+    """Runs from before the last hour: the shop is not new."""
+    run_jobs(2, seconds=1, ended_ago=4000)
+
+
+@pytest.mark.usefixtures("_older_runs")
+def test_a_queue_needs_rate_times_runtime_and_a_fifth_more() -> None:
+    run_jobs(90, seconds=8)
+    run_jobs(30, seconds=1, queue="bulk")
+    run_jobs(10, seconds=38, queue="bulk")
+    register_worker("web-1", threads=3, queues=["default", "bulk"])
+    register_worker("web-2", threads=2, queues=["bulk"])
+    sizing = take_sizing()
+    assert sizing.seconds == 3600
+    assert (sizing.runs, sizing.threads) == (130, 5)
+    bulk, default = sizing.queues
+    assert default.rate == pytest.approx(90 / 3600)
+    assert default.mean_seconds == default.p95_seconds == pytest.approx(8)
+    assert default.threads_needed == pytest.approx(90 / 3600 * 8 * 1.2)
+    assert default.threads == 3
+    assert bulk.mean_seconds == pytest.approx(10.25)
+    assert bulk.p95_seconds == pytest.approx(38)
+    assert bulk.threads == 5
+    assert sizing.threads_needed == pytest.approx(default.threads_needed + bulk.threads_needed)
+    assert sizing.problems == []
+
+
+@pytest.mark.usefixtures("_older_runs")
+def test_too_few_threads_are_named_in_a_sentence() -> None:
+    run_jobs(90, seconds=100)
+    assert take_sizing().problems == ["default needs 3 threads, and has none."]
+    worker = register_worker("web-1", threads=2, queues=["default"])
+    assert take_sizing().problems == ["default needs 3 threads, and has 2."]
+    Queue.objects.filter(name="default").update(max_concurrency=1)
+    assert take_sizing().problems == ["default needs 3 threads, but may run only 1 at a time."]
+    Queue.objects.filter(name="default").update(max_concurrency=None)
+    register_worker("web-2", threads=1, queues=["default"])
+    assert take_sizing().problems == []
+    workers.mark_draining([worker])
+    assert take_sizing().queues[0].threads == 1
+
+
+@pytest.mark.usefixtures("_older_runs")
+def test_queues_that_share_threads_are_added_up() -> None:
+    run_jobs(90, seconds=50)
+    run_jobs(90, seconds=50, queue="bulk")
+    register_worker("web-1", threads=2, queues=["default", "bulk"])
+    assert take_sizing().problems == ["All queues together need 3 threads, and there are 2."]
+
+
+def test_a_full_sample_covers_the_time_since_its_oldest_run() -> None:
+    for ago in range(40, 0, -1):
+        run_jobs(1, seconds=0.1, ended_ago=ago)
+    sizing = take_sizing(most_runs=20)
+    assert sizing.runs == 20
+    assert sizing.seconds == pytest.approx(20, abs=1.5)
+    assert sizing.queues[0].rate == pytest.approx(1, rel=0.1)
+
+
+def test_a_new_shop_is_measured_since_its_first_run() -> None:
+    run_jobs(10, seconds=50, ended_ago=50)
+    (default,) = take_sizing().queues
+    assert default.rate == pytest.approx(0.1, rel=0.02)
+
+
+def test_without_runs_there_is_nothing_to_size() -> None:
+    sizing = take_sizing()
+    assert (sizing.queues, sizing.runs, sizing.problems) == ((), 0, [])
