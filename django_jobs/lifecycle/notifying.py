@@ -15,9 +15,11 @@ CHANNEL = "django_jobs"
 CANCELLED = ":cancelled"
 QUARANTINED = ":quarantined"
 SCHEDULES = ":schedules"
+GATES = ":gates"
 """Sent in place of a queue's name, which never begins with a colon. ``CANCELLED``: the cancel of a
 running job was requested. ``QUARANTINED``: a job type was quarantined, and ready jobs of it may be
-left to block. ``SCHEDULES``: schedules were changed."""
+left to block. ``SCHEDULES``: schedules were changed. ``GATES``: a resource or a tenant was changed,
+and jobs of any queue may have room."""
 
 THROTTLE_SECONDS = 0.02
 """A process sends at most one NOTIFY per queue in this many seconds, because NOTIFY takes a lock

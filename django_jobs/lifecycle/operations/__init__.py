@@ -3,4 +3,5 @@
 jobs         cancel, reprioritize, run now, replay; pause and resume queues; stop workers
 schedules    pause, resume, run now, backfill
 quarantines  block and unblock job types
+limits       pause and resume resources and tenants; open and close breakers
 """

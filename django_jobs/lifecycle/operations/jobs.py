@@ -116,7 +116,7 @@ def cancel(
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.cancel_job")
-    return _cancel(list(ids), reason or _by("cancelled", actor), wait)
+    return _cancel(list(ids), reason or done_by("cancelled", actor), wait)
 
 
 @repeat_if_moved
@@ -194,7 +194,7 @@ def pause(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> lis
     """Stop workers from claiming from these queues. Jobs that run are not affected. Returns the
     names of the queues it paused. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_queue")
-    why = (reason or _by("paused", actor))[:300]
+    why = (reason or done_by("paused", actor))[:300]
     return _queues(PAUSE, {"names": list(names), "reason": why})
 
 
@@ -288,5 +288,6 @@ def name_of(actor: Actor) -> str:
     return actor.get_username() if isinstance(actor, AbstractBaseUser) else str(actor)
 
 
-def _by(operation: str, actor: Actor) -> str:
+def done_by(operation: str, actor: Actor) -> str:
+    """``paused by ada``, or just ``paused`` without an actor."""
     return f"{operation} by {name_of(actor)}" if actor is not None else operation

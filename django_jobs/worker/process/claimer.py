@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ...lifecycle import claiming, settling, workers
 from ...lifecycle.claiming import START
 from ...lifecycle.job_columns import ClaimedJob, QueuePosition
-from ...lifecycle.notifying import CANCELLED
+from ...lifecycle.notifying import CANCELLED, GATES
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import emit, emit_throttled
@@ -85,11 +85,11 @@ class Claimer:
 
     def on_notify(self, hint: str | None) -> None:
         """Handle a notification: a queue may have work, or a claimed job may be cancelled. ``hint``
-        None means any queue. Unknown hints are ignored."""
+        None or ``GATES`` means any queue. Unknown hints are ignored."""
         if hint == CANCELLED:
             self._settler.look_soon()
-        elif hint is None or hint in self._queues:
-            self._promising.update(self._queues if hint is None else (hint,))
+        elif hint in (None, GATES) or hint in self._queues:
+            self._promising.update((hint,) if hint in self._queues else self._queues)
             self._poller.poll_again_soon()
             self._wake_event.set()
 

@@ -1,0 +1,132 @@
+"""Operations on resources and tenants: pause, resume, and breakers by hand.
+
+Each wakes all workers, which then look at the gates of blocked jobs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from ...exceptions import OperationRefused
+from ...models import BreakerState
+from ...models.database import fetch
+from ...models.tenant import LONGEST_TENANT
+from ...signals import worker_event
+from ..notifying import GATES, notify_after_commit
+from .jobs import Actor, demand, done_by, name_of
+
+LONGEST_REASON = 300
+
+PAUSE_RESOURCES = """
+UPDATE django_jobs_resource SET paused_at = clock_timestamp(), paused_reason = %(reason)s
+WHERE name = ANY(%(names)s::text[]) AND paused_at IS NULL
+RETURNING name
+"""
+RESUME_RESOURCES = """
+UPDATE django_jobs_resource SET paused_at = NULL, paused_reason = ''
+WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
+RETURNING name
+"""
+# A tenant without a row gets one with the defaults.
+PAUSE_TENANTS = """
+INSERT INTO django_jobs_tenant AS known (name, weight, paused_at, paused_reason, created_at)
+SELECT input.name, 1.0, clock_timestamp(), %(reason)s, clock_timestamp()
+FROM unnest(%(names)s::text[]) AS input (name)
+ORDER BY input.name
+ON CONFLICT (name) DO UPDATE
+    SET paused_at = excluded.paused_at, paused_reason = excluded.paused_reason
+    WHERE known.paused_at IS NULL
+RETURNING name
+"""
+RESUME_TENANTS = """
+UPDATE django_jobs_tenant SET paused_at = NULL, paused_reason = ''
+WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
+RETURNING name
+"""
+SET_BREAKER = """
+UPDATE django_jobs_resource
+SET breaker_state = %(state)s, breaker_changed_at = clock_timestamp(), breaker_reason = %(reason)s
+WHERE name = ANY(%(names)s::text[]) AND breaker_state <> %(state)s
+RETURNING name
+"""
+
+
+def pause_resources(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
+    """Start no job that uses these resources. Jobs that are ready or running are not affected.
+    Returns the names of the resources it paused. Raises ``PermissionDenied`` if ``actor`` may
+    not."""
+    demand(actor, "django_jobs.pause_resource")
+    return _change(PAUSE_RESOURCES, names, reason=_why(reason, "paused", actor))
+
+
+def resume_resources(names: Iterable[str], *, actor: Actor = None) -> list[str]:
+    """Let jobs use these resources again. Returns the names of those that were paused. Raises
+    ``PermissionDenied`` if ``actor`` may not."""
+    demand(actor, "django_jobs.pause_resource")
+    return _change(RESUME_RESOURCES, names)
+
+
+def pause_tenants(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
+    """Start no job of these tenants. Jobs that are ready or running are not affected. Returns the
+    names of the tenants it paused, with or without a row before.
+
+    Raises ``OperationRefused`` for what cannot be a name, ``PermissionDenied`` if ``actor`` may
+    not.
+    """
+    demand(actor, "django_jobs.pause_tenant")
+    wanted = sorted(set(names))
+    for name in wanted:
+        if not 0 < len(name) <= LONGEST_TENANT or "\0" in name:
+            raise OperationRefused(f"a tenant's name has 1 to {LONGEST_TENANT} characters")
+    return _change(PAUSE_TENANTS, wanted, reason=_why(reason, "paused", actor))
+
+
+def resume_tenants(names: Iterable[str], *, actor: Actor = None) -> list[str]:
+    """Start jobs of these tenants again. Returns the names of those that were paused. Raises
+    ``PermissionDenied`` if ``actor`` may not."""
+    demand(actor, "django_jobs.pause_tenant")
+    return _change(RESUME_TENANTS, names)
+
+
+def open_breaker(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
+    """Open the breakers of these resources: no job that uses one starts. Returns the names of those
+    that were not open. Raises ``PermissionDenied`` if ``actor`` may not."""
+    changed, fields = _set_breaker(names, BreakerState.OPEN, actor, _why(reason, "opened", actor))
+    for name in changed:
+        worker_event.send_robust(
+            "breaker_opened", level=logging.WARNING, fields={"resource": name, **fields}
+        )
+    return changed
+
+
+def close_breaker(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
+    """Close the breakers of these resources. Returns the names of those that were open or half
+    open. Raises ``PermissionDenied`` if ``actor`` may not."""
+    changed, fields = _set_breaker(names, BreakerState.CLOSED, actor, _why(reason, "closed", actor))
+    for name in changed:
+        worker_event.send_robust(
+            "breaker_closed", level=logging.INFO, fields={"resource": name, **fields}
+        )
+    return changed
+
+
+def _set_breaker(
+    names: Iterable[str], state: BreakerState, actor: Actor, reason: str
+) -> tuple[list[str], dict[str, Any]]:
+    """The resources that were changed, and the fields of their events."""
+    demand(actor, "django_jobs.change_resource")
+    changed = _change(SET_BREAKER, names, state=state.value, reason=reason)
+    return changed, {"reason": reason, "by": name_of(actor)}
+
+
+def _why(reason: str, operation: str, actor: Actor) -> str:
+    return (reason or done_by(operation, actor))[:LONGEST_REASON]
+
+
+def _change(sql: str, names: Iterable[str], **parameters: Any) -> list[str]:
+    changed = sorted(name for (name,) in fetch(sql, {"names": list(names), **parameters}))
+    if changed:
+        notify_after_commit(GATES)
+    return changed
