@@ -7,7 +7,9 @@ from typing import Any
 from .. import registry
 from ..exceptions import PayloadError, QueueFull
 from ..lifecycle.job_columns import NewJobs
+from ..lifecycle.schedules.firing import JobRequest
 from ..models import Schedule
+from .job_type import JobType
 
 
 class Requests:
@@ -15,10 +17,10 @@ class Requests:
     validated once, and so is the room in its queue."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], NewJobs | QueueFull] = {}
+        self._known: dict[tuple[Any, ...], tuple[JobType[..., Any], NewJobs | QueueFull]] = {}
 
-    def of(self, schedule: Schedule) -> tuple[NewJobs, str]:
-        """What the jobs of ``schedule`` have in common, and their payload as JSON text.
+    def of(self, schedule: Schedule) -> JobRequest:
+        """What ``schedule`` enqueues.
 
         Raises ``JobsError`` if its job type or queue is unknown, its queue is full, or its payload
         does not fit the handler.
@@ -39,15 +41,15 @@ class Requests:
         if options not in self._known:
             configured = job_type.using(queue=schedule.queue or None, priority=schedule.priority)
             try:
-                self._known[options] = configured.request()
+                self._known[options] = configured, configured.request()
             except QueueFull as full:
-                self._known[options] = full
-        request = self._known[options]
-        if isinstance(request, QueueFull):
-            raise request
-        return request, payload
+                self._known[options] = configured, full
+        configured, new = self._known[options]
+        if isinstance(new, QueueFull):
+            raise new
+        return JobRequest(new, payload, configured.gates_of(arguments))
 
 
-def request_of(schedule: Schedule) -> tuple[NewJobs, str]:
+def request_of(schedule: Schedule) -> JobRequest:
     """:meth:`Requests.of` for one schedule."""
     return Requests().of(schedule)

@@ -33,7 +33,8 @@ def check_schedules(**kwargs: Any) -> list[CheckMessage]:
 
 def _problems(name: str, fields: Mapping[str, Any]) -> Iterator[CheckMessage]:
     try:
-        registry.get(fields["job_type"]).bind(**fields["payload"])
+        job_type = registry.get(fields["job_type"])
+        job_type.gates_of(job_type.bind(**fields["payload"]))
     except JobsError as error:
         yield Error(
             f"The schedule {name!r} cannot be fired: {error}.",

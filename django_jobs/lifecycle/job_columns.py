@@ -26,6 +26,9 @@ IN_LIVE = "status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running', 'de
 """Of a statement that finds jobs by their ids: they are in the partition of the live and the dead
 jobs, and the planner reads no other one."""
 
+AT_THE_GATES = "CASE WHEN job.gates IS NULL THEN 'ready' ELSE 'blocked' END"
+"""The status of a job that may start but for its gates."""
+
 Fence = tuple[int, int, int]
 """``(job, attempt, worker)``. No two attempts, of one job or of several, have the same."""
 

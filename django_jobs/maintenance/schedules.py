@@ -232,13 +232,11 @@ def _admitted(
             batch.replaced[schedule.pk] = [job for job, _ in live]
         waits = admission is Admission.WAIT
         count, waiting = count + 1, waiting + waits
-        new, payload = batch.requests.of(schedule)
         ticks.append(
             NewTick(
                 schedule=schedule.pk,
                 due=moment,
-                new=new,
-                payload=payload,
+                request=batch.requests.of(schedule),
                 delay=_jitter(schedule, moment),
                 waits=waits,
             )

@@ -10,7 +10,7 @@ import pytest
 
 from django_jobs import Concurrency, EnqueueError, PayloadError, job
 from django_jobs.domain.gates import Gates, OnConflict
-from tests.app.gate_jobs import charge, refund, report, transfer
+from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment, transfer_funds
 from tests.app.jobs import noop
 from tests.factories import declared
 
@@ -24,23 +24,25 @@ def test_a_job_type_without_gates_gives_its_jobs_none() -> None:
 
 
 def test_a_key_is_filled_with_the_payload() -> None:
-    assert charge.gates_of(charge.bind(7)) == Gates(key="account:7")
+    assert charge_account.gates_of(charge_account.bind(7)) == Gates(key="account:7")
 
 
 def test_resources_are_sorted_and_each_is_named_once() -> None:
-    assert refund.gates_of(refund.bind(1)) == Gates(resources=("stripe",))
-    assert transfer.resources == ("ledger", "stripe")
+    assert refund_payment.gates_of(refund_payment.bind(1)) == Gates(resources=("stripe",))
+    assert transfer_funds.resources == ("ledger", "stripe")
 
 
 def test_the_queue_belongs_to_the_gates_of_a_tenant_only() -> None:
-    assert report.gates_of(report.bind("acme")) == Gates(tenant="acme", queue="default")
-    bulk = report.using(queue="bulk")
+    assert bill_tenant.gates_of(bill_tenant.bind("acme")) == Gates(tenant="acme", queue="default")
+    bulk = bill_tenant.using(queue="bulk")
     assert bulk.gates_of(bulk.bind(7)) == Gates(tenant="7", queue="bulk")
-    assert charge.using(queue="bulk").gates_of(charge.bind(7)) == Gates(key="account:7")
+    assert charge_account.using(queue="bulk").gates_of(charge_account.bind(7)) == Gates(
+        key="account:7"
+    )
 
 
 def test_a_missing_argument_has_its_default() -> None:
-    assert transfer.gates_of(transfer.bind(7)) == Gates(
+    assert transfer_funds.gates_of(transfer_funds.bind(7)) == Gates(
         key="account:7:EUR",
         limit=3,
         on_conflict=OnConflict.DISCARD,
@@ -79,8 +81,8 @@ def test_a_function_cannot_change_the_payload() -> None:
 
 
 def test_one_request_may_name_its_own_gates() -> None:
-    chosen = transfer.using(tenant="{acme}", concurrency_key="k{", resources="ledger")
-    assert chosen.gates_of(transfer.bind(7)) == Gates(
+    chosen = transfer_funds.using(tenant="{acme}", concurrency_key="k{", resources="ledger")
+    assert chosen.gates_of(transfer_funds.bind(7)) == Gates(
         tenant="{acme}",
         queue="default",
         key="k{",
@@ -175,8 +177,8 @@ def test_a_payload_that_fills_no_template_is_refused_without_its_values(
     value: Any, message: str
 ) -> None:
     with pytest.raises(PayloadError) as caught:
-        report.enqueue(value)
-    assert str(caught.value) == f"app.report: tenant '{{tenant_id}}': {message}"
+        bill_tenant.enqueue(value)
+    assert str(caught.value) == f"app.bill_tenant: tenant '{{tenant_id}}': {message}"
 
 
 @pytest.mark.parametrize(

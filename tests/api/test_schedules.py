@@ -301,11 +301,12 @@ def test_migrating_another_database_writes_nothing(
 
 @pytest.mark.django_db
 def test_the_jobs_have_the_options_of_the_schedule_else_of_their_type() -> None:
-    new, payload = request_of(due_schedule(job_type="app.add", payload={"first": 3}))
+    new, payload, gates = request_of(due_schedule(job_type="app.add", payload={"first": 3}))
     assert (new.queue, new.priority, new.job_type, payload) == (
         *("default", 0, "app.add", '{"first":3}'),
     )
-    new, _ = request_of(due_schedule(name="b", queue="bulk", priority=7))
+    assert gates is None
+    new, _, _ = request_of(due_schedule(name="b", queue="bulk", priority=7))
     assert (new.queue, new.priority, new.max_attempts) == ("bulk", 7, 2)
 
 

@@ -34,6 +34,10 @@ def test_schedules_that_can_be_fired_pass() -> None:
     [
         (lambda: schedule("a", "app.nope", every=60), "no job type is named 'app.nope'"),
         (lambda: schedule("a", "app.add", every=60), "missing a required argument: 'first'"),
+        (
+            lambda: schedule("a", "app.bill_tenant", every=60, payload={"tenant_id": None}),
+            "the argument 'tenant_id' is None",
+        ),
     ],
 )
 def test_a_schedule_that_cannot_be_fired_is_reported_with_the_reason(

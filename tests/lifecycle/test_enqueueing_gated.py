@@ -12,7 +12,7 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 from django_jobs import PayloadError
 from django_jobs.domain.gates import Gates, OnConflict, parse
 from django_jobs.models import Job
-from tests.app.gate_jobs import charge, report, transfer
+from tests.app.gate_jobs import bill_tenant, charge_account, transfer_funds
 from tests.app.jobs import noop
 from tests.factories import declared
 
@@ -29,7 +29,7 @@ GATES = Gates(
 
 
 def test_a_job_with_gates_begins_blocked() -> None:
-    enqueued = charge.enqueue(7)
+    enqueued = charge_account.enqueue(7)
     assert enqueued.status == "blocked"
     stored = Job.objects.get(pk=enqueued.pk)
     assert (stored.status, stored.concurrency_key) == ("blocked", "account:7")
@@ -38,7 +38,7 @@ def test_a_job_with_gates_begins_blocked() -> None:
 
 
 def test_a_job_with_gates_that_is_due_later_begins_scheduled() -> None:
-    enqueued = charge.using(delay=60).enqueue(7)
+    enqueued = charge_account.using(delay=60).enqueue(7)
     assert (enqueued.status, enqueued.concurrency_key) == ("scheduled", "account:7")
 
 
@@ -50,7 +50,7 @@ def test_a_job_without_gates_has_none_of_the_columns() -> None:
 
 
 def test_the_returned_job_with_gates_is_the_row_that_was_written() -> None:
-    enqueued = transfer.enqueue(7, tenant=GATES.tenant)
+    enqueued = transfer_funds.enqueue(7, tenant=GATES.tenant)
     stored = Job.objects.get(pk=enqueued.pk)
     for field in Job._meta.concrete_fields:
         assert getattr(stored, field.attname) == getattr(enqueued, field.attname), field.name
@@ -60,7 +60,7 @@ def test_the_returned_job_with_gates_is_the_row_that_was_written() -> None:
 
 
 def test_a_held_key_returns_the_job_with_gates() -> None:
-    keyed = charge.using(idempotency_key="k")
+    keyed = charge_account.using(idempotency_key="k")
     first, second = keyed.enqueue(7), keyed.enqueue(7)
     assert (second.pk, second.deduplicated, second.status) == (first.pk, True, "blocked")
 
@@ -70,7 +70,7 @@ def test_an_enqueue_is_one_statement(
     gated: bool, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     def enqueue() -> Any:
-        return report.enqueue("acme") if gated else noop.enqueue()
+        return bill_tenant.enqueue("acme") if gated else noop.enqueue()
 
     enqueue()  # reads the queue
     with django_assert_num_queries(1):
@@ -101,14 +101,16 @@ def test_of_many_jobs_only_those_with_a_gate_are_blocked(keys: list[str] | None)
 
 
 def test_a_payload_of_many_that_fills_no_template_is_named_by_its_index() -> None:
-    with pytest.raises(PayloadError, match=r"payload\[1\]: app.report: tenant '{tenant_id}': the"):
-        report.enqueue_many([{"tenant_id": "acme"}, {"tenant_id": None}])
+    with pytest.raises(
+        PayloadError, match=r"payload\[1\]: app.bill_tenant: tenant '{tenant_id}': the"
+    ):
+        bill_tenant.enqueue_many([{"tenant_id": "acme"}, {"tenant_id": None}])
     assert not Job.objects.exists()
 
 
 def test_held_keys_of_many_jobs_with_gates_return_their_holders() -> None:
-    first = charge.enqueue_many([{"account_id": 1}], idempotency_keys=["k"])
-    second = charge.enqueue_many(
+    first = charge_account.enqueue_many([{"account_id": 1}], idempotency_keys=["k"])
+    second = charge_account.enqueue_many(
         [{"account_id": 2}, {"account_id": 3}, {"account_id": 4}],
         idempotency_keys=["k", "new", None],
     )

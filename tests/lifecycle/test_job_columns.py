@@ -15,7 +15,7 @@ from django_jobs.lifecycle import bulk_insert, claiming, enqueueing
 from django_jobs.lifecycle.job_columns import CLAIMED, COMMON_COLUMNS, GATE_COLUMNS, NEW
 from django_jobs.lifecycle.schedules import firing
 from django_jobs.models import Job
-from tests.app.gate_jobs import transfer
+from tests.app.gate_jobs import transfer_funds
 from tests.app.jobs import add
 from tests.factories import claim_ready, due_schedule, look, register_worker
 
@@ -99,7 +99,7 @@ def test_each_way_to_enqueue_writes_the_same_row() -> None:
 @pytest.mark.parametrize("delay", [0, 60])
 def test_each_way_to_enqueue_writes_the_same_gates(delay: int) -> None:
     payload = {"account_id": 7, "tenant": "a\\b\"'☃"}
-    chosen = transfer.using(delay=delay)
+    chosen = transfer_funds.using(delay=delay)
     ids = [
         chosen.enqueue(**payload).pk,
         chosen.using(idempotency_key="one").enqueue(**payload).pk,
@@ -128,6 +128,17 @@ def test_a_schedule_writes_the_row_that_an_enqueue_writes() -> None:
         *("id", "rank", "available_at", "created_at"),
         *("idempotency_key", "schedule_id", "scheduled_for"),
     }
+
+
+@pytest.mark.django_db
+def test_a_schedule_writes_the_gates_that_an_enqueue_writes() -> None:
+    payload = {"account_id": 7, "tenant": "a\\b\"'☃"}
+    due_schedule(job_type="app.transfer_funds", payload=payload, queue="bulk")
+    look()
+    scheduled = Job.objects.values("status", *GATE_COLUMNS).get()
+    (id_,) = enqueue_many("app.transfer_funds", [payload], queue="bulk")
+    assert scheduled == Job.objects.filter(pk=id_).values("status", *GATE_COLUMNS).get()
+    assert scheduled["status"] == "blocked"
 
 
 @pytest.mark.django_db

@@ -16,18 +16,16 @@ from ...exceptions import OperationRefused
 from ...models import Backfill, Schedule, Tick
 from ...models.database import database_time, fetch
 from ...models.querysets import ScheduleQuerySet
-from ..job_columns import NewJobs
 from ..notifying import SCHEDULES, notify_after_commit
 from ..schedules.due import lock
-from ..schedules.firing import NewTick, write_ticks
+from ..schedules.firing import JobRequest, NewTick, write_ticks
 from .jobs import Actor, OperationResult, cancel, demand, name_of
 
 MOST_BACKFILLED = 10_000
 """The most jobs of one backfill."""
 
-Request = Callable[[Schedule], tuple[NewJobs, str]]
-"""Returns what the jobs of a schedule have in common, and their payload as JSON text. Raises what
-an enqueue raises."""
+Request = Callable[[Schedule], JobRequest]
+"""Returns what a schedule enqueues. Raises what an enqueue raises."""
 
 LIVE_OF_BACKFILL = """
 SELECT job.id FROM django_jobs_job AS job
@@ -73,14 +71,12 @@ def run_now(
     with transaction.atomic(using=conf().database):
         ticks = []
         for schedule in lock(ids):
-            new, payload = request(schedule)
             ticks.append(
                 NewTick(
                     schedule=schedule.pk,
                     due=schedule.now,
                     reason=f"run now by {by}",
-                    new=new,
-                    payload=payload,
+                    request=request(schedule),
                 )
             )
         return [job for _, job in write_ticks(ticks)]
@@ -136,7 +132,7 @@ def backfill(
         if locked is None:
             raise OperationRefused("the schedule was deleted")
         due = backfill_times(locked, begin, end)
-        new, payload = request(locked)
+        asked = request(locked)
         row = Backfill.objects.using(alias).create(
             schedule=locked, begins_at=begin, ends_at=end, requested_by=(name_of(actor) or by)[:200]
         )
@@ -145,8 +141,7 @@ def backfill(
                 schedule=locked.pk,
                 due=moment,
                 reason=f"backfill {row.pk}",
-                new=new,
-                payload=payload,
+                request=asked,
                 counts=False,
                 backfill=row.pk,
             )

@@ -6,11 +6,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from ...domain.gates import Gates
 from ...domain.schedules import TickState
 from ...models.database import execute, fetch
-from ..job_columns import COMMON_COLUMNS, NewJobs, listed
+from ..job_columns import (
+    AT_THE_GATES,
+    COMMON_COLUMNS,
+    GATE_COLUMNS,
+    NewJobs,
+    gate_values,
+    listed,
+)
 from ..notifying import notify_after_commit
 
 # The unique pair (schedule, due time) decides which of several writers made the tick. A backfill
@@ -39,11 +47,11 @@ RETURNING schedule_id, due_at, job_id
 # The rank of a late due time counts from now, so that its job overtakes none that waits. The types
 # of the columns are those of the table.
 SCHEDULED = {
-    **{name: f"job.{name}" for name in COMMON_COLUMNS},
+    **{name: f"job.{name}" for name in (*COMMON_COLUMNS, *GATE_COLUMNS)},
     "id": "job.id",
     "payload": "job.payload",
     "status": "CASE WHEN input.waits THEN 'waiting' WHEN start.at > clock.now THEN 'scheduled' "
-    "ELSE 'ready' END",
+    f"ELSE {AT_THE_GATES} END",
     "rank": "date_part('epoch', start.at) - job.priority * input.weight",
     "available_at": "start.at",
     "expires_at": "start.at + make_interval(secs => input.max_age)",
@@ -78,9 +86,17 @@ WHERE schedule.id = input.schedule
 """
 
 
+class JobRequest(NamedTuple):
+    """What a schedule enqueues. ``payload`` is JSON text."""
+
+    new: NewJobs
+    payload: str
+    gates: Gates | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTick:
-    """A due time and its outcome, with ``new`` and ``payload`` (JSON text) for the job if it fires.
+    """A due time and its outcome, with the ``request`` for its job if it fires.
 
     ``delay`` is in seconds after the due time. ``waits`` holds the job until the one before it has
     ended. ``counts`` is false for a job that later due times do not count as one of the schedule's.
@@ -90,8 +106,7 @@ class NewTick:
     due: datetime
     outcome: TickState = TickState.FIRED
     reason: str = ""
-    new: NewJobs | None = None
-    payload: str = "{}"
+    request: JobRequest | None = None
     delay: float = 0.0
     waits: bool = False
     counts: bool = True
@@ -114,7 +129,7 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
     if not made:
         return []
     execute(INSERT_JOBS, {"jobs": json.dumps(list(_jobs(made)), default=float)})
-    for queue in {tick.new.queue for tick, _ in made if tick.new is not None}:
+    for queue in {tick.request.new.queue for tick, _ in made if tick.request is not None}:
         notify_after_commit(queue)
     return made
 
@@ -142,21 +157,25 @@ def _tick(tick: NewTick) -> dict[str, Any]:
 
 def _jobs(made: Iterable[tuple[NewTick, int]]) -> Iterator[dict[str, Any]]:
     for tick, job in made:
-        assert tick.new is not None
+        assert tick.request is not None
+        new, payload, gates = tick.request
         due = _text(tick.due)
         columns = {
-            **tick.new.columns,
-            **dict(tick.new.decoded()),
+            **new.columns,
+            **dict(new.decoded()),
+            **gate_values(gates),
             "id": job,
-            "payload": json.loads(tick.payload),
+            "payload": json.loads(payload),
             "idempotency_key": f"schedule/{tick.schedule}/{due}",
             "schedule_id": tick.schedule if tick.counts else None,
             "scheduled_for": due,
         }
+        if gates is not None:
+            columns["resources"] = gates.resources or None
         yield {
             "job": columns,
-            "weight": tick.new.weight,
-            "max_age": tick.new.max_age,
+            "weight": new.weight,
+            "max_age": new.max_age,
             "delay": tick.delay,
             "waits": tick.waits,
         }

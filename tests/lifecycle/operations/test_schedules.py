@@ -182,6 +182,14 @@ def test_a_backfill_makes_a_job_for_each_due_time_only_once() -> None:
     assert Job.objects.count() == 5
 
 
+def test_jobs_with_gates_of_a_backfill_begin_blocked() -> None:
+    schedule = overdue(5.5, job_type="app.charge_account", payload={"account_id": 7})
+    row = schedule_operations.backfill(schedule, *due_times(schedule, 1), request_of)
+    assert row.job_count == 2
+    jobs = Job.objects.values_list("status", "concurrency_key", "resources")
+    assert list(jobs) == [("blocked", "account:7", None)] * 2
+
+
 def test_only_a_backfill_makes_jobs_for_skipped_due_times() -> None:
     schedule = overdue(3.5)
     look()

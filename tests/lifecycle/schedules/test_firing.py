@@ -26,8 +26,7 @@ NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
 
 def fired(schedule: Schedule, due: dt.datetime = NOON, **options: object) -> NewTick:
-    new, payload = request_of(schedule)
-    return NewTick(schedule=schedule.pk, due=due, new=new, payload=payload, **options)  # type: ignore[arg-type]
+    return NewTick(schedule=schedule.pk, due=due, request=request_of(schedule), **options)  # type: ignore[arg-type]
 
 
 def skipped(schedule: Schedule, due: dt.datetime = NOON, reason: str = "so") -> NewTick:
