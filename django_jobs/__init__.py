@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import cancel, enqueue, enqueue_many, job
     from .api.job_type import JobType
+    from .api.pressure import aqueue_pressure, queue_pressure
     from .api.schedules import schedule
     from .domain.backoff import Backoff
     from .domain.concurrency import Concurrency
+    from .domain.pressure import Pressure
     from .exceptions import (
         Cancel,
         Discard,
@@ -48,6 +50,7 @@ __all__ = [
     "NotMigrated",
     "OperationRefused",
     "PayloadError",
+    "Pressure",
     "QueueFull",
     "Retry",
     "RunContext",
@@ -56,23 +59,27 @@ __all__ = [
     "TimeLimitExceeded",
     "UnknownJobType",
     "UnknownQueue",
+    "aqueue_pressure",
     "cancel",
     "current_run",
     "enqueue",
     "enqueue_many",
     "job",
+    "queue_pressure",
     "schedule",
 ]
 
 _HOMES = {
     "Backoff": "domain.backoff",
     "Concurrency": "domain.concurrency",
+    "Pressure": "domain.pressure",
     "JobStatus": "models",
     "RunOutcome": "models",
     "RunContext": "worker.context.run_context",
     "current_run": "worker.context.run_context",
     "JobType": "api.job_type",
     **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
+    **dict.fromkeys(("aqueue_pressure", "queue_pressure"), "api.pressure"),
     "schedule": "api.schedules",
 }
 

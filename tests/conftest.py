@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from django_jobs import registry
+from django_jobs.api import pressure
 from django_jobs.lifecycle import notifying
 from django_jobs.models import Queue
 from tests import sessions
@@ -85,4 +86,5 @@ def pytest_configure(config: pytest.Config) -> None:
 def _nothing_remembered() -> None:
     """No test sees the queues or the throttle of another."""
     Queue.objects.forget_recent()
+    pressure.forget_recent()
     notifying._last_sent.clear()

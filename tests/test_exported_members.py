@@ -22,6 +22,7 @@ PUBLIC = {
     "NotMigrated",
     "OperationRefused",
     "PayloadError",
+    "Pressure",
     "QueueFull",
     "Retry",
     "RunContext",
@@ -30,11 +31,13 @@ PUBLIC = {
     "TimeLimitExceeded",
     "UnknownJobType",
     "UnknownQueue",
+    "aqueue_pressure",
     "cancel",
     "current_run",
     "enqueue",
     "enqueue_many",
     "job",
+    "queue_pressure",
     "schedule",
 }
 

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.db import ProgrammingError, connection, transaction
 from pytest_django import Settings
 
-from django_jobs import cancel
+from django_jobs import cancel, queue_pressure
 from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.lifecycle import reaping
 from django_jobs.lifecycle.operations import jobs as job_operations
@@ -73,7 +73,8 @@ def acting_as(role: str, more: str = "") -> Iterator[str]:
     name = f"{role}_{uuid.uuid4().hex[:8]}"
     run_sql(granting(role, name))
     if more:
-        run_sql(f"GRANT {more} TO {name}")
+        for rights in more.split(";"):
+            run_sql(f"GRANT {rights} TO {name}")
     run_sql(f"SET LOCAL ROLE {name}")
     yield name
     run_sql("RESET ROLE")
@@ -97,6 +98,8 @@ def test_the_role_of_a_site_may_only_enqueue() -> None:
                 call()
     with acting_as("site", "UPDATE ON django_jobs_job"):
         assert cancel(job.pk)
+    with acting_as("site", "SELECT ON django_jobs_run;USAGE ON SEQUENCE django_jobs_run_id_seq"):
+        assert queue_pressure("default").ready > 0
 
 
 @pytest.mark.django_db

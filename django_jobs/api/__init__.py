@@ -6,6 +6,7 @@ validation         validates the options of @job and using()
 option_names       knows their names, and what is meant by others
 gating             finds the gates of a job
 contradictions     options that never act because of another one
+pressure           queue_pressure
 payload_versions   upgrades stored payloads to the current version
 schedules          schedule(), and writing the declared schedules after migrate
 schedule_requests  the jobs that schedules enqueue

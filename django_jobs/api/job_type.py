@@ -16,7 +16,7 @@ from ..domain.backoff import Backoff
 from ..domain.concurrency import LONGEST_KEY, Concurrency, literal
 from ..domain.gates import Gates
 from ..domain.payload import NotStorable, Path, a_kind, encode
-from ..exceptions import EnqueueError, PayloadError, QueueFull, UnknownQueue
+from ..exceptions import EnqueueError, PayloadError, QueueFull
 from ..lifecycle import enqueueing
 from ..lifecycle.bulk_insert import Item
 from ..lifecycle.job_columns import NewJobs
@@ -27,7 +27,7 @@ from ..signals import job_enqueued
 from . import gating, payload_versions
 from .option_names import check_known, no_attribute
 from .payload_versions import Upgrade
-from .validation import check_key, check_options, given_arguments
+from .validation import check_key, check_options, given_arguments, unknown_queue
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -352,11 +352,7 @@ def _enqueue_in_thread(
 def _queue(name: str, where: str) -> Queue:
     queue = Queue.objects.recent(name, conf().database)
     if queue is None:
-        names = ", ".join(Queue.objects.names())
-        raise UnknownQueue(
-            f"{where}: no queue is named {name!r}; known are: {names or 'none (run migrate)'}. "
-            'Queues come from DJANGO_JOBS["QUEUES"] after migrate, or from the admin'
-        )
+        raise unknown_queue(name, where)
     if queue.max_backlog is not None:
         ready = Job.objects.using(conf().database).filter(queue=name, status="ready")
         if ready.values("pk")[: queue.max_backlog].count() >= queue.max_backlog:

@@ -17,8 +17,8 @@ from ..domain.numbers import is_whole
 from ..domain.payload import key_problem
 from ..domain.ranking import is_priority
 from ..domain.retention import kept_by_status
-from ..exceptions import EnqueueError
-from ..models.queue import A_QUEUE_NAME, is_queue_name
+from ..exceptions import EnqueueError, UnknownQueue
+from ..models.queue import A_QUEUE_NAME, Queue, is_queue_name
 from .contradictions import contradictions
 from .gating import check_gates
 
@@ -266,3 +266,12 @@ def _number(value: Any) -> float:
     """``value`` as a float; NaN, which is outside every range, if it is not a number."""
     seconds = as_seconds(value) if isinstance(value, int | float | Decimal) else None
     return nan if seconds is None else seconds
+
+
+def unknown_queue(name: Any, where: str) -> UnknownQueue:
+    """The error for a name that no queue has."""
+    names = ", ".join(Queue.objects.names())
+    return UnknownQueue(
+        f"{where}: no queue is named {name!r}; known are: {names or 'none (run migrate)'}. "
+        'Queues come from DJANGO_JOBS["QUEUES"] after migrate, or from the admin'
+    )

@@ -14,7 +14,9 @@ from ..metrics.snapshot import (
 from ..models.schedule_state import ScheduleState
 from .base import counted, table
 
-QUEUE_HEADS = ("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD")
+QUEUE_HEADS = (
+    *("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD", "PRESSURE"),
+)
 ALWAYS_COUNTED = (ScheduleState.ON, ScheduleState.PAUSED, ScheduleState.ERROR)
 """States of schedules that are shown even if no schedule is in them."""
 SIZING_HEADS = ("QUEUE", "RUNS/S", "MEAN", "P95", "NEEDS", "THREADS")
@@ -33,6 +35,7 @@ def render_status(snapshot: Snapshot) -> str:
             "-" if queue.max_concurrency is None else str(queue.max_concurrency),
             capped(queue.scheduled),
             capped(queue.dead),
+            queue.pressure or "-",
         )
         for queue in snapshot.queues
     ]

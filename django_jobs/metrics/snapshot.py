@@ -8,28 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..conf import conf
+from ..domain.pressure import Level, level_of
 from ..domain.schedules import ON_TIME_SECONDS
+from ..lifecycle.backlog import MOST_COUNTED, OLDEST_SECONDS, ready_up_to
 from ..models import Schedule
 from ..models.database import fetch, fetch_named
 from .unclaimable import UnknownTypeBacklog, UnreadVersion, take_unclaimable
 
-MOST_COUNTED = 100_000
-"""The highest count. A number that reaches it means "at least"."""
-
-# Each count reads a partial index up to the bound. The ORDER BY makes it so: for a mere LIMIT the
-# planner may read the table and, for a queue without jobs, all of it. The oldest ready job is at
-# the head of its queue or, where priorities differ, expected among the first thousand.
-QUEUES = """
+QUEUES = f"""
 SELECT queue.name, queue.paused_at IS NOT NULL AS paused, queue.paused_reason,
-    queue.max_concurrency,
-    (SELECT count(*) FROM (
-        SELECT 1 FROM django_jobs_job AS job
-        WHERE job.status = 'ready' AND job.queue = queue.name
-        ORDER BY job.rank, job.id LIMIT %(most)s) AS counted) AS ready,
-    (SELECT extract(epoch FROM clock_timestamp() - min(head.available_at))::float8 FROM (
-        SELECT job.available_at FROM django_jobs_job AS job
-        WHERE job.status = 'ready' AND job.queue = queue.name
-        ORDER BY job.rank, job.id LIMIT 1000) AS head) AS oldest_ready_seconds
+    queue.max_concurrency, queue.max_backlog,
+    {ready_up_to("greatest(queue.max_backlog, %(most)s)")} AS ready,
+    {OLDEST_SECONDS} AS oldest_ready_seconds
 FROM django_jobs_queue AS queue
 ORDER BY queue.name
 """
@@ -104,12 +94,15 @@ LIMIT 1000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
     """One queue. Counts stop at 100,000. ``oldest_ready_seconds`` is how long its oldest ready job
-    has been due; None without one."""
+    has been due; None without one. ``pressure`` is its level, ``"ok"``, ``"high"`` or ``"full"``;
+    None without a ``max_backlog``."""
 
     name: str
     paused: bool = False
     paused_reason: str = ""
     max_concurrency: int | None = None
+    max_backlog: int | None = None
+    pressure: Level | None = None
     ready: int = 0
     scheduled: int = 0
     running: int = 0
@@ -193,7 +186,7 @@ def take_snapshot() -> Snapshot:
     for status, queue, count in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):
         counts.setdefault(queue, {})[status] = count
     queues = [
-        QueueSnapshot(**row, **counts.pop(row["name"], {}))
+        QueueSnapshot(**_with_pressure(row), **counts.pop(row["name"], {}))
         for row in fetch_named(QUEUES, {"most": MOST_COUNTED})
     ]
     queues += [QueueSnapshot(name=name, **counts[name]) for name in sorted(counts)]
@@ -209,6 +202,13 @@ def take_snapshot() -> Snapshot:
         quarantines=take_quarantines(),
         schedules=_schedules(),
     )
+
+
+def _with_pressure(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its level. Its ready jobs were counted up to ``max_backlog``."""
+    limit, ready = row["max_backlog"], row["ready"]
+    level = None if limit is None else level_of(ready, limit)
+    return {**row, "pressure": level, "ready": min(ready, MOST_COUNTED)}
 
 
 def take_quarantines() -> tuple[QuarantineSnapshot, ...]:

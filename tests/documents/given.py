@@ -135,6 +135,10 @@ key = "charge-7"
 """What stands before each block that is typed into a shell."""
 
 MORE_JOBS = {
+    "docs/back-pressure.md": """
+@job(queue="emails")
+def send_receipt(order_id): ...
+""",
     "docs/delivery.md": """
 @job
 def sync_account(account_id): ...
@@ -210,6 +214,32 @@ assert Job.objects.filter(status="dead").count() == 2
 """What happened before somebody reads the page."""
 
 CALLS = {
+    "docs/back-pressure.md": """
+import time
+from django.test import RequestFactory
+from django_jobs.api.pressure import forget_recent
+from shop.imports import request_receipts
+from shop.views import request_receipt
+
+Queue.objects.filter(name="emails").update(max_backlog=5)
+request = RequestFactory().post("/receipt/")
+assert request_receipt(request, 1).status_code == 202
+request_receipts([2, 3])
+send_receipt.enqueue(4)
+send_receipt.enqueue(5)
+forget_recent()
+answer = request_receipt(request, 6)
+assert answer.status_code == 503 and answer.headers["Retry-After"] == "60", answer
+
+def make_room(seconds):
+    for job in Job.objects.filter(status="ready")[:2]:
+        cancel(job.pk)
+    forget_recent()
+
+time.sleep = make_room
+request_receipts([6])
+assert Job.objects.filter(status="ready").count() == 4
+""",
     "docs/changing-jobs.md": """
 greet.enqueue("Ada", "Lovelace", "Dear")
 enqueue("shop.send_mail", {"order_id": 1})

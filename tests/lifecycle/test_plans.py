@@ -14,6 +14,7 @@ from pytest_django import DjangoDbBlocker
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.retention import Kept
 from django_jobs.lifecycle import (
+    backlog,
     claiming,
     dead_letters,
     promoting,
@@ -323,6 +324,27 @@ def test_cancel_requests_are_found_by_their_own_index(
     assert "django_jobs_cancel_requested" in indexes(plan)
     assert not whole_tables(plan)
     assert most_rows(plan) <= 3
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("limit, most", [(None, 1_000), (500, 1_000)])
+def test_a_backlog_is_read_up_to_its_limit(limit: int | None, most: int) -> None:
+    run_sql("UPDATE django_jobs_queue SET max_backlog = %s WHERE name = 'default'", [limit])
+    plan = explain(backlog.BACKLOG, {"queue": "default", "most": 1_000})
+    assert "django_jobs_ready" in indexes(plan)
+    assert not whole_tables(plan)
+    assert not [node for node in plan if "Sort" in node["Node Type"]]
+    assert most_rows(plan) <= most
+
+
+@pytest.mark.django_db
+def test_the_rates_of_many_runs_are_read_from_a_sample_by_primary_keys() -> None:
+    plan = explain(backlog.RATES, {"seconds": 300.0, "sample": 500, "day": "yesterday"})
+    read = [node for node in plan if node["Node Type"] in ("Index Scan", "Index Only Scan")]
+    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in read) >= 1_000
+    assert len({name for name in indexes(plan) if name.endswith("_pkey")}) >= 3
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 500
 
 
 @pytest.mark.django_db

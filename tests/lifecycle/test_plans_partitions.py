@@ -27,6 +27,7 @@ HISTORY_ALONE = {
     "lifecycle.pruning.COUNT_EXPIRED": "counts what retention deletes",
     "lifecycle.pruning.PRUNE[django_jobs_job_history]": "deletes it",
 }
+RECENT_JOBS = {"lifecycle.backlog.RATES": "the queues of the runs of the last minutes"}
 EVERY_RUN = {
     "lifecycle.dead_letters.DELETE": "the runs of a job may have ended weeks apart",
     "lifecycle.pruning.PRUNE[django_jobs_job_history]": "as that one",
@@ -86,8 +87,8 @@ def partitions_read(statement: str) -> set[str]:
     values: list[str] = []
 
     def place(parameter: re.Match[str]) -> str:
-        # A period of NULL seconds would leave out every partition.
-        values.append("600" if parameter[1] == "seconds" else "NULL")
+        # A period of NULL seconds, or since NULL, would leave out every partition.
+        values.append({"seconds": "600", "day": "'2020-01-01'"}.get(parameter[1], "NULL"))
         return f"${len(values)}"
 
     body = re.sub(r"%\((\w+)\)s", place, statement.replace("{column}", "queue"))
@@ -115,6 +116,9 @@ def test_a_statement_reads_live_jobs_alone_if_it_is_not_listed(name: str) -> Non
         assert read & jobs == jobs
     elif name in HISTORY_ALONE:
         assert read & jobs == jobs - LIVE
+    elif name in RECENT_JOBS:
+        assert read & jobs > LIVE
+        assert len(read) <= 5  # of each history one day, or two if it is shortly after midnight
     else:
         assert read & jobs <= LIVE or read & jobs == DEFAULT
     if name in EVERY_RUN:
@@ -126,7 +130,7 @@ def test_a_statement_reads_live_jobs_alone_if_it_is_not_listed(name: str) -> Non
 @pytest.mark.django_db
 @pytest.mark.usefixtures("_two_days")
 def test_the_statements_that_are_listed_exist_and_the_package_has_many() -> None:
-    assert {*EVERY_JOB, *HISTORY_ALONE, *EVERY_RUN} <= set(STATEMENTS)
+    assert {*EVERY_JOB, *HISTORY_ALONE, *RECENT_JOBS, *EVERY_RUN} <= set(STATEMENTS)
     assert len(STATEMENTS) > 40
     # The measure measures.
     assert len(partitions_read("UPDATE django_jobs_job SET queue = '' WHERE id = 1")) >= 4

@@ -66,10 +66,11 @@ def test_it_shows_each_queue_on_a_line() -> None:
         "LIMIT",
         "SCHEDULED",
         "DEAD",
+        "PRESSURE",
     ]
     default = row_of("default", shown)
     assert re.fullmatch(r"1?\ds", default.pop(3))
-    assert default == ["default", "open", "1", "0", "-", "1", "1"]
+    assert default == ["default", "open", "1", "0", "-", "1", "1", "-"]
     assert row_of("bulk", shown)[1] == "paused"
     assert row_of("emails", shown)[5] == "2"
 

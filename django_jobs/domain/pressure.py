@@ -1,0 +1,45 @@
+"""How full the backlog of a queue is, and what that means for who enqueues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["ok", "high", "full"]
+
+HIGH_PERCENT = 80
+"""Percent of ``max_backlog`` from which on the level is high."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """The backlog of a queue.
+
+    ``level`` is ``"full"`` from ``max_backlog`` ready jobs on, ``"high"`` from 80 % of them, else
+    ``"ok"``, as always without a ``max_backlog``. ``ready`` counts the ready jobs up to
+    ``max_backlog``, or up to 100,000 without one. ``oldest_seconds`` is for how long the oldest of
+    them has been due; None without a ready job. ``drain_seconds`` estimates the time in which they
+    run, at the rate of the last minutes; None if no job of the queue ran in these.
+    """
+
+    level: Level
+    ready: int
+    oldest_seconds: float | None
+    drain_seconds: float | None
+
+
+def level_of(ready: int, max_backlog: int | None) -> Level:
+    """The level of a queue with this many ready jobs."""
+    if max_backlog is None:
+        return "ok"
+    if ready >= max_backlog:
+        return "full"
+    return "high" if 100 * ready >= HIGH_PERCENT * max_backlog else "ok"
+
+
+def drain_seconds(ready: int, rate: float | None) -> float | None:
+    """Seconds in which the ready jobs run if ``rate`` of them run in a second; None if that is not
+    known."""
+    if ready == 0:
+        return 0.0
+    return ready / rate if rate else None

@@ -1,0 +1,176 @@
+"""A producer asks how full a queue is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from pytest_django import DjangoAssertNumQueries
+
+from django_jobs import Pressure, UnknownQueue, aqueue_pressure, queue_pressure
+from django_jobs.api import pressure as api_pressure
+from django_jobs.domain.outcomes import Snoozed, Succeeded
+from django_jobs.lifecycle.settling import Ending, give_back, settle
+from django_jobs.models import Queue
+from tests.app.jobs import noop
+from tests.factories import claim_ready, failure, register_worker, run_sql
+
+AGE_RUNS = "UPDATE django_jobs_run SET finished_at = now() - make_interval(secs => %s)"
+AGE_JOBS = """
+UPDATE django_jobs_job SET finished_at = now() - make_interval(secs => %s)
+WHERE finished_at IS NOT NULL
+"""
+
+
+def fresh(queue: str = "default") -> Pressure:
+    api_pressure.forget_recent()
+    return queue_pressure(queue)
+
+
+def run_jobs(count: int, seconds_ago: float, queue: str = "bulk", outcome: Any = None) -> None:
+    """So many attempts that ended evenly spread over this time until now."""
+    noop.using(queue=queue).enqueue_many([{}] * count)
+    held = claim_ready(register_worker(), queue, limit=count)
+    settle([Ending(job, outcome or Succeeded()) for job in held])
+    for table in ("run", "job"):
+        run_sql(
+            f"UPDATE django_jobs_{table} AS row SET finished_at = now()"
+            " - make_interval(secs => %s * (1 - place.number::float8 / %s))"
+            f" FROM (SELECT id, row_number() OVER (ORDER BY id) - 1 AS number"
+            f"       FROM django_jobs_{table} WHERE id > (SELECT max(id) - %s FROM"
+            f"       django_jobs_{table})) AS place"
+            " WHERE row.id = place.id AND row.finished_at IS NOT NULL",
+            [seconds_ago, count, count],
+        )
+
+
+@pytest.mark.django_db
+def test_an_empty_queue_has_no_pressure() -> None:
+    assert queue_pressure("default") == Pressure("ok", 0, None, 0.0)
+
+
+@pytest.mark.django_db
+def test_the_level_rises_to_high_and_full_and_counts_no_further() -> None:
+    Queue.objects.filter(name="bulk").update(max_backlog=5)
+    jobs = noop.using(queue="bulk")
+    seen = []
+    for _ in range(5):
+        jobs.enqueue()
+        pressure = fresh("bulk")
+        seen.append((pressure.ready, pressure.level))
+    assert seen == [(1, "ok"), (2, "ok"), (3, "ok"), (4, "high"), (5, "full")]
+    Queue.objects.filter(name="bulk").update(max_backlog=3)
+    assert fresh("bulk").ready == 3
+
+
+@pytest.mark.django_db
+def test_jobs_that_wait_for_their_time_or_run_are_not_counted() -> None:
+    noop.using(delay=60).enqueue()
+    noop.enqueue()
+    claim_ready(register_worker())
+    noop.enqueue()
+    assert fresh().ready == 1
+
+
+@pytest.mark.django_db
+def test_the_oldest_ready_job_has_been_due_for_its_seconds() -> None:
+    old = noop.enqueue()
+    noop.using(priority=50).enqueue()
+    run_sql(
+        "UPDATE django_jobs_job SET available_at = now() - interval '90 s' WHERE id = %s", [old.pk]
+    )
+    assert fresh().oldest_seconds == pytest.approx(90, abs=30)
+
+
+@pytest.mark.django_db
+def test_an_answer_is_kept_for_a_second(
+    django_assert_num_queries: DjangoAssertNumQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with django_assert_num_queries(1):
+        first = queue_pressure("default")
+    noop.enqueue()
+    with django_assert_num_queries(0):
+        assert queue_pressure("default") is first
+        assert async_to_sync(aqueue_pressure)("default") is first
+    monkeypatch.setattr(api_pressure, "CACHE_SECONDS", 0.0)
+    with django_assert_num_queries(2):  # with the rates, which no empty queue needs
+        assert queue_pressure("default").ready == 1
+    with django_assert_num_queries(1):  # the rates are kept for longer
+        assert queue_pressure("default").ready == 1
+
+
+@pytest.mark.django_db
+def test_async_code_gets_the_same_answer() -> None:
+    noop.enqueue()
+    assert async_to_sync(aqueue_pressure)("default").ready == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["nowhere", "", "a b", "a\0b", 7, None, noop])
+def test_an_unknown_queue_is_refused_with_the_names(name: Any) -> None:
+    with pytest.raises(UnknownQueue, match=r"no queue is named .*known are: bulk, default, emails"):
+        queue_pressure(name)
+
+
+# The time to drain
+
+
+@pytest.mark.django_db
+def test_the_ready_jobs_drain_at_the_rate_of_the_last_minutes() -> None:
+    run_jobs(41, 20)
+    noop.using(queue="bulk").enqueue_many([{}] * 30)
+    pressure = fresh("bulk")
+    assert pressure.ready == 30
+    assert pressure.drain_seconds == pytest.approx(15, rel=0.5)
+
+
+@pytest.mark.django_db
+def test_attempts_that_failed_or_were_snoozed_drain_too() -> None:
+    run_jobs(20, 10, outcome=failure())
+    run_jobs(20, 10, outcome=failure(final=True))
+    run_jobs(20, 10, outcome=Snoozed(seconds=60))
+    noop.using(queue="bulk").enqueue()
+    assert fresh("bulk").drain_seconds == pytest.approx(1 / 6, rel=0.6)
+
+
+@pytest.mark.django_db
+def test_attempts_that_never_began_drain_nothing() -> None:
+    noop.enqueue_many([{}] * 10)
+    give_back([job.fence for job in claim_ready(register_worker())])
+    assert fresh().drain_seconds is None
+
+
+@pytest.mark.django_db
+def test_runs_of_other_queues_and_of_an_hour_ago_do_not_count() -> None:
+    run_jobs(20, 10, queue="default")
+    noop.using(queue="bulk").enqueue()
+    assert fresh("bulk").drain_seconds is None
+    run_jobs(20, 10)
+    run_sql(AGE_RUNS, [3_600])
+    run_sql(AGE_JOBS, [3_600])
+    noop.using(queue="bulk").enqueue()
+    assert fresh("bulk").drain_seconds is None
+
+
+@pytest.mark.django_db
+def test_a_sample_of_many_runs_knows_the_rate_of_each_queue() -> None:
+    """12,000 runs in 120 s, of which the last sixth is of one queue."""
+    run_sql(
+        "INSERT INTO django_jobs_job (queue, job_type, payload, payload_version, status, priority,"
+        " rank, available_at, max_attempts, max_crashes, finished_at, headers, created_at)"
+        " SELECT CASE WHEN n > 10000 THEN 'bulk' ELSE 'default' END, 'app.noop', '{}', 1,"
+        " 'succeeded', 0, 0, now(), 5, 3, now() - make_interval(secs => (12000 - n) / 100.0), '{}',"
+        " now() FROM generate_series(1, 12000) AS n"
+    )
+    run_sql(
+        "INSERT INTO django_jobs_run (job_id, attempt, outcome, available_at, claimed_at,"
+        " finished_at, error_type, error_message, traceback, fingerprint)"
+        " SELECT id, 1, 'succeeded', now(), now(), finished_at, '', '', '', ''"
+        " FROM django_jobs_job WHERE status = 'succeeded' ORDER BY finished_at"
+    )
+    noop.enqueue_many([{}] * 100)
+    noop.using(queue="bulk").enqueue_many([{}] * 100)
+    # Of the last 81 s at least, 61 were of the default queue and 20 of the other one.
+    assert fresh().drain_seconds == pytest.approx(100 / 75, rel=0.3)
+    assert fresh("bulk").drain_seconds == pytest.approx(100 / 24, rel=0.3)
