@@ -98,6 +98,14 @@ def make_dead(job_type: JobType[..., Any] = noop, *args: Any, **options: Any) ->
     return Job.objects.get(pk=held.id)
 
 
+def copies_of(job: Job, count: int = 1, status: str = "ready") -> list[int]:
+    """The ids of so many new rows with the queue and the gates of ``job``, in another status."""
+    row = Job.objects.get(pk=job.pk)
+    fields = {field.attname: getattr(row, field.attname) for field in Job._meta.concrete_fields}
+    fields |= {"id": None, "status": status}
+    return [one.pk for one in Job.objects.bulk_create(Job(**fields) for _ in range(count))]
+
+
 def make_user(*permissions: str, name: str = "olga") -> Any:
     """A staff user with these permissions of django_jobs."""
     user = get_user_model().objects.create_user(name, is_staff=True)

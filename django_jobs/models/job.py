@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from ..domain.backoff import Backoff
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import FINAL, LIVE, JobState
+from .blocked_by import blocked_by
 from .querysets import DeadLetterManager, JobQuerySet
 from .tenant import LONGEST_TENANT
 from .timestamps import TimestampField
@@ -269,6 +270,12 @@ class Job(models.Model):
     def is_live(self) -> bool:
         """Whether the job has not ended. It then holds its idempotency key."""
         return self.status in LIVE
+
+    @property
+    def blocked_by(self) -> str:
+        """What a blocked or waiting job waits for, in words; empty for any other. It is read from
+        the database, in at most four statements."""
+        return blocked_by(self.status, self.job_type, self.gates, self.schedule_id)
 
     @property
     def backoff_rule(self) -> Backoff:

@@ -65,6 +65,8 @@ class JobPage(ConsoleAdmin):
             head[head.index("error_text")] = "earlier_error_text"
         if obj.scheduled_for is not None:
             head.insert(1, "schedule_text")
+        if obj.gates is not None:
+            head.insert(1, ("tenant_text", "concurrency_key_text", "resources_text"))
         return (section(None, *head), *self.fieldsets[1:])
 
     has_view_permission = allowed_by("view_job")
@@ -102,6 +104,13 @@ class JobPage(ConsoleAdmin):
     @admin.display(description=_("schedule"))
     def schedule_text(self, job: Any) -> str:
         return origin(job, self.admin_site)
+
+    tenant_text = text_column("tenant", _("tenant"))
+    concurrency_key_text = text_column("concurrency_key", _("concurrency key"))
+
+    @admin.display(description=_("resources"))
+    def resources_text(self, job: Any) -> str:
+        return ", ".join(job.resources or ()) or NOTHING
 
     reason_text = text_column("reason", _("reason"), preformatted)
     error_text = text_column("last_error", _("last error"), preformatted)

@@ -131,7 +131,7 @@ def _present(job: Any, worker: str, site: AdminSite, request: HttpRequest) -> An
         case JobStatus.BLOCKED if job.reason == QUARANTINED:
             return _blocked(job, site, request)
         case JobStatus.BLOCKED:
-            return _("Waits because of a limit.")
+            return _sentence(_("Waits:"), job.blocked_by)
         case JobStatus.READY:
             return _sentence(_("Waits for a worker; was due"), ago(job.available_at, now))
         case JobStatus.RUNNING:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from ...domain.concurrency import name_problem
 from ...exceptions import OperationRefused
 from ...models import BreakerState
 from ...models.database import fetch
@@ -78,8 +79,8 @@ def pause_tenants(names: Iterable[str], *, actor: Actor = None, reason: str = ""
     demand(actor, "django_jobs.pause_tenant")
     wanted = sorted(set(names))
     for name in wanted:
-        if not 0 < len(name) <= LONGEST_TENANT or "\0" in name:
-            raise OperationRefused(f"a tenant's name has 1 to {LONGEST_TENANT} characters")
+        if problem := name_problem(name, LONGEST_TENANT):
+            raise OperationRefused(f"the name of a tenant {problem}")
     return _change(PAUSE_TENANTS, wanted, reason=_why(reason, "paused", actor))
 
 

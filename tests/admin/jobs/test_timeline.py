@@ -11,11 +11,13 @@ from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Lost
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.operations import quarantines
-from django_jobs.models import Job, Quarantine, Run, Worker
+from django_jobs.lifecycle.operations import limits, quarantines
+from django_jobs.models import Job, Quarantine, Resource, Run, Worker
 from tests.admin.walking import Live, Page, change_url
+from tests.app.gate_jobs import transfer
 from tests.app.jobs import add
 from tests.factories import (
+    copies_of,
     enqueue_and_claim,
     failure,
     register_worker,
@@ -165,8 +167,25 @@ def test_a_job_still_blocked_after_a_lift_is_shown_as_ready_soon(page: Page) -> 
 def test_a_job_blocked_by_no_quarantine_is_not_shown_as_quarantined(page: Page) -> None:
     job = add.enqueue(1)
     run_sql("UPDATE django_jobs_job SET status = 'blocked', reason = 'of its queue'")
-    hints = "Waits because of a limit. of its queue"
+    hints = "Waits: its turn of its queue"
     assert hints in shown(page.read(change_url(Job, job.pk)))
+
+
+def test_the_page_of_a_blocked_job_shows_its_gates_and_what_holds_it(page: Page) -> None:
+    Resource.objects.create(name="stripe", max_concurrency=1)
+    job = transfer.enqueue(7, "acme")
+    copies_of(job)
+    limits.pause_tenants(["acme"], reason="unpaid <b>twice</b>")
+    text = page.text(change_url(Job, job.pk))
+    words = " ".join(re.sub(r"<[^>]+>", " ", text).split())
+    assert "Tenant: acme Concurrency key: account:7:EUR Resources: ledger, stripe" in words
+    assert "Waits: the tenant acme is paused: unpaid &lt;b&gt;twice" in words
+    assert "the resource stripe (1 of 1 taken)" in words
+    assert not Live(text).alarms
+
+
+def test_a_job_without_gates_shows_none(page: Page) -> None:
+    assert "Concurrency key" not in page.read(change_url(Job, add.enqueue(1).pk))
 
 
 def test_markup_in_a_quarantine_is_shown_and_not_run(page: Page) -> None:

@@ -80,7 +80,7 @@ def test_a_tenant_with_a_row_keeps_its_settings() -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 101, "a\0b"])
 def test_what_cannot_be_a_tenant_is_refused(name: str) -> None:
-    with pytest.raises(OperationRefused, match="a tenant's name has 1 to 100 characters"):
+    with pytest.raises(OperationRefused, match="the name of a tenant has "):
         limits.pause_tenants(["acme", name])
     assert not Tenant.objects.exists()
 
