@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .exceptions import (
         Cancel,
         Discard,
+        DuplicateJob,
         EnqueueError,
         JobsError,
         LeaseLost,
@@ -42,6 +43,7 @@ __all__ = [
     "Cancel",
     "Concurrency",
     "Discard",
+    "DuplicateJob",
     "EnqueueError",
     "JobStatus",
     "JobType",

@@ -5,7 +5,8 @@ JobsError
 │   ├── UnknownQueue
 │   ├── UnknownJobType
 │   ├── PayloadError
-│   └── QueueFull
+│   ├── QueueFull
+│   └── DuplicateJob
 ├── NotMigrated             the tables do not exist, or belong to an older version
 ├── OperationRefused        an operator's action was refused
 ├── LeaseLost               the attempt is no longer this worker's
@@ -51,6 +52,14 @@ class PayloadError(EnqueueError):
 
 class QueueFull(EnqueueError):
     """The number of ready jobs in the queue has reached its ``max_backlog``."""
+
+
+class DuplicateJob(EnqueueError):
+    """With ``on_duplicate="raise"``: another job holds the idempotency key. ``job`` is that job."""
+
+    def __init__(self, message: str, job: Any = None) -> None:
+        super().__init__(message)
+        self.job = job
 
 
 class NotMigrated(JobsError):

@@ -14,6 +14,7 @@ PUBLIC = {
     "Cancel",
     "Concurrency",
     "Discard",
+    "DuplicateJob",
     "EnqueueError",
     "JobStatus",
     "JobType",

@@ -89,6 +89,9 @@ def test_the_role_of_a_site_may_only_enqueue() -> None:
         assert noop.using(delay=5).enqueue().status == "scheduled"
         assert len(noop.enqueue_many([{}] * 3)) == 3
         assert len(noop.enqueue_many([{}] * 2, idempotency_keys=["k", "l"])) == 2
+        unique = noop.using(unique_for=60)
+        assert not unique.using(idempotency_key="u").enqueue().deduplicated
+        assert len(unique.enqueue_many([{}] * 3, idempotency_keys=["k", "u", "v"])) == 3
         forbidden: list[Callable[[], Any]] = [
             lambda: cancel(job.pk),
             lambda: run_sql("TABLE django_jobs_run"),

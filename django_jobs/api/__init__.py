@@ -4,6 +4,7 @@ shortcuts          job, enqueue, enqueue_many, cancel
 job_type           JobType: binds arguments, inserts jobs
 validation         validates the options of @job and using()
 option_names       knows their names, and what is meant by others
+duplicates         what becomes of a request whose idempotency key is held
 gating             finds the gates of a job
 contradictions     options that never act because of another one
 pressure           queue_pressure

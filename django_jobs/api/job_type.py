@@ -24,7 +24,8 @@ from ..models import Job, Queue
 from ..models.database import needing_tables
 from ..models.tenant import LONGEST_TENANT
 from ..signals import job_enqueued
-from . import gating, payload_versions
+from . import duplicates, gating, payload_versions
+from .duplicates import OnDuplicate
 from .option_names import check_known, no_attribute
 from .payload_versions import Upgrade
 from .validation import check_key, check_options, given_arguments, unknown_queue
@@ -75,6 +76,8 @@ class JobType(Generic[P, R]):
     run_at: datetime | None = None
     delay_seconds: float = 0.0  # the name delay would hide the hint for Celery's .delay()
     idempotency_key: str | None = None
+    unique_for: float | None = None
+    on_duplicate: OnDuplicate = "return"
     headers: Mapping[str, Any] | None = None
     is_async: bool = field(init=False)
     """Whether the handler is an ``async def`` function."""
@@ -126,6 +129,8 @@ class JobType(Generic[P, R]):
         run_at: datetime | None = None,
         delay: float | timedelta | None = None,
         idempotency_key: str | None = None,
+        unique_for: float | timedelta | None = None,
+        on_duplicate: OnDuplicate | None = None,
         max_attempts: int | None = None,
         headers: Mapping[str, Any] | None = None,
         tenant: str | None = None,
@@ -136,8 +141,11 @@ class JobType(Generic[P, R]):
         """A copy of this job type with other options, for one request. None keeps the declared one.
 
         ``run_at`` (an aware datetime) or ``delay`` (seconds or a timedelta) postpones the job; give
-        one of them. ``tenant`` and ``concurrency_key`` are names, not templates; a key keeps the
-        limit and the choice of the declared :class:`Concurrency`, or else its defaults.
+        one of them. ``unique_for`` (seconds or a timedelta) keeps the idempotency key unique for
+        this time from the enqueue, also after the job has ended. If another job holds the key,
+        ``on_duplicate="raise"`` raises :class:`DuplicateJob`; the default ``"return"`` returns that
+        job. ``tenant`` and ``concurrency_key`` are names, not templates; a key keeps the limit and
+        the choice of the declared :class:`Concurrency`, or else its defaults.
 
         Raises :class:`EnqueueError` for an invalid option, ``TypeError`` for an unknown one.
         """
@@ -156,6 +164,10 @@ class JobType(Generic[P, R]):
             "run_at": run_at,
             "delay_seconds": delay.total_seconds() if isinstance(delay, timedelta) else delay,
             "idempotency_key": idempotency_key,
+            "unique_for": (
+                unique_for.total_seconds() if isinstance(unique_for, timedelta) else unique_for
+            ),
+            "on_duplicate": on_duplicate,
             "max_attempts": max_attempts,
             "headers": headers,
             "tenant": None if tenant is None else literal(tenant),
@@ -172,10 +184,12 @@ class JobType(Generic[P, R]):
         """Make a job that calls the handler with these arguments.
 
         The row is written in the caller's transaction and commits or rolls back with it. If a live
-        job holds the idempotency key, that job is returned with ``deduplicated`` True.
+        job holds the idempotency key, that job is returned with ``deduplicated`` True; with
+        ``unique_for``, a job that has ended may hold it too.
 
         Raises :class:`PayloadError` if the arguments do not fit the handler or are not JSON,
-        :class:`UnknownQueue` and :class:`QueueFull`; then nothing is written.
+        :class:`UnknownQueue`, :class:`QueueFull` and :class:`DuplicateJob`; then nothing is
+        written.
         """
         return self.insert(self.bind(*args, **kwargs))
 
@@ -198,8 +212,9 @@ class JobType(Generic[P, R]):
         ``transaction.atomic()`` to write all or none.
         """
         with needing_tables:
+            rule = duplicates.rule_of_many(self, has_keys=idempotency_keys is not None)
             items = self._items(payloads, idempotency_keys)
-            return enqueueing.enqueue_many(self.request(), items)
+            return enqueueing.enqueue_many(self.request(), items, rule)
 
     def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The payload of a call with these arguments, each by name.
@@ -252,7 +267,10 @@ class JobType(Generic[P, R]):
         gates = gating.gates_of(self, payload) if self._gated else None
         with needing_tables:
             new = self.request()
-            enqueued = enqueueing.enqueue_one(new, payload, text, self.idempotency_key, gates)
+            if self.unique_for is None and self.on_duplicate == "return":
+                enqueued = enqueueing.enqueue_one(new, payload, text, self.idempotency_key, gates)
+            else:
+                enqueued = duplicates.enqueue_one(self, new, payload, text, gates)
         if not enqueued.deduplicated and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)
         return enqueued
@@ -289,6 +307,7 @@ class JobType(Generic[P, R]):
             payload_version=self.version,
             max_age=self.max_age,
             headers=headers,
+            unique_for=self.unique_for,
         )
         object.__setattr__(self, "_known_request", (queue, new))
         return new

@@ -17,19 +17,23 @@ JOB_OPTIONS = (
     *("resources", "concurrency", "tenant"),
 )
 USING_OPTIONS = (
-    *("queue", "priority", "run_at", "delay", "idempotency_key", "max_attempts", "headers"),
+    *("queue", "priority", "run_at", "delay", "idempotency_key", "unique_for", "on_duplicate"),
+    *("max_attempts", "headers"),
     *("tenant", "concurrency_key", "resources"),
 )
 FOREIGN_OPTIONS = {
     **dict.fromkeys(("max_retries", "retries", "retry"), "max_attempts"),
     **dict.fromkeys(("time_limit", "soft_time_limit", "job_timeout"), "timeout"),
     **{"countdown": "delay", "eta": "run_at", "expires": "max_age", "acks_late": "delivery"},
-    **{"autoretry_for": "retry_on", "task_id": "idempotency_key"},
+    **{"autoretry_for": "retry_on", "job_key_mode": "on_duplicate"},
+    **dict.fromkeys(("task_id", "job_id", "job_key", "unique_key"), "idempotency_key"),
 }
 """Option names of other job queues, each with the name used here."""
 INSTEAD_OF_OPTIONS = {
     "bind": "call current_run() in the handler",
     "rate_limit": "max_concurrency of a queue limits how many of its jobs run at once",
+    "unique": "an idempotency_key is unique while its job is live, with unique_for for a time",
+    "ttl": "unique_for keeps a key unique; max_age of @job limits how long a job may wait",
     "ignore_result": "what the handler returns is the result; return None to keep none",
 }
 """Options of other job queues without an equivalent here, each with what to do instead."""

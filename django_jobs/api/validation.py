@@ -20,6 +20,7 @@ from ..domain.retention import kept_by_status
 from ..exceptions import EnqueueError, UnknownQueue
 from ..models.queue import A_QUEUE_NAME, Queue, is_queue_name
 from .contradictions import contradictions
+from .duplicates import check_duplicates
 from .gating import check_gates
 
 if TYPE_CHECKING:
@@ -246,6 +247,7 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
             )
     if chosen.idempotency_key is not None:
         check_key(chosen.idempotency_key, where)
+    check_duplicates(chosen, where)
     if chosen.headers is not None and not isinstance(chosen.headers, Mapping):
         raise EnqueueError(f"{where}: headers are a dict, not {chosen.headers!r}")
 

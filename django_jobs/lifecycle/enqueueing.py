@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
 from typing import Any
@@ -106,8 +107,9 @@ KEYED = {
 }
 
 
-def _keyed(columns: Mapping[str, str], arrays: Mapping[str, str]) -> str:
-    """The INSERT of ``columns``. ``arrays`` has the parameter for each value of an item."""
+def items_of(arrays: Mapping[str, str]) -> str:
+    """The begin of a statement about many items: their times, and a row with an id for each.
+    ``arrays`` has the parameter for each value of an item."""
     return f"""
 WITH due AS MATERIALIZED (
     SELECT {NOW} AS now, {DUE} AS at
@@ -118,7 +120,11 @@ WITH due AS MATERIALIZED (
     FROM ids, unnest({", ".join(f"%({array})s::text[]" for array in arrays.values())})
         WITH ORDINALITY AS input ({", ".join(arrays)}, place)
     ORDER BY input.place
-)
+)"""
+
+
+def _keyed(columns: Mapping[str, str], arrays: Mapping[str, str]) -> str:
+    return f"""{items_of(arrays)}
 INSERT INTO django_jobs_job_live (
     {listed(columns)})
 SELECT
@@ -139,7 +145,8 @@ KEYED_GATED = {
     **{name: f"item.{name}" for name in GATE_COLUMNS},
     "resources": "item.resources::jsonb",
 }
-ENQUEUE_KEYED_GATED = _keyed(KEYED_GATED, ARRAYS | {name: name for name in GATE_COLUMNS})
+ARRAYS_GATED = ARRAYS | {name: name for name in GATE_COLUMNS}
+ENQUEUE_KEYED_GATED = _keyed(KEYED_GATED, ARRAYS_GATED)
 
 WORTH_A_COPY = 100
 """Jobs with keys from which on the three round trips of COPY are faster than one INSERT."""
@@ -149,6 +156,17 @@ BATCH = 5_000
 
 KEY_ATTEMPTS = 5
 """How often to try if the holder of a key ended between the insert and the lookup."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """Who holds an idempotency key. ``insert`` writes a job for each item whose key is free, and
+    returns its ``(id, key)``; ``holders`` returns ``(key, id)`` of the jobs that hold some of the
+    keys. Jobs whose keys are free of live jobs may be written by COPY if the rule ``copies``."""
+
+    insert: Callable[[NewJobs, Sequence[Item]], list[tuple[Any, ...]]]
+    holders: Callable[[str, Sequence[str]], Iterable[tuple[str, int]]]
+    copies: bool = False
 
 
 def enqueue_one(
@@ -177,7 +195,7 @@ def enqueue_one(
             row = cursor.fetchone()
         if row is not None:
             notify_after_commit(new.queue, connection)
-            return _as_job(connection, new, payload, key, gates, row)
+            return as_job(connection, new, payload, key, gates, row)
         assert key is not None
         holder = Job.objects.using(conf().database).holding_key(new.queue, key).first()
         if holder is not None:
@@ -186,10 +204,10 @@ def enqueue_one(
     raise EnqueueError(f"the key {key!r} in queue {new.queue!r} kept changing hands; try again")
 
 
-def enqueue_many(new: NewJobs, items: Iterator[Item]) -> list[int]:
+def enqueue_many(new: NewJobs, items: Iterator[Item], rule: KeyRule) -> list[int]:
     """Insert a job for each item, 5,000 per statement; return their ids in order.
 
-    Where a live job holds the key, its id takes the place of a new one. Raises
+    Where a job holds the key by ``rule``, its id takes the place of a new one. Raises
     :class:`EnqueueError` if keys changed hands at each of five tries.
     """
     ids: list[int] = []
@@ -197,20 +215,20 @@ def enqueue_many(new: NewJobs, items: Iterator[Item]) -> list[int]:
     for batch in batches:
         if _has_keys(batch) and not jobs_connection().get_autocommit():
             rest = [*batch, *chain.from_iterable(batches)]
-            return ids + _enqueue_by_keys(new, rest)
-        ids += _enqueue_batch(new, batch)
+            return ids + _enqueue_by_keys(new, rest, rule)
+        ids += _enqueue_batch(new, batch, rule)
         notify_after_commit(new.queue)  # for each batch: a later one may be refused
     return ids
 
 
-def _enqueue_by_keys(new: NewJobs, items: Sequence[Item]) -> list[int]:
+def _enqueue_by_keys(new: NewJobs, items: Sequence[Item], rule: KeyRule) -> list[int]:
     """Insert the batches of one transaction in the order of their keys as well. Python sorts
     strings as the collation ``C`` does."""
     order = sorted(range(len(items)), key=lambda at: (items[at][1] is None, items[at][1] or ""))
     ids = [0] * len(items)
     for start in range(0, len(order), BATCH):
         places = sorted(order[start : start + BATCH])
-        made = _enqueue_batch(new, [items[at] for at in places])
+        made = _enqueue_batch(new, [items[at] for at in places], rule)
         notify_after_commit(new.queue)
         for at, id_ in zip(places, made, strict=True):
             ids[at] = id_
@@ -221,12 +239,12 @@ def _has_keys(batch: Sequence[Item]) -> bool:
     return any(key is not None for _, key, _ in batch)
 
 
-def _enqueue_batch(new: NewJobs, batch: Sequence[Item]) -> list[int]:
+def _enqueue_batch(new: NewJobs, batch: Sequence[Item], rule: KeyRule) -> list[int]:
     if not _has_keys(batch):
         return copy_in(new, batch)
-    if len(batch) >= WORTH_A_COPY and (ids := _copy_if_free(new, batch)):
+    if rule.copies and len(batch) >= WORTH_A_COPY and (ids := _copy_if_free(new, batch)):
         return ids
-    rows = _insert(new, batch)
+    rows = rule.insert(new, batch)
     if len(rows) == len(batch):
         return sorted(row[0] for row in rows)
     unkeyed = iter(sorted(row[0] for row in rows if row[1] is None))
@@ -235,15 +253,9 @@ def _enqueue_batch(new: NewJobs, batch: Sequence[Item]) -> list[int]:
         missing = {item[1]: item for item in batch if item[1] is not None and item[1] not in by_key}
         if not missing:
             return [by_key[key] if key is not None else next(unkeyed) for _, key, _ in batch]
-        holders = (
-            Job.objects.using(conf().database)
-            .live()
-            .filter(queue=new.queue, idempotency_key__in=list(missing))
-        )
-        found = holders.values_list("idempotency_key", "id")
-        by_key.update((key, id_) for key, id_ in found if key is not None)
+        by_key.update(rule.holders(new.queue, list(missing)))
         gone = [item for key, item in missing.items() if key not in by_key]
-        for row in _insert(new, gone) if gone else ():
+        for row in rule.insert(new, gone) if gone else ():
             by_key[row[1]] = row[0]
     raise EnqueueError(f"idempotency keys in queue {new.queue!r} kept changing hands; try again")
 
@@ -253,7 +265,7 @@ def _copy_if_free(new: NewJobs, batch: Sequence[Item]) -> list[int] | None:
     given = [key for _, key, _ in batch if key is not None]
     if len(set(given)) < len(given):
         return None
-    if fetch(HELD, {"queue": new.queue, "keys": _array(given)}) != [(False,)]:
+    if fetch(HELD, {"queue": new.queue, "keys": text_array(given)}) != [(False,)]:
         return None
     try:
         with transaction.atomic(using=jobs_connection().alias):
@@ -263,17 +275,33 @@ def _copy_if_free(new: NewJobs, batch: Sequence[Item]) -> list[int] | None:
 
 
 def _insert(new: NewJobs, batch: Sequence[Item]) -> list[tuple[Any, ...]]:
+    gated = any(gates is not None for _, _, gates in batch)
+    statement = ENQUEUE_KEYED_GATED if gated else ENQUEUE_KEYED
+    return fetch(statement, array_parameters(new, batch, gated=gated))
+
+
+def array_parameters(new: NewJobs, batch: Sequence[Item], *, gated: bool) -> dict[str, Any]:
+    """The parameters of a statement that begins with :func:`items_of`. It takes the gates only if
+    it is ``gated``."""
     payloads, keys, gates = zip(*batch, strict=True)
-    parameters = {**new.parameters, "payloads": _array(payloads), "keys": _array(keys)}
-    if not any(gates):
-        return fetch(ENQUEUE_KEYED, parameters)
-    rows = [gate_values(one) for one in gates]
-    parameters |= {name: _array([row[name] for row in rows]) for name in GATE_COLUMNS}
-    return fetch(ENQUEUE_KEYED_GATED, parameters)
+    arrays = {"payloads": text_array(payloads), "keys": text_array(keys)}
+    if gated:
+        rows = [gate_values(one) for one in gates]
+        arrays |= {name: text_array([row[name] for row in rows]) for name in GATE_COLUMNS}
+    return {**new.parameters, **arrays}
+
+
+def _live_holders(queue: str, keys: Sequence[str]) -> Iterable[tuple[str, int]]:
+    holders = Job.objects.using(conf().database).live()
+    found = holders.filter(queue=queue, idempotency_key__in=keys)
+    return ((key, id_) for key, id_ in found.values_list("idempotency_key", "id") if key)
+
+
+LIVE_KEYS = KeyRule(_insert, _live_holders, copies=True)
 
 
 # psycopg takes ten times as long for a list: more than PostgreSQL for a third of the insert.
-def _array(texts: Sequence[str | None]) -> str:
+def text_array(texts: Sequence[str | None]) -> str:
     """An array as PostgreSQL reads it."""
     return "{" + ",".join("NULL" if text is None else _quoted(text) for text in texts) + "}"
 
@@ -283,7 +311,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _as_job(
+def as_job(
     connection: BaseDatabaseWrapper,
     new: NewJobs,
     payload: dict[str, Any],

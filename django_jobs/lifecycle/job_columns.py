@@ -37,8 +37,8 @@ Fence = tuple[int, int, int]
 class NewJobs:
     """What the jobs of one request have in common: columns, and what the others are computed from.
 
-    ``delay``, ``timeout`` and ``max_age`` are in seconds; ``backoff`` and ``headers`` are JSON text
-    that was checked.
+    ``delay``, ``timeout``, ``max_age`` and ``unique_for`` are in seconds; ``backoff`` and
+    ``headers`` are JSON text that was checked.
     """
 
     queue: str
@@ -55,6 +55,7 @@ class NewJobs:
     at_most_once: bool = False
     max_age: float | None = None
     headers: str = "{}"
+    unique_for: float | None = None
 
     # Not computed for each job: a request serves all jobs of its type for two seconds.
     @cached_property

@@ -1,7 +1,8 @@
 """succeeded, cancelled -> gone.
 
 Deletes jobs after their retention with their runs, progress and receipts, rows of workers that
-ended long ago, and old ticks. Dead jobs are deleted by ``dead_letters`` alone.
+ended long ago, old ticks, and unique keys whose time is over. Dead jobs are deleted by
+``dead_letters`` alone.
 """
 
 from __future__ import annotations
@@ -129,6 +130,16 @@ DELETE FROM django_jobs_worker WHERE id = ANY(ARRAY(
     FOR UPDATE SKIP LOCKED))
 """
 
+# Locked rows are of enqueues that take over an expired key.
+PRUNE_UNIQUE_KEYS = """
+DELETE FROM django_jobs_uniquekey WHERE id = ANY(ARRAY(
+    SELECT id FROM django_jobs_uniquekey
+    WHERE expires_at <= statement_timestamp()
+    ORDER BY expires_at
+    LIMIT %(page)s
+    FOR UPDATE SKIP LOCKED))
+"""
+
 # Ids follow created_at here too: old ticks are at the low end of the primary key.
 PRUNE_TICKS = """
 WITH page AS MATERIALIZED (
@@ -212,6 +223,11 @@ def prune_workers(older_than: float) -> int:
     """Delete up to 1,000 rows of workers that ended more than ``older_than`` seconds ago; return
     how many."""
     return execute(PRUNE_WORKERS, {"older": min(older_than, LONGEST_KEPT)})
+
+
+def prune_unique_keys(page: int = PAGE) -> int:
+    """Delete up to ``page`` keys that are no longer unique; return how many."""
+    return execute(PRUNE_UNIQUE_KEYS, {"page": page})
 
 
 def prune_ticks(older_than: float, page: int = PAGE) -> int:

@@ -25,6 +25,7 @@ from ..lifecycle.pruning import (
     prune,
     prune_runs,
     prune_ticks,
+    prune_unique_keys,
     prune_workers,
     runs_go_with_jobs,
 )
@@ -66,8 +67,8 @@ class Retention:
     def run_once(self) -> int:
         """Delete expired rows until the budget is spent; return how many were deleted.
 
-        At the end of all walks, ended workers and old ticks are deleted too, and the next run
-        starts from the lowest id.
+        At the end of all walks, ended workers, expired unique keys and old ticks are deleted too,
+        and the next run starts from the lowest id.
         """
         rules = rules_in_force()
         deadline = time.monotonic() + self.budget
@@ -79,6 +80,7 @@ class Retention:
         if any(self.after.values()):
             return deleted
         deleted += prune_workers(WORKER_SECONDS)
+        deleted += self._repeat(prune_unique_keys, deadline)
         return deleted + self._repeat(partial(prune_ticks, TICK_SECONDS), deadline)
 
     def _walk(self, table: str, step: Step, deadline: float) -> int:

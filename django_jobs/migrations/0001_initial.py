@@ -1486,6 +1486,38 @@ class Migration(migrations.Migration):
                 "permissions": (("pause_tenant", "Can pause and resume tenants"),),
             },
         ),
+        migrations.CreateModel(
+            name="UniqueKey",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("queue", models.CharField(max_length=100, verbose_name="queue")),
+                ("key", models.CharField(max_length=200, verbose_name="key")),
+                ("job_type", models.CharField(max_length=200, verbose_name="job type")),
+                (
+                    "job",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="django_jobs.job",
+                        verbose_name="job",
+                    ),
+                ),
+                ("expires_at", models.DateTimeField(verbose_name="expires at")),
+            ],
+            options={
+                "verbose_name": "unique key",
+                "verbose_name_plural": "unique keys",
+                "default_permissions": (),
+                "indexes": [
+                    models.Index(fields=["expires_at"], name="django_jobs_unique_key_expiry")
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("queue", "key"), name="django_jobs_unique_key")
+                ],
+            },
+        ),
         migrations.RunPython(tune, migrations.RunPython.noop),
         migrations.RunPython(partition, migrations.RunPython.noop),
     ]

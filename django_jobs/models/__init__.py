@@ -10,6 +10,7 @@ from .run import Run, RunOutcome
 from .schedule import Schedule
 from .tenant import Tenant
 from .tick import Backfill, Tick, TickOutcome
+from .unique_key import UniqueKey
 from .worker import Worker, WorkerStatus
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Tenant",
     "Tick",
     "TickOutcome",
+    "UniqueKey",
     "Worker",
     "WorkerStatus",
 ]

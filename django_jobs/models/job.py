@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.backoff import Backoff
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from ..domain.states import FINAL, LIVE, JobState
+from ..domain.states import LIVE, JobState
 from .blocked_by import blocked_by
 from .querysets import DeadLetterManager, JobQuerySet
 from .tenant import LONGEST_TENANT
@@ -139,7 +139,8 @@ class Job(models.Model):
 
     deduplicated: bool = False
     """True if ``enqueue`` returned this existing job, which holds the idempotency key, instead of a
-    new one. Not stored."""
+    new one. Not stored. If that job was deleted, its status is empty, and only its id, queue, job
+    type and key are known."""
 
     get, wait, ready, successful, failed, state = (NotOfAJob() for _name in range(6))
 
@@ -264,7 +265,7 @@ class Job(models.Model):
     @property
     def is_final(self) -> bool:
         """Whether the job has ended. It then runs again only if it is replayed."""
-        return self.status in FINAL
+        return not self.is_live
 
     @property
     def is_live(self) -> bool:

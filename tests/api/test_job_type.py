@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 
-from django_jobs import Backoff, PayloadError
+from django_jobs import Backoff, DuplicateJob, EnqueueError, PayloadError, enqueue, enqueue_many
 from django_jobs.models import Job, Queue
 from tests.app.jobs import noop
-from tests.factories import declared
+from tests.factories import declared, enqueue_and_claim
 
 
 def plain(first: int, second: int = 0) -> None: ...
@@ -82,3 +84,41 @@ def test_no_two_jobs_share_a_value_that_can_be_changed() -> None:
         assert getattr(one, name) == getattr(other, name)
         assert getattr(one, name) is not getattr(other, name)
     assert one.headers["trace"] is not other.headers["trace"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("options", [{}, {"unique_for": 60}])
+def test_a_duplicate_is_refused_if_that_is_asked_for(options: dict[str, Any]) -> None:
+    strict = noop.using(idempotency_key="k", on_duplicate="raise", **options)
+    held = enqueue_and_claim(idempotency_key="k", on_duplicate="raise", **options)
+    with pytest.raises(DuplicateJob) as refused:
+        strict.enqueue()
+    assert str(refused.value) == (
+        f"app.noop: job {held.id} (running) holds the idempotency key 'k' in queue 'default'"
+    )
+    assert (refused.value.job.pk, refused.value.job.deduplicated) == (held.id, True)
+    assert isinstance(refused.value, EnqueueError)
+    assert Job.objects.count() == 1
+    assert noop.using(idempotency_key="other", on_duplicate="raise").enqueue().pk != held.id
+
+
+@pytest.mark.django_db
+def test_a_duplicate_is_refused_by_each_way_to_enqueue_one() -> None:
+    strict = noop.using(idempotency_key="k", on_duplicate="raise")
+    first = strict.enqueue()
+    for call in (
+        async_to_sync(strict.aenqueue),
+        lambda: enqueue("app.noop", idempotency_key="k", on_duplicate="raise"),
+    ):
+        with pytest.raises(DuplicateJob, match=f"job {first.pk} ") as refused:
+            call()
+    assert pickle.loads(pickle.dumps(refused.value)).job == first
+
+
+@pytest.mark.django_db
+def test_what_to_do_with_a_duplicate_needs_a_key_and_a_single_request() -> None:
+    with pytest.raises(EnqueueError, match=r"app.noop: on_duplicate needs an idempotency key"):
+        noop.using(on_duplicate="raise").enqueue()
+    with pytest.raises(EnqueueError, match=r"app.noop: enqueue_many returns the ids of duplicates"):
+        enqueue_many("app.noop", [{}], idempotency_keys=["k"], on_duplicate="raise")
+    assert not Job.objects.exists()
