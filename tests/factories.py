@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from django.contrib.auth import get_user_model
@@ -86,9 +87,11 @@ def run_again(job: int, worker: int, outcome: Outcome) -> None:
     settle_one(held, outcome)
 
 
-def failure(message: str = "boom", *, final: bool = False, kind: str = "ValueError") -> Failed:
+def failure(
+    message: str = "boom", *, final: bool = False, kind: str = "ValueError", code: str = ""
+) -> Failed:
     """A handler's exception."""
-    return Failed(error=ErrorReport.plain(kind, message), final=final)
+    return Failed(error=replace(ErrorReport.plain(kind, message), code=code), final=final)
 
 
 def make_dead(job_type: JobType[..., Any] = noop, *args: Any, **options: Any) -> Job:
@@ -147,7 +150,7 @@ def run_sql(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def explain(sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+def explain(sql: str, parameters: dict[str, Any] | tuple[Any, ...]) -> list[dict[str, Any]]:
     """All nodes of the plan that PostgreSQL has for a statement. Nothing is kept of its effects."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters)

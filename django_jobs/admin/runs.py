@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -25,6 +26,7 @@ from .base.formatting import (
 )
 from .base.history_list import HistoryAdmin, PartitionFilter
 from .base.model_admin import section
+from .base.search import search_runs, terms_of
 
 
 class RunPartitionFilter(PartitionFilter):
@@ -40,6 +42,8 @@ class RunAdmin(HistoryAdmin):
 
     list_display = ("id", "job_number", "job_name", "number", "result", "ended", "ran", "error")
     list_filter = (OutcomeFilter, FinishedSinceFilter, RunPartitionFilter)
+    search_fields = ("id",)  # shows the box; get_search_results does the search
+    search_help_text = _("Ids of jobs of any age, code:503 (of the error) or error:fingerprint.")
     lookups_allowed = HistoryAdmin.lookups_allowed | {"job", "job__exact", "job__id__exact"}
     fieldsets = (
         section(None, ("job_number", "job_name", "number", "result"), "worker_name"),
@@ -51,6 +55,17 @@ class RunAdmin(HistoryAdmin):
             "traceback_text",
         ),
     )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        return search_runs(queryset, search_term), False
+
+    def searches(self, chosen: Mapping[str, str | None], text: str) -> bool:
+        terms = terms_of(text)
+        if terms.numbers:
+            return False
+        return super().searches({**chosen, **terms.of_run}, text)
 
     def annotations(self) -> dict[str, Any]:
         job = Job.objects.using(conf().database).filter(pk=OuterRef("job_id"))

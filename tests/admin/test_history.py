@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.admin.base import history_list
-from django_jobs.admin.jobs import search
+from django_jobs.admin.base import history_list, search
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.partitions import Period, start_of
 from django_jobs.lifecycle.history import TABLES
@@ -174,6 +173,12 @@ def test_runs_are_searched_alike(page: Page) -> None:
     assert listed(page, Run, outcome="succeeded") == [new]
     assert note(page, Run, outcome="succeeded")
     assert listed(page, Run, outcome="succeeded", day=day(2)) == [old]
+    run_sql("UPDATE django_jobs_run SET error_code = '503'")
+    assert listed(page, Run, q="code:503") == [new]
+    assert note(page, Run, q="code:503")
+    assert listed(page, Run, q="code:503", day=day(2)) == [old]
+    assert listed(page, Run, q=f"code:503 {old}") == [old]
+    assert not note(page, Run, q=f"code:503 {old}")
 
 
 @pytest.mark.usefixtures("newest_only")

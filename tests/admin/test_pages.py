@@ -206,6 +206,34 @@ def test_the_search_finds_numbers_types_and_keys(page: Page) -> None:
     assert found("9" * 40) == found("type:") == found("noop") == found("key:nobody's") == []
 
 
+def test_the_code_of_an_error_is_searched_in_dead_jobs_and_in_runs(page: Page) -> None:
+    def found(model: Any, text: str) -> list[int]:
+        response = page.client.get(list_url(model), {"q": text})
+        rows = response.context["cl"].result_list
+        return [row.job_id if model is Run else row.pk for row in rows]
+
+    def attempted(job_type: Any, *arguments: Any, **options: Any) -> int:
+        held = enqueue_and_claim(job_type, *arguments)
+        settle_one(held, failure(**options))
+        return held.id
+
+    down = attempted(add, 1, code="503", final=True)
+    other = attempted(noop, code="503", final=True, kind="HTTPError")
+    attempted(noop, code="400", final=True)
+    waits = attempted(noop, code="503")
+    for model in (Job, DeadLetter):
+        assert found(model, "code:503") == [other, down]
+        assert found(model, f"code:503 {down}") == found(model, "code:503 type:app.add") == [down]
+        assert found(model, "code:503 code:400") == found(model, "code:5") == []
+    assert found(DeadLetter, "type:app.add") == found(DeadLetter, f"#{down}") == [down]
+    assert found(DeadLetter, str(waits)) == found(DeadLetter, "503") == []
+    assert found(Run, "code:503") == [waits, other, down]
+    assert found(Run, f"code:503 {waits}") == found(Run, f"#{waits}") == [waits]
+    assert found(Run, "9" * 40) == found(Run, "type:app.add") == found(Run, "code:") == []
+    fingerprint = Run.objects.get(job=other).fingerprint
+    assert found(Job, f"error:{fingerprint}") == found(Run, f"error:{fingerprint}") == [other]
+
+
 def test_a_run_whose_job_was_removed_is_still_listed(page: Page) -> None:
     make_dead()
     run_sql("DELETE FROM django_jobs_job")

@@ -30,6 +30,8 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from django_jobs.metrics import sizing, snapshot, unclaimable
+from django_jobs.models import Job
+from django_jobs.models.run import by_last_run
 from tests.factories import analyze, explain, register_worker, run_sql
 
 MANY = 100_000
@@ -419,6 +421,19 @@ def test_dead_jobs_are_deleted_by_primary_key() -> None:
     assert indexes(plan) & like("django_jobs_run_attempt")
     assert not whole_tables(plan)
     assert most_rows(plan) <= pruning.PAGE
+
+
+@pytest.mark.django_db
+def test_dead_jobs_are_searched_by_their_last_run_with_a_search_of_one_partition_each() -> None:
+    """As a join, this would read all runs of the history."""
+    sql, parameters = by_last_run(Job.objects.dead(), error_code="503").query.sql_with_params()
+    plan = explain(sql, parameters)
+    assert not {name for name in whole_tables(plan) if name.startswith("django_jobs_run")}
+    of_runs = [node for node in plan if node.get("Alias", "").startswith("u0")]
+    searched = [node for node in of_runs if node["Actual Loops"] > 0]
+    assert len(of_runs) > len(searched) == 1
+    assert searched[0]["Actual Loops"] == MANY
+    assert searched[0]["Index Name"] in like("django_jobs_run_attempt")
 
 
 @pytest.mark.django_db

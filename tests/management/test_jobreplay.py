@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -12,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.models import Job, Run
 from tests.app.jobs import add, noop
-from tests.factories import enqueue_and_claim, failure, make_dead, run_sql, settle_one
+from tests.factories import enqueue_and_claim, failure, make_dead, run_again, run_sql, settle_one
 
 
 def replay(*arguments: object) -> str:
@@ -54,6 +55,22 @@ def test_a_fingerprint_chooses_jobs_by_their_last_run() -> None:
     fingerprint = Run.objects.get(job_id=held.id).fingerprint
     assert replay("--error", fingerprint) == "Replayed 1 job."
     assert replayed() == {held.id}
+
+
+@pytest.mark.django_db
+def test_the_code_of_an_error_chooses_jobs_by_their_last_run() -> None:
+    unavailable = failure(code="503")
+    refused = enqueue_and_claim()
+    settle_one(refused, unavailable)
+    run_again(refused.id, refused.worker, failure(code="400", final=True))
+    down, other = (enqueue_and_claim(queue=name) for name in ("default", "bulk"))
+    for held in (down, other):
+        settle_one(held, replace(unavailable, final=True))
+    make_dead()
+    assert replay("--error-code", "503", "--queue", "bulk") == "Replayed 1 job."
+    assert replay("--error-code", "503") == "Replayed 1 job."
+    assert replayed() == {down.id, other.id}
+    assert replay("--error-code", "504") == "Replayed 0 jobs."
 
 
 @pytest.mark.django_db

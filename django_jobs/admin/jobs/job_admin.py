@@ -15,9 +15,9 @@ from ...models import Job
 from ..base.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, PartitionFilter
+from ..base.search import HISTORY, OUTSIDE_HISTORY, search_jobs, terms_of
 from ..operator_actions import CANCEL, REPLAY, REPRIORITIZE, RUN_NOW
 from .detail import JobPage
-from .search import HISTORY, OUTSIDE_HISTORY, search_jobs, terms_of
 
 
 class JobPartitionFilter(PartitionFilter):
@@ -46,7 +46,10 @@ class JobAdmin(HistoryAdmin, JobPage):
         JobPartitionFilter,
     )
     search_fields = ("id",)  # shows the box; get_search_results does the search
-    search_help_text = _("Ids of jobs of any age, type:name or key:idempotency-key.")
+    search_help_text = _(
+        "Ids of jobs of any age, type:name, key:idempotency-key; of dead jobs also code:503, the "
+        "code of the last error, and error:fingerprint."
+    )
     operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, REPLAY)
 
     def get_search_results(

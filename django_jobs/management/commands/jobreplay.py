@@ -7,12 +7,12 @@ from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import transaction
-from django.db.models import Exists, OuterRef
 
 from ...api import replay_problem
 from ...conf import conf
 from ...lifecycle.operations import jobs as job_operations
-from ...models import Job, Run
+from ...models import Job
+from ...models.run import by_last_run
 from ..arguments import since
 from ..base import (
     OperatorCommand,
@@ -24,7 +24,7 @@ from ..base import (
 )
 
 BATCH = 500
-SELECTORS = ("queue", "type", "error", "since")
+SELECTORS = ("queue", "type", "error", "error_code", "since")
 
 
 class Command(OperatorCommand):
@@ -41,6 +41,11 @@ class Command(OperatorCommand):
         parser.add_argument("--type", metavar="JOB_TYPE", help="dead jobs of this job type")
         parser.add_argument(
             "--error", metavar="FINGERPRINT", help="dead jobs whose last run has this fingerprint"
+        )
+        parser.add_argument(
+            "--error-code",
+            metavar="CODE",
+            help="dead jobs whose last run has this code, such as 503",
         )
         parser.add_argument(
             "--since", metavar="WHEN", help="dead for at most this long (2h, 1d), or since a date"
@@ -93,7 +98,9 @@ def _chosen(options: dict[str, Any]) -> list[int]:
             raise CommandError("give ids or a filter, not both")
         return list(dict.fromkeys(options["ids"]))[:limit]
     if not filtered:
-        raise CommandError("give ids, or at least one of --queue, --type, --error and --since")
+        raise CommandError(
+            "give ids, or at least one of --queue, --type, --error, --error-code and --since"
+        )
     dead = Job.objects.using(conf().database).dead().order_by("pk")
     if options["queue"] is not None:
         demand_queue(options["queue"])
@@ -103,8 +110,9 @@ def _chosen(options: dict[str, Any]) -> list[int]:
         dead = dead.filter(job_type=options["type"])
     if options["error"] is not None:
         demand_fingerprint(options["error"])
-        last = Run.objects.filter(job=OuterRef("pk"), attempt=OuterRef("attempt"))
-        dead = dead.filter(Exists(last.filter(fingerprint=options["error"])))
+        dead = by_last_run(dead, fingerprint=options["error"])
+    if options["error_code"] is not None:
+        dead = by_last_run(dead, error_code=options["error_code"])
     if options["since"] is not None:
         dead = dead.filter(finished_at__gte=since(options["since"]))
     return list(dead.values_list("pk", flat=True)[:limit])
