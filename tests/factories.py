@@ -38,6 +38,7 @@ def register_worker(
     lease: float = 30.0,
     threads: int = 1,
     queues: Sequence[str] = ("default",),
+    pools: Sequence[tuple[Sequence[str], int]] = (),
     job_types: Mapping[str, int] | None = None,
 ) -> int:
     """Register a worker that knows all job types, or those; return its id. A negative lease has
@@ -49,6 +50,7 @@ def register_worker(
             pid=4711,
             queues=queues,
             threads=threads,
+            pools=pools,
             job_types=registry.versions() if job_types is None else job_types,
             lease=lease,
         )

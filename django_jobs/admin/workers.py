@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..models import Job, Worker
+from ..models.worker import pools_text
 from .base.filters import StatusFilter
 from .base.formatting import NOTHING, ago, badge, moment_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
@@ -71,7 +72,7 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("queues"))
     def served(self, worker: Any) -> str:
-        return _listed(worker.queues)
+        return pools_text(worker.pools) or _listed(worker.queues)
 
     @admin.display(description=_("known job types"))
     def known(self, worker: Any) -> str:

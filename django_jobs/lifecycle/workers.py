@@ -18,10 +18,10 @@ the other's jobs. JSON and JavaScript keep sixteen digits exactly. Ids that olde
 the sequence are below."""
 
 REGISTER = """
-INSERT INTO django_jobs_worker (id, name, host, pid, queues, threads, code_version, job_types,
-    payload_versions, status, started_at, heartbeat_at, lease_expires_at, stop_reason)
-SELECT %(id)s, %(name)s, %(host)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(code_version)s,
-    %(job_types)s::jsonb, %(versions)s::jsonb, 'running', now, now,
+INSERT INTO django_jobs_worker (id, name, host, pid, queues, threads, pools, code_version,
+    job_types, payload_versions, status, started_at, heartbeat_at, lease_expires_at, stop_reason)
+SELECT %(id)s, %(name)s, %(host)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(pools)s::jsonb,
+    %(code_version)s, %(job_types)s::jsonb, %(versions)s::jsonb, 'running', now, now,
     now + make_interval(secs => %(lease)s::float8), ''
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 ON CONFLICT (id) DO NOTHING
@@ -94,14 +94,16 @@ WHERE id IN (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """The registration of one run of a worker process. ``job_types`` maps the names it has handlers
-    for to the newest payload version that each reads. ``lease`` is in seconds."""
+    """The registration of one run of a worker process. ``pools`` are the queues and the number of
+    threads of each named pool. ``job_types`` maps the names it has handlers for to the newest
+    payload version that each reads. ``lease`` is in seconds."""
 
     name: str
     host: str
     pid: int
     queues: Sequence[str]
     threads: int
+    pools: Sequence[tuple[Sequence[str], int]] = ()
     job_types: Mapping[str, int]
     code_version: str = ""
     lease: float
@@ -127,6 +129,9 @@ def register(info: WorkerInfo) -> int:
         "pid": info.pid,
         "queues": json.dumps(list(info.queues)),
         "threads": info.threads,
+        "pools": json.dumps(
+            [{"queues": list(queues), "threads": threads} for queues, threads in info.pools]
+        ),
         "code_version": info.code_version[:100],
         "job_types": json.dumps(sorted(info.job_types)),
         "versions": json.dumps({name: v for name, v in info.job_types.items() if v > 1}),

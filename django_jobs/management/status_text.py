@@ -12,6 +12,7 @@ from ..metrics.snapshot import (
     stuck_jobs,
 )
 from ..models.schedule_state import ScheduleState
+from ..models.worker import pools_text
 from .base import counted, table
 
 QUEUE_HEADS = (
@@ -49,7 +50,7 @@ def render_status(snapshot: Snapshot) -> str:
             str(worker.threads),
             str(worker.claimed),
             f"{age(worker.heartbeat_seconds)} ago",
-            ",".join(worker.queues),
+            pools_text(worker.pools) or ",".join(worker.queues),
         )
         for worker in snapshot.workers
     ]

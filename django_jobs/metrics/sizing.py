@@ -44,9 +44,14 @@ GROUP BY covered.seconds, job.queue
 ORDER BY job.queue
 """
 
+# A worker without named pools has one, of all its threads.
 THREADS = """
-SELECT queues, threads FROM django_jobs_worker
-WHERE status = 'running' AND lease_expires_at >= clock_timestamp()
+SELECT pool.queues, pool.threads
+FROM django_jobs_worker AS worker CROSS JOIN LATERAL jsonb_to_recordset(
+    CASE WHEN worker.pools <> '[]' THEN worker.pools ELSE jsonb_build_array(
+        jsonb_build_object('queues', worker.queues, 'threads', worker.threads)) END
+) AS pool (queues jsonb, threads integer)
+WHERE worker.status = 'running' AND worker.lease_expires_at >= clock_timestamp()
 """
 
 

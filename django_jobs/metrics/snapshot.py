@@ -43,7 +43,7 @@ SELECT 'dead', queue, count(*) FROM (
 
 WORKERS = """
 SELECT worker.id, worker.name, worker.host, worker.pid, worker.status, worker.queues,
-    worker.threads, worker.code_version,
+    worker.threads, worker.pools, worker.code_version,
     extract(epoch FROM clock_timestamp() - worker.heartbeat_at)::float8 AS heartbeat_seconds,
     extract(epoch FROM worker.lease_expires_at - clock_timestamp())::float8 AS lease_seconds,
     (SELECT count(*) FROM django_jobs_job AS job
@@ -114,7 +114,8 @@ class QueueSnapshot:
 class WorkerSnapshot:
     """One worker that has not ended. ``heartbeat_seconds`` is the age of its last heartbeat.
     ``lease_seconds`` is what is left of its lease, negative once that ran out. ``claimed`` counts
-    the jobs that it runs or has prefetched."""
+    the jobs that it runs or has prefetched. ``pools`` has the queues and threads of each named
+    pool."""
 
     id: int
     name: str
@@ -123,6 +124,7 @@ class WorkerSnapshot:
     status: str
     queues: tuple[str, ...]
     threads: int
+    pools: tuple[dict[str, Any], ...]
     code_version: str
     heartbeat_seconds: float
     lease_seconds: float
@@ -194,7 +196,9 @@ def take_snapshot() -> Snapshot:
     return Snapshot(
         queues=tuple(queues),
         workers=tuple(
-            WorkerSnapshot(**{**row, "queues": tuple(json.loads(row["queues"]))})
+            WorkerSnapshot(
+                **{**row, **{key: tuple(json.loads(row[key])) for key in ("queues", "pools")}}
+            )
             for row in fetch_named(WORKERS, {})
         ),
         unknown_job_types=unknown,

@@ -234,6 +234,10 @@ class Migration(migrations.Migration):
                 ("queues", models.JSONField(default=list, verbose_name="queues")),
                 ("threads", models.PositiveIntegerField(default=1, verbose_name="threads")),
                 (
+                    "pools",
+                    models.JSONField(blank=True, default=list, verbose_name="thread pools"),
+                ),
+                (
                     "code_version",
                     models.CharField(
                         blank=True, default="", max_length=100, verbose_name="code version"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -30,6 +33,7 @@ class Worker(models.Model):
     pid = models.PositiveIntegerField(_("process id"))
     queues = models.JSONField(_("queues"), default=list)
     threads = models.PositiveIntegerField(_("threads"), default=1)
+    pools = models.JSONField(_("thread pools"), default=list, blank=True)
     code_version = models.CharField(_("code version"), max_length=100, blank=True, default="")
     job_types = models.JSONField(_("known job types"), default=list)
     payload_versions = models.JSONField(
@@ -70,3 +74,8 @@ class Worker(models.Model):
     def is_alive(self) -> bool:
         """Whether the worker is running or draining, as of the last write to the row."""
         return self.status in ALIVE
+
+
+def pools_text(pools: Iterable[Mapping[str, Any]]) -> str:
+    """The named pools of a worker as they are written after ``--pool``: ``heavy:2 mail,web:16``."""
+    return " ".join(f"{','.join(pool['queues'])}:{pool['threads']}" for pool in pools)

@@ -17,6 +17,8 @@ from ..lifecycle.workers import WorkerInfo
 RECYCLE = 75
 """The exit code of a worker process that is to be replaced (``--max-jobs``, ``--max-rss``)."""
 
+DEFAULT_THREADS = 4
+
 FORCED = 143
 """The exit code of ``jobworker`` if it had to kill processes that did not exit in time."""
 
@@ -30,16 +32,29 @@ class QueueShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions:
+    """Threads of a process, and the queues that they serve."""
+
+    queues: tuple[QueueShare, ...]
+    threads: int
+
+    def __str__(self) -> str:
+        return f"{','.join(share.name for share in self.queues)}:{self.threads}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Times are in seconds, sizes in megabytes. ``strict`` serves the queues in the given order.
     ``every_queue`` serves all queues, including those created later; ``queues`` are then those at
-    the start."""
+    the start. ``named_pools`` are those of ``--pool``; ``queues`` and ``threads`` are then those of
+    all of them."""
 
     queues: tuple[QueueShare, ...]
     every_queue: bool = False
     strict: bool = False
     processes: int = 1
-    threads: int = 4
+    threads: int = DEFAULT_THREADS
+    named_pools: tuple[PoolOptions, ...] = ()
     drain_timeout: float = 25.0
     burst: bool = False
     lease: float = 30.0
@@ -49,6 +64,11 @@ class Options:
     max_rss: int | None = None
     name: str = ""
     forks: bool = True
+
+    @property
+    def pools(self) -> tuple[PoolOptions, ...]:
+        """The thread pools of each process: the named ones, or one with everything."""
+        return self.named_pools or (PoolOptions(queues=self.queues, threads=self.threads),)
 
     @property
     def connections(self) -> int:
@@ -72,10 +92,41 @@ def chosen_queues(text: str | None, strict: bool, names: Sequence[str]) -> tuple
             raise ValueError("there are no queues yet; run manage.py migrate")
         return tuple(QueueShare(name=name) for name in names)
     shares = parse_queues(text)
+    _demand_known(shares, names)
+    return shares
+
+
+def chosen_pools(texts: Sequence[str], names: Sequence[str]) -> tuple[PoolOptions, ...]:
+    """The pools that ``--pool`` lists. Raises ``ValueError`` for a name that is not in ``names``,
+    or that is in two pools."""
+    pools = tuple(parse_pool(text) for text in texts)
+    shares = [share for pool in pools for share in pool.queues]
+    _demand_known(shares, names)
+    served = [share.name for share in shares]
+    for name in served:
+        if served.count(name) > 1:
+            raise ValueError(f"queue {name!r} is in two pools; give one of them its threads")
+    return pools
+
+
+def parse_pool(text: str) -> PoolOptions:
+    """Parse ``"mail,web:16"``: queues of equal weight and their number of threads. Raises
+    ``ValueError`` for anything else."""
+    names, _, threads = text.rpartition(":")
+    if ":" in names:
+        raise ValueError(
+            f"{text!r} has more than one number; a pool is written mail,web:16, with its threads "
+            "last and without weights"
+        )
+    if not (threads.isdecimal() and int(threads) >= 1):
+        raise ValueError(f"{text!r} does not end with its number of threads, such as mail,web:16")
+    return PoolOptions(queues=parse_queues(names), threads=int(threads))
+
+
+def _demand_known(shares: Sequence[QueueShare], names: Sequence[str]) -> None:
     unknown = [share.name for share in shares if share.name not in names]
     if unknown:
         raise ValueError(f"no queue is named {', '.join(unknown)}; known are: {', '.join(names)}")
-    return shares
 
 
 def parse_queues(text: str) -> tuple[QueueShare, ...]:
@@ -124,6 +175,9 @@ def worker_info(options: Options, queues: list[str]) -> WorkerInfo:
         pid=os.getpid(),
         queues=queues,
         threads=options.threads,
+        pools=[
+            ([share.name for share in pool.queues], pool.threads) for pool in options.named_pools
+        ],
         job_types=claimable(options),
         code_version=conf().code_version,
         lease=options.lease,

@@ -88,6 +88,18 @@ def test_queues_that_share_threads_are_added_up() -> None:
     assert take_sizing().problems == ["All queues together need 3 threads, and there are 2."]
 
 
+@pytest.mark.usefixtures("_older_runs")
+def test_of_a_worker_with_pools_the_threads_of_the_pool_count() -> None:
+    run_jobs(90, seconds=50)
+    run_jobs(90, seconds=1, queue="bulk")
+    pools = [(["default"], 1), (["bulk", "emails"], 8)]
+    register_worker("web-1", threads=9, queues=["default", "bulk", "emails"], pools=pools)
+    bulk, default = take_sizing().queues
+    assert (bulk.threads, default.threads) == (8, 1)
+    assert take_sizing().problems == ["default needs 2 threads, and has 1."]
+    assert take_sizing().threads == 9
+
+
 def test_a_full_sample_covers_the_time_since_its_oldest_run() -> None:
     for ago in range(40, 0, -1):
         run_jobs(1, seconds=0.1, ended_ago=ago)

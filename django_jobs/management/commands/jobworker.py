@@ -8,8 +8,6 @@ import os
 import socket
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from django_jobs.conf import conf
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.maintenance.tasks import maintenance_tasks
@@ -17,11 +15,10 @@ from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
 from django_jobs.management.worker import terminal
 from django_jobs.management.worker.code_watch import code_watch
-from django_jobs.management.worker.startup import check_processes, warn_of_job_types
-from django_jobs.models import Queue
+from django_jobs.management.worker.startup import check_processes, thread_pools, warn_of_job_types
 from django_jobs.testing import failpoints
 from django_jobs.worker.connections import close_everything, note_need
-from django_jobs.worker.options import Options, QueueShare, chosen_queues
+from django_jobs.worker.options import DEFAULT_THREADS, Options
 from django_jobs.worker.supervisor.single_process import SingleProcess
 from django_jobs.worker.supervisor.supervisor import Supervisor
 
@@ -39,7 +36,16 @@ class Command(OperatorCommand):
             "--strict", action="store_true", help="Serve the queues strictly in the given order."
         )
         parser.add_argument("--processes", type=count, default=1, help="Worker processes.")
-        parser.add_argument("--threads", type=count, default=4, help="Threads per process.")
+        parser.add_argument(
+            "--threads", type=count, help=f"Threads per process. Default: {DEFAULT_THREADS}."
+        )
+        parser.add_argument(
+            "--pool",
+            action="append",
+            metavar="QUEUES:THREADS",
+            help="Threads for these queues alone, such as mail,web:16. May be repeated. Replaces "
+            "--queues and --threads.",
+        )
         parser.add_argument(
             "--drain-timeout",
             type=seconds,
@@ -72,12 +78,14 @@ class Command(OperatorCommand):
         level = _log_level(options["verbosity"])
         for_people = terminal.connect(level, options["log_format"])
         failpoints.install(os.environ)
+        pools = thread_pools(**options)
         worker_options = Options(
-            queues=_queues(options["queues"], options["strict"]),
-            every_queue=options["queues"] is None,
+            queues=tuple(share for pool in pools for share in pool.queues),
+            every_queue=options["queues"] is None and not options["pool"],
             strict=options["strict"],
             processes=options["processes"],
-            threads=options["threads"],
+            threads=sum(pool.threads for pool in pools),
+            named_pools=pools if options["pool"] else (),
             drain_timeout=options["drain_timeout"],
             burst=options["burst"],
             lease=options["lease_seconds"] or conf().lease_seconds,
@@ -101,13 +109,6 @@ class Command(OperatorCommand):
         code = tree(worker_options, tasks, Scheduling().look if fires else None).run()
         if code:
             raise SystemExit(code)
-
-
-def _queues(text: str | None, strict: bool) -> tuple[QueueShare, ...]:
-    try:
-        return chosen_queues(text, strict, list(Queue.objects.names()))
-    except ValueError as error:
-        raise CommandError(f"--queues: {error}") from None
 
 
 def _log_level(verbosity: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from django.apps import apps
@@ -11,7 +12,9 @@ from django.core.management.base import CommandError
 from django.utils.module_loading import module_has_submodule
 
 from ... import registry
+from ...models import Queue
 from ...worker.events import emit
+from ...worker.options import DEFAULT_THREADS, PoolOptions, chosen_pools, chosen_queues
 
 
 def check_processes(
@@ -25,6 +28,28 @@ def check_processes(
         raise CommandError("--no-fork runs one process: omit --processes")
     elif max_jobs is not None or max_rss is not None:
         raise CommandError("--no-fork cannot replace its process: omit --max-jobs and --max-rss")
+
+
+def thread_pools(
+    *,
+    pool: Sequence[str] | None,
+    queues: str | None,
+    threads: int | None,
+    strict: bool,
+    **others: Any,
+) -> tuple[PoolOptions, ...]:
+    """The thread pools that the options ask for: those of ``--pool``, or one of all queues and
+    threads. Raises ``CommandError`` for options that contradict each other or do not fit."""
+    if pool and (queues is not None or threads is not None):
+        raise CommandError("--pool names queues and their threads: omit --queues and --threads")
+    names = list(Queue.objects.names())
+    try:
+        if pool:
+            return chosen_pools(pool, names)
+        shares = chosen_queues(queues, strict, names)
+    except ValueError as error:
+        raise CommandError(f"{'--pool' if pool else '--queues'}: {error}") from None
+    return (PoolOptions(queues=shares, threads=threads or DEFAULT_THREADS),)
 
 
 def warn_of_job_types() -> None:

@@ -63,7 +63,9 @@ def greeting(options: Options) -> str:
         (
             f"django_jobs {__version__}: {processes} with {counted(options.threads, 'thread')}",
             f"Database: {database}",
-            f"Queues: {', '.join(share.name for share in options.queues)}",
+            f"Pools: {' '.join(map(str, options.named_pools))}"
+            if options.named_pools
+            else f"Queues: {', '.join(share.name for share in options.queues)}",
             "Job types:",
             *(f"  {name}" for name in registry.names() or ["none"]),
         )

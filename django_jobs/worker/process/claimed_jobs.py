@@ -14,8 +14,64 @@ SMALL = 2_000
 """Bytes. Payloads below this do not count: those of all claimed jobs take at most a megabyte."""
 
 
+class WaitingJobs:
+    """The claimed jobs that wait for a thread of one pool, the first one first."""
+
+    def __init__(self, wake_event: WakeEvent) -> None:
+        self.wants_more = False
+        """Whether to wake the claimer, once, when few jobs wait."""
+        self.refill_below = 0
+        """The number that counts as few."""
+        self._wake_event = wake_event
+        self._jobs: SimpleQueue[ClaimedJob] = SimpleQueue()
+        self._added_at = self._taken_at = 0.0
+
+    def __len__(self) -> int:
+        return self._jobs.qsize()
+
+    def add(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Let newly claimed jobs wait."""
+        if self._jobs.empty():
+            self._added_at = time.monotonic()
+        self.put_back(jobs)
+
+    def put_back(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Let these wait again."""
+        for job in jobs:
+            self._jobs.put(job)
+
+    def next(self) -> ClaimedJob:
+        """The next job. Waits for one."""
+        job = self._jobs.get()
+        self._taken_at = job.taken_at
+        self.room_made()
+        return job
+
+    def take_unstarted(self) -> list[ClaimedJob]:
+        """Take back the jobs that no thread has started."""
+        taken: list[ClaimedJob] = []
+        while not self._jobs.empty():
+            try:
+                taken.append(self._jobs.get_nowait())
+            except Empty:  # a thread has taken it
+                break
+        return taken
+
+    @property
+    def since(self) -> float:
+        """A lower bound, in ``time.monotonic()``, of when the next waiting job was added."""
+        return max(self._added_at, self._taken_at)
+
+    def room_made(self) -> None:
+        """Wake the claimer if few jobs wait. Costs little if the claimer does not wait for that."""
+        if self.wants_more and self._jobs.qsize() <= self.refill_below:
+            self.wants_more = False  # once is enough
+            self._wake_event.set()
+
+
 class ClaimedJobs:
-    """The attempts of this process that are not settled.
+    """The attempts of this process that are not settled. Some wait for a thread: each pool has its
+    line.
 
     The claimer adds them, and they are removed when they are settled. Each of these is one step of
     a dict and needs no lock. The key is the attempt and not the job, because a job may come back
@@ -27,12 +83,7 @@ class ClaimedJobs:
         """The number of attempts that ended here, with any outcome."""
         self.wake_event = WakeEvent()
         """Wakes the claimer."""
-        self.wants_more = False
-        """Whether to wake the claimer, once, when few jobs wait."""
-        self.refill_below = 0
-        """The number that counts as few."""
-        self._waiting: SimpleQueue[ClaimedJob] = SimpleQueue()
-        self._waiting_since = self._taken_at = 0.0
+        self.lines: list[WaitingJobs] = []
         self._queues: dict[Fence, str] = {}
         self._returning: set[Fence] = set()
         self._large: dict[Fence, int] = {}
@@ -48,18 +99,18 @@ class ClaimedJobs:
         """Whether one of these attempts is already here."""
         return not self._queues.keys().isdisjoint(job.fence for job in jobs)
 
+    def new_line(self) -> WaitingJobs:
+        """A line for another pool."""
+        line = WaitingJobs(self.wake_event)
+        self.lines.append(line)
+        return line
+
     def add(self, jobs: Collection[ClaimedJob]) -> None:
-        """Add claimed jobs. No thread starts one before :meth:`line_up`."""
+        """Add claimed jobs. No thread starts one before it is in a line."""
         for job in jobs:
             self._queues[job.fence] = job.queue
             if len(job.payload) > SMALL:
                 self._large[job.fence] = len(job.payload)
-
-    def line_up(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Let jobs that were added wait for a thread."""
-        if self._waiting.empty():
-            self._waiting_since = time.monotonic()
-        self.put_back(jobs)
 
     def begin_return(self, jobs: Iterable[ClaimedJob]) -> None:
         """Mark these as being given back. They stay here until :meth:`remove_all`."""
@@ -70,43 +121,19 @@ class ClaimedJobs:
         be claimed again, as the same attempt, before the thread that gave it back knows."""
         return job.fence not in self._returning and job.fence in self._queues
 
-    def next(self) -> ClaimedJob:
-        """The next job. Waits for one."""
-        job = self._waiting.get()
-        self._taken_at = job.taken_at
-        self.room_made()
-        return job
-
     def take_unstarted(self) -> list[ClaimedJob]:
         """Take back the jobs that no thread has started."""
-        taken: list[ClaimedJob] = []
-        while not self._waiting.empty():
-            try:
-                taken.append(self._waiting.get_nowait())
-            except Empty:  # a thread has taken it
-                break
-        return taken
-
-    def put_back(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Let these wait for a thread again."""
-        for job in jobs:
-            self._waiting.put(job)
+        return [job for line in self.lines for job in line.take_unstarted()]
 
     @property
     def waiting(self) -> int:
         """The number of jobs that wait for a thread."""
-        return self._waiting.qsize()
+        return sum(map(len, self.lines))
 
     @property
     def waits_since(self) -> float:
-        """A lower bound, in ``time.monotonic()``, of when the next waiting job was added."""
-        return max(self._waiting_since, self._taken_at)
-
-    def room_made(self) -> None:
-        """Wake the claimer if few jobs wait. Costs little if the claimer does not wait for that."""
-        if self.wants_more and self._waiting.qsize() <= self.refill_below:
-            self.wants_more = False  # once is enough
-            self.wake_event.set()
+        """A lower bound, in ``time.monotonic()``, of when the waiting jobs were added."""
+        return min((line.since for line in self.lines if line), default=time.monotonic())
 
     def end(self, jobs: Collection[ClaimedJob]) -> None:
         """Note that these attempts have ended."""
@@ -123,7 +150,8 @@ class ClaimedJobs:
                 self._large.pop(job.fence, None)
             if self._returning:  # after the rest: see is_claimed
                 self._returning.discard(job.fence)
-        self.room_made()  # it counts the jobs that are still here
+        for line in self.lines:
+            line.room_made()  # the claimer counts the jobs that are still here
 
     @property
     def bytes(self) -> int:

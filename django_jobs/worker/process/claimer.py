@@ -6,8 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ...lifecycle import claiming, settling, workers
 from ...lifecycle.claiming import START
@@ -18,11 +17,12 @@ from ..connections import drop_connection, own_connection, retry_while_disconnec
 from ..events import emit, emit_throttled
 from ..ipc.scoreboard import CAPACITY, WorkerSlot
 from ..options import Options, claimable, worker_info
-from ..queue_selector import QueueSelector, mixed
+from ..queue_selector import mixed
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from .claimed_jobs import SMALL, ClaimedJobs
-from .executor import PREFETCH_LIMIT, Executor
+from .executor import Executor
 from .poller import Poller
+from .pool import PREFETCH_LIMIT, Pool
 from .settler import Settler
 from .stranded_jobs import StrandedJobs
 
@@ -44,13 +44,14 @@ SETBACK_SECONDS = 1.0
 
 
 class Claimer:
-    """Claims for one worker process, on its own thread and connection."""
+    """Claims for all pools of one worker process, on its own thread and connection."""
 
     def __init__(
         self,
         options: Options,
         slot: WorkerSlot,
         claimed: ClaimedJobs,
+        pools: Sequence[Pool],
         settler: Settler,
         executor: Executor,
     ) -> None:
@@ -62,21 +63,22 @@ class Claimer:
         self._options = options
         self._slot = slot
         self._claimed = claimed
+        self._pools = pools
         self._settler = settler
         self._executor = executor
         self._wake_event = claimed.wake_event
-        self._selector = QueueSelector(options.queues, options.strict)
-        self._queues = dict.fromkeys(share.name for share in options.queues)
-        self._promising = set(self._queues)
         self._job_types = claimable(options)
         self._positions: dict[str, QueuePosition] = {}
-        self._returned: deque[ClaimedJob] = deque()
         self._restarted = 0.0
         self._shows_queues = True
-        self._poller = Poller(list(self._queues), options.poll, every=options.every_queue)
+        self._poller = Poller(self._queues, options.poll, every=options.every_queue)
         self._stranded_jobs = StrandedJobs(
             options.lease, slot, claimed, settler, draining=lambda: self.draining
         )
+
+    @property
+    def _queues(self) -> list[str]:
+        return [queue for pool in self._pools for queue in pool.queues]
 
     @property
     def draining(self) -> bool:
@@ -88,15 +90,16 @@ class Claimer:
         None or ``GATES`` means any queue. Unknown hints are ignored."""
         if hint == CANCELLED:
             self._settler.look_soon()
-        elif hint in (None, GATES) or hint in self._queues:
-            self._promising.update((hint,) if hint in self._queues else self._queues)
+            return
+        for pool in self._pools:
+            if hint is not None and hint in pool.queues:
+                pool.promising.add(hint)
+            elif hint in (None, GATES):
+                pool.promising.update(pool.queues)
+            else:
+                continue
             self._poller.poll_again_soon()
             self._wake_event.set()
-
-    def note_returned(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Note that these jobs are given back unstarted, so that they do not count as the share of
-        their queues. Called by other threads."""
-        self._returned.extend(jobs)
 
     def drain(self) -> None:
         """Stop claiming. The executor takes back the jobs that have not started."""
@@ -109,7 +112,8 @@ class Claimer:
         self._register()
         self.registered.set()
         while not self.draining:
-            self._claimed.wants_more = False
+            for pool in self._pools:
+                pool.line.wants_more = False
             self._wait_for_others()
             if self._slot.lease_lost:
                 self._begin_again()
@@ -162,24 +166,33 @@ class Claimer:
     def _round(self) -> float:
         """Claim as many jobs as there is room for. Returns the seconds to sleep; 0 to continue at
         once."""
-        self._claimed.wants_more = True
+        for pool in self._pools:
+            pool.line.wants_more = True
         if not self._slot.is_safe(self._options.lease):
             return SETBACK_SECONDS
-        room = self._room()
-        if room <= 0:
+        rooms = [(pool, room) for pool in self._pools if (room := self._room(pool)) > 0]
+        if not rooms:
             return self._options.poll
         now = time.monotonic()
         # By time and not only when idle: jobs that become due, and queues with a new limit, must
         # not wait for the end of another queue's backlog.
-        polls = now >= self._poller.next_at or not self._promising
+        polls = now >= self._poller.next_at or not any(pool.promising for pool in self._pools)
         ready = self._poll(now) if polls else frozenset()
-        self._promising |= ready
-        taken = self._claim_all(room)
-        if taken >= room:
+        for pool in self._pools:
+            pool.promising |= ready.intersection(pool.queues)
+        expects_some = any(pool.promising for pool, _ in rooms)
+        taken, is_full = 0, False
+        for pool, room in rooms:
+            if (room := min(room, self._room_in_process())) <= 0:
+                break
+            claimed = self._claim_all(pool, room)
+            taken += claimed
+            is_full = is_full or claimed >= room
+        if is_full:
             return 0.0
         if taken:
             self._poller.poll_again_soon()
-        elif not polls:
+        elif not polls and expects_some:
             self._poller.poll_now()  # the promising queues are empty; poll before sleeping
             return 0.0
         elif self._options.burst and self._poller.due_at > now:
@@ -190,57 +203,56 @@ class Claimer:
         """The queues that have ready jobs. First updates the queues that this process serves."""
         ready = self._poller.poll(now)
         self._settler.unkept_queues = self._poller.unkept
-        if self._poller.queues != list(self._queues):
+        if self._poller.queues != self._queues:
             self._shows_queues = False
-            self._selector.serve(self._poller.queues)
-            self._queues = dict.fromkeys(self._poller.queues)
-            self._promising.intersection_update(self._queues)
+            (pool,) = self._pools  # named pools have named queues
+            pool.serve(self._poller.queues)
         if not self._shows_queues:
             self._shows_queues = workers.serve(self._slot.worker, self._poller.queues)
         return ready
 
-    def _claim_all(self, room: int) -> int:
-        """Claim ``room`` jobs if there are so many, from each queue its share. Returns how many."""
+    def _claim_all(self, pool: Pool, room: int) -> int:
+        """Claim ``room`` jobs if there are as many, from each queue its share. Returns how many."""
         if time.monotonic() - self._restarted > RESTART_SECONDS:
             self._restarted = time.monotonic()
             self._positions.clear()
-        while self._returned:
-            self._selector.returned(self._returned.popleft().queue)
-        among, taken, behind_limited = set(self._promising), 0, False
+        among, taken, behind_limited = set(pool.promising), 0, False
         while among and taken < room:
             claims: list[list[ClaimedJob]] = []
             try:
-                for queue, share in self._selector.plan(among, room - taken):
-                    jobs = self._claim_share(queue, share, behind_limited=behind_limited)
+                for queue, share in pool.plan(among, room - taken):
+                    jobs = self._claim_share(pool, queue, share, behind_limited=behind_limited)
                     behind_limited = behind_limited or queue in self._poller.limited
                     taken += len(jobs)
                     if len(jobs) < share:
                         among.discard(queue)  # the others get the rest
                     claims.append(self._accept(jobs))
             finally:
-                self._claimed.line_up(mixed(claims))
+                pool.line.add(mixed(claims))
         return taken
 
-    def _claim_share(self, queue: str, share: int, *, behind_limited: bool) -> list[ClaimedJob]:
+    def _claim_share(
+        self, pool: Pool, queue: str, share: int, *, behind_limited: bool
+    ) -> list[ClaimedJob]:
         """Claim up to ``share`` jobs of a queue. ``behind_limited``: a queue before it in the order
         has a limit."""
         if limited := queue in self._poller.limited:
             # Its running jobs are counted across all workers, so none is claimed ahead of a free
             # thread.
-            claimed = self._claimed.count_in(self._poller.limited)
-            share = min(share, self._options.threads - claimed)
+            claimed = self._claimed.count_in(self._poller.limited.intersection(pool.queues))
+            share = min(share, pool.threads - claimed)
         elif self._options.strict and behind_limited:
             # Prefetched jobs of this queue would run before the next job of that queue.
-            share = min(share, self._options.threads - len(self._claimed))
+            share = min(share, pool.threads - self._claimed_in(pool))
         if share <= 0 or self._slot.lease_lost:
             return []
-        jobs = self._claim(queue, share, limited)
-        self._selector.claimed(queue, len(jobs))
+        jobs = self._claim(pool, queue, share, limited)
+        pool.note_claimed(queue, len(jobs))
         return jobs
 
-    def _claim(self, queue: str, limit: int, limited: bool) -> list[ClaimedJob]:
+    def _claim(self, pool: Pool, queue: str, limit: int, limited: bool) -> list[ClaimedJob]:
         # Before the claim: a call that comes during it counts.
-        self._promising.discard(queue)
+        pool.promising.discard(queue)
         jobs = claiming.claim(
             queue,
             worker=self._slot.worker,
@@ -254,7 +266,7 @@ class Claimer:
         if len(jobs) < limit and all(len(job.payload) <= SMALL for job in jobs):
             self._positions.pop(queue, None)
         else:
-            self._promising.add(queue)
+            pool.promising.add(queue)
             self._positions[queue] = jobs[-1].position
         return jobs
 
@@ -280,21 +292,30 @@ class Claimer:
         given = settling.give_back([job.fence for job in jobs])
         emit("claimed_twice", logging.ERROR, worker=worker, given_back=len(given))
 
-    def _room(self) -> int:
-        """The number of jobs to claim now."""
-        ahead = self._executor.ahead()
-        self._claimed.refill_below = ahead // 2
-        # Counts claimed jobs and not idle threads: a thread that has just taken a job may not count
-        # as busy yet, and would be counted twice.
-        held = len(self._claimed)
-        if ahead and self._claimed.waiting > ahead // 2:
+    def _room(self, pool: Pool) -> int:
+        """The number of jobs to claim now for a pool."""
+        ahead = pool.ahead()
+        pool.line.refill_below = ahead // 2
+        if ahead and len(pool.line) > ahead // 2:
             return 0
         if self._claimed.bytes > CLAIMED_BYTES // 2:  # half, so that it is not filled one by one
             ahead = 0
-        room = min(self._options.threads + ahead, CLAIMED_LIMIT) - held
+        room = pool.threads + ahead - self._claimed_in(pool)
+        return min(room, self._room_in_process(), CLAIM_LIMIT)
+
+    def _room_in_process(self) -> int:
+        """The number of jobs to claim now for all pools together."""
+        room = CLAIMED_LIMIT
         if self._options.max_jobs is not None:
-            room = min(room, self._options.max_jobs - held - self._claimed.ended)
-        return min(room, CLAIM_LIMIT)
+            room = min(room, self._options.max_jobs - self._claimed.ended)
+        return room - len(self._claimed)
+
+    def _claimed_in(self, pool: Pool) -> int:
+        """The number of claimed jobs of a pool. Counts them and not idle threads: a thread that has
+        just taken a job may not count as busy yet, and would be counted twice."""
+        if len(self._pools) == 1:
+            return len(self._claimed)
+        return self._claimed.count_in(pool.queues)
 
     def _rest_in_burst(self, ready: bool) -> float:
         """Nothing was claimed: drain if no claimed job is left either. Jobs that are still ready
@@ -317,7 +338,7 @@ class Claimer:
         self._register()
 
     def _register(self) -> None:
-        info = worker_info(self._options, list(self._queues))
+        info = worker_info(self._options, self._queues)
 
         def register() -> None:
             asked_at = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
@@ -24,6 +24,7 @@ from ..statement_timeout import StatementTimedOut
 from ..timeouts.threads import ThreadTimeouts, raise_in
 from .cancels import Cancels
 from .claimed_jobs import ClaimedJobs
+from .pool import Pool
 from .settler import Settler
 
 NOTHING_LEFT = None
@@ -32,42 +33,13 @@ worker."""
 
 Isolate = Callable[[ClaimedJob, int], Outcome | None]
 
-PREFETCH_SECONDS = 0.5
-"""Seconds of work that may wait in this process. Idle workers elsewhere cannot take it."""
-
-PREFETCH_LIMIT = 600
-"""Jobs that may wait in this process, even if they are quick."""
-
-SLOW_WEIGHT, FAST_WEIGHT = 0.5, 0.02
-"""How fast the estimate of a job's duration follows. It rises quickly, so that slow jobs are not
-hoarded, and falls slowly, so that a few fast ones between them do not start the hoarding again."""
-
-
-class Pace:
-    """The recent duration of jobs here, in seconds. It determines the prefetch."""
-
-    def __init__(self) -> None:
-        self.seconds: float | None = None
-
-    def saw(self, seconds: float) -> None:
-        """Include the duration of one job."""
-        if self.seconds is None:
-            self.seconds = seconds
-        else:
-            weight = SLOW_WEIGHT if seconds > self.seconds else FAST_WEIGHT
-            self.seconds += weight * (seconds - self.seconds)
-
-    def jobs_in(self, seconds: float) -> int:
-        """The number of jobs that a thread runs in this time; 0 before the first one ended."""
-        return 0 if self.seconds is None else int(seconds / max(self.seconds, 1e-6))
-
 
 class Executor:
-    """``threads`` threads that run claimed jobs and pass their endings on."""
+    """The threads of all pools. They run claimed jobs and pass their endings on."""
 
     def __init__(
         self,
-        threads: int,
+        pools: Sequence[Pool],
         slot: WorkerSlot,
         claimed: ClaimedJobs,
         settler: Settler,
@@ -76,10 +48,10 @@ class Executor:
         reporter: Reporter,
         isolate: Isolate | None,
     ) -> None:
-        self.pace = Pace()
         self.loop = HandlerLoop()
         self.draining = False
         self.stopping = False
+        self._pools = pools
         self._slot = slot
         self._claimed = claimed
         self._settler = settler
@@ -87,55 +59,37 @@ class Executor:
         self._reporter = reporter
         self._isolate = isolate
         self._thread_timeouts = ThreadTimeouts()
-        self._running: dict[int, Attempt] = {}
-        self._threads = [
-            threading.Thread(target=self._work, name=f"django_jobs-{number}", daemon=True)
-            for number in range(threads)
-        ]
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self._threads:
-            thread.start()
-
-    def ahead(self) -> int:
-        """The number of jobs that may wait here: as many as the threads start soon."""
-        since = time.monotonic() - PREFETCH_SECONDS
-        running = list(self._running.values())
-        able = len(self._threads) - sum(1 for attempt in running if attempt.started < since)
-        ahead = min(self.pace.jobs_in(able * PREFETCH_SECONDS), PREFETCH_LIMIT)
-        return ahead if ahead >= able else 0  # prefetching jobs of half a second gains nothing
+        pools = [pool for pool in self._pools for _ in range(pool.threads)]
+        for number, pool in enumerate(pools):
+            threading.Thread(
+                target=self._work, args=(pool,), name=f"django_jobs-{number}", daemon=True
+            ).start()
 
     def hoarded(self) -> list[ClaimedJob]:
-        """Take back the jobs that would wait here too long, because quick jobs were followed by
-        slow ones, or because this process drains. Called repeatedly: after a drain began, a running
-        claim or the settler may still add jobs."""
-        claimed = self._claimed
+        """Take back the jobs that would wait here too long, or all if this process drains. Called
+        repeatedly: after a drain began, a running claim or the settler may still add jobs."""
         if self.draining:
-            return claimed.take_unstarted()
-        since = time.monotonic() - PREFETCH_SECONDS
-        if not claimed.waiting or claimed.waits_since > since:
-            return []
-        if claimed.waiting <= (ahead := self.ahead()):
-            return []
-        unstarted = claimed.take_unstarted()
-        claimed.put_back(unstarted[:ahead])
-        return unstarted[ahead:]
+            return self._claimed.take_unstarted()
+        return [job for pool in self._pools for job in pool.hoarded()]
 
     def raise_stop(self) -> None:
         """Raise a stop in every handler that still runs here. It does not interrupt code in C, but
         the caller is about to kill the process."""
         self.stopping = True
         self.loop.stop_all()
-        for thread_id, attempt in list(self._running.items()):
-            if attempt.in_handler:
-                raise_in(thread_id, StopHandler)
+        for pool in self._pools:
+            for thread_id, attempt in list(pool.running.items()):
+                if attempt.in_handler:
+                    raise_in(thread_id, StopHandler)
 
-    def _work(self) -> None:
+    def _work(self, pool: Pool) -> None:
         connections = HandlerConnections()
         thread_id = threading.get_ident()
         while True:
-            job = self._claimed.next()
+            job = pool.line.next()
             started = time.monotonic()
             if not self._cancels.cover(job, started):
                 self._look(job)
@@ -157,28 +111,30 @@ class Executor:
             )
             try:
                 with connections.in_use:
-                    self._run(attempt, thread_id, connections)
+                    self._run(attempt, pool, thread_id, connections)
                     connections.reset()  # after its ending was passed on, without delaying it
             finally:
-                self._running.pop(thread_id, None)
+                pool.running.pop(thread_id, None)
             del job, attempt  # free the payload while the thread waits for the next job
 
-    def _run(self, attempt: Attempt, thread_id: int, connections: HandlerConnections) -> None:
+    def _run(
+        self, attempt: Attempt, pool: Pool, thread_id: int, connections: HandlerConnections
+    ) -> None:
         """Run an attempt from its start until its ending is passed on."""
         if self._isolate is not None and (
             attempt.job.is_suspect or runs_isolated(attempt.job_type)
         ):
             attempt.await_child()
-            self._running[thread_id] = attempt
+            pool.running[thread_id] = attempt
             outcome: Outcome | Settled | None = self._isolate(attempt.job, attempt.entry.index)
         else:
             attempt.begin()
-            self._running[thread_id] = attempt
+            pool.running[thread_id] = attempt
             outcome = self._call(attempt, connections)
         if outcome is not NOTHING_LEFT:
             finished = time.monotonic()
             attempt.entry.finish()
-            self.pace.saw(finished - attempt.started)
+            pool.pace.saw(finished - attempt.started)
         self._reporter.end(attempt, outcome)
         if outcome is NOTHING_LEFT:
             self._settler.let_go(attempt.job, attempt.entry)

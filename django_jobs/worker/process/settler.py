@@ -175,9 +175,10 @@ class Settler:
             return
         asked = self._cancels.asked
         if asked - self._dropped:
-            unstarted = self._claimed.take_unstarted()
-            self._claimed.put_back(job for job in unstarted if job.id not in asked)
-            self._give_back([job for job in unstarted if job.id in asked])
+            for line in self._claimed.lines:
+                unstarted = line.take_unstarted()
+                line.put_back(job for job in unstarted if job.id not in asked)
+                self._give_back([job for job in unstarted if job.id in asked])
         self._dropped = asked
 
     def _give_back(self, unstarted: list[ClaimedJob]) -> None:

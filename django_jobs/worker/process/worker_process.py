@@ -36,6 +36,7 @@ from .cancels import Cancels
 from .claimed_jobs import ClaimedJobs
 from .claimer import Claimer
 from .executor import NOTHING_LEFT, Executor
+from .pool import PREFETCH_LIMIT, Pool
 from .settler import Settler
 
 CHECK_SECONDS = 1.0
@@ -61,8 +62,17 @@ class WorkerProcess:
         self._reporter = Reporter()
         cancels = Cancels(slot)
         self._settler = Settler(slot, self._claimed, cancels, at_end=self._deregister)
+        pools = [
+            Pool(
+                pool,
+                self._claimed,
+                strict=options.strict,
+                prefetch_limit=PREFETCH_LIMIT // len(options.pools),
+            )
+            for pool in options.pools
+        ]
         self._executor = Executor(
-            options.threads,
+            pools,
             slot,
             self._claimed,
             self._settler,
@@ -70,7 +80,7 @@ class WorkerProcess:
             reporter=self._reporter,
             isolate=self._isolate if options.forks else None,
         )
-        self._claimer = Claimer(options, slot, self._claimed, self._settler, self._executor)
+        self._claimer = Claimer(options, slot, self._claimed, pools, self._settler, self._executor)
         self._wakeup = Wakeup(
             self._claimer.on_notify, after=self._claimer.registered, makes_way=lambda: slot.is_short
         )
@@ -95,7 +105,6 @@ class WorkerProcess:
                 self._obey(message)
             self._close_idle()
             if hoarded := self._executor.hoarded():
-                self._claimer.note_returned(hoarded)
                 self._settler.give_back(hoarded)
             self._claimer.deadline.enforce()
             self._settler.deadline.enforce()

@@ -21,7 +21,6 @@ def test_the_end_of_an_attempt_does_not_drop_a_later_one(held: ClaimedJob) -> No
     claimed_jobs = ClaimedJobs()
     later = held._replace(attempt=2, worker=held.worker + 1)
     claimed_jobs.add([held, later])
-    claimed_jobs.line_up([held, later])
     claimed_jobs.end([held])
     assert later in claimed_jobs
     assert held not in claimed_jobs
@@ -35,7 +34,6 @@ def test_a_claimed_attempt_is_found_among_others(held: ClaimedJob) -> None:
     other = held._replace(id=held.id + 1)
     assert not claimed_jobs.has_any([held, other])
     claimed_jobs.add([held])
-    claimed_jobs.line_up([held])
     assert claimed_jobs.has_any([other, held])
     assert not claimed_jobs.has_any([other])
 

@@ -51,7 +51,7 @@ def test_a_job_claimed_again_during_its_return_costs_no_lease(
     claimer, claimed_jobs, worker = process._claimer, process._claimed, process._slot.worker
     held = claim_ready(worker)
     claimed_jobs.add(held)
-    claimed_jobs.line_up(held)
+    claimed_jobs.lines[0].add(held)
     given, go_on = threading.Event(), threading.Event()
 
     def give_back(fences: Collection[Fence]) -> set[Fence]:
@@ -67,7 +67,7 @@ def test_a_job_claimed_again_during_its_return_costs_no_lease(
     process._settler.give_back(claimed_jobs.take_unstarted())
     assert given.wait(60)
     again = claim_ready(worker)
-    claimer._claimed.line_up(claimer._accept(again))
+    claimer._claimed.lines[0].add(claimer._accept(again))
     assert (claimed_jobs.waiting, claimer._stranded_jobs._due_at) == (0, 0.0)
     go_on.set()
     assert claimer._stranded_jobs.give_back_if_due()
@@ -82,7 +82,6 @@ def test_claiming_an_attempt_twice_costs_the_lease(process: WorkerProcess) -> No
     noop.enqueue()
     held = claim_ready(process._slot.worker)
     process._claimed.add(held)
-    process._claimed.line_up(held)
     assert process._claimer._accept(held) == []
     assert process._slot.lease_lost
 
@@ -96,21 +95,22 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     pipe, other = (MessagePipe(end) for end in Pipe())
     worker = WorkerProcess(pipe, Scoreboard(1).slots[0], OPTIONS)
     claimer, claimed_jobs = worker._claimer, worker._claimed
+    (pool,) = claimer._pools
     worker._slot.register(register_worker(), time.monotonic() + 600)
-    worker._executor.pace.saw(0.0001)
-    assert claimer._room() == 300
+    pool.pace.saw(0.0001)
+    assert claimer._room(pool) == 300
     claimed = 0
     while claimed_jobs.bytes < CLAIMED_BYTES // 2 or claimed < first:
-        took = claimer._claim_all(claimer._room())
+        took = claimer._claim_all(pool, claimer._room(pool))
         assert took
         claimed += took
     assert CLAIMED_BYTES // 2 < claimed_jobs.bytes <= CLAIMED_BYTES
-    assert claimer._room() <= 0
-    assert claimer._promising == {"default"}  # there is more
+    assert claimer._room(pool) <= 0
+    assert pool.promising == {"default"}  # there is more
     while claimed_jobs.waiting:
-        claimed_jobs.end([claimed_jobs.next()])
+        claimed_jobs.end([pool.line.next()])
     assert claimed_jobs.bytes == 0
-    assert claimer._claim_all(claimer._room()) > 0
+    assert claimer._claim_all(pool, claimer._room(pool)) > 0
     assert claimed_jobs.bytes <= CLAIMED_BYTES
     for end in (pipe, other):
         end.close()
@@ -126,15 +126,16 @@ def test_the_weights_of_the_queues_hold_under_load(seconds: float | None) -> Non
     shares = QueueShare(name="default", weight=5), QueueShare(name="bulk", weight=1)
     worker = WorkerProcess(pipe, Scoreboard(1).slots[0], Options(queues=shares))
     claimer, claimed_jobs = worker._claimer, worker._claimed
+    (pool,) = claimer._pools
     worker._slot.register(register_worker(), time.monotonic() + 600)
     if seconds is not None:
-        worker._executor.pace.saw(seconds)
+        pool.pace.saw(seconds)
     claimed: list[str] = []
     count = 120 if seconds is None else 7_200
     while len(claimed) < count:
         claimer._round()
         for _ in range(max(claimed_jobs.waiting // 2, 1)):
-            job = claimed_jobs.next()
+            job = pool.line.next()
             claimed.append(job.queue)
             claimed_jobs.end([job])
     assert count * 0.78 < claimed.count("default") < count * 0.88  # 5 of 6

@@ -17,7 +17,7 @@ from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process import settler
-from django_jobs.worker.process.executor import PREFETCH_SECONDS
+from django_jobs.worker.process.pool import PREFETCH_SECONDS
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker, run_sql
@@ -54,7 +54,7 @@ def hold(process: WorkerProcess) -> ClaimedJob:
     noop.enqueue()
     held = claim_ready(process._slot.worker)
     process._claimed.add(held)
-    process._claimed.line_up(held)
+    process._claimed.lines[0].add(held)
     (held,) = process._claimed.take_unstarted()
     return held._replace(taken_at=held.taken_at - 1.0)
 
@@ -120,9 +120,9 @@ def test_jobs_that_wait_half_a_second_are_taken_back(
     executor, claimed = process._executor, process._claimed
     held = claim_ready(process._slot.worker)
     claimed.add(held)
-    claimed.line_up(held)
+    claimed.lines[0].add(held)
     began = time.monotonic()
-    executor.pace.saw(0.25)  # of which four threads begin eight in half a second
+    executor._pools[0].pace.saw(0.25)  # of which four threads begin eight in half a second
     assert executor.hoarded() == []
     hoarded = until(executor.hoarded)
     assert time.monotonic() - began >= PREFETCH_SECONDS
@@ -136,8 +136,8 @@ def test_jobs_that_wait_half_a_second_are_taken_back(
 
 def test_a_draining_process_takes_back_all_waiting_jobs(process: WorkerProcess) -> None:
     held = hold(process)
-    process._executor.pace.saw(0.001)
-    process._claimed.put_back([held])
+    process._executor._pools[0].pace.saw(0.001)
+    process._claimed.lines[0].put_back([held])
     assert process._executor.hoarded() == []
     process._claimer.drain()
     assert process._executor.hoarded() == [held]

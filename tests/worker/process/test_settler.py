@@ -46,6 +46,7 @@ def held() -> list[ClaimedJob]:
 def settler(held: list[ClaimedJob]) -> Iterator[Settler]:
     """One that runs. Ended, with all that it was given, when the test ends."""
     slot, claimed_jobs = Scoreboard(1).slots[0], ClaimedJobs()
+    claimed_jobs.new_line()
     slot.register(held[0].worker, time.monotonic() + 600)
     made = Settler(slot, claimed_jobs, Cancels(slot))
     made.thread.start()
@@ -57,7 +58,7 @@ def settler(held: list[ClaimedJob]) -> Iterator[Settler]:
 
 def end(settler: Settler, held: Sequence[ClaimedJob], outcome: Outcome = NO_RESULT) -> None:
     settler._claimed.add(held)
-    settler._claimed.line_up(held)
+    settler._claimed.lines[0].add(held)
     for job in settler._claimed.take_unstarted():
         entry = settler._slot.start(job.id, job.attempt, job.worker)
         settler.add(Ending(job, outcome, started=time.monotonic()), entry)
@@ -139,7 +140,7 @@ def test_a_retry_waits_for_no_key_that_an_open_transaction_holds(settler: Settle
 def test_a_locked_job_delays_no_other_give_back(held: list[ClaimedJob], settler: Settler) -> None:
     claimed_jobs = settler._claimed
     claimed_jobs.add(held)
-    claimed_jobs.line_up(held)
+    claimed_jobs.lines[0].add(held)
     with another_connection() as other, other.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])
@@ -167,7 +168,7 @@ def test_a_job_without_a_cancel_waits_for_no_round_trip(
     for job in held[1:3]:
         assert cancel(job.id)
     settler._claimed.add(held)
-    settler._claimed.line_up(held)
+    settler._claimed.lines[0].add(held)
     settler.look_soon()
     until(lambda: Job.objects.filter(status="cancelled").count() == 2)
     until(lambda: len(settler._claimed) == COUNT - 2)
@@ -185,7 +186,7 @@ def test_unstarted_jobs_are_left_to_the_reaper_once_the_lease_is_lost(
 
     monkeypatch.setattr(module, "give_back_unlocked", fail)
     settler._claimed.add(held)
-    settler._claimed.line_up(held)
+    settler._claimed.lines[0].add(held)
     settler._slot.lose_lease(held[0].worker)
     settler.give_back(settler._claimed.take_unstarted())
     until(lambda: not settler._claimed)
@@ -215,7 +216,7 @@ def test_unstarted_jobs_are_dropped_in_an_outage_longer_than_the_lease(
         monkeypatch.setattr(module, name, refuse)
     monkeypatch.setattr(module, "has_news", lambda connection: True)
     settler._claimed.add(held)
-    settler._claimed.line_up(held)
+    settler._claimed.lines[0].add(held)
     until(lambda: pings, what="it waits for the database")
     settler.give_back(settler._claimed.take_unstarted())
     settler._slot.renewed(held[0].worker, time.monotonic())

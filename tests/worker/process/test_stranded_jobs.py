@@ -46,7 +46,6 @@ def test_only_jobs_that_the_process_does_not_know_are_given_back(settler: Settle
     noop.enqueue_many([{}] * 3)
     stranded, *known = claim_ready(settler._slot.worker)
     settler._claimed.add(known)
-    settler._claimed.line_up(known)
     settler.thread.start()
     stranded_jobs = stranded_jobs_of(settler)
     assert stranded_jobs.give_back_if_due()
