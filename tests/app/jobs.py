@@ -160,6 +160,8 @@ def ask_for(fate: str, seconds: float = 0) -> str:
     match fate:
         case "retry":
             raise Retry(after=seconds, reason="not yet")
+        case "elsewhere":
+            raise Retry(after=seconds, queue="bulk", priority=7)
         case "snooze":
             raise Snooze(seconds)
         case "discard":

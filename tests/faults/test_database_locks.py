@@ -31,8 +31,9 @@ def test_of_two_handlers_that_deadlock_one_is_retried_soon_and_both_succeed(
     start_worker("--threads", "2")
     ended = [until_status(job, "succeeded") for job in crossed]
     assert sorted(job.failures for job in ended) == [0, 1]
-    (error,) = Run.objects.filter(outcome="failed").values_list("error_message", flat=True)
-    assert "deadlock detected" in error
+    run = Run.objects.get(outcome="failed")
+    assert "deadlock detected" in run.error_message
+    assert run.error_code == "40P01"
     until_status(jobs.noop.enqueue(), "succeeded")
     assert Worker.objects.count() == 1
 

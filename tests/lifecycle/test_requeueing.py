@@ -81,6 +81,18 @@ def test_a_job_runs_again_in_the_queue_of_its_retry() -> None:
 
 
 @pytest.mark.django_db
+def test_a_key_goes_along_and_one_that_is_unique_for_a_time_stays_taken_too() -> None:
+    plain = enqueue_and_claim(idempotency_key="plain")
+    timed = enqueue_and_claim(idempotency_key="timed", unique_for=3600)
+    for held in (plain, timed):
+        settled(held, queue="bulk")
+    assert noop.using(idempotency_key="plain").enqueue().pk not in (plain.id, timed.id)
+    for queue in ("default", "bulk"):
+        again = noop.using(idempotency_key="timed", unique_for=3600, queue=queue).enqueue()
+        assert again.pk == timed.id
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("name", ["nope", "", "a b", "a\x00b", "\udcff", "x" * 10_000])
 def test_a_retry_for_an_unknown_queue_stays_in_its_own_and_says_so(name: str) -> None:
     job = settled(enqueue_and_claim(), queue=name, priority=3)

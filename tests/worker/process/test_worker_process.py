@@ -160,11 +160,14 @@ def test_no_exception_ends_a_thread(start_worker: Start, kind: str) -> None:
 
 def test_a_handler_chooses_its_fate(start_worker: Start) -> None:
     retried = jobs.ask_for.enqueue("retry")
+    moved = jobs.ask_for.enqueue("elsewhere")
     snoozed = jobs.ask_for.enqueue("snooze")
     discarded = jobs.ask_for.enqueue("discard")
     cancelled = jobs.ask_for.enqueue("cancel")
     start_worker()
     assert until_status(retried, "succeeded").failures == 1
+    there = until_status(moved, "succeeded")
+    assert (there.queue, there.priority, there.failures) == ("bulk", 7, 1)
     assert until_status(snoozed, "succeeded").failures == 0
     assert "hopeless" in until_status(discarded, "dead").reason
     assert until_status(cancelled, "cancelled").reason == "not needed any more"
