@@ -254,6 +254,13 @@ def test_an_expired_lease_is_shown(page: Page) -> None:
     assert "lease expired" in page.read(list_url(Worker))
 
 
+def test_a_worker_with_pools_shows_them(page: Page) -> None:
+    pools = [(["heavy"], 2), (["mail", "web"], 16)]
+    worker = register_worker(queues=["heavy", "mail", "web"], threads=18, pools=pools)
+    for url in (list_url(Worker), change_url(Worker, worker)):
+        assert "heavy:2 mail,web:16" in page.read(url)
+
+
 def test_the_page_of_a_worker_lists_its_job_types_and_versions(page: Page) -> None:
     worker = register_worker(job_types={"app.noop": 1, "app.greet": 3})
     assert "app.greet (3), app.noop" in page.read(change_url(Worker, worker))

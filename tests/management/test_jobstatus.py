@@ -98,6 +98,20 @@ def test_it_lists_the_live_workers_or_says_there_are_none() -> None:
 
 
 @pytest.mark.django_db
+def test_the_pools_of_a_worker_are_shown() -> None:
+    register_worker("web-1", threads=4, queues=["default", "bulk"])
+    assert row_of("web-1", status())[-1] == "default,bulk"
+    pools = [(["default"], 3), (["bulk"], 1)]
+    register_worker("web-2", threads=4, queues=["default", "bulk"], pools=pools)
+    assert row_of("web-2", status())[-2:] == ["default:3", "bulk:1"]
+    (_, worker) = json.loads(status("--json"))["workers"]
+    assert worker["pools"] == [
+        {"queues": ["default"], "threads": 3},
+        {"queues": ["bulk"], "threads": 1},
+    ]
+
+
+@pytest.mark.django_db
 def test_json_has_the_same_content() -> None:
     noop.enqueue()
     register_worker("web-1")

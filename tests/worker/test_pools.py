@@ -39,11 +39,14 @@ def counts(queue: str) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("_queues")
-def test_a_full_pool_takes_no_thread_of_another(start_worker: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [(), ("--no-fork",)])
+def test_a_full_pool_takes_no_thread_of_another(
+    start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     """More heavy jobs than all threads together, and first; then the others, in both queues."""
     path = str(tmp_path / "heavy")
     enqueue_many("app.hold", [{"path": path}] * 30, queue="heavy")
-    start_worker("--pool", "heavy:2", "--pool", "mail,web:3")
+    start_worker("--pool", "heavy:2", "--pool", "mail,web:3", *arguments)
     until_marked(Path(path), 2)
     for queue in ("mail", "web"):
         enqueue_many("app.noop", [{}] * 500, queue=queue)

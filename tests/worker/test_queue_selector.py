@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs.worker.options import QueueShare
-from django_jobs.worker.queue_selector import MOST_QUEUES, QueueSelector
+from django_jobs.worker.queue_selector import MOST_QUEUES, QueueSelector, mixed
+from tests.worker.execution.test_handler_call import HELD
 
 WEIGHTS = st.lists(st.integers(1, 20), min_size=1, max_size=6)
 ROOMS = st.lists(st.integers(1, 300), min_size=1, max_size=20)
@@ -130,3 +131,12 @@ def test_new_queues_share_from_now_on() -> None:
     for _ in range(10):
         claim(queues, ["0", "later"], 300, claimed)
     assert claimed["0"] == pytest.approx(claimed["later"], abs=300)
+
+
+def test_the_jobs_of_several_claims_are_evenly_mixed_in_their_order() -> None:
+    large = [HELD._replace(id=number, queue="a") for number in range(10)]
+    small = [HELD._replace(id=number, queue="b") for number in range(2)]
+    line = mixed([small, large])
+    assert "".join(job.queue for job in line) == "aabaaaaabaaa"
+    assert [job.id for job in line if job.queue == "a"] == list(range(10))
+    assert [job.id for job in line if job.queue == "b"] == [0, 1]

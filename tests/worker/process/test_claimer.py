@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from multiprocessing import Pipe
+from typing import Any
 
 import pytest
 from django.db import OperationalError
 
 from django_jobs import enqueue_many
-from django_jobs.lifecycle.job_columns import Fence
+from django_jobs.lifecycle import claiming
+from django_jobs.lifecycle.job_columns import ClaimedJob, Fence
 from django_jobs.lifecycle.settling_rows import give_back_unlocked
 from django_jobs.models import Job
 from django_jobs.worker.ipc.pipes import MessagePipe
@@ -84,6 +86,37 @@ def test_claiming_an_attempt_twice_costs_the_lease(process: WorkerProcess) -> No
     process._claimed.add(held)
     assert process._claimer._accept(held) == []
     assert process._slot.lease_lost
+
+
+def test_a_claim_that_fails_costs_no_job_of_the_claim_before(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two queues in one round. The jobs of the first are claimed, so they have to run."""
+    for queue in ("default", "bulk"):
+        enqueue_many("app.noop", [{}] * 10, queue=queue)
+    pipe, other = (MessagePipe(end) for end in Pipe())
+    shares = QueueShare(name="default"), QueueShare(name="bulk")
+    worker = WorkerProcess(pipe, Scoreboard(1).slots[0], Options(queues=shares))
+    worker._slot.register(register_worker(), time.monotonic() + 600)
+    claims: list[str] = []
+
+    def claim(queue: str, **options: Any) -> list[ClaimedJob]:
+        claims.append(queue)
+        if len(claims) == 2:
+            raise OperationalError("the server went away")
+        return real_claim(queue, **options)
+
+    real_claim = claiming.claim
+    monkeypatch.setattr(claiming, "claim", claim)
+    (pool,) = worker._claimer._pools
+    with pytest.raises(OperationalError):
+        worker._claimer._round()
+    assert len(set(claims)) == 2
+    assert (
+        len(pool.line) == len(worker._claimed) == Job.objects.filter(status="running").count() == 2
+    )
+    for end in (pipe, other):
+        end.close()
 
 
 @pytest.mark.django_db(transaction=True)
