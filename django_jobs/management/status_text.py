@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from ..metrics.sizing import Sizing
-from ..metrics.snapshot import (
-    MAX_LAG,
-    QuarantineSnapshot,
-    SchedulesSnapshot,
-    Snapshot,
-    capped,
-    stuck_jobs,
+from collections.abc import Sequence
+
+from ..metrics.limits import (
+    LimitSnapshot,
+    ResourceSnapshot,
+    TenantSnapshot,
+    at_least,
+    rate_text,
 )
+from ..metrics.quarantines import QuarantineSnapshot, capped
+from ..metrics.sizing import Sizing
+from ..metrics.snapshot import MAX_LAG, SchedulesSnapshot, Snapshot, stuck_jobs
 from ..models.schedule_state import ScheduleState
 from ..models.worker import pools_text
 from .base import counted, table
@@ -20,6 +23,9 @@ QUEUE_HEADS = (
 )
 ALWAYS_COUNTED = (ScheduleState.ON, ScheduleState.PAUSED, ScheduleState.ERROR)
 """States of schedules that are shown even if no schedule is in them."""
+RESOURCE_HEADS = ("RESOURCE", "STATE", "TAKEN", "LIMIT", "WAITING", "RATE", "REASON")
+TENANT_HEADS = ("TENANT", "STATE", "TAKEN", "LIMIT", "WAITING", "WEIGHT", "REASON")
+MOST_TENANTS = 20
 SIZING_HEADS = ("QUEUE", "RUNS/S", "MEAN", "P95", "NEEDS", "THREADS")
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "HEARTBEAT", "QUEUES")
 
@@ -64,6 +70,8 @@ def render_status(snapshot: Snapshot) -> str:
         parts.append("\n".join(stuck))
     if snapshot.quarantines:
         parts.append("\n".join(map(_quarantine, snapshot.quarantines)))
+    if limits := render_limits(snapshot.resources, snapshot.tenants):
+        parts.append(limits)
     return "\n\n".join(parts)
 
 
@@ -87,6 +95,41 @@ def render_sizing(sizing: Sizing) -> str:
     )
     source = f"From {counted(sizing.runs, 'run')} of the last {minutes}."
     return "\n\n".join([source, table(SIZING_HEADS, rows), *sizing.problems])
+
+
+def render_limits(resources: Sequence[ResourceSnapshot], tenants: Sequence[TenantSnapshot]) -> str:
+    """The resources, and the 20 tenants with the most waiting jobs; empty if there are none."""
+    parts = []
+    if resources:
+        rows = [
+            (*_limit(one), rate_text(one.rate, one.rate_seconds), _reason(one)) for one in resources
+        ]
+        parts.append(table(RESOURCE_HEADS, rows))
+    if tenants:
+        first = [
+            (*_limit(one), f"{one.weight:g}", one.paused_reason) for one in tenants[:MOST_TENANTS]
+        ]
+        parts.append(table(TENANT_HEADS, first))
+    if len(tenants) > MOST_TENANTS:
+        parts[-1] += f"\nand {counted(len(tenants) - MOST_TENANTS, 'more tenant')}"
+    return "\n\n".join(parts)
+
+
+def _limit(one: LimitSnapshot) -> tuple[str, ...]:
+    return (
+        one.name,
+        one.state.replace("_", " "),
+        str(one.taken),
+        "-" if one.limit is None else str(one.limit),
+        at_least(one.waiting, one.more_wait),
+    )
+
+
+def _reason(one: ResourceSnapshot) -> str:
+    """Why a resource is paused, or its breaker not closed."""
+    if one.paused_reason or one.breaker == "closed":
+        return one.paused_reason
+    return one.breaker_reason
 
 
 def _quarantine(snapshot: QuarantineSnapshot) -> str:

@@ -1,5 +1,5 @@
-"""A snapshot of queues, workers and schedules. Each statement is bounded, even on millions of
-rows."""
+"""A snapshot of queues, workers, schedules and limits. Each statement is bounded, even on millions
+of rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ..domain.schedules import ON_TIME_SECONDS
 from ..lifecycle.backlog import MOST_COUNTED, OLDEST_SECONDS, ready_up_to
 from ..models import Schedule
 from ..models.database import fetch, fetch_named
+from .limits import ResourceSnapshot, TenantSnapshot, take_limits
+from .quarantines import QuarantineSnapshot, capped, take_quarantines
 from .unclaimable import UnknownTypeBacklog, UnreadVersion, take_unclaimable
 
 QUEUES = f"""
@@ -74,22 +76,6 @@ SELECT
      FROM django_jobs_worker WHERE status IN ('running', 'draining')) AS unseen_seconds
 """
 
-# Counts blocked jobs by their index, up to the bound, each in a subquery.
-QUARANTINES = """
-SELECT quarantine.job_type,
-    extract(epoch FROM clock_timestamp() - quarantine.since)::float8 AS since_seconds,
-    quarantine.reason, quarantine.by,
-    (SELECT count(*) FROM (
-        SELECT 1 FROM django_jobs_job AS job
-        WHERE job.status = 'blocked' AND job.reason = 'quarantined'
-          AND job.job_type = quarantine.job_type
-        ORDER BY job.job_type, job.id LIMIT %(most)s) AS counted) AS blocked
-FROM django_jobs_quarantine AS quarantine
-WHERE quarantine.lifted_at IS NULL
-ORDER BY quarantine.job_type
-LIMIT 1000
-"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
@@ -132,18 +118,6 @@ class WorkerSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineSnapshot:
-    """A job type that has been quarantined for ``since_seconds``. ``blocked`` counts its jobs and
-    stops at 100,000. ``by`` is empty if a worker quarantined it."""
-
-    job_type: str
-    since_seconds: float
-    reason: str
-    by: str
-    blocked: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulesSnapshot:
     """All schedules. The first fields count those in each
     :class:`~django_jobs.models.schedule_state.ScheduleState`, among the first 100,000.
@@ -170,7 +144,8 @@ class SchedulesSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All queues, all living workers, all schedules and the first 1,000 quarantines.
+    """All queues, all living workers, all schedules and the first 1,000 quarantines, resources and
+    tenants.
     ``unknown_job_types`` and ``unread_versions`` are empty while no worker lives."""
 
     queues: tuple[QueueSnapshot, ...] = field(default=())
@@ -179,11 +154,13 @@ class Snapshot:
     unread_versions: tuple[UnreadVersion, ...] = field(default=())
     quarantines: tuple[QuarantineSnapshot, ...] = field(default=())
     schedules: SchedulesSnapshot = field(default=SchedulesSnapshot())
+    resources: tuple[ResourceSnapshot, ...] = field(default=())
+    tenants: tuple[TenantSnapshot, ...] = field(default=())
 
 
 def take_snapshot() -> Snapshot:
-    """Read the current queues, workers, schedules and quarantines in seven statements. A queue that
-    has jobs but no row, because the row was deleted, is included."""
+    """Read all of it in twelve statements. A queue that has jobs but no row, because the row was
+    deleted, is included."""
     counts: dict[str, dict[str, Any]] = {}
     for status, queue, count in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):
         counts.setdefault(queue, {})[status] = count
@@ -193,6 +170,7 @@ def take_snapshot() -> Snapshot:
     ]
     queues += [QueueSnapshot(name=name, **counts[name]) for name in sorted(counts)]
     unknown, unread = take_unclaimable()
+    resources, tenants = take_limits()
     return Snapshot(
         queues=tuple(queues),
         workers=tuple(
@@ -205,6 +183,8 @@ def take_snapshot() -> Snapshot:
         unread_versions=unread,
         quarantines=take_quarantines(),
         schedules=_schedules(),
+        resources=resources,
+        tenants=tenants,
     )
 
 
@@ -213,13 +193,6 @@ def _with_pressure(row: dict[str, Any]) -> dict[str, Any]:
     limit, ready = row["max_backlog"], row["ready"]
     level = None if limit is None else level_of(ready, limit)
     return {**row, "pressure": level, "ready": min(ready, MOST_COUNTED)}
-
-
-def take_quarantines() -> tuple[QuarantineSnapshot, ...]:
-    """The first 1,000 quarantined job types, by name."""
-    return tuple(
-        QuarantineSnapshot(**row) for row in fetch_named(QUARANTINES, {"most": MOST_COUNTED})
-    )
 
 
 def _schedules() -> SchedulesSnapshot:
@@ -291,11 +264,6 @@ def _problem_of_schedules(schedules: SchedulesSnapshot, max_lag: float) -> str |
         late = f"{schedules.overdue_seconds:.0f} s"
         return f"the schedule {schedules.most_overdue!r} is overdue by {late}"
     return None
-
-
-def capped(count: int) -> str:
-    """``12``, or ``100000+`` if counting stopped there."""
-    return f"{count}+" if count >= MOST_COUNTED else str(count)
 
 
 def _ready(count: int) -> str:

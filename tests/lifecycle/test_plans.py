@@ -29,6 +29,7 @@ from django_jobs.lifecycle.dead_letters import DeadLimit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
+from django_jobs.metrics import quarantines as quarantine_counts
 from django_jobs.metrics import sizing, snapshot, unclaimable
 from django_jobs.models import Job
 from django_jobs.models.run import by_last_run
@@ -219,7 +220,7 @@ def test_blocked_jobs_of_a_quarantine_are_found_by_their_index() -> None:
     for sql, parameters, most in (
         (quarantines.TYPES_TO_UNBLOCK, {}, 4),
         (quarantines.UNBLOCK, {"job_type": "app.blocked2", "page": 1_000}, 1_000),
-        (snapshot.QUARANTINES, {"most": 1_000}, 1_000),
+        (quarantine_counts.QUARANTINES, {"most": 1_000}, 1_000),
     ):
         plan = explain(sql, parameters)
         assert "django_jobs_quarantined" in indexes(plan), sql

@@ -76,8 +76,8 @@ def test_live_workers_are_listed_with_heartbeat_and_claimed_jobs() -> None:
 
 
 @pytest.mark.django_db
-def test_a_snapshot_is_seven_statements(
+def test_a_snapshot_is_eleven_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(11):
         take_snapshot()

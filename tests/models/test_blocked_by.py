@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 from django_jobs.domain.gates import Gates
 from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.models import Job, Resource, Schedule, Tenant, blocked_by
-from tests.app.gate_jobs import charge, refund, report, transfer
+from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment, transfer_funds
 from tests.app.jobs import noop
 from tests.factories import copies_of, explain, run_sql
 
@@ -29,14 +29,14 @@ def test_a_job_that_is_not_blocked_waits_for_nothing() -> None:
 
 
 def test_a_concurrency_key_names_the_job_that_holds_it() -> None:
-    job = charge.enqueue(7)
+    job = charge_account.enqueue(7)
     (holder,) = copies_of(job)
     assert job.blocked_by == (f"the concurrency key account:7 (limit 1): job {holder} holds it")
-    assert charge.enqueue(8).blocked_by == "its turn"
+    assert charge_account.enqueue(8).blocked_by == "its turn"
 
 
 def test_a_key_with_a_higher_limit_names_three_of_its_holders() -> None:
-    job = charge.enqueue(7)
+    job = charge_account.enqueue(7)
     Job.objects.update(gates=Gates(key="account:7", limit=5).text)
     job.refresh_from_db()
     assert job.blocked_by == "its turn"
@@ -48,7 +48,7 @@ def test_a_key_with_a_higher_limit_names_three_of_its_holders() -> None:
 
 def test_a_resource_that_is_full_shows_its_limit() -> None:
     row = stripe(max_concurrency=2)
-    job = refund.enqueue(1)
+    job = refund_payment.enqueue(1)
     copies_of(job)
     assert job.blocked_by == "its turn"
     copies_of(job, 2)
@@ -61,12 +61,12 @@ def test_a_resource_that_is_full_shows_its_limit() -> None:
 def test_a_paused_resource_shows_the_reason() -> None:
     stripe()
     limits.pause_resources(["stripe"], reason="maintenance")
-    assert refund.enqueue(1).blocked_by == "the resource stripe is paused: maintenance"
+    assert refund_payment.enqueue(1).blocked_by == "the resource stripe is paused: maintenance"
 
 
 def test_an_open_breaker_shows_until_when() -> None:
     stripe(breaker_open_for=3_600.0)
-    job = refund.enqueue(1)
+    job = refund_payment.enqueue(1)
     limits.open_breaker(["stripe"])
     until = timezone.localtime(Resource.objects.get().breaker_changed_at) + timedelta(hours=1)
     assert job.blocked_by.startswith("the breaker of stripe is open until ")
@@ -79,7 +79,7 @@ def test_an_open_breaker_shows_until_when() -> None:
 
 def test_a_half_open_breaker_lets_few_try() -> None:
     stripe(breaker_state="half_open")
-    job = refund.enqueue(1)
+    job = refund_payment.enqueue(1)
     assert job.blocked_by == "its turn"
     copies_of(job)
     assert job.blocked_by == "the breaker of stripe is half open and lets few jobs try"
@@ -87,18 +87,18 @@ def test_a_half_open_breaker_lets_few_try() -> None:
 
 def test_a_rate_without_tokens_shows_the_rate() -> None:
     stripe(rate=50.0, tokens=0.5, refilled_at=timezone.now() + timedelta(hours=1))
-    job = refund.enqueue(1)
+    job = refund_payment.enqueue(1)
     assert job.blocked_by == "the rate of stripe (50 in 1 s)"
     Resource.objects.update(refilled_at=timezone.now() - timedelta(hours=1))
     assert job.blocked_by == "its turn"
 
 
 def test_a_resource_without_a_row_holds_nothing() -> None:
-    assert refund.enqueue(1).blocked_by == "its turn"
+    assert refund_payment.enqueue(1).blocked_by == "its turn"
 
 
 def test_a_paused_tenant_and_a_full_one_are_named() -> None:
-    job = report.enqueue("acme")
+    job = bill_tenant.enqueue("acme")
     assert job.blocked_by == "its turn among the tenants of queue default"
     limits.pause_tenants(["acme"], reason="unpaid")
     assert job.blocked_by == "the tenant acme is paused: unpaid"
@@ -110,7 +110,7 @@ def test_a_paused_tenant_and_a_full_one_are_named() -> None:
 
 
 def test_a_quarantined_job_says_so_with_and_without_gates() -> None:
-    plain, gated = noop.enqueue(), charge.enqueue(7)
+    plain, gated = noop.enqueue(), charge_account.enqueue(7)
     quarantines.quarantine("app.noop", reason="leaks")
     quarantines.block("default")
     plain.refresh_from_db()
@@ -133,7 +133,7 @@ def test_all_gates_that_hold_a_job_are_named_in_four_statements(
 ) -> None:
     for name in ("stripe", "ledger"):
         Resource.objects.create(name=name, max_concurrency=1)
-    job = transfer.enqueue(7, "acme")
+    job = transfer_funds.enqueue(7, "acme")
     copies_of(job, 3)
     limits.pause_tenants(["acme"])
     with django_assert_num_queries(4):
@@ -149,9 +149,9 @@ def test_all_gates_that_hold_a_job_are_named_in_four_statements(
 def test_each_statement_reads_an_index_of_the_taken_jobs() -> None:
     stripe(max_concurrency=10)
     Tenant.objects.create(name="acme", max_concurrency=10)
-    charge.enqueue_many({"account_id": number} for number in range(2_000))
+    charge_account.enqueue_many({"account_id": number} for number in range(2_000))
     noop.enqueue_many({} for _ in range(2_000))
-    copies_of(transfer.enqueue(7, "acme"), 5)
+    copies_of(transfer_funds.enqueue(7, "acme"), 5)
     run_sql("ANALYZE django_jobs_job_live")
     given = {"tenant": "acme", "names": ["stripe"], "most": 100, "key": "account:7", "limit": 5}
     for sql in (blocked_by.TENANT, blocked_by.RESOURCES, blocked_by.KEY):

@@ -91,10 +91,14 @@ def resume_tenants(names: Iterable[str], *, actor: Actor = None) -> list[str]:
     return _change(RESUME_TENANTS, names)
 
 
-def open_breaker(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
+def open_breaker(
+    names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
+) -> list[str]:
     """Open the breakers of these resources: no job that uses one starts. Returns the names of those
-    that were not open. Raises ``PermissionDenied`` if ``actor`` may not."""
-    changed, fields = _set_breaker(names, BreakerState.OPEN, actor, _why(reason, "opened", actor))
+    that were not open. Without an actor, ``by`` is who asked. Raises ``PermissionDenied`` if
+    ``actor`` may not."""
+    why = _why(reason, "opened", actor)
+    changed, fields = _set_breaker(names, BreakerState.OPEN, actor, why, by)
     for name in changed:
         worker_event.send_robust(
             "breaker_opened", level=logging.WARNING, fields={"resource": name, **fields}
@@ -102,10 +106,14 @@ def open_breaker(names: Iterable[str], *, actor: Actor = None, reason: str = "")
     return changed
 
 
-def close_breaker(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
+def close_breaker(
+    names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
+) -> list[str]:
     """Close the breakers of these resources. Returns the names of those that were open or half
-    open. Raises ``PermissionDenied`` if ``actor`` may not."""
-    changed, fields = _set_breaker(names, BreakerState.CLOSED, actor, _why(reason, "closed", actor))
+    open. Without an actor, ``by`` is who asked. Raises ``PermissionDenied`` if ``actor`` may
+    not."""
+    why = _why(reason, "closed", actor)
+    changed, fields = _set_breaker(names, BreakerState.CLOSED, actor, why, by)
     for name in changed:
         worker_event.send_robust(
             "breaker_closed", level=logging.INFO, fields={"resource": name, **fields}
@@ -114,12 +122,12 @@ def close_breaker(names: Iterable[str], *, actor: Actor = None, reason: str = ""
 
 
 def _set_breaker(
-    names: Iterable[str], state: BreakerState, actor: Actor, reason: str
+    names: Iterable[str], state: BreakerState, actor: Actor, reason: str, by: str
 ) -> tuple[list[str], dict[str, Any]]:
     """The resources that were changed, and the fields of their events."""
     demand(actor, "django_jobs.change_resource")
     changed = _change(SET_BREAKER, names, state=state.value, reason=reason)
-    return changed, {"reason": reason, "by": name_of(actor)}
+    return changed, {"reason": reason, "by": name_of(actor) or by}
 
 
 def _why(reason: str, operation: str, actor: Actor) -> str:

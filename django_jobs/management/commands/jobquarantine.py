@@ -12,7 +12,7 @@ from ... import registry
 from ...conf import conf
 from ...domain.hints import did_you_mean
 from ...lifecycle.operations import quarantines
-from ...metrics.snapshot import capped, take_quarantines
+from ...metrics.quarantines import capped, take_quarantines
 from ...models import Quarantine
 from ..arguments import add_subcommand
 from ..base import OperatorCommand, demand_job_type, operator, table

@@ -14,7 +14,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.models import Job, Quarantine, Resource, Run, Worker
 from tests.admin.walking import Live, Page, change_url
-from tests.app.gate_jobs import transfer
+from tests.app.gate_jobs import transfer_funds
 from tests.app.jobs import add
 from tests.factories import (
     copies_of,
@@ -173,7 +173,7 @@ def test_a_job_blocked_by_no_quarantine_is_not_shown_as_quarantined(page: Page) 
 
 def test_the_page_of_a_blocked_job_shows_its_gates_and_what_holds_it(page: Page) -> None:
     Resource.objects.create(name="stripe", max_concurrency=1)
-    job = transfer.enqueue(7, "acme")
+    job = transfer_funds.enqueue(7, "acme")
     copies_of(job)
     limits.pause_tenants(["acme"], reason="unpaid <b>twice</b>")
     text = page.text(change_url(Job, job.pk))

@@ -1,0 +1,115 @@
+"""How much of each resource and tenant is taken, and what waits for it."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from pytest_django import DjangoAssertNumQueries
+
+from django_jobs.lifecycle.operations import limits as operations
+from django_jobs.metrics import limits
+from django_jobs.metrics.limits import LimitState, Usage, read_usages, take_limits
+from django_jobs.models import Resource, Tenant
+from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment, transfer_funds
+from tests.app.jobs import noop
+from tests.factories import copies_of, explain, run_sql
+
+pytestmark = pytest.mark.django_db
+
+
+def test_each_job_counts_for_all_that_it_uses() -> None:
+    copies_of(transfer_funds.enqueue(1, "acme"), 2)
+    copies_of(refund_payment.enqueue(1), 3)
+    bill_tenant.enqueue("acme")
+    charge_account.enqueue(7)
+    noop.enqueue()
+    usages = read_usages()
+    assert usages.resources == {"stripe": Usage(5, 2), "ledger": Usage(2, 1)}
+    assert usages.tenants == {"acme": Usage(2, 2)}
+
+
+def test_nothing_is_used_by_jobs_without_gates(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    noop.enqueue()
+    with django_assert_num_queries(2):
+        usages = read_usages()
+    assert (usages.resources, usages.tenants) == ({}, {})
+
+
+def test_a_thousand_tenants_are_counted_in_three_statements(
+    django_assert_num_queries: DjangoAssertNumQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bill_tenant.enqueue_many({"tenant_id": number} for number in range(1_000))
+    copies_of(bill_tenant.enqueue("acme"), 150, "blocked")
+    with django_assert_num_queries(3):
+        usages = read_usages()
+    assert len(usages.tenants) == 1_001
+    assert usages.tenants["999"] == Usage(0, 1)
+    # The lines share what may be read: 100,000 jobs are 99 for each of 1,001 lines.
+    assert usages.tenants["acme"] == Usage(0, 99, more_wait=True)
+    few = read_usages(lambda gates: gates.tenant == "acme")
+    assert few.tenants["acme"] == Usage(0, 151)
+    monkeypatch.setattr(limits, "MOST_LINES", 10)
+    assert read_usages().tenants["1"].more_wait
+
+
+def test_one_line_of_many_jobs_is_one_step() -> None:
+    copies_of(bill_tenant.enqueue("acme"), 3_000, "blocked")
+    bill_tenant.enqueue("bolt")
+    run_sql("ANALYZE django_jobs_job_live")
+    read = [
+        node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+        for node in explain(limits.LINES, {"most": 100})
+    ]
+    assert max(read) <= 10
+    line = read_usages().tenants
+    assert (line["acme"].waiting, line["bolt"].waiting) == (3_001, 1)
+
+
+@pytest.mark.parametrize(
+    "fields, taken, state",
+    [
+        ({}, 10_000, LimitState.OK),
+        ({"max_concurrency": 2}, 1, LimitState.OK),
+        ({"max_concurrency": 2}, 2, LimitState.BUSY),
+        ({"max_concurrency": 2}, 3, LimitState.OVER_LIMIT),
+        ({"max_concurrency": 2, "breaker_state": "half_open"}, 3, LimitState.HALF_OPEN),
+        ({"max_concurrency": 2, "breaker_state": "open"}, 3, LimitState.BREAKER_OPEN),
+        ({"breaker_state": "open", "paused_at": "now"}, 3, LimitState.PAUSED),
+    ],
+)
+def test_the_first_state_that_applies_is_shown(
+    fields: dict[str, object], taken: int, state: LimitState
+) -> None:
+    assert LimitState.of(Resource(name="stripe", **fields), taken) == state
+
+
+def test_a_snapshot_has_resources_and_the_tenants_that_wait_most_first() -> None:
+    Resource.objects.create(name="stripe", max_concurrency=1, rate=50.0)
+    Resource.objects.create(name="ledger")
+    copies_of(transfer_funds.enqueue(1, "acme"), 2)
+    copies_of(bill_tenant.enqueue("bolt"), 4, "blocked")
+    Tenant.objects.create(name="bolt", weight=3.0, max_concurrency=9)
+    Tenant.objects.create(name="idle", weight=2.0)
+    operations.pause_tenants(["calm"], reason="unpaid")
+    operations.open_breaker(["ledger"], reason="5xx")
+    with CaptureQueriesContext(connection) as queries:
+        resources, tenants = take_limits()
+    assert len(queries) == 5
+    assert [(one.name, one.state, one.taken, one.limit, one.waiting) for one in resources] == [
+        ("ledger", "breaker_open", 2, None, 1),
+        ("stripe", "over_limit", 2, 1, 1),
+    ]
+    ledger, stripe = resources
+    assert (ledger.breaker, ledger.breaker_reason, stripe.rate) == ("open", "5xx", 50.0)
+    assert ledger.breaker_seconds is not None
+    assert 0 <= ledger.breaker_seconds < 60
+    assert stripe.breaker_seconds is None
+    assert [(one.name, one.state, one.waiting, one.weight) for one in tenants] == [
+        ("bolt", "ok", 5, 3.0),
+        ("acme", "ok", 1, 1.0),
+        ("calm", "paused", 0, 1.0),
+    ]
+    assert tenants[2].paused_reason == "unpaid"
