@@ -103,6 +103,11 @@ def test_the_role_of_a_site_may_only_enqueue() -> None:
         assert cancel(job.pk)
     with acting_as("site", "SELECT ON django_jobs_run;USAGE ON SEQUENCE django_jobs_run_id_seq"):
         assert queue_pressure("default").ready > 0
+    start_again = "SELECT, DELETE ON django_jobs_progress, django_jobs_receipt"
+    with acting_as("site", f"UPDATE ON django_jobs_job_live;{start_again}"):
+        for options in ({}, {"unique_for": 60}):
+            last = keyed.using(on_duplicate="replace", **options)
+            assert last.enqueue().pk == last.enqueue().pk
 
 
 @pytest.mark.django_db

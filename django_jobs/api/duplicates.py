@@ -12,13 +12,14 @@ from ..exceptions import DuplicateJob, EnqueueError
 from ..lifecycle import enqueueing, unique_keys
 from ..lifecycle.enqueueing import KeyRule
 from ..lifecycle.job_columns import NewJobs
+from ..lifecycle.replacing import enqueue_replacing
 from ..models import Job
 
 if TYPE_CHECKING:
     from .job_type import JobType
 
-OnDuplicate = Literal["return", "raise"]
-CHOICES = ("return", "raise")
+OnDuplicate = Literal["return", "replace", "raise"]
+CHOICES = ("return", "replace", "raise")
 
 
 def check_duplicates(chosen: JobType[..., Any], where: str) -> None:
@@ -31,7 +32,7 @@ def check_duplicates(chosen: JobType[..., Any], where: str) -> None:
     if chosen.on_duplicate not in CHOICES:
         hint = did_you_mean(str(chosen.on_duplicate), CHOICES)
         raise EnqueueError(
-            f"{where}: on_duplicate is {' or '.join(map(repr, CHOICES))}, "
+            f"{where}: on_duplicate is 'return', 'replace' or 'raise', "
             f"not {chosen.on_duplicate!r}{hint and f'; {hint}'}"
         )
 
@@ -55,6 +56,8 @@ def enqueue_one(
     key = chosen.idempotency_key
     if key is None:
         raise _needs_a_key(chosen)
+    if chosen.on_duplicate == "replace":
+        return enqueue_replacing(new, payload, text, key, gates)
     if chosen.unique_for is None:
         enqueued = enqueueing.enqueue_one(new, payload, text, key, gates)
     else:

@@ -143,9 +143,11 @@ class JobType(Generic[P, R]):
         ``run_at`` (an aware datetime) or ``delay`` (seconds or a timedelta) postpones the job; give
         one of them. ``unique_for`` (seconds or a timedelta) keeps the idempotency key unique for
         this time from the enqueue, also after the job has ended. If another job holds the key,
-        ``on_duplicate="raise"`` raises :class:`DuplicateJob`; the default ``"return"`` returns that
-        job. ``tenant`` and ``concurrency_key`` are names, not templates; a key keeps the limit and
-        the choice of the declared :class:`Concurrency`, or else its defaults.
+        ``on_duplicate="raise"`` raises :class:`DuplicateJob`, and ``"replace"`` replaces that job
+        unless it has started; the default ``"return"`` returns it.
+
+        ``tenant`` and ``concurrency_key`` are names, not templates; a key keeps the limit and the
+        choice of the declared :class:`Concurrency`, or else its defaults.
 
         Raises :class:`EnqueueError` for an invalid option, ``TypeError`` for an unknown one.
         """
@@ -184,8 +186,8 @@ class JobType(Generic[P, R]):
         """Make a job that calls the handler with these arguments.
 
         The row is written in the caller's transaction and commits or rolls back with it. If a live
-        job holds the idempotency key, that job is returned with ``deduplicated`` True; with
-        ``unique_for``, a job that has ended may hold it too.
+        job holds the idempotency key, that job is returned with ``deduplicated`` True, or replaced
+        with ``on_duplicate="replace"``; with ``unique_for``, a job that has ended may hold it too.
 
         Raises :class:`PayloadError` if the arguments do not fit the handler or are not JSON,
         :class:`UnknownQueue`, :class:`QueueFull` and :class:`DuplicateJob`; then nothing is

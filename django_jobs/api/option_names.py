@@ -33,6 +33,9 @@ INSTEAD_OF_OPTIONS = {
     "bind": "call current_run() in the handler",
     "rate_limit": "max_concurrency of a queue limits how many of its jobs run at once",
     "unique": "an idempotency_key is unique while its job is live, with unique_for for a time",
+    **dict.fromkeys(
+        ("replace", "debounce"), "using(on_duplicate='replace') replaces a job that has not started"
+    ),
     "ttl": "unique_for keeps a key unique; max_age of @job limits how long a job may wait",
     "ignore_result": "what the handler returns is the result; return None to keep none",
 }

@@ -5,6 +5,7 @@ enqueueing     inserts new jobs
 bulk_insert    inserts many jobs by COPY, for enqueueing
 backlog        counts the ready jobs of a queue, and the rate at which they run
 unique_keys    inserts jobs whose key stays unique for a time
+replacing      replaces the job that holds a key, if it has not started
 notifying      wakes idle workers by NOTIFY
 promoting      scheduled -> ready, when due; looks up what a worker could do next
 claiming       ready -> running: the only way in

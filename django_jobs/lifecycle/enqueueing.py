@@ -31,9 +31,10 @@ from .job_columns import (
 )
 from .notifying import notify_after_commit
 
-UNLESS_HELD = """ON CONFLICT (queue, idempotency_key)
+IF_HELD = """ON CONFLICT (queue, idempotency_key)
     WHERE idempotency_key IS NOT NULL
-      AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+      AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')"""
+UNLESS_HELD = f"""{IF_HELD}
     DO NOTHING"""
 
 # As epoch seconds a time is read in half a microsecond, by Django's loader in ten.

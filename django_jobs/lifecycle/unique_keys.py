@@ -44,20 +44,22 @@ RESERVED = {
     **GATED,
     **timing(NOW, DUE, "CASE WHEN %(gates)s::text IS NULL THEN 'ready' ELSE 'blocked' END"),
 }
+NEXT_ID = "nextval(pg_get_serial_sequence('django_jobs_job', 'id')::regclass)"
+HELD_BY_LIVE = f"""EXISTS (
+        SELECT 1 FROM django_jobs_job_live
+        WHERE queue = %(queue)s AND idempotency_key = %(key)s AND {LIVE})"""
 
 # A key that a live job holds is not reserved. If a request without unique_for takes the key at the
 # same moment, the job is not made, and the reservation is released.
-ENQUEUE_UNIQUE = f"""
-WITH reserved AS (
+RESERVE = f"""reserved AS (
     INSERT INTO django_jobs_uniquekey AS known (queue, key, job_type, job_id, expires_at)
-    SELECT %(queue)s, %(key)s, %(job_type)s,
-        nextval(pg_get_serial_sequence('django_jobs_job', 'id')::regclass), {UNTIL}
-    WHERE NOT EXISTS (
-        SELECT 1 FROM django_jobs_job_live
-        WHERE queue = %(queue)s AND idempotency_key = %(key)s AND {LIVE})
+    SELECT %(queue)s::varchar, %(key)s::varchar, %(job_type)s::varchar, {NEXT_ID}, {UNTIL}
+    WHERE NOT {HELD_BY_LIVE}
     {UNLESS_UNIQUE}
     RETURNING job_id
-), made AS (
+)"""
+ENQUEUE_UNIQUE = f"""
+WITH {RESERVE}, made AS (
     INSERT INTO django_jobs_job_live (
     {listed(RESERVED)})
     SELECT
@@ -124,7 +126,7 @@ def enqueue_unique(
     of five tries.
     """
     for _ in range(KEY_ATTEMPTS):
-        job = _insert_one(new, payload, text, key, gates) or _holder(new.queue, key)
+        job = _insert_one(new, payload, text, key, gates) or holder_of(new.queue, key)
         if job is not None:
             return job
     raise EnqueueError(f"the key {key!r} in queue {new.queue!r} kept changing hands; try again")
@@ -138,14 +140,16 @@ def _insert_one(
     with transaction.atomic(using=connection.alias, savepoint=False):
         rows = fetch(ENQUEUE_UNIQUE, parameters)
         if rows and rows[0][0] is None:
-            _release(new.queue, [key])
+            release(new.queue, [key])
         elif rows:
             notify_after_commit(new.queue, connection)
             return as_job(connection, new, payload, key, gates, rows[0])
     return None
 
 
-def _holder(queue: str, key: str) -> Job | None:
+def holder_of(queue: str, key: str) -> Job | None:
+    """The job that holds ``key``, marked as ``deduplicated``. If it was deleted, only what is still
+    known of it is set."""
     holders = fetch(HOLDERS, {"queue": queue, "keys": text_array([key])})
     if not holders:
         return None
@@ -164,11 +168,12 @@ def _insert_many(new: NewJobs, batch: Sequence[Item]) -> list[tuple[Any, ...]]:
     with transaction.atomic(using=jobs_connection().alias, savepoint=False):
         rows = fetch(ENQUEUE_MANY_UNIQUE, parameters)
         if unmade := [key for id_, key in rows if id_ is None]:
-            _release(new.queue, unmade)
+            release(new.queue, unmade)
     return [row for row in rows if row[0] is not None]
 
 
-def _release(queue: str, keys: Sequence[str]) -> None:
+def release(queue: str, keys: Sequence[str]) -> None:
+    """Let these keys be unique no longer."""
     execute(RELEASE, {"queue": queue, "keys": text_array(keys)})
 
 

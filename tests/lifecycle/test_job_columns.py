@@ -11,7 +11,7 @@ from django.db import models
 
 import django_jobs
 from django_jobs import enqueue_many
-from django_jobs.lifecycle import bulk_insert, claiming, enqueueing, unique_keys
+from django_jobs.lifecycle import bulk_insert, claiming, enqueueing, replacing, unique_keys
 from django_jobs.lifecycle.job_columns import CLAIMED, COMMON_COLUMNS, GATE_COLUMNS, NEW
 from django_jobs.lifecycle.schedules import firing
 from django_jobs.models import Job
@@ -27,6 +27,8 @@ INSERTS = {
     "ENQUEUE_KEYED": enqueueing.ENQUEUE_KEYED,
     "ENQUEUE_KEYED_GATED": enqueueing.ENQUEUE_KEYED_GATED,
     "ENQUEUE_UNIQUE": unique_keys.ENQUEUE_UNIQUE,
+    "REPLACE": replacing.REPLACE,
+    "REPLACE_UNIQUE": replacing.REPLACE_UNIQUE,
     "ENQUEUE_MANY_UNIQUE": unique_keys.ENQUEUE_MANY_UNIQUE,
     "COPY": bulk_insert.COPY,
     "COPY_GATED": bulk_insert.COPY_GATED,
@@ -88,6 +90,7 @@ def test_each_way_to_enqueue_writes_the_same_row() -> None:
         *chosen.enqueue_many([{"first": 1}], idempotency_keys=["many"]),
         chosen.using(idempotency_key="unique", unique_for=60).enqueue(1).pk,
         *chosen.using(unique_for=60).enqueue_many([{"first": 1}], idempotency_keys=["uniques"]),
+        chosen.using(idempotency_key="replace", on_duplicate="replace").enqueue(1).pk,
     ]
     rows = [Job.objects.filter(pk=id_).values().get() for id_ in ids]
     for row in rows:
@@ -96,7 +99,7 @@ def test_each_way_to_enqueue_writes_the_same_row() -> None:
         assert row["available_at"] == row["created_at"]
         for name in ("id", "rank", "available_at", "created_at", "idempotency_key"):
             del row[name]
-    assert rows[1:] == rows[:1] * 5
+    assert rows[1:] == rows[:1] * 6
 
 
 @pytest.mark.django_db
@@ -112,12 +115,13 @@ def test_each_way_to_enqueue_writes_the_same_gates(delay: int) -> None:
         *chosen.enqueue_many([payload] * 100, idempotency_keys=map(str, range(100))),
         chosen.using(idempotency_key="unique", unique_for=60).enqueue(**payload).pk,
         *chosen.using(unique_for=60).enqueue_many([payload], idempotency_keys=["uniques"]),
+        chosen.using(idempotency_key="replace", on_duplicate="replace").enqueue(**payload).pk,
     ]
     rows = [Job.objects.filter(pk=id_).values().get() for id_ in ids]
     for row in rows:
         for name in ("id", "rank", "available_at", "created_at", "idempotency_key"):
             del row[name]
-    assert rows[1:] == rows[:1] * 105
+    assert rows[1:] == rows[:1] * 106
     assert rows[0]["status"] == ("scheduled" if delay else "blocked")
     assert {name for name in GATE_COLUMNS if rows[0][name] is None} == set()
 

@@ -1,0 +1,143 @@
+"""Insert a job, or replace the one that holds its idempotency key and has not started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from ..conf import conf
+from ..domain.gates import Gates
+from ..exceptions import EnqueueError
+from ..models import Job
+from ..models.database import execute, fetch, fetch_locking, jobs_connection
+from .enqueueing import IF_HELD, KEY_ATTEMPTS, RETURNED, as_job
+from .job_columns import NOW, NewJobs, gate_values, listed
+from .notifying import notify_after_commit
+from .unique_keys import (
+    HELD_BY_LIVE,
+    NEXT_ID,
+    RESERVE,
+    RESERVED,
+    UNTIL,
+    holder_of,
+    release,
+)
+
+WRITTEN = {**RESERVED, "id": "item.id"}
+KEPT = ("id", "queue", "idempotency_key", "created_at")
+"""The columns of a new job that a replaced one keeps."""
+
+# Whatever the job did before belongs to the request that is replaced, as for a replay. A job that
+# waits for the one before it still does.
+REPLACED = {
+    **{name: f"excluded.{name}" for name in WRITTEN if name not in KEPT},
+    "status": "CASE WHEN django_jobs_job_live.status = 'waiting' THEN 'waiting' "
+    "ELSE excluded.status END",
+    **{"failures": "0", "crashes": "0", "reason": "''"},
+}
+
+
+def _replace(items: str) -> str:
+    """The statement about ``item``, the id of a new job and the id for which a key is reserved. It
+    returns a row without an id if the job that holds the key runs, and none without an item."""
+    return f"""
+WITH {items}, made AS (
+    INSERT INTO django_jobs_job_live (
+    {listed(WRITTEN)})
+    SELECT
+    {listed(WRITTEN.values())}
+    FROM item
+    {IF_HELD}
+    DO UPDATE SET
+    {listed(f"{name} = {value}" for name, value in REPLACED.items())}
+    WHERE django_jobs_job_live.status <> 'running'
+    RETURNING {", ".join(f"{value} AS {name}" for name, value in RETURNED.items())},
+        attempt, created_at <> {NOW} AS is_replaced
+), progress AS (
+    DELETE FROM django_jobs_progress
+    WHERE job_id = ANY(ARRAY(SELECT id FROM made WHERE attempt > 0))
+), receipts AS (
+    DELETE FROM django_jobs_receipt
+    WHERE job_id = ANY(ARRAY(SELECT id FROM made WHERE attempt > 0))
+)
+SELECT {", ".join(f"made.{name}" for name in RETURNED)}, made.is_replaced, item.reserved_id
+FROM item LEFT JOIN made ON true
+"""
+
+
+REPLACE = _replace(f"item AS (SELECT {NEXT_ID} AS id, NULL::bigint AS reserved_id)")
+REPLACE_UNIQUE = _replace(f"""{RESERVE}, item AS (
+    SELECT job_id AS id, job_id AS reserved_id FROM reserved
+    UNION ALL
+    SELECT {NEXT_ID}, NULL WHERE {HELD_BY_LIVE}
+)""")
+
+# A running job ends as it would have, and no longer holds the key.
+TAKE_FROM_RUNNING = """
+UPDATE django_jobs_job_live SET idempotency_key = NULL
+WHERE queue = %(queue)s AND idempotency_key = %(key)s AND status = 'running'
+RETURNING id
+"""
+
+RESERVE_FOR = f"""
+INSERT INTO django_jobs_uniquekey (queue, key, job_type, job_id, expires_at)
+VALUES (%(queue)s, %(key)s, %(job_type)s, %(id)s, {UNTIL})
+ON CONFLICT (queue, key) DO UPDATE
+SET job_type = excluded.job_type, job_id = excluded.job_id, expires_at = excluded.expires_at
+"""
+
+
+def enqueue_replacing(
+    new: NewJobs, payload: dict[str, Any], text: str, key: str, gates: Gates | None = None
+) -> Job:
+    """Insert one job, or replace the live job that holds ``key`` and return it, marked as
+    ``deduplicated``. If that job runs, its key goes to the new one.
+
+    If the key is still unique for a job that has ended, that job is returned. ``text`` is the
+    payload as JSON. Raises :class:`EnqueueError` if the key changed hands at each of five tries.
+    """
+    values = {**new.parameters, **gate_values(gates), "payload": text, "key": key}
+    with transaction.atomic(using=jobs_connection().alias, savepoint=False):
+        for _ in range(KEY_ATTEMPTS):
+            rows = fetch(REPLACE if new.unique_for is None else REPLACE_UNIQUE, values)
+            if not rows:
+                holder = holder_of(new.queue, key)
+                if holder is not None and not holder.is_live:
+                    return holder
+            elif rows[0][0] is None:
+                _take_from_running(new, key)
+            else:
+                return _written(new, payload, key, gates, values, rows[0])
+    raise EnqueueError(f"the key {key!r} in queue {new.queue!r} kept changing hands; try again")
+
+
+def _take_from_running(new: NewJobs, key: str) -> None:
+    fetch_locking(TAKE_FROM_RUNNING, {"queue": new.queue, "key": key})
+    if new.unique_for is not None:
+        release(new.queue, [key])
+
+
+def _written(
+    new: NewJobs,
+    payload: dict[str, Any],
+    key: str,
+    gates: Gates | None,
+    values: dict[str, Any],
+    row: tuple[Any, ...],
+) -> Job:
+    connection = jobs_connection()
+    *returned, is_replaced, reserved = row
+    if new.unique_for is not None:
+        # Since the statement began, a request without unique_for took the key, or the live job
+        # ended.
+        if is_replaced and reserved is not None:
+            release(new.queue, [key])
+        elif not is_replaced and reserved is None:
+            execute(RESERVE_FOR, {**values, "id": returned[0]})
+    notify_after_commit(new.queue, connection)
+    if not is_replaced:
+        return as_job(connection, new, payload, key, gates, tuple(returned))
+    job = Job.objects.using(conf().database).get(pk=returned[0])
+    job.deduplicated = True
+    return job
