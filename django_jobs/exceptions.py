@@ -51,7 +51,7 @@ class PayloadError(EnqueueError):
 
 
 class QueueFull(EnqueueError):
-    """The number of ready jobs in the queue has reached its ``max_backlog``."""
+    """The number of ready jobs in the queue has reached its ``max_backlog``, or would exceed it."""
 
 
 class DuplicateJob(EnqueueError):

@@ -11,7 +11,8 @@ from __future__ import annotations
 from django.dispatch import Signal
 
 job_enqueued = Signal()
-"""A job was enqueued by ``enqueue``. Not sent by ``enqueue_many``, nor for a deduplicated job.
+"""A job was enqueued by ``enqueue``. Not sent by ``enqueue_many``, nor for a deduplicated job
+or one that its full queue dropped at once.
 
 Sender: the name of the job type. Keyword: ``job``, the :class:`~django_jobs.models.Job`."""
 

@@ -108,6 +108,10 @@ def test_the_role_of_a_site_may_only_enqueue() -> None:
         for options in ({}, {"unique_for": 60}):
             last = keyed.using(on_duplicate="replace", **options)
             assert last.enqueue().pk == last.enqueue().pk
+    Queue.objects.filter(name="default").update(max_backlog=1, on_full="drop_lowest")
+    Queue.objects.forget_recent()
+    with acting_as("site", "UPDATE ON django_jobs_job, django_jobs_job_live"):
+        assert noop.enqueue().status == "cancelled"
 
 
 @pytest.mark.django_db

@@ -40,6 +40,7 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
             "name",
             "max_concurrency",
             "max_backlog",
+            "on_full",
             "priority_weight",
             "max_attempts",
             "timeout",
@@ -108,7 +109,7 @@ class QueueAdmin(ConsoleAdmin):
     operator_actions = (PAUSE, RESUME)
     fieldsets = (
         section(None, "name", "state", "why"),
-        section(_("Limits"), "max_concurrency", "max_backlog", "priority_weight"),
+        section(_("Limits"), "max_concurrency", "max_backlog", "on_full", "priority_weight"),
         section(_("Defaults for its jobs"), "max_attempts", "timeout", "backoff", "retention"),
     )
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -16,8 +17,9 @@ from ..domain.backoff import Backoff
 from ..domain.concurrency import LONGEST_KEY, Concurrency, literal
 from ..domain.gates import Gates
 from ..domain.payload import NotStorable, Path, a_kind, encode
-from ..exceptions import EnqueueError, PayloadError, QueueFull
+from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle import enqueueing
+from ..lifecycle.backlog import insert_one
 from ..lifecycle.bulk_insert import Item
 from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
@@ -188,6 +190,8 @@ class JobType(Generic[P, R]):
         The row is written in the caller's transaction and commits or rolls back with it. If a live
         job holds the idempotency key, that job is returned with ``deduplicated`` True, or replaced
         with ``on_duplicate="replace"``; with ``unique_for``, a job that has ended may hold it too.
+        If its queue is full and drops its lowest job, and that is this one, the job is returned as
+        cancelled.
 
         Raises :class:`PayloadError` if the arguments do not fit the handler or are not JSON,
         :class:`UnknownQueue`, :class:`QueueFull` and :class:`DuplicateJob`; then nothing is
@@ -270,18 +274,22 @@ class JobType(Generic[P, R]):
         with needing_tables:
             new = self.request()
             if self.unique_for is None and self.on_duplicate == "return":
-                enqueued = enqueueing.enqueue_one(new, payload, text, self.idempotency_key, gates)
+                write = partial(
+                    enqueueing.enqueue_one, new, payload, text, self.idempotency_key, gates
+                )
             else:
-                enqueued = duplicates.enqueue_one(self, new, payload, text, gates)
-        if not enqueued.deduplicated and job_enqueued.has_listeners(self.name):
+                write = partial(duplicates.enqueue_one, self, new, payload, text, gates)
+            enqueued = write() if new.max_backlog is None else insert_one(new, gates, write)
+        is_new = not enqueued.deduplicated and not enqueued.is_final
+        if is_new and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)
         return enqueued
 
     def request(self) -> NewJobs:
         """What all jobs of this request have in common.
 
-        Raises :class:`UnknownQueue`, :class:`QueueFull`, :class:`PayloadError` for headers that
-        are not JSON, and :class:`EnqueueError` for a handler declared in ``__main__``.
+        Raises :class:`UnknownQueue`, :class:`PayloadError` for headers that are not JSON, and
+        :class:`EnqueueError` for a handler declared in ``__main__``.
         """
         if self.handler.__module__ == "__main__":
             raise EnqueueError(
@@ -310,6 +318,8 @@ class JobType(Generic[P, R]):
             max_age=self.max_age,
             headers=headers,
             unique_for=self.unique_for,
+            max_backlog=queue.max_backlog,
+            on_full=queue.on_full,
         )
         object.__setattr__(self, "_known_request", (queue, new))
         return new
@@ -374,8 +384,4 @@ def _queue(name: str, where: str) -> Queue:
     queue = Queue.objects.recent(name, conf().database)
     if queue is None:
         raise unknown_queue(name, where)
-    if queue.max_backlog is not None:
-        ready = Job.objects.using(conf().database).filter(queue=name, status="ready")
-        if ready.values("pk")[: queue.max_backlog].count() >= queue.max_backlog:
-            raise QueueFull(f"{where}: queue {name!r} already holds {queue.max_backlog} ready jobs")
     return queue

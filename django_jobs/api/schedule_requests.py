@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import registry
 from ..exceptions import PayloadError, QueueFull
+from ..lifecycle.backlog import demand_room
 from ..lifecycle.job_columns import NewJobs
 from ..lifecycle.schedules.firing import JobRequest
 from ..models import Schedule
@@ -41,7 +42,9 @@ class Requests:
         if options not in self._known:
             configured = job_type.using(queue=schedule.queue or None, priority=schedule.priority)
             try:
-                self._known[options] = configured, configured.request()
+                known = configured.request()
+                demand_room(known, 1)
+                self._known[options] = configured, known
             except QueueFull as full:
                 self._known[options] = configured, full
         configured, new = self._known[options]

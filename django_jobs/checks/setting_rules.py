@@ -11,7 +11,7 @@ from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.partitions import Period
 from ..domain.ranking import STRICT_WEIGHT
 from ..domain.retention import kept_by_status
-from ..models.queue import A_QUEUE_NAME, is_queue_name
+from ..models.queue import A_QUEUE_NAME, OnFull, is_queue_name
 
 Problem = str | None
 """The end of the message "… is not a dict"; None if the value is valid."""
@@ -132,6 +132,7 @@ RULES: dict[str, Rule] = {
 QUEUE_RULES: dict[str, Rule] = {
     "max_concurrency": _count_below(2**31),
     "max_backlog": _count_below(2**31),
+    "on_full": _rule(lambda value: value in OnFull.values, 'not "raise" or "drop_lowest"'),
     "strict": _rule(lambda value: isinstance(value, bool), "not True or False"),
     "priority_weight": _rule(
         lambda value: _is_number(value) and 0 <= value <= STRICT_WEIGHT,
@@ -170,6 +171,7 @@ EXAMPLES = {
 QUEUE_EXAMPLES = {
     "max_concurrency": "20, or leave it out for no limit",
     "max_backlog": "100_000, or leave it out for no limit",
+    "on_full": '"drop_lowest", or leave it out to refuse new jobs',
     "strict": "True",
     "priority_weight": "60, the seconds of waiting that one point of priority is worth",
     "max_attempts": "5",

@@ -1,14 +1,23 @@
-"""The ready jobs of a queue: how many there are, for how long they wait, how fast they run."""
+"""The ready jobs of a queue: their limit, how long they wait, how fast they run."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar
 
+from django.db import transaction
 from django.utils import timezone
 
-from ..models.database import fetch
-from .job_columns import IN_LIVE
+from ..domain.gates import Gates
+from ..exceptions import QueueFull
+from ..models import Job, JobStatus
+from ..models.database import fetch, fetch_locking, jobs_connection
+from ..models.queue import OnFull
+from .job_columns import IN_LIVE, NewJobs
+
+T = TypeVar("T")
 
 MOST_COUNTED = 100_000
 """The highest count of ready jobs in a queue without a ``max_backlog``. A number that reaches it
@@ -43,6 +52,41 @@ SELECT queue.max_backlog,
 FROM django_jobs_queue AS queue
 WHERE queue.name = %(queue)s
 """
+
+COUNT = """
+SELECT count(*) FROM (
+    SELECT 1 FROM django_jobs_job AS job
+    WHERE job.status = 'ready' AND job.queue = %(queue)s
+    ORDER BY job.rank, job.id LIMIT %(most)s) AS counted
+"""
+
+# Reads the ready index from both ends: up to the limit and beyond it by ``most``, to count the jobs
+# above the limit, then that many from the other end. Jobs that are locked stay: their claim, or
+# another request that drops them, is about to commit.
+DROP_LOWEST = """
+WITH excess AS MATERIALIZED (
+    SELECT greatest(count(*) - %(max_backlog)s::bigint, 0) AS jobs FROM (
+        SELECT 1 FROM django_jobs_job_live
+        WHERE queue = %(queue)s AND status = 'ready'
+        ORDER BY rank, id LIMIT %(max_backlog)s::bigint + %(most)s::bigint) AS counted
+), lowest AS MATERIALIZED (
+    SELECT id FROM django_jobs_job_live
+    WHERE queue = %(queue)s AND status = 'ready'
+    ORDER BY rank DESC, id DESC LIMIT (SELECT jobs FROM excess)
+), locked AS MATERIALIZED (
+    SELECT id FROM django_jobs_job_live
+    WHERE id = ANY(ARRAY(SELECT id FROM lowest)) AND status = 'ready'
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock_timestamp(),
+    reason = %(reason)s
+WHERE job.id = ANY(ARRAY(SELECT id FROM locked)) AND job.status = 'ready'
+RETURNING job.id, job.finished_at
+"""
+
+SPARE = 100
+"""Jobs above the limit that one request drops besides as many as it adds: those of requests that
+committed at the same time, or of a limit that was lowered. The rest is left to the next request."""
 
 RATE_SECONDS = 300.0
 """The time whose runs give the rate, at most."""
@@ -105,6 +149,75 @@ class Backlog(NamedTuple):
     max_backlog: int | None
     ready: int
     oldest_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Why jobs were dropped, and when each was, by id."""
+
+    reason: str = ""
+    finished_at: Mapping[int, datetime] = field(default_factory=dict)
+
+
+def demand_room(new: NewJobs, count: int) -> None:
+    """Raise :class:`QueueFull` if the queue refuses ``count`` more ready jobs. What others enqueue
+    at the same time is not counted."""
+    if new.max_backlog is None or new.on_full == OnFull.DROP_LOWEST:
+        return
+    ((ready,),) = fetch(COUNT, {"queue": new.queue, "most": new.max_backlog})
+    room = new.max_backlog - ready
+    if room <= 0:
+        raise QueueFull(
+            f"{new.job_type}: queue {new.queue!r} already holds {new.max_backlog} ready jobs"
+        )
+    if count > room:
+        raise QueueFull(
+            f"{new.job_type}: queue {new.queue!r} has room for {room} more ready jobs, "
+            f"not for {count}; its max_backlog is {new.max_backlog}"
+        )
+
+
+def drops_lowest(new: NewJobs) -> bool:
+    """Whether the queue drops its lowest ready job for a better one when it is full."""
+    return new.max_backlog is not None and new.on_full == OnFull.DROP_LOWEST
+
+
+def drop_lowest(new: NewJobs, count: int) -> Dropped:
+    """Cancel the lowest ready jobs above the limit of the queue, after ``count`` were added to it
+    in this transaction. These may be among them.
+
+    Runs in the caller's transaction, so that the dropped jobs stay if the new ones do not come.
+    """
+    reason = f"dropped: queue {new.queue} was full"
+    parameters = {
+        "queue": new.queue,
+        "max_backlog": new.max_backlog,
+        "most": count + SPARE,
+        "reason": reason,
+    }
+    return Dropped(reason, dict(fetch_locking(DROP_LOWEST, parameters)))
+
+
+def within_limit(
+    new: NewJobs, ready: int, count: int, insert: Callable[[], T]
+) -> tuple[T, Dropped]:
+    """Call ``insert``, which adds ``count`` jobs, of which ``ready`` are ready at once, to a queue
+    with a ``max_backlog``. Returns what it returned, and the jobs that were dropped."""
+    if not drops_lowest(new):
+        demand_room(new, max(ready, 1))  # a full queue refuses others too, which need no room yet
+        return insert(), Dropped()
+    with transaction.atomic(using=jobs_connection().alias):
+        return insert(), drop_lowest(new, count)
+
+
+def insert_one(new: NewJobs, gates: Gates | None, insert: Callable[[], Job]) -> Job:
+    """:func:`within_limit` for one job, which may be dropped itself."""
+    ready = 0 if new.is_delayed or gates is not None else 1
+    job, dropped = within_limit(new, ready, 1, insert)
+    if job.pk in dropped.finished_at:
+        job.status, job.reason = JobStatus.CANCELLED, dropped.reason
+        job.finished_at = dropped.finished_at[job.pk]
+    return job
 
 
 def read_backlog(queue: str) -> Backlog | None:

@@ -18,6 +18,7 @@ from ..domain.gates import Gates
 from ..exceptions import EnqueueError
 from ..models import Job
 from ..models.database import fetch, jobs_connection
+from .backlog import within_limit
 from .bulk_insert import Item, copy_in
 from .job_columns import (
     COMMON,
@@ -187,7 +188,7 @@ def enqueue_one(
     if gates is not None:
         statement = ENQUEUE_GATED
         parameters.update(gate_values(gates))
-    elif key is None and new.run_at is None and not new.delay and new.max_age is None:
+    elif key is None and not new.is_delayed and new.max_age is None:
         statement = ENQUEUE_PLAIN
     connection = jobs_connection()
     for _ in range(KEY_ATTEMPTS):
@@ -209,7 +210,8 @@ def enqueue_many(new: NewJobs, items: Iterator[Item], rule: KeyRule) -> list[int
     """Insert a job for each item, 5,000 per statement; return their ids in order.
 
     Where a job holds the key by ``rule``, its id takes the place of a new one. Raises
-    :class:`EnqueueError` if keys changed hands at each of five tries.
+    :class:`QueueFull` if there is no room for all jobs of a statement, and :class:`EnqueueError` if
+    keys changed hands at each of five tries.
     """
     ids: list[int] = []
     batches = iter(lambda: list(islice(items, BATCH)), [])
@@ -217,7 +219,7 @@ def enqueue_many(new: NewJobs, items: Iterator[Item], rule: KeyRule) -> list[int
         if _has_keys(batch) and not jobs_connection().get_autocommit():
             rest = [*batch, *chain.from_iterable(batches)]
             return ids + _enqueue_by_keys(new, rest, rule)
-        ids += _enqueue_batch(new, batch, rule)
+        ids += _enqueue_within_limit(new, batch, rule)
         notify_after_commit(new.queue)  # for each batch: a later one may be refused
     return ids
 
@@ -229,7 +231,7 @@ def _enqueue_by_keys(new: NewJobs, items: Sequence[Item], rule: KeyRule) -> list
     ids = [0] * len(items)
     for start in range(0, len(order), BATCH):
         places = sorted(order[start : start + BATCH])
-        made = _enqueue_batch(new, [items[at] for at in places], rule)
+        made = _enqueue_within_limit(new, [items[at] for at in places], rule)
         notify_after_commit(new.queue)
         for at, id_ in zip(places, made, strict=True):
             ids[at] = id_
@@ -238,6 +240,14 @@ def _enqueue_by_keys(new: NewJobs, items: Sequence[Item], rule: KeyRule) -> list
 
 def _has_keys(batch: Sequence[Item]) -> bool:
     return any(key is not None for _, key, _ in batch)
+
+
+def _enqueue_within_limit(new: NewJobs, batch: Sequence[Item], rule: KeyRule) -> list[int]:
+    if new.max_backlog is None:
+        return _enqueue_batch(new, batch, rule)
+    ready = 0 if new.is_delayed else sum(gates is None for _, _, gates in batch)
+    ids, _ = within_limit(new, ready, len(batch), lambda: _enqueue_batch(new, batch, rule))
+    return ids
 
 
 def _enqueue_batch(new: NewJobs, batch: Sequence[Item], rule: KeyRule) -> list[int]:

@@ -18,6 +18,7 @@ from django.db import models
 from ..domain.decisions import Facts
 from ..domain.gates import Gates
 from ..models import Job
+from ..models.queue import OnFull
 
 QueuePosition = tuple[float, int]
 """The place of a job in its queue: ``(rank, id)``."""
@@ -38,7 +39,8 @@ class NewJobs:
     """What the jobs of one request have in common: columns, and what the others are computed from.
 
     ``delay``, ``timeout``, ``max_age`` and ``unique_for`` are in seconds; ``backoff`` and
-    ``headers`` are JSON text that was checked.
+    ``headers`` are JSON text that was checked. ``max_backlog`` and ``on_full`` are those of the
+    queue.
     """
 
     queue: str
@@ -56,6 +58,13 @@ class NewJobs:
     max_age: float | None = None
     headers: str = "{}"
     unique_for: float | None = None
+    max_backlog: int | None = None
+    on_full: str = OnFull.RAISE
+
+    @cached_property
+    def is_delayed(self) -> bool:
+        """Whether the jobs are due later, so that they are not ready at once."""
+        return self.run_at is not None or self.delay > 0
 
     # Not computed for each job: a request serves all jobs of its type for two seconds.
     @cached_property

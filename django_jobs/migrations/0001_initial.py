@@ -149,10 +149,24 @@ class Migration(migrations.Migration):
                     "max_backlog",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Ready jobs at which the queue refuses new ones. Empty: no limit.",
+                        help_text="Ready jobs at which the queue is full. Empty: no limit.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(1)],
                         verbose_name="maximum backlog",
+                    ),
+                ),
+                (
+                    "on_full",
+                    models.CharField(
+                        choices=[
+                            ("raise", "refuse the new job"),
+                            ("drop_lowest", "drop the lowest ready job"),
+                        ],
+                        db_default="raise",
+                        default="raise",
+                        help_text="The lowest job is the one that would start last; it is cancelled.",
+                        max_length=11,
+                        verbose_name="when full",
                     ),
                 ),
                 (
@@ -220,7 +234,11 @@ class Migration(migrations.Migration):
                             _connector="OR",
                         ),
                         name="django_jobs_queue_concurrency",
-                    )
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("on_full__in", ["raise", "drop_lowest"])),
+                        name="django_jobs_queue_on_full",
+                    ),
                 ],
             },
         ),

@@ -32,6 +32,13 @@ RECENT_SECONDS = 2.0
 COMMITTED = "age(django_jobs_queue.xmin) > 0"
 
 
+class OnFull(models.TextChoices):
+    """What happens to a new job of a queue that holds ``max_backlog`` ready jobs."""
+
+    RAISE = "raise", _("refuse the new job")
+    DROP_LOWEST = "drop_lowest", _("drop the lowest ready job")
+
+
 def is_queue_name(value: Any) -> bool:
     """Whether this is a valid name of a queue."""
     try:
@@ -102,7 +109,15 @@ class Queue(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text=_("Ready jobs at which the queue refuses new ones. Empty: no limit."),
+        help_text=_("Ready jobs at which the queue is full. Empty: no limit."),
+    )
+    on_full = models.CharField(
+        _("when full"),
+        max_length=11,
+        choices=OnFull,
+        default=OnFull.RAISE,
+        db_default=OnFull.RAISE.value,
+        help_text=_("The lowest job is the one that would start last; it is cancelled."),
     )
     priority_weight = models.FloatField(
         _("priority weight"),
@@ -155,6 +170,10 @@ class Queue(models.Model):
                 condition=models.Q(max_concurrency__isnull=True) | models.Q(max_concurrency__gte=1),
                 name="django_jobs_queue_concurrency",
             ),
+            models.CheckConstraint(
+                condition=models.Q(on_full__in=[choice.value for choice in OnFull]),
+                name="django_jobs_queue_on_full",
+            ),
         )
 
     def __str__(self) -> str:
@@ -178,6 +197,7 @@ class Queue(models.Model):
             name=name,
             max_concurrency=options.get("max_concurrency"),
             max_backlog=options.get("max_backlog"),
+            on_full=options.get("on_full") or OnFull.RAISE,
             priority_weight=STRICT_WEIGHT if options.get("strict") else weight,
             max_attempts=options.get("max_attempts"),
             backoff=backoff.as_json() if isinstance(backoff, Backoff) else backoff,

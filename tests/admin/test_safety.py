@@ -56,7 +56,7 @@ def queue_form(**values: Any) -> dict[str, Any]:
     blank = dict.fromkeys(
         ("max_concurrency", "max_backlog", "max_attempts", "timeout", "backoff", "retention"), ""
     )
-    return {"name": "fresh", "priority_weight": "60", **blank, **values}
+    return {"name": "fresh", "on_full": "raise", "priority_weight": "60", **blank, **values}
 
 
 def test_a_queue_is_added_and_edited_but_keeps_its_name_and_its_pause(page: Page) -> None:
@@ -86,6 +86,7 @@ def test_a_queue_is_added_and_edited_but_keeps_its_name_and_its_pause(page: Page
         {"priority_weight": "1e300"},
         {"priority_weight": "nan"},
         {"max_concurrency": "0"},
+        {"on_full": "drop_highest"},
         {"name": "no spaces"},
     ],
 )

@@ -220,6 +220,7 @@ BAD_VALUES: dict[str, list[Any]] = {
 BAD_OPTIONS: dict[str, list[Any]] = {
     "max_concurrency": [0, -1, 1.5, "3", True],
     "max_backlog": [0, "many"],
+    "on_full": ["drop", True, ["raise"]],
     "strict": [1, "yes"],
     "priority_weight": [-1, "60", float("nan"), 1e12],
     "max_attempts": [0, 2**15, "5"],
@@ -266,6 +267,7 @@ def test_valid_values_are_not_reported(settings: Settings) -> None:
     options = {
         "max_concurrency": 3,
         "max_backlog": 10,
+        "on_full": "drop_lowest",
         "strict": True,
         "priority_weight": 0,
         "max_attempts": 1,

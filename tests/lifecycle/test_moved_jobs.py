@@ -12,6 +12,7 @@ import pytest
 from django.db import transaction
 
 from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import backlog
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations.jobs import OperationResult
@@ -162,6 +163,28 @@ def test_a_claim_that_meets_a_cancel_takes_the_next_job(
     )
     assert [job.id for job in claimed] == [second.pk]
     assert Job.objects.get(pk=first.pk).status == "cancelled"
+
+
+@nested_or_not
+def test_a_full_queue_that_meets_a_cancel_of_its_lowest_job_drops_no_other(
+    visitor: str, nested: bool
+) -> None:
+    bulk = noop.using(queue="bulk")
+    first, second, lowest = (bulk.enqueue().pk for _ in range(3))
+    Queue.objects.filter(name="bulk").update(max_backlog=2, on_full="drop_lowest")
+    Queue.objects.forget_recent()
+    dropped = meeting(
+        visitor,
+        lambda: job_operations.cancel([lowest], reason="not needed"),
+        lambda: backlog.drop_lowest(bulk.request(), 1),
+        nested=nested,
+    )
+    assert dropped.finished_at == {}
+    assert dict(Job.objects.values_list("pk", "reason")) == {
+        first: "",
+        second: "",
+        lowest: "not needed",
+    }
 
 
 @nested_or_not

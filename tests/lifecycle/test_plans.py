@@ -341,6 +341,29 @@ def test_a_backlog_is_read_up_to_its_limit(limit: int | None, most: int) -> None
 
 
 @pytest.mark.django_db
+def test_room_in_a_queue_is_looked_for_up_to_its_limit() -> None:
+    plan = explain(backlog.COUNT, {"queue": "default", "most": 1_000})
+    assert "django_jobs_ready" in indexes(plan)
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 1_000
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("excess", [0, 1, 100])
+def test_dropping_reads_the_ready_index_up_to_the_limit_and_from_its_end(excess: int) -> None:
+    ((ready,),) = run_sql(
+        "SELECT count(*) FROM django_jobs_job WHERE queue = 'bulk' AND status = 'ready'"
+    )
+    parameters = {"queue": "bulk", "max_backlog": ready - excess, "most": 101, "reason": "full"}
+    plan = explain(backlog.DROP_LOWEST, parameters)
+    assert indexes(plan) == {"django_jobs_ready", "django_jobs_job_pkey"}
+    assert not whole_tables(plan)
+    backwards = [node for node in plan if node.get("Scan Direction") == "Backward"]
+    assert [rows_of(node) for node in backwards] == [excess]
+    assert most_rows(plan) <= ready
+
+
+@pytest.mark.django_db
 def test_the_rates_of_many_runs_are_read_from_a_sample_by_primary_keys() -> None:
     plan = explain(backlog.RATES, {"seconds": 300.0, "sample": 500, "day": "yesterday"})
     read = [node for node in plan if node["Node Type"] in ("Index Scan", "Index Only Scan")]

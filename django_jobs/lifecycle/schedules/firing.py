@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ...domain.gates import Gates
 from ...domain.schedules import TickState
 from ...models.database import execute, fetch
+from ..backlog import drop_lowest, drops_lowest
 from ..job_columns import (
     AT_THE_GATES,
     COMMON_COLUMNS,
@@ -129,7 +130,10 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
     if not made:
         return []
     execute(INSERT_JOBS, {"jobs": json.dumps(list(_jobs(made)), default=float)})
-    for queue in {tick.request.new.queue for tick, _ in made if tick.request is not None}:
+    by_queue = {tick.request.new.queue: tick.request.new for tick, _ in made if tick.request}
+    for queue, new in by_queue.items():
+        if drops_lowest(new):
+            drop_lowest(new, len(made))
         notify_after_commit(queue)
     return made
 
