@@ -24,7 +24,7 @@ PLAIN = re.compile(r"[\w.,:;/@+*#()\[\]<>!?%&|~^$-]+")
 """Values without quotes. All others are quoted, so that a line can be parsed."""
 
 TROUBLE = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
-KEYWORDS = ("job_id", "queue", "attempt", "status", "outcome", "seconds", "error")
+KEYWORDS = ("job_id", "queue", "attempt", "status", "outcome", "seconds", "error_code", "error")
 
 
 class PatientHandler(logging.StreamHandler[TextIO]):

@@ -40,12 +40,14 @@ def test_a_failure_is_a_warning_with_all_that_identifies_it(
     lines: Lines,
 ) -> None:
     held = enqueue_and_claim()
-    send_job_signals([settle_one(held, failure("no such\norder"), started=10.0, finished=11.25)])
+    outcome = failure("no such\norder", code="503")
+    send_job_signals([settle_one(held, outcome, started=10.0, finished=11.25)])
     assert lines() == [
         (
             logging.WARNING,
             f"event=job_failed job_id={held.id} job_type=app.noop queue=default attempt=1 "
-            'status=scheduled outcome=failed seconds=1.250 error="ValueError: no such"',
+            "status=scheduled outcome=failed seconds=1.250 error_code=503 "
+            'error="ValueError: no such"',
         )
     ]
 

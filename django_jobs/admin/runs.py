@@ -15,6 +15,7 @@ from ..lifecycle.history import RUNS
 from ..models import Job, Run, Worker
 from .base.filters import FinishedSinceFilter, OutcomeFilter
 from .base.formatting import (
+    NOTHING,
     ago,
     badge,
     duration,
@@ -108,7 +109,11 @@ class RunAdmin(HistoryAdmin):
     def ran(self, run: Any) -> str:
         return duration(run.duration)
 
-    error = text_column("error_type", _("error"))
+    @admin.display(description=_("error"))
+    def error(self, run: Any) -> str:
+        code = f" [{run.error_code}]" if run.error_code else ""
+        return f"{run.error_type}{code}" or NOTHING
+
     due = moment_column("available_at", _("due"))
     claimed = moment_column("claimed_at", _("claimed"))
     started = moment_column("started_at", _("started"))

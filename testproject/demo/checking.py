@@ -96,9 +96,7 @@ def check_webhooks(receiver: Receiver, deliveries: Mapping[str, Script]) -> Chec
 
 def check_retry_after() -> Check:
     """A receiver that asked for a pause was given it, though the backoff is shorter."""
-    asked = Run.objects.filter(
-        job__job_type="demo.deliver_webhook", error_message__contains="HTTP Error 429"
-    )
+    asked = Run.objects.filter(job__job_type="demo.deliver_webhook", error_code="429")
     pauses = [
         (after.available_at - run.finished_at).total_seconds()
         for run in asked

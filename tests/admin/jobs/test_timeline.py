@@ -13,7 +13,7 @@ from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.models import Job, Quarantine, Resource, Run, Worker
-from tests.admin.walking import Live, Page, change_url
+from tests.admin.walking import Live, Page, change_url, list_url
 from tests.app.gate_jobs import transfer_funds
 from tests.app.jobs import add
 from tests.factories import (
@@ -53,6 +53,7 @@ def test_the_code_of_an_error_is_on_the_pages_of_the_job_and_of_the_run(page: Pa
     settle_one(held, Failed(error=ErrorReport(type="HTTPError", message="", code="503")))
     assert "HTTPError [503]" in page.read(change_url(Job, held.id))
     assert "503" in page.read(change_url(Run, Run.objects.get().pk))
+    assert "HTTPError [503]" in page.read(list_url(Run))
 
 
 def test_the_timeline_names_the_current_worker(page: Page) -> None:
