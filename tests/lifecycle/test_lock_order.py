@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from django.db import transaction
@@ -87,8 +87,9 @@ def test_a_settle_sends_its_signals_in_order() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("batch", [5_000, 1])
+@pytest.mark.parametrize("options", [{}, {"unique_for": 60}])
 def test_requests_for_the_same_keys_in_opposite_orders_do_not_deadlock(
-    monkeypatch: pytest.MonkeyPatch, batch: int
+    monkeypatch: pytest.MonkeyPatch, batch: int, options: dict[str, Any]
 ) -> None:
     """Also where one call is several statements of one transaction. A third holds the key in the
     middle until both wait: for it, or the second for the first."""
@@ -107,7 +108,7 @@ def test_requests_for_the_same_keys_in_opposite_orders_do_not_deadlock(
                 return []
             assert held.wait(60)
             mine = keys if number == 1 else keys[::-1]
-            return enqueue_many("app.add", [{"first": 1}] * 5, idempotency_keys=mine)
+            return enqueue_many("app.add", [{"first": 1}] * 5, idempotency_keys=mine, **options)
 
     _, ids, others = in_threads(3, act)
     assert ids == others[::-1]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from django_jobs import Backoff, EnqueueError, cancel, enqueue, enqueue_many
+from django_jobs import Backoff, EnqueueError, JobType, cancel, enqueue, enqueue_many
 from django_jobs.domain.outcomes import Snoozed, Succeeded
 from django_jobs.lifecycle import receipts, replacing
 from django_jobs.lifecycle.job_columns import GATE_COLUMNS
@@ -265,14 +265,19 @@ WHERE wait_event_type = 'Lock' AND datname = current_database()
 """
 
 
-def while_in_progress(first: Callable[[], object], *, commits: bool = True) -> Job:
+def while_in_progress(
+    first: Callable[[], object],
+    *,
+    commits: bool = True,
+    request: JobType[..., Any] = last,
+) -> Job:
     """The answer to a request that waits until the transaction of ``first`` ends."""
     begun = threading.Event()
 
     def act(number: int) -> Any:
         if number == 1:
             assert begun.wait(60)
-            return last.enqueue(2)
+            return request.enqueue(2)
         with transaction.atomic():
             first()
             begun.set()
@@ -312,6 +317,35 @@ def test_a_job_that_is_settled_meanwhile_is_replaced_if_it_is_tried_again(outcom
     answer = while_in_progress(lambda: settle_one(held, outcome))
     assert (answer.pk == held.id) == (not isinstance(outcome, Succeeded))
     assert (answer.payload, answer.status) == ({"first": 2}, "ready")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("options", [{}, {"unique_for": 60}])
+def test_a_new_job_is_unique_for_its_time_if_the_one_before_ended_meanwhile(
+    options: dict[str, Any],
+) -> None:
+    first = last.using(**options).enqueue(1)
+    answer = while_in_progress(lambda: cancel(first.pk), request=hourly)
+    assert answer.pk != first.pk
+    kept = UniqueKey.objects.get()
+    assert kept.job_id == answer.pk
+    assert kept.expires_at - answer.created_at >= timedelta(hours=1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_is_claimed_meanwhile_gives_its_key_and_time_to_a_new_one() -> None:
+    worker, first = register_worker(), hourly.enqueue(1)
+    answer = while_in_progress(lambda: claim_ready(worker), request=hourly)
+    assert answer.pk != first.pk
+    assert UniqueKey.objects.get().job_id == answer.pk
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_without_a_time_that_was_enqueued_meanwhile_is_replaced_and_gets_none() -> None:
+    answer = while_in_progress(lambda: last.enqueue(1), request=hourly)
+    assert (answer.deduplicated, answer.payload) == (True, {"first": 2})
+    assert Job.objects.get().pk == answer.pk
+    assert not UniqueKey.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -238,25 +238,28 @@ def test_of_requests_and_settles_in_many_threads_one_job_is_made() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_key_taken_meanwhile_by_a_request_without_a_time_is_not_reserved() -> None:
+@pytest.mark.parametrize("many", [False, True])
+def test_a_key_taken_meanwhile_by_a_request_without_a_time_is_not_reserved(many: bool) -> None:
     """The other one was not committed when the statement began, so that it waited."""
-
     taken = threading.Event()
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = "
 
-    def act(number: int) -> Job:
+    def act(number: int) -> list[int]:
         if number == 1:
             assert taken.wait(60)
-            return hourly.enqueue()
+            if many:
+                keys = ["k", "other"]
+                return enqueue_many("app.noop", [{}] * 2, idempotency_keys=keys, unique_for=60)
+            return [hourly.enqueue().pk]
         with transaction.atomic():
             plain = noop.using(idempotency_key="k").enqueue()
             taken.set()
             until(lambda: run_sql(f"{waiting} current_database()") == [(1,)])
-        return plain
+        return [plain.pk]
 
     plain, answer = in_threads(2, act)
-    assert (answer.pk, answer.deduplicated) == (plain.pk, True)
-    assert not UniqueKey.objects.exists()
+    assert answer[:1] == plain
+    assert list(UniqueKey.objects.values_list("key", flat=True)) == ["other"] * many
 
 
 @pytest.mark.django_db
