@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         TimeLimitExceeded,
         UnknownJobType,
         UnknownQueue,
+        UnknownResource,
     )
     from .models import JobStatus, RunOutcome
     from .worker.context.run_context import RunContext, current_run
@@ -61,6 +62,7 @@ __all__ = [
     "TimeLimitExceeded",
     "UnknownJobType",
     "UnknownQueue",
+    "UnknownResource",
     "aqueue_pressure",
     "cancel",
     "current_run",

@@ -22,19 +22,26 @@ class JobsConfig(AppConfig):
         from .checks import delivery, schedules, settings  # noqa: F401 — register checks
 
         registry.autodiscover()
-        post_migrate.connect(seed_queues, sender=self, dispatch_uid="django_jobs.seed_queues")
+        post_migrate.connect(seed, sender=self, dispatch_uid="django_jobs.seed")
         post_migrate.connect(make_ahead, sender=self, dispatch_uid="django_jobs.make_ahead")
         post_migrate.connect(take_over, sender=self, dispatch_uid="django_jobs.take_over")
 
 
-def seed_queues(*, using: str, **kwargs: Any) -> None:
-    """Create the queues of the settings after migrate, if this database has the current tables."""
+def seed(*, using: str, **kwargs: Any) -> None:
+    """Create the queues, resources and tenants of the settings after migrate, where this database
+    has the current table."""
     from .conf import conf
-    from .models import Queue
+    from .models import Queue, Resource, Tenant
     from .models.database import has_todays_columns
 
-    if using == conf().database and has_todays_columns(Queue, using):
+    if using != conf().database:
+        return
+    if has_todays_columns(Queue, using):
         Queue.objects.seed(conf().queues, using)
+    if has_todays_columns(Resource, using):
+        Resource.objects.seed(conf().resources, using)
+    if has_todays_columns(Tenant, using):
+        Tenant.objects.seed(conf().tenants, using)
 
 
 def make_ahead(*, using: str, **kwargs: Any) -> None:

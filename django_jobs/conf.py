@@ -32,6 +32,8 @@ class Conf:
 
     database: str = "default"
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
+    resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tenants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     lease_seconds: float = 30.0
     heartbeat_seconds: float | None = None
     poll_seconds: float = 1.0

@@ -3,6 +3,7 @@
 JobsError
 ├── EnqueueError            the job was not enqueued
 │   ├── UnknownQueue
+│   ├── UnknownResource
 │   ├── UnknownJobType
 │   ├── PayloadError
 │   ├── QueueFull
@@ -40,6 +41,10 @@ class EnqueueError(JobsError, ValueError):
 
 class UnknownQueue(EnqueueError):
     """No queue has this name."""
+
+
+class UnknownResource(EnqueueError):
+    """No resource has this name."""
 
 
 class UnknownJobType(EnqueueError):

@@ -236,7 +236,7 @@ SAVES_ELSEWHERE = {
     },
     "api.schedules": {"Schedule.objects.using(alias).bulk_create", "row.save"},
     "contrib.celery.beat_import": {"schedule.save"},
-    "models.queue": {"self.using(alias).bulk_create", "super().save"},
+    "models.named_row": {"self.using(alias).bulk_create", "super().save"},
     "models.querysets": {"super().delete", "super().update"},
     "models.schedule": {"super().delete", "super().save"},
 }

@@ -18,7 +18,7 @@ from django.core.management import BaseCommand
 
 import django_jobs
 from django_jobs import conf, models, signals
-from django_jobs.checks.setting_rules import QUEUE_RULES
+from django_jobs.checks.settings import SECTIONS
 from django_jobs.domain.backoff import DEFAULT_BACKOFF
 from django_jobs.domain.states import JobState, RunState
 
@@ -127,9 +127,10 @@ def test_every_setting_is_documented_and_nothing_else() -> None:
     assert set(re.findall(r"^## `(.+)`$", settings, re.MULTILINE)) == conf.KEYS
 
 
-def test_every_option_of_a_queue_is_documented_and_nothing_else() -> None:
-    queues = section(page("reference/settings.md"), "## `QUEUES`")
-    assert code_in_first_cells(queues) == list(QUEUE_RULES)
+@pytest.mark.parametrize("key", SECTIONS)
+def test_every_option_of_a_name_is_documented_and_nothing_else(key: str) -> None:
+    options = section(page("reference/settings.md"), f"## `{key}`")
+    assert code_in_first_cells(options) == list(SECTIONS[key].rules)
 
 
 def test_the_defaults_in_the_settings_page_are_the_defaults() -> None:

@@ -33,6 +33,7 @@ PUBLIC = {
     "UnknownJobType",
     "UnknownQueue",
     "aqueue_pressure",
+    "UnknownResource",
     "cancel",
     "current_run",
     "enqueue",

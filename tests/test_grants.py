@@ -29,6 +29,7 @@ from django_jobs.models import (
     Job,
     Quarantine,
     Queue,
+    Resource,
     Run,
     Schedule,
     Tick,
@@ -82,11 +83,13 @@ def acting_as(role: str, more: str = "") -> Iterator[str]:
 
 @pytest.mark.django_db
 def test_the_role_of_a_site_may_only_enqueue() -> None:
+    Resource.objects.create(name="stripe")
     with acting_as("site"):
         job = noop.enqueue()
         keyed = noop.using(idempotency_key="k")
         assert keyed.enqueue() == keyed.enqueue()
         assert noop.using(delay=5).enqueue().status == "scheduled"
+        assert noop.using(resources="stripe", tenant="acme").enqueue().status == "blocked"
         assert len(noop.enqueue_many([{}] * 3)) == 3
         assert len(noop.enqueue_many([{}] * 2, idempotency_keys=["k", "l"])) == 2
         unique = noop.using(unique_for=60)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ..conf import conf
 from ..domain.concurrency import (
     LONGEST_KEY,
     MOST_RESOURCES,
     Concurrency,
     Template,
     limit_problem,
+    literal,
     name_problem,
     template_of,
 )
 from ..domain.gates import Gates, OnConflict
 from ..domain.hints import did_you_mean
-from ..exceptions import EnqueueError, PayloadError
+from ..exceptions import EnqueueError, PayloadError, UnknownResource
+from ..models import Resource
 from ..models.queue import A_QUEUE_NAME, is_queue_name
 from ..models.tenant import LONGEST_TENANT
 
@@ -101,10 +104,35 @@ def _check_constant(template: Template, option: str, longest: int, where: str) -
         raise ValueError(f"{where}: {option} {problem}")
 
 
-def check_name(name: Any, option: str, longest: int, where: str) -> None:
-    """Raise :class:`EnqueueError` unless ``name``, an option of ``using()``, can name a gate."""
-    if problem := name_problem(name, longest):
-        raise EnqueueError(f"{where}: {option} {problem}")
+def of_one_request(
+    tenant: str | None, key: str | None, resources: Iterable[str] | str | None, where: str
+) -> dict[str, Any]:
+    """The gates that ``using()`` takes, as fields of a job type.
+
+    Raises :class:`EnqueueError` for a name that no gate can have.
+    """
+    given = (("tenant", tenant, LONGEST_TENANT), ("concurrency_key", key, LONGEST_KEY))
+    for option, name, longest in given:
+        if name is not None and (problem := name_problem(name, longest)):
+            raise EnqueueError(f"{where}: {option} {problem}")
+    return {
+        "tenant": None if tenant is None else literal(tenant),
+        "concurrency_key": key,
+        "resources": None if resources is None else resource_names(resources, where),
+    }
+
+
+def check_resources(names: Iterable[str], where: str) -> None:
+    """Raise :class:`UnknownResource` unless each resource has a row."""
+    for name in names:
+        if Resource.objects.recent(name, conf().database) is None:
+            known = list(Resource.objects.names())
+            listed = f"known are: {', '.join(known) or 'none (run migrate)'}"
+            hint = " ".join(filter(None, (did_you_mean(name, known), listed)))
+            raise UnknownResource(
+                f"{where}: no resource is named {name!r}; {hint}. "
+                'Resources come from DJANGO_JOBS["RESOURCES"] after migrate, or from the admin'
+            )
 
 
 def gates_of(job_type: JobType[..., Any], payload: dict[str, Any]) -> Gates | None:

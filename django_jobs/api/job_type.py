@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 
 from ..conf import conf
 from ..domain.backoff import Backoff
-from ..domain.concurrency import LONGEST_KEY, Concurrency, literal
+from ..domain.concurrency import Concurrency
 from ..domain.gates import Gates
 from ..domain.payload import NotStorable, Path, a_kind, encode
 from ..exceptions import EnqueueError, PayloadError
@@ -24,7 +24,6 @@ from ..lifecycle.bulk_insert import Item
 from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
 from ..models.database import needing_tables
-from ..models.tenant import LONGEST_TENANT
 from ..signals import job_enqueued
 from . import duplicates, gating, payload_versions
 from .duplicates import OnDuplicate
@@ -156,12 +155,6 @@ class JobType(Generic[P, R]):
         check_known(unknown, self.name)
         if run_at is not None and delay is not None:
             raise EnqueueError(f"{self.name}: give run_at or delay, not both")
-        if tenant is not None:
-            gating.check_name(tenant, "tenant", LONGEST_TENANT, self.name)
-        if concurrency_key is not None:
-            gating.check_name(concurrency_key, "concurrency_key", LONGEST_KEY, self.name)
-        if resources is not None:
-            resources = gating.resource_names(resources, self.name)
         options: dict[str, Any] = {
             "queue": queue,
             "priority": priority,
@@ -174,9 +167,7 @@ class JobType(Generic[P, R]):
             "on_duplicate": on_duplicate,
             "max_attempts": max_attempts,
             "headers": headers,
-            "tenant": None if tenant is None else literal(tenant),
-            "concurrency_key": concurrency_key,
-            "resources": resources,
+            **gating.of_one_request(tenant, concurrency_key, resources, self.name),
         }
         changed = replace(
             self, **{key: value for key, value in options.items() if value is not None}
@@ -194,8 +185,8 @@ class JobType(Generic[P, R]):
         cancelled.
 
         Raises :class:`PayloadError` if the arguments do not fit the handler or are not JSON,
-        :class:`UnknownQueue`, :class:`QueueFull` and :class:`DuplicateJob`; then nothing is
-        written.
+        :class:`UnknownQueue`, :class:`UnknownResource`, :class:`QueueFull` and
+        :class:`DuplicateJob`; then nothing is written.
         """
         return self.insert(self.bind(*args, **kwargs))
 
@@ -288,8 +279,8 @@ class JobType(Generic[P, R]):
     def request(self) -> NewJobs:
         """What all jobs of this request have in common.
 
-        Raises :class:`UnknownQueue`, :class:`PayloadError` for headers that are not JSON, and
-        :class:`EnqueueError` for a handler declared in ``__main__``.
+        Raises :class:`UnknownQueue`, :class:`UnknownResource`, :class:`PayloadError` for headers
+        that are not JSON, and :class:`EnqueueError` for a handler declared in ``__main__``.
         """
         if self.handler.__module__ == "__main__":
             raise EnqueueError(
@@ -301,6 +292,7 @@ class JobType(Generic[P, R]):
         # A queue is the same object for two seconds, and so is what follows from it.
         if (known := self._known_request) and known[0] is queue and known[1].headers == headers:
             return known[1]
+        gating.check_resources(self.resources, self.name)
         backoff = self.backoff.as_json() if self.backoff else queue.backoff
         new = NewJobs(
             queue=self.queue,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..conf import Conf
@@ -18,17 +19,29 @@ Problem = str | None
 Rule = Callable[[Any], Problem]
 
 
-def _rule(is_good: Callable[[Any], bool], problem: str) -> Rule:
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A key of the setting that has a dict of options for each name. ``noun`` is what it names."""
+
+    noun: str
+    name: Rule
+    name_example: str
+    example: str
+    rules: Mapping[str, Rule]
+    examples: Mapping[str, str]
+
+
+def rule(is_good: Callable[[Any], bool], problem: str) -> Rule:
     return lambda value: None if is_good(value) else problem
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _count_below(limit: int) -> Rule:
-    return _rule(
-        lambda value: _is_number(value) and isinstance(value, int) and 1 <= value < limit,
+def count_below(limit: int) -> Rule:
+    return rule(
+        lambda value: is_number(value) and isinstance(value, int) and 1 <= value < limit,
         f"not a whole number from 1 to {limit - 1:,}",
     )
 
@@ -76,7 +89,7 @@ def _quarantine(value: Any) -> Problem:
         names = ", ".join(sorted(map(repr, unknown)))
         return f'wrong (its keys may be "crashes" and "seconds", not {names})'
     crashes, seconds = value.get("crashes"), value.get("seconds", 1)
-    if crashes is not None and _count_below(2**31)(crashes):
+    if crashes is not None and count_below(2**31)(crashes):
         must_be = f"a whole number from 1 to {2**31 - 1:,}, or None"
         return f'wrong ("crashes" must be {must_be}, not {crashes!r})'
     if _seconds(seconds):
@@ -96,32 +109,32 @@ def _backoff(value: Any) -> Problem:
     return None
 
 
-_seconds = _rule(
-    lambda value: _is_number(value) and 0 < value < 1e9, "not a positive number below 1,000,000,000"
+_seconds = rule(
+    lambda value: is_number(value) and 0 < value < 1e9, "not a positive number below 1,000,000,000"
 )
-_text = _rule(lambda value: isinstance(value, str), "not text")
-_mapping = _rule(lambda value: isinstance(value, Mapping), "not a dict")
+_text = rule(lambda value: isinstance(value, str), "not text")
+_mapping = rule(lambda value: isinstance(value, Mapping), "not a dict")
 
 RULES: dict[str, Rule] = {
     "DATABASE": _text,
-    "QUEUES": _mapping,
+    **dict.fromkeys(("QUEUES", "RESOURCES", "TENANTS"), _mapping),
     **dict.fromkeys(("LEASE_SECONDS", "POLL_SECONDS", "SWEEP_SECONDS"), _seconds),
     "HEARTBEAT_SECONDS": lambda value: None if value is None else _seconds(value),
-    "MAX_PAYLOAD_BYTES": _count_below(2**28),
-    "MAX_RESULT_BYTES": _count_below(2**28),
-    "CODE_VERSION": _rule(
+    "MAX_PAYLOAD_BYTES": count_below(2**28),
+    "MAX_RESULT_BYTES": count_below(2**28),
+    "CODE_VERSION": rule(
         lambda value: isinstance(value, str) and len(value) <= 100,
         "not text of at most 100 characters",
     ),
     "RETENTION": _retention_of_all,
     "HISTORY": _history,
-    "CANCEL_GRACE_SECONDS": _rule(
-        lambda value: _is_number(value) and 0 <= value < 1e9,
+    "CANCEL_GRACE_SECONDS": rule(
+        lambda value: is_number(value) and 0 <= value < 1e9,
         "not a number of seconds from 0 to 1,000,000,000",
     ),
     "QUARANTINE": _quarantine,
-    "SCHEDULES": _rule(lambda value: isinstance(value, bool), "not True or False"),
-    "REDACT_KEYS": _rule(
+    "SCHEDULES": rule(lambda value: isinstance(value, bool), "not True or False"),
+    "REDACT_KEYS": rule(
         lambda value: (
             isinstance(value, list | tuple | set | frozenset)
             and all(isinstance(item, str) for item in value)
@@ -130,18 +143,18 @@ RULES: dict[str, Rule] = {
     ),
 }
 QUEUE_RULES: dict[str, Rule] = {
-    "max_concurrency": _count_below(2**31),
-    "max_backlog": _count_below(2**31),
-    "on_full": _rule(lambda value: value in OnFull.values, 'not "raise" or "drop_lowest"'),
-    "strict": _rule(lambda value: isinstance(value, bool), "not True or False"),
-    "priority_weight": _rule(
-        lambda value: _is_number(value) and 0 <= value <= STRICT_WEIGHT,
+    "max_concurrency": count_below(2**31),
+    "max_backlog": count_below(2**31),
+    "on_full": rule(lambda value: value in OnFull.values, 'not "raise" or "drop_lowest"'),
+    "strict": rule(lambda value: isinstance(value, bool), "not True or False"),
+    "priority_weight": rule(
+        lambda value: is_number(value) and 0 <= value <= STRICT_WEIGHT,
         f"not a number from 0 to {STRICT_WEIGHT:,.0f}",
     ),
-    "max_attempts": _count_below(2**15),
+    "max_attempts": count_below(2**15),
     "backoff": _backoff,
-    "timeout": _rule(
-        lambda value: _is_number(value) and 0 < value <= LONGEST_TIMEOUT,
+    "timeout": rule(
+        lambda value: is_number(value) and 0 < value <= LONGEST_TIMEOUT,
         f"not a positive number of seconds, at most {LONGEST_TIMEOUT:,.0f}",
     ),
     "retention": _retention,
@@ -154,6 +167,8 @@ RETENTION_EXAMPLE = (
 EXAMPLES = {
     "DATABASE": '"default"',
     "QUEUES": '{"default": {}, "emails": {"max_concurrency": 20}}',
+    "RESOURCES": '{"stripe": {"max_concurrency": 10, "rate": "50/s"}}',
+    "TENANTS": '{"acme": {"weight": 3}}',
     "LEASE_SECONDS": "30, a number of seconds",
     "HEARTBEAT_SECONDS": "7.5, a number of seconds, or leave it out",
     "POLL_SECONDS": "1, a number of seconds",
@@ -179,3 +194,11 @@ QUEUE_EXAMPLES = {
     "timeout": "30, a number of seconds, or leave it out for no limit",
     "retention": RETENTION_EXAMPLE,
 }
+QUEUES = Section(
+    noun="queue",
+    name=queue_name,
+    name_example='"emails"',
+    example='{"max_concurrency": 20}, or {} for a queue without options',
+    rules=QUEUE_RULES,
+    examples=QUEUE_EXAMPLES,
+)

@@ -4,6 +4,7 @@ E001 not PostgreSQL      E005 job type named twice   E012 AUTOCOMMIT off
 E002 unknown key         E007 unusable value         E013 encoding not UTF8 (database check)
 E003 lease too short     E008 no such database       W001 queue of a handler not configured
 E004 USE_TZ off          E009 PostgreSQL older than 15 (database check)
+                         W002 resource of a handler not configured
 """
 
 from __future__ import annotations
@@ -23,12 +24,18 @@ from django.db.backends.utils import CursorWrapper
 from .. import registry
 from ..conf import KEYS, conf, raw
 from ..domain.hints import did_you_mean
-from .setting_rules import EXAMPLES, QUEUE_EXAMPLES, QUEUE_RULES, RULES, queue_name
+from . import limit_rules, setting_rules
+from .setting_rules import EXAMPLES, RULES, Section
 
 TAG = "django_jobs"
 OLDEST_POSTGRESQL = 15
 SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"
 BEATS_PER_LEASE = 3
+SECTIONS = {
+    "QUEUES": setting_rules.QUEUES,
+    "RESOURCES": limit_rules.RESOURCES,
+    "TENANTS": limit_rules.TENANTS,
+}
 
 
 @register(TAG)
@@ -40,7 +47,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
         return [_error("E007", f"{error}.", 'Write DJANGO_JOBS = {"QUEUES": {"default": {}}}.')]
     messages = [*_unknown(setting, KEYS, "DJANGO_JOBS"), *_bad_values(setting)]
     if not any(message.id == _id("E007") for message in messages):
-        messages += [*_bad_lease(), *_bad_database(), *_unconfigured_queues()]
+        messages += [*_bad_lease(), *_bad_database(), *_unconfigured()]
     return messages
 
 
@@ -154,18 +161,29 @@ def _bad_database() -> list[CheckMessage]:
     return []
 
 
-def _unconfigured_queues() -> Iterator[CheckMessage]:
-    users = defaultdict(list)
+def _unconfigured() -> Iterator[CheckMessage]:
+    """A warning for each queue and resource that job types use and the setting does not name."""
+    queues, resources = defaultdict(list), defaultdict(list)
     for name in registry.names():
-        users[registry.get(name).queue].append(name)
-    for queue, names in sorted(users.items()):
-        if queue not in conf().queues:
+        job_type = registry.get(name)
+        queues[job_type.queue].append(name)
+        for resource in job_type.resources:
+            resources[resource].append(name)
+    yield from _unnamed(queues, conf().queues, "queue", "QUEUES", "W001")
+    yield from _unnamed(resources, conf().resources, "resource", "RESOURCES", "W002")
+
+
+def _unnamed(
+    users: Mapping[str, Sequence[str]], known: Collection[str], noun: str, key: str, number: str
+) -> Iterator[CheckMessage]:
+    for name, names in sorted(users.items()):
+        if name not in known:
             yield Warning(
-                f"The queue {queue!r} is not in {_lookup('QUEUES')}. It is used by "
+                f"The {noun} {name!r} is not in {_lookup(key)}. It is used by "
                 f"{'the job type' if len(names) == 1 else 'the job types'} {', '.join(names)}.",
-                hint=f"Add {json.dumps(queue)}: {{}} there and run migrate. If the queue was "
-                f"created in the admin, add {_id('W001')!r} to SILENCED_SYSTEM_CHECKS.",
-                id=_id("W001"),
+                hint=f"Add {json.dumps(name)}: {{}} there and run migrate. If the {noun} was "
+                f"created in the admin, add {_id(number)!r} to SILENCED_SYSTEM_CHECKS.",
+                id=_id(number),
             )
 
 
@@ -173,21 +191,24 @@ def _bad_values(setting: Mapping[str, Any]) -> Iterator[CheckMessage]:
     for key, rule in RULES.items():
         if key in setting and (problem := rule(setting[key])):
             yield _bad_value(_lookup(key), setting[key], problem, EXAMPLES[key])
-    queues = setting.get("QUEUES")
-    for name, options in queues.items() if isinstance(queues, Mapping) else ():
-        where = _lookup("QUEUES", name)
-        if problem := queue_name(name):
-            yield _bad_value(f"The queue name in {where}", name, problem, '"emails"')
-        if not isinstance(options, Mapping):
-            example = '{"max_concurrency": 20}, or {} for a queue without options'
-            yield _bad_value(where, options, "not a dict of options", example)
-            continue
-        yield from _unknown(options, QUEUE_RULES, where)
-        for key, rule in QUEUE_RULES.items():
-            value = options.get(key)
-            if value is not None and (problem := rule(value)):
-                example = QUEUE_EXAMPLES[key]
-                yield _bad_value(_lookup("QUEUES", name, key), value, problem, example)
+    for key, section in SECTIONS.items():
+        if isinstance(named := setting.get(key), Mapping):
+            for name, options in named.items():
+                yield from _bad_options(section, key, name, options)
+
+
+def _bad_options(section: Section, key: str, name: Any, options: Any) -> Iterator[CheckMessage]:
+    where = _lookup(key, name)
+    if problem := section.name(name):
+        yield _bad_value(f"The {section.noun} name in {where}", name, problem, section.name_example)
+    if not isinstance(options, Mapping):
+        yield _bad_value(where, options, "not a dict of options", section.example)
+        return
+    yield from _unknown(options, section.rules, where)
+    for option, rule in section.rules.items():
+        value = options.get(option)
+        if value is not None and (problem := rule(value)):
+            yield _bad_value(_lookup(key, name, option), value, problem, section.examples[option])
 
 
 def _lookup(*keys: Any) -> str:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, Self
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
-from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
-from ..conf import conf
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.ranking import AGEING_WEIGHT, STRICT_WEIGHT
+from .named_row import NamedRow
 from .timestamps import TimestampField
 
 QUEUE_NAME = RegexValidator(
@@ -24,12 +22,6 @@ QUEUE_NAME = RegexValidator(
 )
 LONGEST_NAME = 100
 A_QUEUE_NAME = f"1 to {LONGEST_NAME} letters, digits, dots, hyphens and underscores"
-
-RECENT_SECONDS = 2.0
-
-# The age counts back from the current transaction, whose savepoints come after it. A row that this
-# transaction wrote has no age, and must not be cached, because it may be rolled back.
-COMMITTED = "age(django_jobs_queue.xmin) > 0"
 
 
 class OnFull(models.TextChoices):
@@ -48,43 +40,7 @@ def is_queue_name(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_NAME
 
 
-class QueueManager(models.Manager["Queue"]):
-    """Reads and seeds queues."""
-
-    _recent: ClassVar[dict[tuple[str, str], tuple[float, Queue]]] = {}
-
-    def recent(self, name: str, alias: str) -> Queue | None:
-        """The queue, from a cache of two seconds, so that an enqueue costs one statement.
-
-        Settings that apply at once, such as a pause, are read by the claim itself.
-        """
-        cached = self._recent.get((alias, name))
-        if cached is not None and time.monotonic() - cached[0] < RECENT_SECONDS:
-            return cached[1]
-        committed = RawSQL(COMMITTED, ())  # noqa: S611 — a constant
-        queue = self.using(alias).filter(name=name).annotate(_committed=committed).first()
-        if queue is not None and queue._committed:
-            self._recent[alias, name] = time.monotonic(), queue
-        return queue
-
-    def names(self) -> models.QuerySet[Queue, str]:
-        """The names of all queues, sorted."""
-        return self.using(conf().database).order_by("name").values_list("name", flat=True)
-
-    def forget_recent(self) -> None:
-        """Clear the cache of :meth:`recent`."""
-        self._recent.clear()
-
-    def seed(self, configured: Mapping[str, Mapping[str, Any]], alias: str) -> None:
-        """Create the queues of ``DJANGO_JOBS["QUEUES"]`` that do not exist yet.
-
-        An existing queue is not changed, because it is edited in the admin.
-        """
-        rows = [Queue.configured(name, options) for name, options in configured.items()]
-        self.using(alias).bulk_create(rows, ignore_conflicts=True)
-
-
-class Queue(models.Model):
+class Queue(NamedRow):
     """A named queue, and the options of its jobs. ``migrate`` creates the queues of the settings;
     they are edited in the admin."""
 
@@ -158,8 +114,6 @@ class Queue(models.Model):
     )
     created_at = TimestampField(_("created at"), auto_now_add=True)
 
-    objects = QueueManager()
-
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
@@ -179,17 +133,13 @@ class Queue(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        super().save(*args, **kwargs)
-        Queue.objects.forget_recent()
-
     @property
     def paused(self) -> bool:
         """Whether workers do not claim from this queue."""
         return self.paused_at is not None
 
     @classmethod
-    def configured(cls, name: str, options: Mapping[str, Any]) -> Queue:
+    def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
         """The unsaved row for one entry of ``DJANGO_JOBS["QUEUES"]``."""
         backoff = options.get("backoff")
         weight = options.get("priority_weight", AGEING_WEIGHT)

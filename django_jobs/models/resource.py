@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from ..domain.rates import LOWEST_RATE, SHORTEST_PERIOD, rate_of
+from .named_row import NamedRow
 from .queue import LONGEST_NAME, QUEUE_NAME
 from .timestamps import TimestampField
 
@@ -18,7 +23,7 @@ class BreakerState(models.TextChoices):
     HALF_OPEN = "half_open", _("half open")
 
 
-class Resource(models.Model):
+class Resource(NamedRow):
     """A named limit for all workers together, such as an API that allows 50 calls a second.
 
     ``migrate`` creates the resources of the setting; they are edited in the admin.
@@ -42,13 +47,13 @@ class Resource(models.Model):
         _("rate"),
         null=True,
         blank=True,
-        validators=[MinValueValidator(0.0001)],
+        validators=[MinValueValidator(LOWEST_RATE)],
         help_text=_("Jobs that may start in each period. Empty: no limit."),
     )
     rate_seconds = models.FloatField(
         _("period"),
         default=1.0,
-        validators=[MinValueValidator(0.001)],
+        validators=[MinValueValidator(SHORTEST_PERIOD)],
         help_text=_("The period of the rate, in seconds."),
     )
     burst = models.PositiveIntegerField(
@@ -119,3 +124,18 @@ class Resource(models.Model):
     def paused(self) -> bool:
         """Whether no job that uses it starts."""
         return self.paused_at is not None
+
+    @classmethod
+    def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
+        """The unsaved row for one entry of ``DJANGO_JOBS["RESOURCES"]``."""
+        row = cls(
+            name=name,
+            max_concurrency=options.get("max_concurrency"),
+            burst=options.get("burst"),
+            retry_budget=options.get("retry_budget"),
+        )
+        if rate := options.get("rate"):
+            row.rate, row.rate_seconds = rate_of(rate)
+        for option, value in (options.get("breaker") or {}).items():
+            setattr(row, f"breaker_{option}", value)
+        return row

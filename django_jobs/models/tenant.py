@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .named_row import NamedRow
 from .timestamps import TimestampField
 
 LONGEST_TENANT = 100
+LOWEST_WEIGHT = 0.001
 
 
-class Tenant(models.Model):
+class Tenant(NamedRow):
     """A tenant that differs from the others. One without a row has a weight of 1 and no limit."""
 
     name = models.CharField(_("name"), max_length=LONGEST_TENANT, unique=True)
     weight = models.FloatField(
         _("weight"),
         default=1.0,
-        validators=[MinValueValidator(0.001)],
+        validators=[MinValueValidator(LOWEST_WEIGHT)],
         help_text=_("Its share of a busy queue, in proportion to the other tenants' weights."),
     )
     max_concurrency = models.PositiveIntegerField(
@@ -47,3 +52,9 @@ class Tenant(models.Model):
     def paused(self) -> bool:
         """Whether no job of this tenant starts."""
         return self.paused_at is not None
+
+    @classmethod
+    def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
+        """The unsaved row for one entry of ``DJANGO_JOBS["TENANTS"]``."""
+        given = {option: value for option, value in options.items() if value is not None}
+        return cls(name=name, **given)

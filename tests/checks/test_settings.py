@@ -17,8 +17,13 @@ from tests.factories import declared
 
 def found(settings: Settings, **jobs: Any) -> list[CheckMessage]:
     """What the checks say of ``DJANGO_JOBS`` with these keys."""
-    settings.DJANGO_JOBS = {"QUEUES": queues(), **jobs}
+    settings.DJANGO_JOBS = {"QUEUES": queues(), "RESOURCES": resources(), **jobs}
     return run_checks(tags=[checks_settings.TAG])
+
+
+def resources() -> dict[str, Any]:
+    """All resources that the handlers in reach name."""
+    return {name: {} for job_type in registry.names() for name in registry.get(job_type).resources}
 
 
 def queues(**options: Any) -> dict[str, Any]:
@@ -45,7 +50,7 @@ def test_the_settings_of_the_tests_pass_all_checks() -> None:
 
 def test_no_setting_at_all_is_fine_but_for_the_queues_of_the_handlers(settings: Settings) -> None:
     settings.DJANGO_JOBS = {}
-    assert set(ids(run_checks(tags=[checks_settings.TAG]))) <= {"W001"}
+    assert set(ids(run_checks(tags=[checks_settings.TAG]))) <= {"W001", "W002"}
 
 
 def test_another_database_vendor_is_reported_without_a_connection(settings: Settings) -> None:
@@ -165,13 +170,36 @@ def test_the_handlers_of_one_unknown_queue_are_one_warning(settings: Settings) -
     assert "'weekly'" in messages[1].msg
 
 
+def test_an_unconfigured_resource_of_handlers_is_a_warning(settings: Settings) -> None:
+    def handler() -> None: ...
+
+    configured = resources()
+    with (
+        declared(handler, name="app.one", resources="nightly"),
+        declared(handler, name="app.two", resources=["nightly", *configured]),
+    ):
+        message = only(found(settings, RESOURCES=configured))
+    assert ids([message]) == ["W002"]
+    assert not message.is_serious()
+    assert message.msg == (
+        "The resource 'nightly' is not in DJANGO_JOBS[\"RESOURCES\"]. It is used by the job types "
+        "app.one, app.two."
+    )
+    assert 'Add "nightly": {} there' in str(message.hint)
+
+
 def test_hints_show_the_right_code_and_no_file_of_the_repository(settings: Settings) -> None:
     wrong = {
-        **{key: values[0] for key, values in BAD_VALUES.items() if key != "QUEUES"},
-        "QUEUES": {"default": {key: values[0] for key, values in BAD_OPTIONS.items()}},
+        **{key: values[0] for key, values in BAD_VALUES.items()},
+        **{
+            key: {"default": {option: values[0] for option, values in options.items()}}
+            for key, options in BAD_OPTIONS.items()
+        },
     }
     messages = found(settings, **wrong)
-    assert len(messages) == len(BAD_VALUES) - 1 + len(BAD_OPTIONS)
+    assert len(messages) == len(BAD_VALUES.keys() - BAD_OPTIONS) + sum(
+        map(len, BAD_OPTIONS.values())
+    )
     for message in messages:
         assert str(message.hint).startswith("Write, for example, ")
         assert "docs/" not in str(message.hint)
@@ -193,6 +221,8 @@ def test_a_setting_that_is_not_a_dict_is_reported(settings: Settings, value: Any
 BAD_VALUES: dict[str, list[Any]] = {
     "DATABASE": [None, 7],
     "QUEUES": [None, ["default"], {"": {}}, {"a b": {}}, {7: {}}, {"q" * 101: {}}, {"ok": None}],
+    "RESOURCES": [None, ["stripe"], {"": {}}, {"a b": {}}, {7: {}}, {"ok": None}, {"ok": 5}],
+    "TENANTS": [None, "acme", {"": {}}, {"a\n": {}}, {7: {}}, {"t" * 101: {}}, {"ok": 3}],
     "LEASE_SECONDS": [0, -1, "30", True, None, float("nan"), float("inf")],
     "HEARTBEAT_SECONDS": [0, "1", float("nan")],
     "POLL_SECONDS": [0, None, "fast"],
@@ -217,29 +247,47 @@ BAD_VALUES: dict[str, list[Any]] = {
     "SCHEDULES": [None, 0, 1, "no"],
     "REDACT_KEYS": ["password", None, [1]],
 }
-BAD_OPTIONS: dict[str, list[Any]] = {
-    "max_concurrency": [0, -1, 1.5, "3", True],
-    "max_backlog": [0, "many"],
-    "on_full": ["drop", True, ["raise"]],
-    "strict": [1, "yes"],
-    "priority_weight": [-1, "60", float("nan"), 1e12],
-    "max_attempts": [0, 2**15, "5"],
-    "backoff": [
-        5,
-        {"curve": "cubic", "base": 1},
-        {"curve": "fixed"},
-        {"curve": "fixed", "base": -1},
-    ],
-    "timeout": [0, "30", float("inf"), 1e8],
-    "retention": [
-        *("7d", {"succeeded": "a week"}, {"running": "1d"}, {"succeeded": {"number": 5}}),
-        *({"dead": {"number": 0}}, {"dead": {"number": "5"}}, {"dead": {"size": 5}}),
-    ],
+BAD_OPTIONS: dict[str, dict[str, list[Any]]] = {
+    "QUEUES": {
+        "max_concurrency": [0, -1, 1.5, "3", True],
+        "max_backlog": [0, "many"],
+        "on_full": ["drop", True, ["raise"]],
+        "strict": [1, "yes"],
+        "priority_weight": [-1, "60", float("nan"), 1e12],
+        "max_attempts": [0, 2**15, "5"],
+        "backoff": [
+            5,
+            {"curve": "cubic", "base": 1},
+            {"curve": "fixed"},
+            {"curve": "fixed", "base": -1},
+        ],
+        "timeout": [0, "30", float("inf"), 1e8],
+        "retention": [
+            *("7d", {"succeeded": "a week"}, {"running": "1d"}, {"succeeded": {"number": 5}}),
+            *({"dead": {"number": 0}}, {"dead": {"number": "5"}}, {"dead": {"size": 5}}),
+        ],
+    },
+    "RESOURCES": {
+        "max_concurrency": [0, -1, 1.5, "3", True],
+        "rate": [0, "50", 50, "0/s", "5/0s", "-5/s", "5/year", ["5/s"], ""],
+        "burst": [0, 1.5, "many"],
+        "breaker": [
+            *(20, {"failure": 20}, {}, {"failures": 0}, {"failures": None}, {"failures": 2.5}),
+            *({"failures": 2, "window": 0}, {"failures": 2, "open_for": "30s"}, {7: 7}),
+        ],
+        "retry_budget": [1.1, -0.1, "20%", True, float("nan")],
+    },
+    "TENANTS": {
+        "weight": [0, -1, "3", float("nan"), float("inf"), True],
+        "max_concurrency": [0, "3"],
+    },
 }
 
 
 def test_the_bad_values_of_these_tests_are_of_all_keys() -> None:
-    assert set(BAD_OPTIONS) == set(checks_settings.QUEUE_RULES)
+    assert {key: set(options) for key, options in BAD_OPTIONS.items()} == {
+        key: set(section.rules) for key, section in checks_settings.SECTIONS.items()
+    }
     assert set(BAD_VALUES) == set(KEYS) == set(checks_settings.RULES)
 
 
@@ -255,12 +303,20 @@ def test_an_invalid_value_is_reported_without_a_crash(
 
 
 @pytest.mark.parametrize(
-    "key, value", [(key, value) for key, values in BAD_OPTIONS.items() for value in values]
+    "key, option, value",
+    [
+        (key, option, value)
+        for key, options in BAD_OPTIONS.items()
+        for option, values in options.items()
+        for value in values
+    ],
 )
-def test_an_invalid_option_of_a_queue_is_reported(settings: Settings, key: str, value: Any) -> None:
-    message = only(found(settings, QUEUES={"default": {key: value}}))
+def test_an_invalid_option_of_a_name_is_reported(
+    settings: Settings, key: str, option: str, value: Any
+) -> None:
+    message = only(found(settings, **{key: {"default": {option: value}}}))
     assert ids([message]) == ["E007"]
-    assert f'DJANGO_JOBS["QUEUES"]["default"]["{key}"]' in message.msg
+    assert f'DJANGO_JOBS["{key}"]["default"]["{option}"]' in message.msg
 
 
 def test_valid_values_are_not_reported(settings: Settings) -> None:
@@ -288,6 +344,45 @@ def test_valid_values_are_not_reported(settings: Settings) -> None:
     )
     assert found(settings, CANCEL_GRACE_SECONDS=0, QUARANTINE={"crashes": None}) == []
     assert found(settings, QUARANTINE={"crashes": 3, "seconds": 0.5}) == []
+
+
+def test_valid_limits_are_not_reported(settings: Settings) -> None:
+    limits = {
+        "max_concurrency": 1,
+        "rate": "10/5s",
+        "burst": 1,
+        "breaker": {"failures": 20, "window": 60, "open_for": 30},
+        "retry_budget": 0,
+    }
+    chosen = {**resources(), "a": limits, "b": {"breaker": {"failures": 1}}, "c": {"rate": None}}
+    assert found(settings, RESOURCES=chosen) == []
+    tenants = {"Zoë & co": {"weight": 0.5, "max_concurrency": 1}, "7": {}}
+    assert found(settings, TENANTS=tenants) == []
+
+
+def test_an_invalid_limit_is_reported_with_the_reason(settings: Settings) -> None:
+    def problem(**options: Any) -> str:
+        return only(found(settings, RESOURCES={"stripe": options})).msg
+
+    where = 'DJANGO_JOBS["RESOURCES"]["stripe"]'
+    reason = "'0/s' lets nothing through: a rate is at least 0.0001"
+    assert problem(rate="0/s") == f"{where}[\"rate\"] is wrong ({reason}): '0/s'."
+    assert problem(breaker={"failures": 0}) == (
+        f'{where}["breaker"] is wrong ("failures" is not a whole number from 1 to '
+        "2,147,483,647): {'failures': 0}."
+    )
+    assert 'failures" is missing, the number at which it opens' in problem(breaker={"window": 5})
+    assert "not 'failure')" in problem(breaker={"failure": 20})
+    assert problem(retry_budget=1.1) == f'{where}["retry_budget"] is not a number from 0 to 1: 1.1.'
+
+
+def test_an_unknown_option_of_a_resource_and_of_a_tenant_is_reported(settings: Settings) -> None:
+    message = only(found(settings, RESOURCES={**resources(), "a": {"max_concurency": 3}}))
+    assert ids([message]) == ["E002"]
+    assert "Did you mean 'max_concurrency'?" in str(message.hint)
+    message = only(found(settings, TENANTS={"acme": {"rate": "5/s"}}))
+    assert ids([message]) == ["E002"]
+    assert "Known are: max_concurrency, weight." in str(message.hint)
 
 
 @pytest.mark.django_db

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pytest_django import Settings
 
 from django_jobs.checks import settings as checks_settings
-from tests.checks.test_settings import ids, only
+from tests.checks.test_settings import ids, only, queues, resources
 from tests.throwaway import Project, fresh_database
 
 SQL_ASCII = "ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
@@ -71,9 +72,10 @@ def test_a_connection_that_was_open_is_left_open() -> None:
     assert connection.connection is before
 
 
-def test_autocommit_must_be_on(settings: object) -> None:
+def test_autocommit_must_be_on(settings: Settings) -> None:
     from django.db import connections
 
+    settings.DJANGO_JOBS = {"QUEUES": queues(), "RESOURCES": resources()}
     connections.settings["default"]["AUTOCOMMIT"] = False
     try:
         message = only(checks_settings.check_settings())

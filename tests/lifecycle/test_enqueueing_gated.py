@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import DjangoAssertNumQueries
 
-from django_jobs import PayloadError
+from django_jobs import PayloadError, UnknownResource
 from django_jobs.domain.gates import Gates, OnConflict, parse
-from django_jobs.models import Job
-from tests.app.gate_jobs import bill_tenant, charge_account, transfer_funds
+from django_jobs.models import Job, Resource
+from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment, transfer_funds
 from tests.app.jobs import noop
 from tests.factories import declared
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _resources(db: None) -> None:
+    Resource.objects.bulk_create([Resource(name="stripe"), Resource(name="ledger")])
+
 
 GATES = Gates(
     tenant="Zoë\\\"' ☃",
@@ -129,6 +135,31 @@ def test_the_largest_gates_fit_into_the_index() -> None:
         concurrency_key="".join(characters[100:]),
         resources=names,
     )
+    Resource.objects.bulk_create(Resource(name=name) for name in names)
     stored = Job.objects.get(pk=largest.enqueue().pk)
     assert len((stored.gates or "").encode()) > 2_000
     assert stored.status == "blocked"
+
+
+def test_an_unknown_resource_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UnknownResource) as caught:
+        noop.using(resources=["stripe", "strip"]).enqueue()
+    assert str(caught.value) == (
+        "app.noop: no resource is named 'strip'; did you mean 'stripe'? known are: ledger, stripe. "
+        'Resources come from DJANGO_JOBS["RESOURCES"] after migrate, or from the admin'
+    )
+    Resource.objects.all().delete()
+    Resource.objects.forget_recent()
+    with pytest.raises(UnknownResource, match=r"known are: none \(run migrate\)\."):
+        refund_payment.enqueue_many([{"payment_id": 7}])
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_enqueue_for_known_resources_is_one_statement(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    transfer_funds.enqueue(7)
+    with django_assert_num_queries(2):
+        transfer_funds.enqueue(7)
+        transfer_funds.using(priority=1).enqueue(7)

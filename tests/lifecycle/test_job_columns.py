@@ -14,7 +14,7 @@ from django_jobs import enqueue_many
 from django_jobs.lifecycle import bulk_insert, claiming, enqueueing, replacing, unique_keys
 from django_jobs.lifecycle.job_columns import CLAIMED, COMMON_COLUMNS, GATE_COLUMNS, NEW
 from django_jobs.lifecycle.schedules import firing
-from django_jobs.models import Job
+from django_jobs.models import Job, Resource
 from tests.app.gate_jobs import transfer_funds
 from tests.app.jobs import add
 from tests.factories import claim_ready, due_schedule, look, register_worker
@@ -102,7 +102,12 @@ def test_each_way_to_enqueue_writes_the_same_row() -> None:
     assert rows[1:] == rows[:1] * 6
 
 
-@pytest.mark.django_db
+@pytest.fixture
+def _resources(db: None) -> None:
+    Resource.objects.bulk_create([Resource(name="stripe"), Resource(name="ledger")])
+
+
+@pytest.mark.usefixtures("_resources")
 @pytest.mark.parametrize("delay", [0, 60])
 def test_each_way_to_enqueue_writes_the_same_gates(delay: int) -> None:
     payload = {"account_id": 7, "tenant": "a\\b\"'☃"}
@@ -140,7 +145,7 @@ def test_a_schedule_writes_the_row_that_an_enqueue_writes() -> None:
     }
 
 
-@pytest.mark.django_db
+@pytest.mark.usefixtures("_resources")
 def test_a_schedule_writes_the_gates_that_an_enqueue_writes() -> None:
     payload = {"account_id": 7, "tenant": "a\\b\"'☃"}
     due_schedule(job_type="app.transfer_funds", payload=payload, queue="bulk")

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_each_job_counts_for_all_that_it_uses() -> None:
+    Resource.objects.bulk_create([Resource(name="stripe"), Resource(name="ledger")])
     copies_of(transfer_funds.enqueue(1, "acme"), 2)
     copies_of(refund_payment.enqueue(1), 3)
     bill_tenant.enqueue("acme")

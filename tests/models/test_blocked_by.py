@@ -94,7 +94,10 @@ def test_a_rate_without_tokens_shows_the_rate() -> None:
 
 
 def test_a_resource_without_a_row_holds_nothing() -> None:
-    assert refund_payment.enqueue(1).blocked_by == "its turn"
+    stripe()
+    job = refund_payment.enqueue(1)
+    Resource.objects.all().delete()
+    assert job.blocked_by == "its turn"
 
 
 def test_a_paused_tenant_and_a_full_one_are_named() -> None:
@@ -148,6 +151,7 @@ def test_all_gates_that_hold_a_job_are_named_in_four_statements(
 
 def test_each_statement_reads_an_index_of_the_taken_jobs() -> None:
     stripe(max_concurrency=10)
+    Resource.objects.create(name="ledger")
     Tenant.objects.create(name="acme", max_concurrency=10)
     charge_account.enqueue_many({"account_id": number} for number in range(2_000))
     noop.enqueue_many({} for _ in range(2_000))

@@ -174,6 +174,7 @@ def test_a_job_blocked_by_no_quarantine_is_not_shown_as_quarantined(page: Page) 
 
 def test_the_page_of_a_blocked_job_shows_its_gates_and_what_holds_it(page: Page) -> None:
     Resource.objects.create(name="stripe", max_concurrency=1)
+    Resource.objects.create(name="ledger")
     job = transfer_funds.enqueue(7, "acme")
     copies_of(job)
     limits.pause_tenants(["acme"], reason="unpaid <b>twice</b>")

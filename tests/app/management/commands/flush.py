@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.commands import flush
 from django.db import connections
 
-from django_jobs.apps import seed_queues, take_over
+from django_jobs.apps import seed, take_over
 
 WRITTEN = """
 SELECT coalesce(leaf.relid, named.oid)::regclass::text
@@ -38,5 +38,5 @@ class Command(flush.Command):
             written = ", ".join(name for (name,) in cursor.fetchall())
             if written:
                 cursor.execute(f"TRUNCATE {written} CASCADE")
-        seed_queues(using=using)
+        seed(using=using)
         take_over(using=using)
