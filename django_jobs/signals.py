@@ -43,6 +43,13 @@ them. If a receiver raises, they are kept; the next run of retention tries again
 Sender: the name of the job type. Keywords: ``job_ids`` (a list), ``queue``, ``reason`` (the limit
 that they exceed: ``"age"`` or ``"number"``)."""
 
+queue_pressure_changed = Signal()
+"""The pressure of a queue with a ``max_backlog`` reached another level. Sent by one of the workers,
+which look every ``SWEEP_SECONDS``.
+
+Sender: the name of the queue. Keywords: ``queue``, ``level`` (``"ok"``, ``"high"`` or ``"full"``),
+``previous`` (the level before) and ``pressure`` (a :class:`~django_jobs.Pressure`)."""
+
 worker_event = Signal()
 """An event of a worker.
 

@@ -9,6 +9,7 @@ from asgiref.sync import sync_to_async
 from ..conf import conf
 from ..domain.pressure import Pressure, drain_seconds, level_of
 from ..lifecycle import backlog
+from ..lifecycle.backlog import Backlog
 from ..models.database import needing_tables
 from ..models.queue import is_queue_name
 from .validation import unknown_queue
@@ -42,6 +43,16 @@ def forget_recent() -> None:
     _rates.clear()
 
 
+def pressure_of(queue: str, found: Backlog) -> Pressure:
+    """The pressure of a queue with this backlog."""
+    return Pressure(
+        level=level_of(found.ready, found.max_backlog),
+        ready=found.ready,
+        oldest_seconds=found.oldest_seconds,
+        drain_seconds=drain_seconds(found.ready, _rate(queue) if found.ready else None),
+    )
+
+
 def _cached(queue: str) -> Pressure | None:
     cached = _recent.get((conf().database, queue))
     if cached is None or time.monotonic() - cached[0] >= CACHE_SECONDS:
@@ -54,12 +65,7 @@ def _read(queue: str) -> Pressure:
         found = backlog.read_backlog(queue) if is_queue_name(queue) else None
         if found is None:
             raise unknown_queue(queue, "queue_pressure")
-        pressure = Pressure(
-            level=level_of(found.ready, found.max_backlog),
-            ready=found.ready,
-            oldest_seconds=found.oldest_seconds,
-            drain_seconds=drain_seconds(found.ready, _rate(queue) if found.ready else None),
-        )
+        pressure = pressure_of(queue, found)
     _recent[conf().database, queue] = time.monotonic(), pressure
     return pressure
 

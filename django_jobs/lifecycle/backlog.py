@@ -11,9 +11,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from ..domain.gates import Gates
+from ..domain.pressure import Level
 from ..exceptions import QueueFull
 from ..models import Job, JobStatus
-from ..models.database import fetch, fetch_locking, jobs_connection
+from ..models.database import execute, fetch, fetch_locking, jobs_connection
 from ..models.queue import OnFull
 from .job_columns import IN_LIVE, NewJobs
 
@@ -87,6 +88,24 @@ RETURNING job.id, job.finished_at
 SPARE = 100
 """Jobs above the limit that one request drops besides as many as it adds: those of requests that
 committed at the same time, or of a limit that was lowered. The rest is left to the next request."""
+
+LIMITED = f"""
+SELECT queue.name, queue.pressure, queue.max_backlog,
+    {ready_up_to("coalesce(queue.max_backlog, %(most)s)")},
+    {OLDEST_SECONDS}
+FROM django_jobs_queue AS queue
+WHERE queue.max_backlog IS NOT NULL OR queue.pressure <> 'ok'
+ORDER BY queue.name
+"""
+
+# Of several workers that see the same change, one writes it.
+SET_LEVEL = """
+UPDATE django_jobs_queue SET pressure = %(level)s
+WHERE id = (
+    SELECT id FROM django_jobs_queue
+    WHERE name = %(queue)s AND pressure = %(previous)s
+    FOR NO KEY UPDATE SKIP LOCKED)
+"""
 
 RATE_SECONDS = 300.0
 """The time whose runs give the rate, at most."""
@@ -224,6 +243,19 @@ def read_backlog(queue: str) -> Backlog | None:
     """The backlog of the queue; None if it has no row."""
     rows = fetch(BACKLOG, {"queue": queue, "most": MOST_COUNTED})
     return Backlog(*rows[0]) if rows else None
+
+
+def limited_queues() -> list[tuple[str, Level, Backlog]]:
+    """The queues with a ``max_backlog``, or whose level is from the time when they had one: names,
+    levels at the last look, and backlogs."""
+    rows = fetch(LIMITED, {"most": MOST_COUNTED})
+    return [(name, level, Backlog(*found)) for name, level, *found in rows]
+
+
+def set_level(queue: str, previous: Level, level: Level) -> bool:
+    """Store the level of the queue. False if it is not ``previous`` any more, or the row is locked:
+    the next look finds what is left to do."""
+    return execute(SET_LEVEL, {"queue": queue, "previous": previous, "level": level}) > 0
 
 
 def rates() -> dict[str, float]:

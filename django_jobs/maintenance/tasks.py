@@ -9,6 +9,7 @@ from ..lifecycle.operations import quarantines
 from ..lifecycle.signalling import send_job_signals
 from .dead_letters import prune_dead_letters
 from .history import keep_partitions
+from .pressure import watch_pressure
 from .quarantine import Quarantining
 from .retention import EVERY_SECONDS, Retention
 
@@ -38,6 +39,7 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             batch=quarantines.PAGE,
             run_once=Quarantining().run_once,
         ),
+        MaintenanceTask(name="pressure", every=sweep, batch=1_000, run_once=watch_pressure),
     ]
 
 

@@ -170,6 +170,17 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "pressure",
+                    models.CharField(
+                        db_default="ok",
+                        default="ok",
+                        editable=False,
+                        help_text="The level when a worker last looked.",
+                        max_length=4,
+                        verbose_name="pressure",
+                    ),
+                ),
+                (
                     "priority_weight",
                     models.FloatField(
                         default=60.0,

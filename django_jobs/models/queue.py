@@ -75,6 +75,14 @@ class Queue(NamedRow):
         db_default=OnFull.RAISE.value,
         help_text=_("The lowest job is the one that would start last; it is cancelled."),
     )
+    pressure = models.CharField(
+        _("pressure"),
+        max_length=4,
+        default="ok",
+        db_default="ok",
+        editable=False,
+        help_text=_("The level when a worker last looked."),
+    )
     priority_weight = models.FloatField(
         _("priority weight"),
         default=AGEING_WEIGHT,

@@ -239,6 +239,16 @@ def make_room(seconds):
 time.sleep = make_room
 request_receipts([6])
 assert Job.objects.filter(status="ready").count() == 4
+
+from contextlib import redirect_stdout
+from io import StringIO
+from django_jobs.maintenance.pressure import watch_pressure
+import shop.receivers
+
+send_receipt.enqueue(7)
+with redirect_stdout(StringIO()) as paged:
+    assert watch_pressure() == 1
+assert paged.getvalue() == "emails is full; its 5 jobs take None s\\n", paged.getvalue()
 """,
     "docs/changing-jobs.md": """
 greet.enqueue("Ada", "Lovelace", "Dear")
