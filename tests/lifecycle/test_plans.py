@@ -343,7 +343,7 @@ def test_a_backlog_is_read_up_to_its_limit(limit: int | None, most: int) -> None
 @pytest.mark.django_db
 def test_a_look_at_the_levels_reads_the_jobs_of_queues_with_a_limit_alone() -> None:
     plan = explain(backlog.LIMITED, {"most": 1_000})
-    assert not indexes([node for node in plan if node["Actual Loops"]])
+    assert "django_jobs_ready" not in indexes([node for node in plan if node["Actual Loops"]])
     run_sql("UPDATE django_jobs_queue SET max_backlog = 500 WHERE name = 'bulk'")
     plan = explain(backlog.LIMITED, {"most": 1_000})
     assert "django_jobs_ready" in indexes(plan)
