@@ -410,3 +410,18 @@ def test_expired_keys_are_found_by_an_index() -> None:
     plan = explain(pruning.PRUNE_UNIQUE_KEYS, {"page": 2_000})
     assert "django_jobs_unique_key_expiry" in {node.get("Index Name") for node in plan}
     assert "Seq Scan" not in {node["Node Type"] for node in plan}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_in_manual_transaction_management_key_and_job_are_the_callers() -> None:
+    transaction.set_autocommit(False)
+    try:
+        hourly.enqueue()
+        transaction.rollback()
+        assert not UniqueKey.objects.exists()
+        kept = hourly.using(on_duplicate="replace").enqueue()
+        assert hourly.enqueue().pk == kept.pk
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert in_threads(1, lambda _: UniqueKey.objects.get().job_id) == [kept.pk]
