@@ -1,6 +1,6 @@
-"""The admin pages of queues, jobs, runs, schedules and workers."""
+"""The admin pages of queues, jobs, runs, schedules, resources, tenants and workers."""
 
-from . import quarantines, queues, runs, workers
+from . import quarantines, queues, resources, runs, tenants, workers
 from .jobs import dead_letters, job_admin
 from .schedules import backfills, schedule_admin, ticks
 
@@ -10,8 +10,10 @@ __all__ = [
     "job_admin",
     "quarantines",
     "queues",
+    "resources",
     "runs",
     "schedule_admin",
+    "tenants",
     "ticks",
     "workers",
 ]

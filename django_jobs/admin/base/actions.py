@@ -20,7 +20,7 @@ from django.utils.translation import ngettext
 from ...conf import conf
 from ...exceptions import OperationRefused
 from ...lifecycle.operations.jobs import OperationResult
-from ...models import Quarantine, Queue, Schedule
+from ...models import Quarantine, Queue, Resource, Schedule, Tenant
 from .formatting import change_url
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _counted(text: _StrOrPromise, number: int) -> str:
 
 
 def by_name(
-    model: type[Queue | Schedule | Quarantine],
+    model: type[Queue | Schedule | Quarantine | Resource | Tenant],
     change: Callable[..., list[str]],
     refusal: _StrOrPromise,
     column: str = "name",

@@ -55,6 +55,11 @@ ICONS = {
     "skipped_overlap": "↷",
     "skipped_late": "↷",
     "suppressed": "⊖",
+    "breaker_open": "✖",
+    "half_open": "◐",
+    "over_limit": "!",
+    "busy": "●",
+    "ok": "✔",
 }
 
 

@@ -1,0 +1,134 @@
+"""What the pages of resources and tenants share: state, usage, and edits that workers obey."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Model
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ..conf import conf
+from ..domain.gates import Gates
+from ..lifecycle.notifying import GATES, notify_after_commit
+from ..metrics.limits import LimitState, Usage, Usages, at_least, read_usages
+from .base.formatting import NOTHING, ago, badge
+from .base.model_admin import ConsoleAdmin
+
+LABELS = {
+    LimitState.PAUSED: _("paused"),
+    LimitState.BREAKER_OPEN: _("breaker open"),
+    LimitState.HALF_OPEN: _("breaker half open"),
+    LimitState.OVER_LIMIT: _("over its limit"),
+    LimitState.BUSY: _("busy"),
+    LimitState.OK: _("ok"),
+}
+
+
+class LimitList(ChangeList):
+    """Counts for all rows of the page at once, in three statements."""
+
+    model_admin: LimitAdmin
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        rows: Any = list(self.result_list)
+        self.model_admin.add_usage(rows)
+        self.result_list = rows
+
+
+class LimitAdmin(ConsoleAdmin):
+    """The page of a model with a limit. Each row has its ``usage``."""
+
+    ordering = ("name",)
+    search_fields = ("name",)
+
+    def uses(self, gates: Gates, names: set[str]) -> bool:
+        """Whether jobs with these gates use one of the rows with these names."""
+        raise NotImplementedError
+
+    def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
+        """The usage of the rows of this model."""
+        raise NotImplementedError
+
+    def add_usage(self, rows: list[Any]) -> None:
+        """Read how much of each row is taken, and what waits for it."""
+        names = {row.name for row in rows}
+        usages = self.usage_by_name(read_usages(lambda gates: self.uses(gates, names)))
+        for row in rows:
+            row.usage = usages.get(row.name, Usage())
+
+    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
+        return LimitList
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Model | None:
+        row: Model | None = super().get_object(request, object_id, from_field)
+        if row is not None:
+            self.add_usage([row])
+        return row
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        # For a PositiveIntegerField Django would allow 0.
+        if db_field.get_internal_type() == "PositiveIntegerField":
+            kwargs["min_value"] = 1
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        # Saving the form must not undo a pause that began while it was open.
+        obj.save(using=conf().database, update_fields=form.changed_data if change else None)
+        notify_after_commit(GATES)
+        if change and "max_concurrency" in form.changed_data:
+            self._explain_drain(request, obj)
+
+    def _explain_drain(self, request: HttpRequest, row: Any) -> None:
+        taken, limit = row.usage.taken, row.max_concurrency
+        if limit is None or taken <= limit:
+            return
+        text = ngettext(
+            "%(count)s job is ready or running, more than the new limit of %(limit)s. It is not "
+            "stopped; others start once there is room.",
+            "%(count)s jobs are ready or running, more than the new limit of %(limit)s. They are "
+            "not stopped; others start once there is room.",
+            taken,
+        )
+        self.message_user(
+            request, text % {"count": f"{taken:,}", "limit": f"{limit:,}"}, messages.WARNING
+        )
+
+    @admin.display(description=_("state"))
+    def state(self, row: Any) -> str:
+        state = LimitState.of(row, row.usage.taken)
+        shown = badge(state, LABELS[state])
+        at = row.paused_at if state == LimitState.PAUSED else None
+        return shown if at is None else format_html("{} {}", shown, ago(at, row.read_at))
+
+    @admin.display(description=_("reason"))
+    def why(self, row: Any) -> str:
+        return row.paused_reason or NOTHING
+
+    @admin.display(description=_("taken"))
+    def taken(self, row: Any) -> str:
+        """How much is taken of how much, with a bar."""
+        number, limit = row.usage.taken, row.max_concurrency
+        if limit is None:
+            return format_html('<span class="jobs-usage">{} / ∞</span>', f"{number:,}")
+        return format_html(
+            '<span class="jobs-usage">{} / {} <progress max="{}" value="{}" aria-label="{}">'
+            "</progress></span>",
+            f"{number:,}",
+            f"{limit:,}",
+            limit,
+            min(number, limit),
+            _now("taken"),
+        )
+
+    @admin.display(description=_("waiting"))
+    def waiting(self, row: Any) -> str:
+        return at_least(row.usage.waiting, row.usage.more_wait)

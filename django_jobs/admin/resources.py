@@ -1,0 +1,212 @@
+"""Resources: how much of each is taken, its limits and its circuit breaker."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+
+from ..domain.gates import Gates
+from ..lifecycle.operations import limits
+from ..metrics.limits import Usage, Usages, rate_text
+from ..models import BreakerState, Resource
+from .base.actions import OperatorAction, by_name
+from .base.formatting import NOTHING, ago, badge
+from .base.model_admin import allowed_by, section
+from .limits import LimitAdmin
+from .operator_actions import ReasonForm
+
+PAUSE = OperatorAction(
+    action="pause_resources",
+    permission="pause",
+    label=_("Pause"),
+    question=_("Pause resources?"),
+    explanation=_(
+        "No job that uses a paused resource starts. Jobs that are ready or running are not "
+        "stopped, and jobs can still be enqueued."
+    ),
+    execute=by_name(
+        Resource,
+        lambda names, **given: limits.pause_resources(names.values(), **given),
+        _("it is already paused"),
+    ),
+    done=ngettext_lazy(
+        "%(count)s resource was paused.", "%(count)s resources were paused.", "number"
+    ),
+    logged="paused",
+    named_by="name",
+    applies=lambda resource: not resource.paused,
+    form=ReasonForm,
+)
+RESUME = OperatorAction(
+    action="resume_resources",
+    permission="pause",
+    label=_("Resume"),
+    question=_("Resume resources?"),
+    explanation=_("Jobs that use these resources start again, as their limits allow."),
+    execute=by_name(
+        Resource,
+        lambda names, **given: limits.resume_resources(names.values(), **given),
+        _("it is not paused"),
+    ),
+    done=ngettext_lazy(
+        "%(count)s resource was resumed.", "%(count)s resources were resumed.", "number"
+    ),
+    logged="resumed",
+    named_by="name",
+    applies=lambda resource: resource.paused,
+)
+OPEN_BREAKER = OperatorAction(
+    action="open_breakers",
+    permission="change",
+    label=_("Open breaker"),
+    question=_("Open the breakers of resources?"),
+    explanation=_(
+        "No job that uses the resource starts, and failures burn no attempts. After the time of "
+        "its settings a few jobs try, and the breaker closes if they succeed. To stop all jobs "
+        "until you say so, pause the resource instead."
+    ),
+    execute=by_name(
+        Resource,
+        lambda names, **given: limits.open_breaker(names.values(), **given),
+        _("its breaker is already open"),
+    ),
+    done=ngettext_lazy(
+        "The breaker of %(count)s resource was opened.",
+        "The breakers of %(count)s resources were opened.",
+        "number",
+    ),
+    logged="breaker opened",
+    named_by="name",
+    applies=lambda resource: resource.breaker_state != BreakerState.OPEN,
+    form=ReasonForm,
+)
+CLOSE_BREAKER = OperatorAction(
+    action="close_breakers",
+    permission="change",
+    label=_("Close breaker"),
+    question=_("Close the breakers of resources?"),
+    explanation=_("Jobs that use these resources start again, as their limits allow."),
+    execute=by_name(
+        Resource,
+        lambda names, **given: limits.close_breaker(names.values(), **given),
+        _("its breaker is closed"),
+    ),
+    done=ngettext_lazy(
+        "The breaker of %(count)s resource was closed.",
+        "The breakers of %(count)s resources were closed.",
+        "number",
+    ),
+    logged="breaker closed",
+    named_by="name",
+    applies=lambda resource: resource.breaker_state != BreakerState.CLOSED,
+    form=ReasonForm,
+)
+
+BREAKER_BADGES = {
+    BreakerState.CLOSED: "ok",
+    BreakerState.OPEN: "breaker_open",
+    BreakerState.HALF_OPEN: "half_open",
+}
+
+
+# ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
+class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Refuses limits that would let no job start."""
+
+    class Meta:
+        model = Resource
+        fields: ClassVar[tuple[str, ...]] = (
+            "name",
+            "max_concurrency",
+            "rate",
+            "rate_seconds",
+            "burst",
+            "breaker_failures",
+            "breaker_window",
+            "breaker_open_for",
+            "retry_budget",
+        )
+
+    def clean_rate(self) -> float | None:
+        rate: float | None = self.cleaned_data["rate"]
+        if rate is not None and rate <= 0:
+            text = _("Enter a number above 0, or nothing for no limit. To start no job, pause it.")
+            raise ValidationError(text)
+        return rate
+
+    def clean_rate_seconds(self) -> float:
+        seconds: float = self.cleaned_data["rate_seconds"]
+        if seconds <= 0:
+            raise ValidationError(_("Enter a number above 0."))
+        return seconds
+
+    def clean(self) -> dict[str, Any] | None:
+        given = super().clean() or self.cleaned_data
+        if given.get("burst") and given.get("rate") is None and "rate" not in self.errors:
+            self.add_error("burst", _("A burst needs a rate."))
+        return given
+
+
+@admin.register(Resource)
+class ResourceAdmin(LimitAdmin):
+    """Resources. Pausing and breakers are actions; the limits are a form."""
+
+    form = ResourceForm
+    list_display = ("name", "state", "taken", "waiting", "speed", "why")
+    operator_actions = (PAUSE, RESUME, OPEN_BREAKER, CLOSE_BREAKER)
+    shown = ("state", "why", "taken", "waiting", "breaker")
+
+    has_add_permission = allowed_by("add_resource")
+    has_change_permission = allowed_by("change_resource")
+    has_pause_permission = allowed_by("pause_resource")
+
+    # No deletion: a resource without a row limits nothing.
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return () if obj is None else ("name", *self.shown)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        head: tuple[Any, ...] = (
+            ("name",) if obj is None else (("name", "state", "taken", "waiting"), "why")
+        )
+        breaker = (("breaker_failures", "breaker_window", "breaker_open_for"), "retry_budget")
+        return (
+            section(None, *head),
+            section(_("Limits"), "max_concurrency", ("rate", "rate_seconds", "burst")),
+            section(_("Circuit breaker"), *(() if obj is None else ("breaker",)), *breaker),
+        )
+
+    def uses(self, gates: Gates, names: set[str]) -> bool:
+        return not names.isdisjoint(gates.resources)
+
+    def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
+        return usages.resources
+
+    @admin.display(description=_("reason"))
+    def why(self, row: Any) -> str:
+        if row.paused or row.breaker_state == BreakerState.CLOSED:
+            return row.paused_reason or NOTHING
+        return row.breaker_reason or NOTHING
+
+    @admin.display(description=_("rate"))
+    def speed(self, row: Any) -> str:
+        return rate_text(row.rate, row.rate_seconds)
+
+    @admin.display(description=_("breaker"))
+    def breaker(self, row: Any) -> str:
+        state = BreakerState(row.breaker_state)
+        shown = badge(BREAKER_BADGES[state], state.label)
+        if row.breaker_changed_at is None:
+            return shown
+        since = ago(row.breaker_changed_at, row.read_at)
+        why = f": {row.breaker_reason}" if row.breaker_reason else ""
+        return format_html("{} {}{}", shown, since, why)

@@ -1,0 +1,119 @@
+"""Tenants: their shares of the queues, and how much each uses."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+
+from ..domain.concurrency import name_problem
+from ..domain.gates import Gates
+from ..lifecycle.operations import limits
+from ..metrics.limits import Usage, Usages
+from ..models import Tenant
+from ..models.tenant import LONGEST_TENANT
+from .base.actions import OperatorAction, by_name
+from .base.model_admin import allowed_by, section
+from .limits import LimitAdmin
+from .operator_actions import ReasonForm
+
+PAUSE = OperatorAction(
+    action="pause_tenants",
+    permission="pause",
+    label=_("Pause"),
+    question=_("Pause tenants?"),
+    explanation=_(
+        "No job of a paused tenant starts. Jobs that are ready or running are not stopped, and "
+        "jobs can still be enqueued."
+    ),
+    execute=by_name(
+        Tenant,
+        lambda names, **given: limits.pause_tenants(names.values(), **given),
+        _("it is already paused"),
+    ),
+    done=ngettext_lazy("%(count)s tenant was paused.", "%(count)s tenants were paused.", "number"),
+    logged="paused",
+    named_by="name",
+    applies=lambda tenant: not tenant.paused,
+    form=ReasonForm,
+)
+RESUME = OperatorAction(
+    action="resume_tenants",
+    permission="pause",
+    label=_("Resume"),
+    question=_("Resume tenants?"),
+    explanation=_("Jobs of these tenants start again, as their limits and shares allow."),
+    execute=by_name(
+        Tenant,
+        lambda names, **given: limits.resume_tenants(names.values(), **given),
+        _("it is not paused"),
+    ),
+    done=ngettext_lazy(
+        "%(count)s tenant was resumed.", "%(count)s tenants were resumed.", "number"
+    ),
+    logged="resumed",
+    named_by="name",
+    applies=lambda tenant: tenant.paused,
+)
+
+
+# ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
+class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Refuses a share that is none, and what cannot be the tenant of a job."""
+
+    class Meta:
+        model = Tenant
+        fields: ClassVar[tuple[str, ...]] = ("name", "weight", "max_concurrency")
+        help_texts: ClassVar[dict[str, Any]] = {
+            "name": _("As the jobs name it. A tenant without a row has a weight of 1 and no limit.")
+        }
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if problem := name_problem(name, LONGEST_TENANT):
+            raise ValidationError(_("The name %(problem)s.") % {"problem": problem})
+        return name
+
+    def clean_weight(self) -> float:
+        weight: float = self.cleaned_data["weight"]
+        if weight <= 0:
+            raise ValidationError(_("Enter a number above 0. To start no job, pause the tenant."))
+        return weight
+
+
+@admin.register(Tenant)
+class TenantAdmin(LimitAdmin):
+    """Tenants that differ from the others. Pausing is an action; share and limit are a form."""
+
+    form = TenantForm
+    list_display = ("name", "state", "taken", "waiting", "share", "why")
+    operator_actions = (PAUSE, RESUME)
+
+    has_add_permission = allowed_by("add_tenant")
+    has_change_permission = allowed_by("change_tenant")
+    has_delete_permission = allowed_by("delete_tenant")
+    has_pause_permission = allowed_by("pause_tenant")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return () if obj is None else ("name", "state", "why", "taken", "waiting")
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        settings = section(_("Share and limit"), "weight", "max_concurrency")
+        if obj is None:
+            return (section(None, "name"), settings)
+        return (section(None, ("name", "state", "taken", "waiting"), "why"), settings)
+
+    def uses(self, gates: Gates, names: set[str]) -> bool:
+        return gates.tenant in names
+
+    def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
+        return usages.tenants
+
+    @admin.display(description=_("weight"))
+    def share(self, row: Any) -> str:
+        return f"{row.weight:g}"
