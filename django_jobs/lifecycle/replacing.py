@@ -28,12 +28,18 @@ WRITTEN = {**RESERVED, "id": "item.id"}
 KEPT = ("id", "queue", "idempotency_key", "created_at")
 """The columns of a new job that a replaced one keeps."""
 
-# Whatever the job did before belongs to the request that is replaced, as for a replay. A job that
-# waits for the one before it still does.
+# A job that waits for the one before it still does, and one with a place behind its gates keeps it
+# unless it has others now.
+STATUS = """CASE
+        WHEN django_jobs_job_live.status = 'waiting' THEN 'waiting'
+        WHEN django_jobs_job_live.status = 'ready' AND excluded.status = 'blocked'
+            AND django_jobs_job_live.gates = excluded.gates THEN 'ready'
+        ELSE excluded.status END"""
+
+# What the job did before belongs to the request that is replaced, as for a replay.
 REPLACED = {
     **{name: f"excluded.{name}" for name in WRITTEN if name not in KEPT},
-    "status": "CASE WHEN django_jobs_job_live.status = 'waiting' THEN 'waiting' "
-    "ELSE excluded.status END",
+    "status": STATUS,
     **{"failures": "0", "crashes": "0", "reason": "''"},
 }
 

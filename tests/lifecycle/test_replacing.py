@@ -117,8 +117,17 @@ def test_gates_are_those_of_the_last_request() -> None:
     assert (third.pk, third.status, third.gates, third.concurrency_key) == (
         *(first.pk, "ready", None, None),
     )
+
+
+@pytest.mark.django_db
+def test_a_job_that_passed_its_gates_stays_ready_unless_they_change() -> None:
+    keyed = charge_account.using(idempotency_key="k", on_duplicate="replace")
+    keyed.enqueue(7)
     run_sql("UPDATE django_jobs_job SET status = 'ready'")
-    assert keyed.enqueue(7).status == "blocked", "nothing has counted it under its new gates"
+    assert keyed.enqueue(7, amount=2).status == "ready"
+    assert keyed.enqueue(8).status == "blocked"
+    run_sql("UPDATE django_jobs_job SET status = 'ready'")
+    assert keyed.using(delay=30).enqueue(8).status == "scheduled"
 
 
 @pytest.mark.django_db
