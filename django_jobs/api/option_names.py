@@ -27,11 +27,34 @@ FOREIGN_OPTIONS = {
     **{"countdown": "delay", "eta": "run_at", "expires": "max_age", "acks_late": "delivery"},
     **{"autoretry_for": "retry_on", "job_key_mode": "on_duplicate"},
     **dict.fromkeys(("task_id", "job_id", "job_key", "unique_key"), "idempotency_key"),
+    "queueing_lock": "idempotency_key",
 }
 """Option names of other job queues, each with the name used here."""
 INSTEAD_OF_OPTIONS = {
     "bind": "call current_run() in the handler",
-    "rate_limit": "max_concurrency of a queue limits how many of its jobs run at once",
+    **dict.fromkeys(
+        ("rate_limit", "rate_limits", "rate", "burst", "throttle"),
+        "name a resource, resources=('stripe',), and give it a rate in DJANGO_JOBS['RESOURCES']",
+    ),
+    **dict.fromkeys(
+        ("breaker", "circuit_breaker", "retry_budget", "global_limit"),
+        "it is an option of a resource: resources=('stripe',), and DJANGO_JOBS['RESOURCES']",
+    ),
+    **dict.fromkeys(
+        ("max_concurrency", "max_concurrent", "concurrency_limit", "limits_concurrency", "limit"),
+        "give concurrency=Concurrency('account:{account_id}', limit=2) for each key, or a queue or "
+        "a resource its max_concurrency",
+    ),
+    **dict.fromkeys(
+        ("concurrency_key", "sequence", "partition", "partition_key", "lock", "on_conflict"),
+        "concurrency=Concurrency('account:{account_id}') of @job lets one job of a key run at a "
+        "time",
+    ),
+    **dict.fromkeys(
+        ("tenant_id", "tenant_key", "group", "group_key", "fairness_key", "weight"),
+        "tenant='{account_id}' of @job shares a queue among tenants; their weights are rows of "
+        "Tenant",
+    ),
     "unique": "an idempotency_key is unique while its job is live, with unique_for for a time",
     **dict.fromkeys(
         ("replace", "debounce"), "using(on_duplicate='replace') replaces a job that has not started"
