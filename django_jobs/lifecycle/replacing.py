@@ -36,10 +36,16 @@ STATUS = """CASE
             AND django_jobs_job_live.gates = excluded.gates THEN 'ready'
         ELSE excluded.status END"""
 
+# The record of who replayed the job stays.
+HEADERS = """CASE
+        WHEN django_jobs_job_live.headers ? 'replays' THEN excluded.headers
+            || jsonb_build_object('replays', django_jobs_job_live.headers -> 'replays')
+        ELSE excluded.headers END"""
+
 # What the job did before belongs to the request that is replaced, as for a replay.
 REPLACED = {
     **{name: f"excluded.{name}" for name in WRITTEN if name not in KEPT},
-    "status": STATUS,
+    **{"status": STATUS, "headers": HEADERS},
     **{"failures": "0", "crashes": "0", "reason": "''"},
 }
 

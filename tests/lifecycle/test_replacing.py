@@ -168,6 +168,15 @@ def test_a_job_that_is_to_be_tried_again_begins_from_the_start(outcome: Any) -> 
 
 
 @pytest.mark.django_db
+def test_a_replaced_job_still_says_who_replayed_it() -> None:
+    dead = make_dead(add, 1, idempotency_key="k", headers={"trace": "a"})
+    assert job_operations.replay([dead.pk], check=lambda _: None, by="olga").done == [dead.pk]
+    replaced = last.using(headers={"trace": "b"}).enqueue(2)
+    assert (replaced.pk, replaced.replays, replaced.headers["trace"]) == (dead.pk, 1, "b")
+    assert [replay["by"] for replay in replaced.headers["replays"]] == ["olga"]
+
+
+@pytest.mark.django_db
 def test_the_key_of_a_running_job_goes_to_a_new_one() -> None:
     worker = register_worker()
     held = enqueue_and_claim(add, 1, idempotency_key="k", worker=worker)
