@@ -63,8 +63,9 @@ SELECT count(*) FROM (
 
 # Reads the ready index from both ends: up to the limit and beyond it by ``most``, to count the jobs
 # above the limit, then that many from the other end. Jobs that are locked stay: their claim, or
-# another request that drops them, is about to commit.
-DROP_LOWEST = """
+# another request that drops them, is about to commit. Rows are found by primary key: with
+# ``status = 'ready'`` the planner may add the ready index, and read all of it.
+DROP_LOWEST = f"""
 WITH excess AS MATERIALIZED (
     SELECT greatest(count(*) - %(max_backlog)s::bigint, 0) AS jobs FROM (
         SELECT 1 FROM django_jobs_job_live
@@ -76,12 +77,15 @@ WITH excess AS MATERIALIZED (
     ORDER BY rank DESC, id DESC LIMIT (SELECT jobs FROM excess)
 ), locked AS MATERIALIZED (
     SELECT id FROM django_jobs_job_live
-    WHERE id = ANY(ARRAY(SELECT id FROM lowest)) AND status = 'ready'
+    WHERE id = ANY(ARRAY(SELECT id FROM lowest))
+      AND status NOT IN ('waiting', 'scheduled', 'blocked', 'running', 'dead')
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock_timestamp(),
     reason = %(reason)s
-WHERE job.id = ANY(ARRAY(SELECT id FROM locked)) AND job.status = 'ready'
+WHERE job.id = ANY(ARRAY(SELECT id FROM locked))
+  AND job.status NOT IN ('waiting', 'scheduled', 'blocked', 'running', 'dead')
+  AND job.{IN_LIVE}
 RETURNING job.id, job.finished_at
 """
 
