@@ -27,6 +27,7 @@ SECTIONS: dict[str, str] = {
     "notify": "enqueueing.by_many_clients",
     "idle": "idling.idle",
     "slow": "mixing.slow_jobs",
+    "gates": "gating.gates",
     "orm": "mixing.orm_handlers",
     "month": "month.month",
 }
