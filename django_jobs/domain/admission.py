@@ -1,0 +1,165 @@
+"""Who goes through the gates: shares out free slots, tokens and room among the waiting lines."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from .gates import Gates, parse
+
+MOST_TIMES = 20_000
+"""Tenants to remember. Beyond that, those in the past are forgotten, which changes nothing."""
+
+MOST_AT_ONCE = 500
+"""Jobs of one line that one admission makes ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Jobs that wait for the same gates. ``rank`` and ``queue`` are those of the best one."""
+
+    text: str
+    rank: float
+    queue: str
+    gates: Gates = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gates", parse(self.text))
+
+
+@dataclass(slots=True)
+class Supply:
+    """What the gates have left.
+
+    ``keys`` has the slots taken of each concurrency key. ``resources`` has how many jobs each may
+    still admit: 0 for a paused one; one that has no row limits nothing. ``tenants`` has the same
+    for those with a limit. ``room`` is,
+    by queue, how many jobs the workers can start soon. It bounds tenants, and the resources in
+    ``metered``: what they admit has to start at once.
+    """
+
+    keys: dict[str, int] = field(default_factory=dict)
+    resources: dict[str, float] = field(default_factory=dict)
+    tenants: dict[str, float] = field(default_factory=dict)
+    room: dict[str, float] = field(default_factory=dict)
+    metered: frozenset[str] = frozenset()
+
+    def copy(self) -> Supply:
+        return Supply(
+            dict(self.keys),
+            dict(self.resources),
+            dict(self.tenants),
+            dict(self.room),
+            self.metered,
+        )
+
+    def is_metered(self, gates: Gates) -> bool:
+        """Whether the jobs of a line are admitted only as workers can start them."""
+        return gates.tenant is not None or not self.metered.isdisjoint(gates.resources)
+
+    def left(self, gates: Gates) -> int:
+        """How many jobs with these gates may be admitted, not counting the room."""
+        least: float = MOST_AT_ONCE
+        if gates.key is not None:
+            least = min(least, gates.limit - self.keys.get(gates.key, 0))
+        if gates.tenant is not None:
+            least = min(least, self.tenants.get(gates.tenant, inf))
+        for name in gates.resources:
+            least = min(least, self.resources.get(name, inf))
+        return max(int(least), 0)
+
+    def take(self, line: Line, count: int) -> None:
+        """Note that ``count`` jobs of a line were admitted."""
+        gates = line.gates
+        if gates.key is not None:
+            self.keys[gates.key] = self.keys.get(gates.key, 0) + count
+        if gates.tenant in self.tenants:
+            self.tenants[gates.tenant] -= count
+        for name in gates.resources:
+            if name in self.resources:
+                self.resources[name] -= count
+        if self.is_metered(gates):
+            self.room[line.queue] = self.room.get(line.queue, 0) - count
+
+
+class FairShares:
+    """Start-time fair queueing between the tenants of a queue (Goyal, Vin and Cheng, 1996).
+
+    Each tenant has a virtual time, which a job advances by 1 / weight; the one that is furthest
+    behind is next. A tenant that was idle begins at the present, so it saves up nothing.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, str], float] = {}
+        self._now: dict[str, float] = defaultdict(float)
+        self._latest: dict[str, float] = defaultdict(float)
+
+    def time_of(self, queue: str, tenant: str) -> float:
+        """The virtual time of a tenant that waits."""
+        return max(self._times.get((queue, tenant), 0.0), self._now[queue])
+
+    def charge(self, queue: str, tenant: str, weight: float, count: int) -> None:
+        """Note that ``count`` jobs of a tenant were admitted."""
+        time = self.time_of(queue, tenant) + count / weight
+        self._times[queue, tenant] = time
+        self._latest[queue] = max(self._latest[queue], time - 1 / weight)
+
+    def advance(self) -> None:
+        """End a round: the present is the time at which the last job of it began."""
+        self._now.update(self._latest)
+        if len(self._times) > MOST_TIMES:
+            self._times = {one: at for one, at in self._times.items() if at > self._now[one[0]]}
+
+
+def share_out(
+    lines: Iterable[Line], supply: Supply, shares: FairShares, weights: Mapping[str, float]
+) -> dict[str, int]:
+    """How many jobs of each line to admit, by the text of its gates. Lines that get none are left
+    out.
+
+    Of lines that need the same slots the one with the best rank goes first. The room of a queue is
+    shared between its tenants by ``weights``; a tenant without one has 1. Lines without a tenant
+    count as one tenant.
+    """
+    left = supply.copy()
+    granted: dict[str, int] = {}
+    metered: dict[str, dict[str, list[Line]]] = defaultdict(lambda: defaultdict(list))
+    for line in sorted(lines, key=lambda line: line.rank):
+        gates = line.gates
+        if left.is_metered(gates):
+            metered[line.queue][gates.tenant or ""].append(line)
+        elif (count := left.left(gates)) > 0:
+            granted[line.text] = count
+            left.take(line, count)
+    for queue, tenants in metered.items():
+        _share_room(queue, tenants, left, shares, weights, granted)
+    return granted
+
+
+def _share_room(
+    queue: str,
+    tenants: Mapping[str, list[Line]],
+    left: Supply,
+    shares: FairShares,
+    weights: Mapping[str, float],
+    granted: dict[str, int],
+) -> None:
+    behind = [(shares.time_of(queue, tenant), tenant) for tenant in tenants]
+    heapq.heapify(behind)
+    while behind and left.room.get(queue, 0) >= 1:
+        time, tenant = behind[0]
+        lines = tenants[tenant]
+        while lines and left.left(lines[0].gates) < 1:
+            lines.pop(0)
+        if not lines:
+            heapq.heappop(behind)
+            continue
+        line = lines[0]
+        granted[line.text] = granted.get(line.text, 0) + 1
+        left.take(line, 1)
+        if len(lines) > 1:  # by turns: how many jobs the line has is not known
+            lines.append(lines.pop(0))
+        heapq.heapreplace(behind, (time + 1 / weights.get(tenant, 1.0), tenant))
