@@ -10,6 +10,7 @@ notifying      wakes idle workers by NOTIFY
 promoting      scheduled -> ready, when due; looks up what a worker could do next
 claiming       ready -> running: the only way in
 settling       running -> what follows, with a run; gives back jobs that never started
+settling_statements  the statements of settling
 settling_rows  settles row by row if a batch is refused; ends unsettleable jobs as dead
 requeueing     whether a retry can go to the queue that its handler asked for
 workers        registers, renews and ends a worker's row
@@ -22,5 +23,6 @@ history        makes and drops the partitions of finished jobs and of runs
 archiving      reads a partition of the history for a file, and drops it
 dead_letters   deletes dead jobs beyond their limits, after a signal
 schedules/     turns due times into jobs
+gates/         blocked -> ready: who goes through the gates, and what a conflict ends
 operations/    what operators ask for, with a check of their permission
 """

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from django.db import models
 
 from ..domain.decisions import Facts
-from ..domain.gates import Gates
+from ..domain.gates import Gates, parse
 from ..models import Job
 from ..models.queue import OnFull
 
@@ -179,6 +179,7 @@ class ClaimedJob(NamedTuple):
     claimed_at: float
     scheduled_for: float | None
     at_most_once: bool
+    gates: str | None
     worker: int
     taken_at: float = 0.0
 
@@ -200,6 +201,14 @@ class ClaimedJob(NamedTuple):
     def is_suspect(self) -> bool:
         """Whether its process died in the last attempt. A suspect runs alone."""
         return self.crashes > 0
+
+    @property
+    def shares_gates(self) -> bool:
+        """Whether jobs of other lines may wait for what it takes: a resource, or room."""
+        if self.gates is None:
+            return False
+        gates = parse(self.gates)
+        return bool(gates.resources) or gates.tenant is not None
 
     def facts(self, *, cancel_requested: bool = False) -> Facts:
         """The facts from which :func:`~django_jobs.domain.decisions.decide` chooses what follows.

@@ -1,4 +1,7 @@
-"""scheduled -> ready, when the due time has come. All workers may run it at once."""
+"""scheduled -> ready, when the due time has come; -> blocked, if the job has gates.
+
+All workers may run it at once.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..models.database import fetch
-from .job_columns import IN_LIVE
+from .job_columns import AT_THE_GATES, IN_LIVE
 from .pruning import queues_without_successes
 
 BATCH = 2_000
@@ -22,7 +25,7 @@ WITH due AS MATERIALIZED (
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job AS job SET status = 'ready'
+UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}
 WHERE job.id = ANY(ARRAY(SELECT id FROM due)) AND job.{IN_LIVE}
 RETURNING job.queue
 """
@@ -52,7 +55,10 @@ SELECT
     (SELECT extract(epoch FROM min(job.available_at) - clock_timestamp())::float8
      FROM django_jobs_job AS job WHERE job.status = 'scheduled'),
     CASE WHEN %(every)s THEN nullif(
-        ARRAY(SELECT name::text FROM django_jobs_queue ORDER BY name), %(queues)s::text[]) END
+        ARRAY(SELECT name::text FROM django_jobs_queue ORDER BY name), %(queues)s::text[]) END,
+    (SELECT job.id FROM django_jobs_job AS job
+     WHERE job.status = 'blocked' AND job.gates IS NOT NULL
+     ORDER BY job.gates, job.rank, job.id LIMIT 1) IS NOT NULL
 """
 
 
@@ -64,7 +70,7 @@ class Peek:
     ``unkept`` those whose retention deletes a job when it succeeds.
     ``next_due_in`` is the seconds until the next scheduled job of any queue is due; None without
     one. ``queues`` are the names of all queues, if they were asked for and differ from those given;
-    otherwise None.
+    otherwise None. ``gated``: jobs wait at their gates.
     """
 
     ready: frozenset[str]
@@ -72,12 +78,13 @@ class Peek:
     unkept: frozenset[str]
     next_due_in: float | None
     queues: list[str] | None = None
+    gated: bool = False
 
 
 def peek(queues: Sequence[str], *, every: bool = False) -> Peek:
     """Look for work in ``queues``, in one statement. With ``every``, ``queues`` should be all
     queues there are; if they are not, the answer names all."""
     rows = fetch(PEEK, {"queues": list(queues), "every": every})
-    ((ready, limited, own, next_due_in, others),) = rows
+    ((ready, limited, own, next_due_in, others, gated),) = rows
     unkept = queues_without_successes(queues, json.loads(own or "{}"))
-    return Peek(frozenset(ready), frozenset(limited), unkept, next_due_in, others)
+    return Peek(frozenset(ready), frozenset(limited), unkept, next_due_in, others, gated)

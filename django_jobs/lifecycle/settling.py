@@ -18,141 +18,17 @@ from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Failed, Outcome, Succeeded
 from ..domain.states import FINAL, JobState
 from ..models.database import fetch, fetch_locking
-from .job_columns import IN_LIVE, ClaimedJob, Fence
+from .job_columns import ClaimedJob, Fence
+from .notifying import notify_after_commit
 from .pruning import runs_go_with_jobs
 from .requeueing import admitted, weight_of
-
-# Plain successes are passed as arrays: with all endings as JSON one process reached 18,700 instead
-# of 23,400 jobs/s. The arrays stand in subqueries, because a planner that knows their length would
-# read a table of some ten thousand rows from end to end. Rows are locked in the order of their ids,
-# as everywhere.
-ENDINGS = """
-WITH clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-), settled AS MATERIALIZED (
-    SELECT s.*, clock.now, clock.now - make_interval(secs => s.ago) AS ended_at
-    FROM clock, (
-        SELECT *
-        FROM json_to_recordset(%(rows)s::json) AS input (
-            id bigint, attempt integer, worker bigint, ran float8, ago float8, status text,
-            outcome text, final boolean, cancel_no_matter boolean, due float8,
-            failures integer, crashes integer, delay float8,
-            queue text, priority smallint, weight float8,
-            result text, reason text, error text, error_type text, error_code text,
-            error_message text, traceback text, fingerprint text)
-        UNION ALL
-        SELECT plain.*, 'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL, NULL, NULL, NULL,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-        FROM unnest(
-            (SELECT %(ids)s::bigint[]), (SELECT %(attempts)s::integer[]),
-            (SELECT %(workers)s::bigint[]), (SELECT %(ran)s::float8[]),
-            (SELECT %(ago)s::float8[])) AS plain (id, attempt, worker, ran, ago)
-    ) AS s
-    ORDER BY s.id
-)"""
-
-# A row that ends moves to the history. Naming the statuses of the live partition keeps the planner
-# out of all others. Within it rows are found by primary key only: with ``job.status = 'running'``
-# the planner may take the small partial index on running jobs, which under churn is full of dead
-# entries: 14,000 instead of 37,000 jobs/s. A cancel requested after the decision blocks the write,
-# so that the ending is decided again with the cancel. A success is written either way.
-SETTLE = f"""
-{ENDINGS}, updated AS (
-    UPDATE django_jobs_job AS job
-    SET status = s.status, worker_id = NULL,
-        failures = coalesce(s.failures, 0), crashes = coalesce(s.crashes, 0),
-        available_at = CASE WHEN s.delay IS NULL THEN job.available_at
-                            ELSE s.now + make_interval(secs => s.delay) END,
-        queue = coalesce(s.queue, job.queue), priority = coalesce(s.priority, job.priority),
-        rank = CASE WHEN s.delay IS NULL THEN job.rank
-                    WHEN s.weight IS NOT NULL THEN date_part('epoch', s.now) + s.delay
-                         - coalesce(s.priority, job.priority) * s.weight
-                    ELSE job.rank + date_part('epoch', s.now) + s.delay
-                         - date_part('epoch', job.available_at) END,
-        started_at = s.ended_at - make_interval(secs => s.ran),
-        finished_at = CASE WHEN s.final THEN s.ended_at END,
-        result = s.result::jsonb,
-        last_error = coalesce(s.error, job.last_error),
-        reason = coalesce(s.reason, '')
-    FROM settled AS s
-    WHERE job.id = s.id AND job.attempt = s.attempt AND job.worker_id = s.worker
-      AND job.{IN_LIVE} AND (job.cancel_requested_at IS NULL OR s.cancel_no_matter)
-    RETURNING job.id, job.attempt, job.available_at, job.claimed_at, job.started_at
+from .settling_statements import (
+    EXPLAIN_REFUSAL,
+    GIVE_BACK,
+    SETTLE,
+    SETTLE_AND_DELETE,
+    SETTLE_AND_HAND_OVER,
 )
-INSERT INTO django_jobs_run (
-    job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
-    error_type, error_code, error_message, traceback, fingerprint)
-SELECT u.id, u.attempt, s.outcome, s.worker, coalesce(to_timestamp(s.due), u.available_at),
-    u.claimed_at, u.started_at, s.ended_at,
-    coalesce(s.error_type, ''), coalesce(s.error_code, ''), coalesce(s.error_message, ''),
-    coalesce(s.traceback, ''), coalesce(s.fingerprint, '')
-FROM updated AS u JOIN settled AS s ON s.id = u.id
-RETURNING job_id
-"""
-
-# For successes that are not kept. Runs of earlier attempts go too, unless runs have an age.
-SETTLE_AND_DELETE = f"""
-{ENDINGS}, deleted AS (
-    DELETE FROM django_jobs_job_live AS job USING settled AS s
-    WHERE job.id = s.id AND job.attempt = s.attempt AND job.worker_id = s.worker
-    RETURNING job.id, job.attempt, job.available_at, job.claimed_at
-), progress AS (
-    DELETE FROM django_jobs_progress WHERE job_id = ANY(ARRAY(SELECT id FROM deleted))
-), receipts AS (
-    DELETE FROM django_jobs_receipt WHERE job_id = ANY(ARRAY(SELECT id FROM deleted))
-), earlier AS (
-    DELETE FROM django_jobs_run
-    WHERE %(with_runs)s AND job_id = ANY(ARRAY(SELECT id FROM deleted WHERE attempt > 1))
-), written AS (
-    INSERT INTO django_jobs_run (
-        job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
-        error_type, error_message, traceback, fingerprint)
-    SELECT d.id, d.attempt, s.outcome, s.worker, d.available_at, d.claimed_at,
-        s.ended_at - make_interval(secs => s.ran), s.ended_at, '', '', '', ''
-    FROM deleted AS d JOIN settled AS s ON s.id = d.id
-    WHERE NOT %(with_runs)s
-)
-SELECT id FROM deleted
-"""
-
-# Why a settle was refused: an earlier try wrote it and the answer to its commit was lost, a cancel
-# came in between, or the job is no longer ours. The outcome distinguishes a run that we wrote from
-# one that the reaper wrote for our attempt: that one is "lost".
-EXPLAIN_REFUSAL = f"""
-SELECT asked.id,
-    (SELECT run.outcome FROM django_jobs_run AS run
-     WHERE run.job_id = asked.id AND run.attempt = asked.attempt
-       AND run.worker_id = asked.worker) AS outcome,
-    EXISTS (SELECT 1 FROM django_jobs_job AS job
-            WHERE job.id = asked.id AND job.attempt = asked.attempt
-              AND job.worker_id = asked.worker AND job.{IN_LIVE}) AS ours
-FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(workers)s::bigint[])
-    AS asked (id, attempt, worker)
-"""
-
-# For jobs that were prefetched and never started: restores the row as it was before the claim, or
-# cancels it if that was requested meanwhile. Leaves no run. Skips rows that another session has
-# locked, because a claimer that waits for one row claims nothing.
-GIVE_BACK = f"""
-WITH held AS MATERIALIZED (
-    SELECT job.id FROM django_jobs_job AS job
-    WHERE job.id = ANY(%(ids)s::bigint[])
-      AND job.attempt = (%(attempts)s::integer[])[array_position(%(ids)s::bigint[], job.id)]
-      AND job.worker_id = (%(workers)s::bigint[])[array_position(%(ids)s::bigint[], job.id)]
-      AND job.{IN_LIVE}
-    ORDER BY job.id
-    FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE django_jobs_job AS job
-SET status = CASE WHEN job.cancel_requested_at IS NULL THEN 'ready' ELSE 'cancelled' END,
-    finished_at = CASE WHEN job.cancel_requested_at IS NULL THEN NULL
-                       ELSE clock_timestamp() END,
-    reason = CASE WHEN job.cancel_requested_at IS NULL THEN '' ELSE 'cancelled' END,
-    worker_id = NULL, claimed_at = NULL, attempt = job.attempt - 1
-WHERE job.id = ANY(ARRAY(SELECT id FROM held)) AND job.{IN_LIVE}
-RETURNING job.id
-"""
-
 
 NO_RESULT = Succeeded()
 
@@ -187,6 +63,17 @@ class Ending:
 
 
 @dataclass(slots=True)
+class HandOver:
+    """What a settle did for jobs that were blocked.
+
+    ``queues`` have jobs that it made ready. ``freed``: slots were left that another line may need.
+    """
+
+    queues: set[str] = field(default_factory=set)
+    freed: bool = False
+
+
+@dataclass(slots=True)
 class Settled:
     """The result of settling one ending. ``decision`` is None if the lease was lost and nothing was
     written. ``earlier`` is true if an earlier try had written it and its answer was lost."""
@@ -196,15 +83,28 @@ class Settled:
     earlier: bool = False
 
 
-def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]:
+def settle(
+    endings: Sequence[Ending], now: float | None = None, *, hand_over: HandOver | None = None
+) -> list[Settled]:
     """Decide what follows each ended attempt, and write it with its run in one statement.
 
     Endings that a cancel overtook take a second statement. ``now`` is the database's time in epoch
     seconds, if the caller knows it; only jobs with a maximum age depend on it. An attempt that is
-    no longer its worker's is returned with a ``decision`` of None.
+    no longer its worker's is returned with a ``decision`` of None. ``hand_over`` is filled in;
+    without it, the queues of jobs that became ready are notified.
     """
+    if hand_over is not None:
+        return _settle(endings, now, hand_over)
+    hand_over = HandOver()
+    settled = _settle(endings, now, hand_over)
+    for queue in hand_over.queues:
+        notify_after_commit(queue)
+    return settled
+
+
+def _settle(endings: Sequence[Ending], now: float | None, hand_over: HandOver) -> list[Settled]:
     decided = [Settled(ending, _decide(ending, now)) for ending in endings]
-    written = _write(decided)
+    written = _write(decided, hand_over)
     if len(written) == len(decided):
         return decided
     refused = [settled for settled in decided if settled.ending.job.id not in written]
@@ -221,7 +121,7 @@ def settle(endings: Sequence[Ending], now: float | None = None) -> list[Settled]
         else:
             settled.decision = None
     if again:
-        written = _write(again)
+        written = _write(again, hand_over)
         for settled in again:
             if settled.ending.job.id not in written:
                 settled.decision = None
@@ -239,15 +139,29 @@ def give_back(fences: Collection[Fence]) -> list[int]:
     return [id_ for (id_,) in rows]
 
 
-def _write(decided: Sequence[Settled]) -> set[int]:
+def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
     unkept = [one for one in decided if not one.ending.kept and _succeeds(one)]
     if not unkept:
+        if any(one.ending.job.gates is not None for one in decided):
+            return _write_and_hand_over(decided, hand_over)
         return {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
     kept = [one for one in decided if one.ending.kept or not _succeeds(one)]
-    written = _write(kept) if kept else set()
+    written = _write(kept, hand_over) if kept else set()
+    hand_over.freed |= any(one.ending.job.gates is not None for one in unkept)
     # Last, because nothing is left by which a repeated batch could see that it was written.
     with_runs = {"with_runs": runs_go_with_jobs()}
     return written | {id_ for (id_,) in fetch(SETTLE_AND_DELETE, parameters(unkept) | with_runs)}
+
+
+def _write_and_hand_over(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
+    rows = fetch(SETTLE_AND_HAND_OVER, parameters(decided))
+    queues = [queue for id_, queue in rows if id_ is None]
+    hand_over.queues.update(queues)
+    # A line of a key alone keeps its slots or has no use for them: the other lines of that key, if
+    # there are any, wait for the next poll.
+    shared = sum(one.ending.job.shares_gates for one in decided)
+    hand_over.freed |= shared > len(queues)
+    return {id_ for id_, _ in rows if id_ is not None}
 
 
 def _succeeds(settled: Settled) -> bool:

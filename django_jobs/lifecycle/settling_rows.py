@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from django.db import DataError, IntegrityError, NotSupportedError, transaction
 
@@ -19,7 +20,7 @@ from ..domain.states import JobState, RunState
 from ..models.database import fetch, jobs_connection
 from .claiming import claimed_by
 from .job_columns import IN_LIVE, Fence
-from .settling import Ending, Settled, give_back, settle
+from .settling import Ending, HandOver, Settled, give_back, settle
 
 REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)
 """Errors of a value. ``NotSupportedError``: a database that is not UTF8 cannot read the escapes in
@@ -66,7 +67,9 @@ WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE} AND id NOT IN (SELECT id FROM fr
 logger = logging.getLogger("django_jobs")
 
 
-def settle_row_by_row(endings: Sequence[Ending]) -> list[Settled]:
+def settle_row_by_row(
+    endings: Sequence[Ending], hand_over: HandOver | None = None
+) -> list[Settled]:
     """Settle a batch; if PostgreSQL rejects a value, settle each ending alone.
 
     A job whose ending is rejected even so ends dead with the reason. If that is rejected as well,
@@ -75,10 +78,11 @@ def settle_row_by_row(endings: Sequence[Ending]) -> list[Settled]:
     alias = jobs_connection().alias
     try:
         with transaction.atomic(using=alias):
-            return settle(endings)
+            return settle(endings, hand_over=hand_over)
     except REFUSALS as refusal:
         if len(endings) > 1:
-            return [settled for ending in endings for settled in settle_row_by_row([ending])]
+            alone = [settle_row_by_row([ending], hand_over) for ending in endings]
+            return list(chain.from_iterable(alone))
         (ending,) = endings
         error = refusal
     if ending.stay("it was refused there"):  # such as for its key, which another job has taken
@@ -152,10 +156,12 @@ def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
     return Settled(ending, decision if rows else None)
 
 
-def settle_with_fallback(endings: Sequence[Ending]) -> list[Settled]:
+def settle_with_fallback(
+    endings: Sequence[Ending], hand_over: HandOver | None = None
+) -> list[Settled]:
     """Settle a batch in one statement. If PostgreSQL rejects a value, settle row by row so that
     only the offending job is reported."""
     try:
-        return settle(endings)
+        return settle(endings, hand_over=hand_over)
     except REFUSALS:
-        return settle_row_by_row(endings)
+        return settle_row_by_row(endings, hand_over)

@@ -21,5 +21,7 @@ class ChaosConfig(AppConfig):
             from django_jobs.lifecycle import settling
 
             fence = "AND job.attempt = s.attempt AND job.worker_id = s.worker"
-            assert fence in settling.SETTLE
-            settling.SETTLE = settling.SETTLE.replace(fence, "AND job.status = 'running'")
+            for name in ("SETTLE", "SETTLE_AND_HAND_OVER"):
+                statement = getattr(settling, name)
+                assert fence in statement
+                setattr(settling, name, statement.replace(fence, "AND job.status = 'running'"))

@@ -20,7 +20,7 @@ from ...domain.ranking import is_priority
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
 from ...models.database import fetch, jobs_connection, repeat_if_moved
-from ..job_columns import IN_LIVE
+from ..job_columns import AT_THE_GATES, IN_LIVE
 from ..notifying import CANCELLED, notify_after_commit
 
 Actor = Any
@@ -52,8 +52,8 @@ WHERE queue.name = job.queue AND job.id = ANY(%(ids)s::bigint[])
   AND job.status IN ('waiting', 'scheduled', 'blocked', 'ready')
 RETURNING job.id, job.queue
 """
-RUN_NOW = """
-UPDATE django_jobs_job AS job SET status = 'ready', available_at = clock.now,
+RUN_NOW = f"""
+UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}, available_at = clock.now,
     rank = job.rank + extract(epoch FROM clock.now)::float8
            - extract(epoch FROM job.available_at)::float8
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
@@ -62,13 +62,13 @@ RETURNING job.id, job.queue
 """
 # The old runs stay and the attempt number keeps counting, so a late write about an old attempt
 # still matches nothing.
-REPLAY = """
-UPDATE django_jobs_job AS job SET status = 'ready', available_at = clock.now,
+REPLAY = f"""
+UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}, available_at = clock.now,
     rank = job.rank + extract(epoch FROM clock.now)::float8
            - extract(epoch FROM job.available_at)::float8,
     failures = 0, crashes = 0, replays = job.replays + 1, reason = '', finished_at = NULL,
     cancel_requested_at = NULL, expires_at = NULL, result = NULL,
-    headers = jsonb_set(job.headers, '{replays}',
+    headers = jsonb_set(job.headers, '{{replays}}',
         coalesce(job.headers -> 'replays', '[]'::jsonb) || jsonb_build_object(
             'at', clock.now, 'by', %(by)s::text, 'why', %(why)s::text,
             'after_attempt', job.attempt, 'died_of', job.reason))

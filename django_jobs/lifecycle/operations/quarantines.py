@@ -16,7 +16,7 @@ from ...models import Queue
 from ...models.database import fetch
 from ...registry import family
 from ..claiming import START
-from ..job_columns import IN_LIVE, QueuePosition
+from ..job_columns import AT_THE_GATES, IN_LIVE, QueuePosition
 from ..notifying import QUARANTINED, notify_after_commit
 from .jobs import Actor, demand, name_of
 
@@ -107,7 +107,7 @@ WITH picked AS MATERIALIZED (
     LIMIT %(page)s
     FOR NO KEY UPDATE SKIP LOCKED
 ), freed AS (
-    UPDATE django_jobs_job AS job SET status = 'ready', reason = ''
+    UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}, reason = ''
     WHERE job.id = ANY(ARRAY(SELECT id FROM picked)) AND job.{IN_LIVE}
     RETURNING job.queue
 )

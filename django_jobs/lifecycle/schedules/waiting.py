@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...models.database import fetch, fetch_locking
-from ..job_columns import IN_LIVE
+from ..job_columns import AT_THE_GATES, IN_LIVE
 from ..notifying import notify_after_commit
 
 # A schedule runs one job at a time. Locks each schedule that has waiting jobs and none under way,
@@ -36,7 +36,7 @@ WITH next AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_job AS job
-SET status = CASE WHEN job.available_at > clock.now THEN 'scheduled' ELSE 'ready' END,
+SET status = CASE WHEN job.available_at > clock.now THEN 'scheduled' ELSE {AT_THE_GATES} END,
     available_at = greatest(job.available_at, clock.now),
     rank = job.rank + greatest(
         date_part('epoch', clock.now) - date_part('epoch', job.available_at), 0)
@@ -53,7 +53,7 @@ WITH orphans AS MATERIALIZED (
         SELECT 1 FROM django_jobs_schedule WHERE id = django_jobs_job.schedule_id)
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job AS job SET status = 'ready'
+UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}
 WHERE job.id = ANY(ARRAY(SELECT id FROM orphans)) AND job.{IN_LIVE}
 RETURNING job.queue
 """

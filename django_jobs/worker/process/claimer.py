@@ -6,12 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...lifecycle import claiming, settling, workers
 from ...lifecycle.claiming import START
 from ...lifecycle.job_columns import ClaimedJob, QueuePosition
-from ...lifecycle.notifying import CANCELLED, GATES
+from ...lifecycle.notifying import CANCELLED, GATES, notify
+from ...lifecycle.settling import HandOver
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import emit, emit_throttled
@@ -21,7 +22,7 @@ from ..queue_selector import mixed
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from .claimed_jobs import SMALL, ClaimedJobs
 from .executor import Executor
-from .poller import Poller
+from .poller import Admitter, Poller
 from .pool import PREFETCH_LIMIT, Pool
 from .settler import Settler
 from .stranded_jobs import StrandedJobs
@@ -72,6 +73,8 @@ class Claimer:
         self._restarted = 0.0
         self._shows_queues = True
         self._poller = Poller(self._queues, options.poll, every=options.every_queue)
+        self._admitter = Admitter(options.poll)
+        settler.on_hand_over = self._on_hand_over
         self._stranded_jobs = StrandedJobs(
             options.lease, slot, claimed, settler, draining=lambda: self.draining
         )
@@ -98,8 +101,16 @@ class Claimer:
                 pool.promising.update(pool.queues)
             else:
                 continue
+            self._admitter.look_soon()
             self._poller.poll_again_soon()
             self._wake_event.set()
+
+    def _on_hand_over(self, handed: HandOver) -> None:
+        """Look for what a settle made ready. Called by the settler, on its connection."""
+        self._admitter.hand_over(handed)
+        self._wake_event.set()
+        for queue in handed.queues.difference(self._queues):
+            notify(queue)
 
     def drain(self) -> None:
         """Stop claiming. The executor takes back the jobs that have not started."""
@@ -174,12 +185,16 @@ class Claimer:
         if not rooms:
             return self._options.poll
         now = time.monotonic()
+        was_idle = not self._claimed  # before the poll: what ends after it may have made jobs ready
+        self._reopen(self._admitter.take_queues())
         # By time and not only when idle: jobs that become due, and queues with a new limit, must
         # not wait for the end of another queue's backlog.
         polls = now >= self._poller.next_at or not any(pool.promising for pool in self._pools)
         ready = self._poll(now) if polls else frozenset()
         for pool in self._pools:
             pool.promising |= ready.intersection(pool.queues)
+        room_in = {queue: room for pool, room in rooms for queue in pool.queues}
+        self._reopen(self._admitter.admit(room_in))
         expects_some = any(pool.promising for pool, _ in rooms)
         taken, is_full = 0, False
         for pool, room in rooms:
@@ -195,14 +210,26 @@ class Claimer:
         elif not polls and expects_some:
             self._poller.poll_now()  # the promising queues are empty; poll before sleeping
             return 0.0
-        elif self._options.burst and self._poller.due_at > now:
-            return self._rest_in_burst(bool(ready))
-        return max(self._poller.next_at - time.monotonic(), 0.001)
+        elif self._options.burst and self._poller.due_at > now and self._admitter.is_done:
+            return self._rest_in_burst(was_idle, bool(ready))
+        next_at = min(self._poller.next_at, self._admitter.next_at)
+        return max(next_at - time.monotonic(), 0.001)
+
+    def _reopen(self, queues: Collection[str]) -> None:
+        """Claim from the heads of these queues: blocked jobs have become ready there."""
+        for queue in queues:
+            self._positions.pop(queue, None)
+            for pool in self._pools:
+                if queue in pool.queues:
+                    pool.promising.add(queue)
 
     def _poll(self, now: float) -> frozenset[str]:
         """The queues that have ready jobs. First updates the queues that this process serves."""
         ready = self._poller.poll(now)
         self._settler.unkept_queues = self._poller.unkept
+        if self._poller.promoted:
+            self._admitter.look_soon()
+        self._admitter.begin(self._poller.gated)
         if self._poller.queues != self._queues:
             self._shows_queues = False
             (pool,) = self._pools  # named pools have named queues
@@ -317,13 +344,15 @@ class Claimer:
             return len(self._claimed)
         return self._claimed.count_in(pool.queues)
 
-    def _rest_in_burst(self, ready: bool) -> float:
+    def _rest_in_burst(self, was_idle: bool, ready: bool) -> float:
         """Nothing was claimed: drain if no claimed job is left either. Jobs that are still ready
         are not for this process (unknown types, a paused queue), but it tries once more."""
         self._poller.poll_now()
         if self._claimed:
             self._empty_rounds = 0
             return 0.05
+        if not was_idle:
+            return 0.0
         self._empty_rounds += 1
         if not ready or self._empty_rounds > 1:
             self.drain()

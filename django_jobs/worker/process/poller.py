@@ -1,18 +1,32 @@
-"""Decides when a worker process polls for work, and polls."""
+"""Decides when a worker process looks for work: polls, and admits jobs that wait at gates."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ...domain.admission import FairShares
 from ...domain.durations import NEVER
 from ...lifecycle import promoting
+from ...lifecycle.gates.admission import admit
 from ...lifecycle.notifying import THROTTLE_SECONDS
+from ...lifecycle.settling import HandOver
 
 FIRST_DUE_PAUSE = 0.002
 
 LINGER_SECONDS = 2 * THROTTLE_SECONDS
 """Seconds from a hint to one more poll: see ``notifying.THROTTLE_SECONDS``."""
+
+
+LONG_SECONDS = 0.02
+REST = 9
+"""A look at all lines that admitted nothing and took longer than this many seconds is followed by a
+rest of this many times its duration, so that ten thousand keys without a free slot take a tenth of
+the time."""
+
+BUSY_SECONDS = 0.002
+"""Seconds until the next try if another process was admitting."""
 
 
 class Poller:
@@ -24,6 +38,7 @@ class Poller:
         self.queues = list(queues)
         self.limited: frozenset[str] = frozenset()
         self.unkept: frozenset[str] = frozenset()
+        self.gated = self.promoted = False
         self.due_at = NEVER
         self._every = every
         self._interval = poll
@@ -49,11 +64,12 @@ class Poller:
         """The queues that have ready jobs. One statement reads everything, so that an idle worker
         costs one statement per poll for any number of queues."""
         promoted, queues = promoting.promote() if now >= self.due_at else (0, set())
+        self.promoted = promoted > 0
         peek = promoting.peek(self.queues, every=self._every)
         if peek.queues is not None:
             self.queues = peek.queues
             peek = promoting.peek(self.queues)
-        self.limited, self.unkept = peek.limited, peek.unkept
+        self.limited, self.unkept, self.gated = peek.limited, peek.unkept, peek.gated
         self._polled_at, self._poll_at = now, now + self._interval
         due_in = peek.next_due_in
         if due_in is None:
@@ -66,3 +82,82 @@ class Poller:
             self.due_at = now + max(due_in, 0.0)
             self._due_pause = FIRST_DUE_PAUSE
         return peek.ready | (queues & set(self.queues))
+
+
+class Admitter:
+    """Looks at all lines every ``interval`` seconds, after a hint, and while jobs wait only for
+    room in this process. Times are of ``time.monotonic()``."""
+
+    def __init__(self, interval: float) -> None:
+        self.next_at = NEVER
+        """The time of the next admission."""
+        self.is_done = True
+        """Whether the last look at all lines admitted nothing, and no tokens are expected."""
+        self._interval = interval
+        self._look_at = 0.0
+        self._shares = FairShares()
+        self._after = ""
+        self._metered = self._admitted = False
+        self._spent = 0.0
+        self._rests_until = 0.0
+        self._handed = HandOver()
+        self._lock = threading.Lock()
+
+    def hand_over(self, handed: HandOver) -> None:
+        """Note what a settle did. Called by another thread."""
+        with self._lock:
+            self._handed.queues |= handed.queues
+            self._handed.freed |= handed.freed
+
+    def take_queues(self) -> set[str]:
+        """The queues in which settles have made jobs ready since the last call."""
+        if not self._handed.queues:
+            return set()
+        with self._lock:
+            queues, self._handed.queues = self._handed.queues, set()
+        return queues
+
+    def look_soon(self) -> None:
+        """Look at the lines after the next poll: a job may have come. Called by any thread."""
+        self._look_at = 0.0
+
+    def begin(self, gated: bool) -> None:
+        """Note the result of a poll: whether jobs wait at gates."""
+        now = time.monotonic()
+        if gated and now >= max(self._look_at, self._rests_until):
+            self._look_at = now + self._interval
+            self.next_at = now
+            self.is_done = False
+        elif not gated:
+            self.next_at, self._after = NEVER, ""
+            self._metered = self._handed.freed = False
+            self.is_done = True
+
+    def admit(self, room: Mapping[str, int]) -> set[str]:
+        """Admit jobs if it is time to; ``room`` is by queue. Returns the queues that have new ready
+        jobs."""
+        if self._handed.freed:
+            self._handed.freed = False
+            self.next_at = 0.0
+        started = time.monotonic()
+        if started < self.next_at:
+            return set()
+        found = admit(room, self._shares, after=self._after)
+        now = time.monotonic()
+        if not found.ours:
+            self.next_at = now + BUSY_SECONDS
+            return set()
+        self._metered = found.metered or (self._metered and self._after != "")
+        self._after = found.last
+        self._spent += now - started
+        self._admitted |= bool(found.queues)
+        if found.last or (self._metered and not found.closed):
+            self.next_at = now
+        else:
+            self.next_at = NEVER if found.tokens_in is None else now + found.tokens_in
+        if not found.last:
+            self.is_done = not self._admitted and found.tokens_in is None
+            if self._spent > LONG_SECONDS and not self._admitted:
+                self._rests_until = now + REST * self._spent
+            self._spent, self._admitted = 0.0, False
+        return found.queues

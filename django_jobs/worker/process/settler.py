@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from ...lifecycle.job_columns import ClaimedJob
-from ...lifecycle.settling import Ending, Settled
+from ...lifecycle.settling import Ending, HandOver, Settled
 from ...lifecycle.settling_rows import (
     give_back_unlocked,
     locked_by_others,
@@ -66,6 +66,7 @@ class Settler:
         self.thread = threading.Thread(target=self._run, name="django_jobs-settler", daemon=True)
         self.deadline = StatementTimeout(3.0)
         self.unkept_queues: frozenset[str] = frozenset()
+        self.on_hand_over: Callable[[HandOver], None] = lambda handed: None
         self._slot = slot
         self._claimed = claimed
         self._cancels = cancels
@@ -143,7 +144,7 @@ class Settler:
             self._something.clear()
             self._serve_others()
             while self._pending:
-                if len(self._pending) < GATHER and self._claimed.waiting:
+                if len(self._pending) < GATHER and self._claimed.waiting and not self._hands_over:
                     self._enough.clear()
                     self._enough.wait(GATHER_SECONDS)
                 self._settle_batch()
@@ -195,6 +196,11 @@ class Settler:
             self._unstarted_locked += [job for job in unstarted if job.fence in locked]
             self._retry_locked_at = time.monotonic() + LOCKED_SECONDS
 
+    @property
+    def _hands_over(self) -> bool:
+        """Whether other jobs may wait for the slots of what has ended."""
+        return self._pending[0][0].job.gates is not None
+
     def _settle_batch(self) -> None:
         count = min(len(self._pending), BATCH)
         batch = [self._pending.popleft() for _ in range(count)]
@@ -242,7 +248,12 @@ class Settler:
         if self.unkept_queues:
             for ending in endings:
                 ending.kept = ending.job.queue not in self.unkept_queues
-        settled = self._retry(lambda: settle_with_fallback(endings), "settle", self._lease_is_lost)
+        handed = HandOver()
+        settled = self._retry(
+            lambda: settle_with_fallback(endings, handed), "settle", self._lease_is_lost
+        )
+        if handed.queues or handed.freed:
+            self.on_hand_over(handed)
         for _, entry in batch:
             self._slot.free(entry)
         self._claimed.end([ending.job for ending in endings])

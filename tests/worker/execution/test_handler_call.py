@@ -47,6 +47,7 @@ HELD = ClaimedJob(
     claimed_at=0.0,
     scheduled_for=None,
     at_most_once=False,
+    gates=None,
     worker=1,
 )
 HUGE_NUMBER = '{"n": ' + "9" * 5000 + "}"

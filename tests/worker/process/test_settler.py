@@ -12,7 +12,7 @@ from django_jobs import cancel
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Outcome, Succeeded
 from django_jobs.lifecycle.job_columns import ClaimedJob, Fence
-from django_jobs.lifecycle.settling import NO_RESULT, Ending, Settled
+from django_jobs.lifecycle.settling import NO_RESULT, Ending, HandOver, Settled
 from django_jobs.lifecycle.settling_rows import give_back_unlocked, settle_with_fallback
 from django_jobs.models import Job
 from django_jobs.signals import job_finished
@@ -69,10 +69,10 @@ def test_a_batch_too_large_for_one_statement_is_split(
 ) -> None:
     """The server cuts it short, and nobody holds a lock."""
 
-    def write_few(endings: Sequence[Ending]) -> list[Settled]:
+    def write_few(endings: Sequence[Ending], *rest: HandOver) -> list[Settled]:
         if len(endings) > 2:
             raise StatementTimedOut("statement_timeout")
-        return settle_with_fallback(endings)
+        return settle_with_fallback(endings, *rest)
 
     monkeypatch.setattr(module, "settle_with_fallback", write_few)
     end(settler, held)
@@ -86,11 +86,11 @@ def test_a_locked_row_is_settled_once_free_under_any_load(
 ) -> None:
     written: list[int] = []
 
-    def write(endings: Sequence[Ending]) -> list[Settled]:
+    def write(endings: Sequence[Ending], *rest: HandOver) -> list[Settled]:
         ids = [ending.job.id for ending in endings]
         if locked.id in ids and not written:
             raise StatementTimedOut("a lock")
-        done = settle_with_fallback(endings)
+        done = settle_with_fallback(endings, *rest)
         written.extend(ids)
         if locked.id not in written:
             settler.add(Ending(held[1], Succeeded()), StartedJob())  # there is always more

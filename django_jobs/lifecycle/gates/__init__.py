@@ -1,0 +1,1 @@
+"""blocked -> ready: the gates of jobs."""

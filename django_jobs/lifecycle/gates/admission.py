@@ -1,0 +1,278 @@
+"""blocked -> ready, if each gate of a job has room.
+
+What is taken is counted from the jobs that are ready or running. One admission runs at a time in
+the whole fleet, so no two count the same slot. Besides it only a settle makes such jobs ready: it
+hands the slots of ended jobs over to others of their lines, which changes no count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import floor, inf
+
+from django.db import transaction
+
+from ...domain.admission import FairShares, Line, Supply, share_out
+from ...models import BreakerState
+from ...models.database import execute, fetch, jobs_connection, repeat_if_moved
+from .conflicts import resolve
+
+LINES_AT_ONCE = 400
+"""Lines that one admission looks at. The next one continues behind them."""
+
+PROBES = 3
+"""Jobs that a half open breaker lets try at once."""
+
+AHEAD, MANY = 2, 100
+"""A worker of quick jobs, which has room for as many as this, gets twice as many admitted: to look
+at the lines costs as much as to admit a hundred jobs."""
+
+ROUNDS = 3
+"""How often to share out what lines left that had fewer jobs than they got."""
+
+# Steps from one line to the next in the index, so that a line of a million jobs costs one step.
+# Whether this is the one admission is asked first; the counts are a later statement, because a
+# statement does not see what the admission before it wrote.
+LINES = """
+WITH RECURSIVE turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission')) AS ours
+), line AS (
+    (SELECT job.gates, job.rank, job.queue FROM turn, django_jobs_job_live AS job
+     WHERE turn.ours AND job.status = 'blocked' AND job.gates IS NOT NULL
+       AND job.gates > %(after)s
+     ORDER BY job.gates, job.rank, job.id LIMIT 1)
+    UNION ALL
+    SELECT next.gates, next.rank, next.queue
+    FROM line CROSS JOIN LATERAL (
+        SELECT job.gates, job.rank, job.queue FROM django_jobs_job_live AS job
+        WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates > line.gates
+        ORDER BY job.gates, job.rank, job.id LIMIT 1
+    ) AS next
+)
+SELECT turn.ours, line.gates, line.rank, line.queue
+FROM turn LEFT JOIN (SELECT * FROM line LIMIT %(lines)s) AS line ON true
+"""
+
+TAKEN = """
+SELECT 'key', concurrency_key, count(*) FROM django_jobs_job_live
+WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
+  AND concurrency_key = ANY(%(keys)s::text[])
+GROUP BY concurrency_key
+UNION ALL
+SELECT 'resource', resource.name, count(*)
+FROM django_jobs_job_live AS job, jsonb_array_elements_text(job.resources) AS resource (name)
+WHERE %(resources)s AND job.resources IS NOT NULL AND job.status IN ('ready', 'running')
+GROUP BY resource.name
+UNION ALL
+SELECT 'tenant', tenant, count(*) FROM django_jobs_job_live
+WHERE %(tenants)s AND tenant IS NOT NULL AND status IN ('ready', 'running')
+GROUP BY tenant
+UNION ALL
+SELECT 'ready', queue, count(*) FROM django_jobs_job_live
+WHERE %(tenants)s AND tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
+GROUP BY queue
+"""
+
+# Tokens are computed by the database's clock.
+RESOURCES = """
+SELECT name, max_concurrency, paused_at IS NOT NULL, breaker_state,
+    breaker_failures IS NOT NULL, over_limit, least(
+        coalesce(burst, ceil(rate)),
+        coalesce(tokens, burst, ceil(rate))
+        + rate / rate_seconds * greatest(
+            date_part('epoch', statement_timestamp() - refilled_at), 0)),
+    rate / rate_seconds
+FROM django_jobs_resource
+"""
+TENANTS = """
+SELECT name, weight, max_concurrency, paused_at IS NOT NULL FROM django_jobs_tenant
+WHERE name = ANY(%(names)s::text[])
+"""
+
+# A quarantined job keeps its place and is passed over.
+ADMIT = """
+WITH picked AS MATERIALIZED (
+    SELECT next.id
+    FROM unnest(%(lines)s::text[], %(counts)s::integer[]) AS line (gates, count)
+    CROSS JOIN LATERAL (
+        SELECT job.id FROM django_jobs_job_live AS job
+        WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
+          AND job.job_type NOT IN (
+              SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)
+        ORDER BY job.gates, job.rank, job.id
+        LIMIT line.count
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS next
+)
+UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
+WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
+RETURNING job.gates, job.queue
+"""
+
+SPEND = """
+UPDATE django_jobs_resource AS resource
+SET tokens = input.tokens, refilled_at = statement_timestamp()
+FROM unnest(%(names)s::text[], %(tokens)s::float8[]) AS input (name, tokens)
+WHERE resource.name = input.name
+"""
+NOTE_OVER_LIMIT = """
+UPDATE django_jobs_resource SET over_limit = NOT over_limit WHERE name = ANY(%(names)s::text[])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The tokens of a rate, and how many come in a second."""
+
+    tokens: float
+    pace: float
+
+
+@dataclass(slots=True)
+class Admission:
+    """The result of one admission.
+
+    ``queues`` have jobs that it made ready. ``last`` is the line to continue behind; empty at the
+    end. ``metered``: lines wait that are admitted only as workers can start their jobs. ``closed``:
+    none of these was admitted, although there was room. ``tokens_in`` is the seconds until a rate
+    has a token for one of the lines; None if none waits for that. ``ours`` is False if another
+    process was admitting.
+    """
+
+    ours: bool = True
+    queues: set[str] = field(default_factory=set)
+    last: str = ""
+    metered: bool = False
+    closed: bool = False
+    tokens_in: float | None = None
+
+
+def admit(
+    room: Mapping[str, int], shares: FairShares, *, after: str = "", lines: int = LINES_AT_ONCE
+) -> Admission:
+    """Make blocked jobs ready whose gates have room, in up to ``lines`` lines behind ``after``.
+
+    ``room`` has, for each queue of this worker, how many jobs it can start now. Tenants, and
+    resources with a rate or a breaker, admit no more than that.
+    """
+    admission, looked_at = _admit(room, shares, after, lines)
+    for line in looked_at:
+        resolve(line.gates, line.text)
+    return admission
+
+
+@repeat_if_moved
+def _admit(
+    room: Mapping[str, int], shares: FairShares, after: str, most: int
+) -> tuple[Admission, list[Line]]:
+    with transaction.atomic(using=jobs_connection().alias):
+        rows = fetch(LINES, {"after": after, "lines": most})
+        if not rows[0][0]:
+            return Admission(ours=False), []
+        lines = [Line(*row[1:]) for row in rows if row[1] is not None]
+        admission = Admission(last=lines[-1].text if len(lines) == most else "")
+        if lines:
+            _share_out_to(lines, room, shares, admission)
+        return admission, lines
+
+
+def _share_out_to(
+    lines: list[Line], room: Mapping[str, int], shares: FairShares, admission: Admission
+) -> None:
+    supply, weights, buckets = _supply(lines, room)
+    tenants: dict[str, set[str]] = {}
+    for line in lines:
+        if supply.is_metered(line.gates) and line.queue in room:
+            admission.metered = True
+            tenants.setdefault(line.queue, set()).add(line.gates.tenant or "")
+    before = dict(supply.resources)
+    free = {queue for queue in tenants if supply.room[queue] >= 1}
+    eager = lines
+    for _ in range(ROUNDS):
+        grants = share_out(eager, supply, shares, weights)
+        if not grants:
+            break
+        admitted: dict[str, int] = {}
+        parameters = {"lines": list(grants), "counts": list(grants.values())}
+        for text, queue in fetch(ADMIT, parameters):
+            admitted[text] = admitted.get(text, 0) + 1
+            admission.queues.add(queue)
+        for line in eager:
+            if count := admitted.get(line.text):
+                supply.take(line, count)
+                if supply.is_metered(line.gates):
+                    tenant = line.gates.tenant or ""
+                    shares.charge(line.queue, tenant, weights.get(tenant, 1.0), count)
+        if admitted == grants:
+            break
+        eager = [line for line in eager if admitted.get(line.text, 0) == grants.get(line.text)]
+    shares.advance()
+    admission.closed = bool(free) and free == set(tenants) and not admission.queues
+    used = {name for line in lines for name in line.gates.resources}
+    spent: dict[str, float] = {}
+    for name in used & buckets.keys():
+        starts = before[name] - supply.resources[name]
+        tokens = buckets[name].tokens - starts
+        if starts:
+            spent[name] = tokens
+        if tokens < 1:
+            wait = (1 - tokens) / buckets[name].pace
+            admission.tokens_in = min(wait, admission.tokens_in or wait)
+    if spent:
+        execute(SPEND, {"names": list(spent), "tokens": list(spent.values())})
+
+
+def _supply(
+    lines: list[Line], room: Mapping[str, int]
+) -> tuple[Supply, dict[str, float], dict[str, Bucket]]:
+    """What the gates of these lines have left, the weights of their tenants, and the buckets of the
+    resources that have a rate."""
+    gates = [line.gates for line in lines]
+    tenants = sorted({one.tenant for one in gates if one.tenant is not None})
+    uses_resources = any(one.resources for one in gates)
+    parameters = {
+        "keys": sorted({one.key for one in gates if one.key is not None}),
+        "resources": uses_resources,
+        "tenants": bool(tenants),
+    }
+    taken: dict[str, dict[str, int]] = {"key": {}, "resource": {}, "tenant": {}, "ready": {}}
+    for kind, name, count in fetch(TAKEN, parameters):
+        taken[kind][name] = count
+    supply = Supply(keys=taken["key"])
+    for queue, most in room.items():
+        wanted = most * AHEAD if most >= MANY else most
+        supply.room[queue] = wanted - taken["ready"].get(queue, 0)
+    buckets = _count_resources(supply, taken["resource"]) if uses_resources else {}
+    weights: dict[str, float] = {}
+    for name, weight, limit, paused in fetch(TENANTS, {"names": tenants}) if tenants else ():
+        weights[name] = weight
+        if paused or limit is not None:
+            supply.tenants[name] = 0 if paused else limit - taken["tenant"].get(name, 0)
+    return supply, weights, buckets
+
+
+def _count_resources(supply: Supply, taken: Mapping[str, int]) -> dict[str, Bucket]:
+    """Add what each resource has left, and note which ones have more jobs than their limit. Returns
+    the buckets of those with a rate."""
+    buckets: dict[str, Bucket] = {}
+    metered, changed = set(), []
+    for name, most, paused, breaker, has_breaker, over_limit, tokens, pace in fetch(RESOURCES, {}):
+        used = taken.get(name, 0)
+        slots: float = inf if most is None else most - used
+        if breaker == BreakerState.HALF_OPEN:
+            slots = min(slots, PROBES - used)
+        if paused or breaker == BreakerState.OPEN:
+            slots = 0
+        if tokens is not None:
+            buckets[name] = Bucket(tokens, pace)
+            slots = min(slots, floor(tokens))
+        supply.resources[name] = max(slots, 0)
+        if tokens is not None or has_breaker:
+            metered.add(name)
+        if over_limit is not (most is not None and used > most):
+            changed.append(name)
+    supply.metered = frozenset(metered)
+    if changed:
+        execute(NOTE_OVER_LIMIT, {"names": changed})
+    return buckets

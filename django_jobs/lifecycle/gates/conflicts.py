@@ -1,0 +1,75 @@
+"""What becomes of jobs whose concurrency key has no free slot, if they do not just wait."""
+
+from __future__ import annotations
+
+from ...domain.gates import Gates, OnConflict
+from ...models.database import fetch
+from ..operations.jobs import cancel
+
+MOST = 1_000
+"""Jobs that one call ends. The next admission ends the others."""
+
+# A job that became ready meanwhile is not blocked any more, and stays.
+END_BLOCKED = """
+WITH picked AS MATERIALIZED (
+    SELECT id FROM django_jobs_job_live
+    WHERE status = 'blocked' AND gates IS NOT NULL AND gates = %(gates)s
+      AND (%(newest)s::bigint IS NULL OR id < %(newest)s::bigint)
+    ORDER BY gates, rank, id
+    LIMIT %(most)s
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock_timestamp(),
+    reason = %(reason)s
+WHERE job.id = ANY(ARRAY(SELECT id FROM picked)) AND job.status = 'blocked'
+RETURNING job.id
+"""
+NEWEST = """
+SELECT max(id) FROM django_jobs_job_live
+WHERE status = 'blocked' AND gates IS NOT NULL AND gates = %(gates)s
+"""
+TAKEN_SLOTS = """
+SELECT count(*) FROM django_jobs_job_live
+WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
+  AND concurrency_key = %(key)s
+"""
+# The newest jobs of the key keep its slots, or get them.
+OLDER = """
+SELECT id FROM (
+    SELECT id FROM django_jobs_job_live
+    WHERE status = 'blocked' AND gates IS NOT NULL AND gates = %(gates)s
+    UNION ALL
+    SELECT id FROM django_jobs_job_live
+    WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
+      AND concurrency_key = %(key)s AND cancel_requested_at IS NULL
+) AS job
+ORDER BY id DESC
+OFFSET %(limit)s LIMIT %(most)s
+"""
+
+
+def resolve(gates: Gates, line: str) -> None:
+    """End what ``on_conflict`` says, after the jobs of the line that had room were admitted."""
+    if gates.key is None or gates.on_conflict == OnConflict.WAIT:
+        return
+    parameters = {
+        "gates": line,
+        "key": gates.key,
+        "limit": gates.limit,
+        "most": MOST,
+        "newest": None,
+    }
+    if gates.on_conflict == OnConflict.DISCARD:
+        ((taken,),) = fetch(TAKEN_SLOTS, parameters)
+        if taken >= gates.limit:
+            why = f"discarded: all slots of the concurrency key {gates.key} were taken"
+            fetch(END_BLOCKED, parameters | {"reason": why})
+    elif gates.on_conflict == OnConflict.REPLACE_WAITING:
+        ((newest,),) = fetch(NEWEST, parameters)
+        if newest is not None:
+            why = f"replaced: job {newest} has the same concurrency key {gates.key}"
+            fetch(END_BLOCKED, parameters | {"newest": newest, "reason": why})
+    else:
+        older = [id_ for (id_,) in fetch(OLDER, parameters)]
+        if older:
+            cancel(older, reason=f"replaced: newer jobs have the concurrency key {gates.key}")

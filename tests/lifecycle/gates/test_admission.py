@@ -1,0 +1,261 @@
+"""Blocked jobs become ready as their gates have room, and never more than that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_jobs import Concurrency
+from django_jobs.domain.admission import FairShares
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.gates import admission
+from django_jobs.lifecycle.operations import jobs as operations
+from django_jobs.lifecycle.operations import quarantines
+from django_jobs.lifecycle.promoting import peek, promote
+from django_jobs.models import Job, Resource, Tenant
+from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
+from tests.factories import another_connection, claim_ready, declared, register_worker, settle_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROOM = {"default": 1_000}
+
+
+def handler(account: str = "k") -> None:
+    """What declared types of these tests call."""
+
+
+def admit(room: dict[str, int] | None = None, **options: Any) -> admission.Admission:
+    return admission.admit(ROOM if room is None else room, FairShares(), **options)
+
+
+def statuses() -> list[str]:
+    return list(Job.objects.order_by("id").values_list("status", flat=True))
+
+
+def resource(**values: Any) -> Resource:
+    return Resource.objects.create(name="stripe", **values)
+
+
+def test_a_key_admits_its_limit_in_the_order_of_rank() -> None:
+    low, other = charge_account.enqueue(7), charge_account.enqueue(8)
+    high = charge_account.using(priority=10).enqueue(7)
+    assert admit().queues == {"default"}
+    ready = set(Job.objects.filter(status="ready").values_list("pk", flat=True))
+    assert ready == {high.pk, other.pk}
+    admit()
+    assert Job.objects.get(pk=low.pk).status == "blocked"
+
+
+def test_a_poll_says_that_jobs_wait_at_their_gates() -> None:
+    assert not peek(["default"]).gated
+    charge_account.enqueue(7)
+    assert peek(["default"]).gated
+    admit()
+    assert not peek(["default"]).gated
+
+
+def test_a_promoted_job_waits_at_its_gates() -> None:
+    charge_account.enqueue(7)
+    later = charge_account.using(delay=0.001).enqueue(7)
+    admit()
+    time.sleep(0.002)
+    assert promote()[0] == 1
+    assert Job.objects.get(pk=later.pk).status == "blocked"
+    admit()
+    assert Job.objects.get(pk=later.pk).status == "blocked"
+
+
+def test_the_slots_of_a_resource_are_counted_from_ready_and_running_jobs() -> None:
+    resource(max_concurrency=2)
+    for number in range(5):
+        refund_payment.enqueue(number)
+    admit()
+    (held, *_) = claim_ready(register_worker(), limit=1)
+    admit()
+    assert sorted(statuses()) == ["blocked"] * 3 + ["ready", "running"]
+    Job.objects.filter(pk=held.id).delete()  # by hand: nothing settles it
+    admit()
+    assert sorted(statuses()) == ["blocked"] * 2 + ["ready"] * 2
+
+
+def test_a_paused_resource_admits_nothing() -> None:
+    row = resource(max_concurrency=2)
+    Resource.objects.filter(pk=row.pk).update(paused_at="2026-01-01T00:00Z")
+    refund_payment.enqueue(1)
+    assert not admit().queues
+    Resource.objects.filter(pk=row.pk).update(paused_at=None)
+    assert admit().queues
+
+
+def test_a_limit_that_was_lowered_drains_down_and_kills_nothing() -> None:
+    row = resource(max_concurrency=4)
+    for number in range(6):
+        refund_payment.enqueue(number)
+    admit()
+    held = claim_ready(register_worker())
+    Resource.objects.filter(pk=row.pk).update(max_concurrency=1)
+    admit()
+    assert Resource.objects.get().over_limit
+    for one in held[:3]:
+        settle_one(one, Succeeded())
+        admit()
+        assert "ready" not in statuses()
+    settle_one(held[3], Succeeded())
+    admit()
+    assert statuses().count("ready") == 1
+    assert not Resource.objects.get().over_limit
+
+
+def test_a_rate_spends_a_token_for_each_start_and_refills_by_the_clock() -> None:
+    resource(rate=2.0, rate_seconds=10.0, burst=3)
+    for number in range(6):
+        refund_payment.enqueue(number)
+    found = admit()
+    assert statuses().count("ready") == 3
+    assert found.tokens_in is not None
+    assert 0 < found.tokens_in <= 5
+    assert not admit().queues
+    Resource.objects.update(refilled_at="2020-01-01T00:00Z")
+    admit()
+    assert statuses().count("ready") == 6  # the burst again, and no more
+
+
+def test_no_slot_is_held_by_a_job_that_waits_for_another_gate() -> None:
+    resource(max_concurrency=1)
+    key = Concurrency("{account}")
+    refund_payment.enqueue(1)
+    admit()
+    with declared(handler, name="both", resources=("stripe",), concurrency=key) as both:
+        waits = both.enqueue(account="k")
+    admit()
+    assert Job.objects.get(pk=waits.pk).status == "blocked"
+    with declared(handler, name="alone", concurrency=key) as one:
+        alone = one.enqueue(account="k")
+    admit()
+    assert Job.objects.get(pk=alone.pk).status == "ready"
+
+
+def test_tenants_share_the_room_and_a_limit_or_a_pause_takes_none_from_the_others() -> None:
+    for name in ["big"] * 20 + ["small"] * 2 + ["capped"] * 5 + ["paused"] * 5:
+        bill_tenant.enqueue(name)
+    Tenant.objects.create(name="capped", max_concurrency=1)
+    Tenant.objects.create(name="paused", paused_at="2026-01-01T00:00Z")
+    admit({"default": 8})
+    ready = Job.objects.filter(status="ready")
+    counts = {name: ready.filter(tenant=name).count() for name in ("big", "small", "capped")}
+    assert counts == {"big": 5, "small": 2, "capped": 1}
+    assert not admit({"default": 8}).queues  # the room is taken
+
+
+def test_a_worker_admits_tenants_of_its_own_queues_only() -> None:
+    bill_tenant.using(queue="bulk").enqueue("t")
+    assert not admit().queues
+
+
+def test_a_quarantined_type_is_passed_over_and_keeps_its_place() -> None:
+    charge_account.enqueue(7)
+    behind = refund_payment.using(concurrency_key="account:7", resources=()).enqueue(1)
+    quarantines.quarantine(charge_account.name)
+    admit()
+    assert [one.id for one in claim_ready(register_worker())] == [behind.pk]
+    quarantines.lift(charge_account.name)
+    settle_one_running()
+    admit()
+    assert statuses()[0] == "ready"
+
+
+def settle_one_running() -> None:
+    running = Job.objects.get(status="running")
+    operations.cancel([running.pk])
+    Job.objects.filter(pk=running.pk).delete()
+
+
+def test_a_replayed_or_hurried_job_waits_at_its_gates() -> None:
+    charge_account.enqueue(7)
+    admit()
+    later = charge_account.using(delay=600).enqueue(7)
+    operations.run_now([later.pk])
+    dead = charge_account.enqueue(7)
+    Job.objects.filter(pk=dead.pk).update(status="dead", finished_at="2026-01-01T00:00Z")
+    operations.replay([dead.pk], check=lambda job: None)
+    assert statuses() == ["ready", "blocked", "blocked"]
+
+
+def test_one_admission_runs_at_a_time() -> None:
+    charge_account.enqueue(7)
+    with another_connection() as other, other.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission'))"
+        )
+        assert not admit().ours
+        cursor.execute("ROLLBACK")
+    assert admit().ours
+
+
+def test_lines_are_looked_at_in_windows() -> None:
+    for number in range(5):
+        charge_account.enqueue(number)
+    first = admit(lines=3)
+    assert statuses().count("ready") == 3
+    assert first.last
+    assert not admit(after=first.last, lines=3).last
+    assert statuses().count("ready") == 5
+
+
+def test_sessions_that_admit_at_once_never_exceed_a_limit() -> None:
+    resource(max_concurrency=3)
+    for number in range(60):
+        charge_account.using(resources=("stripe",)).enqueue(number % 7)
+    most: list[int] = []
+
+    def work() -> None:
+        worker = register_worker()
+        try:
+            while Job.objects.filter(status__in=("blocked", "ready")).exists():
+                admit()
+                for held in claim_ready(worker, limit=2):
+                    most.append(Job.objects.filter(status__in=("ready", "running")).count())
+                    settle_one(held, Succeeded())
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert statuses() == ["succeeded"] * 60
+    assert max(most) <= 3
+
+
+@pytest.mark.parametrize("policy", ["discard", "cancel_running", "replace_waiting"])
+def test_a_conflict_is_resolved_as_declared(policy: str) -> None:
+    key = Concurrency("k", on_conflict=policy)
+    with declared(handler, name="conflicting", concurrency=key) as job_type:
+        first = job_type.enqueue()
+        admit()
+        (held,) = claim_ready(register_worker())
+        second, third = job_type.enqueue(), job_type.enqueue()
+        admit()
+    rows = {row.pk: row for row in Job.objects.all()}
+    if policy == "discard":
+        assert [rows[one.pk].status for one in (second, third)] == ["cancelled"] * 2
+        assert rows[second.pk].reason.startswith("discarded: ")
+        assert rows[first.pk].cancel_requested_at is None
+    elif policy == "replace_waiting":
+        assert rows[second.pk].reason == f"replaced: job {third.pk} has the same concurrency key k"
+        assert [rows[one.pk].status for one in (second, third)] == ["cancelled", "blocked"]
+        assert rows[first.pk].cancel_requested_at is None
+    else:
+        assert rows[first.pk].cancel_requested_at is not None
+        assert [rows[one.pk].status for one in (second, third)] == ["cancelled", "blocked"]
+    settle_one(held, Succeeded())
+    admit()
+    expected = "cancelled" if policy == "discard" else "ready"
+    assert Job.objects.get(pk=third.pk).status == expected
