@@ -32,10 +32,12 @@ from django_jobs.models import (
     Resource,
     Run,
     Schedule,
+    Tenant,
     Tick,
     Worker,
 )
 from tests.admin.walking import Page, change_url, list_url
+from tests.app.gate_jobs import transfer_funds
 from tests.app.jobs import noop
 from tests.factories import (
     claim_ready,
@@ -58,7 +60,19 @@ CONTRIB = (
     *("auth_group_permissions", "auth_permission", "django_session", "django_admin_log"),
     "django_content_type",
 )
-CONSOLE = (Job, DeadLetter, Run, Queue, Worker, Schedule, Tick, Backfill, Quarantine)
+CONSOLE = (
+    Resource,
+    Tenant,
+    Job,
+    DeadLetter,
+    Run,
+    Queue,
+    Worker,
+    Schedule,
+    Tick,
+    Backfill,
+    Quarantine,
+)
 
 
 def granting(role: str, name: str) -> str:
@@ -150,6 +164,9 @@ def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: A
     dead, waiting = make_dead(), noop.using(delay=60).enqueue()
     schedule = due_schedule()
     look()
+    stripe, acme = Resource.objects.create(name="stripe"), Tenant.objects.create(name="acme")
+    Resource.objects.create(name="ledger")
+    blocked = transfer_funds.enqueue(1, "acme")
     quarantines.quarantine("app.add", reason="why not")
     client.force_login(admin_user)
     page = Page(client)
@@ -166,6 +183,14 @@ def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: A
         page.act(Worker, "stop_workers", *Worker.objects.values_list("pk", flat=True))
         page.act(Queue, "pause_queues", Queue.objects.get(name="bulk").pk)
         page.act(Quarantine, "lift_quarantines", Quarantine.objects.get().pk)
+        page.act(Resource, "pause_resources", stripe.pk)
+        page.act(Resource, "open_breakers", stripe.pk)
+        page.act(Tenant, "pause_tenants", acme.pk)
+        page.client.post(f"/admin/django_jobs/tenant/{acme.pk}/delete/", {"post": "yes"})
+        page.text(change_url(Job, blocked.pk))
+    assert not Tenant.objects.exists()
+    stripe.refresh_from_db()
+    assert (stripe.paused, stripe.breaker_state) == (True, "open")
     statuses = dict(Job.objects.values_list("pk", "status"))
     assert (statuses[dead.pk], statuses[waiting.pk]) == ("cancelled", "ready")
 
