@@ -167,7 +167,7 @@ class ResourceAdmin(LimitAdmin):
     has_change_permission = allowed_by("change_resource")
     has_pause_permission = allowed_by("pause_resource")
 
-    # No deletion: a resource without a row limits nothing.
+    # No deletion: without the row, jobs that use it could not be enqueued.
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 

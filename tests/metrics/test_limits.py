@@ -56,15 +56,23 @@ def test_a_thousand_tenants_are_counted_in_three_statements(
     assert read_usages().tenants["1"].more_wait
 
 
-def test_one_line_of_many_jobs_is_one_step() -> None:
-    copies_of(bill_tenant.enqueue("acme"), 3_000, "blocked")
+def test_one_line_of_many_jobs_is_one_step_and_each_count_is_bounded() -> None:
+    acme = bill_tenant.enqueue("acme")
+    copies_of(acme, 3_000, "blocked")
+    copies_of(acme, 5)
     bill_tenant.enqueue("bolt")
+    noop.enqueue_many({} for _ in range(3_000))
     run_sql("ANALYZE django_jobs_job_live")
-    read = [
-        node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
-        for node in explain(limits.LINES, {"most": 100})
-    ]
-    assert max(read) <= 10
+    for sql, parameters, most in (
+        (limits.LINES, {"most": 100}, 10),
+        (limits.WAITING, {"lines": [acme.gates], "most": 100}, 100),
+        (limits.TAKEN, {"most": 100}, 5),
+    ):
+        read = [
+            node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+            for node in explain(sql, parameters)
+        ]
+        assert max(read) <= most, sql
     line = read_usages().tenants
     assert (line["acme"].waiting, line["bolt"].waiting) == (3_001, 1)
 

@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.backoff import Backoff
-from ...models import JobStatus, Queue
+from ...models import JobStatus, Queue, Resource, Tenant
 from ..base.formatting import (
     NOTHING,
     badge,
@@ -105,12 +106,24 @@ class JobPage(ConsoleAdmin):
     def schedule_text(self, job: Any) -> str:
         return origin(job, self.admin_site)
 
-    tenant_text = text_column("tenant", _("tenant"))
     concurrency_key_text = text_column("concurrency_key", _("concurrency key"))
+
+    @admin.display(description=_("tenant"))
+    def tenant_text(self, job: Any) -> str:
+        return self._links(Tenant, [] if job.tenant is None else [job.tenant])
 
     @admin.display(description=_("resources"))
     def resources_text(self, job: Any) -> str:
-        return ", ".join(job.resources or ()) or NOTHING
+        return self._links(Resource, job.resources or [])
+
+    def _links(self, model: type[Resource | Tenant], names: list[str]) -> str:
+        """The names, as links to those that have a row."""
+        rows: Any = model._default_manager.using(conf().database).filter(name__in=names)
+        ids = dict(rows.values_list("name", "pk"))
+        shown = (
+            link(self.admin_site, model, ids[name], name) if name in ids else name for name in names
+        )
+        return format_html_join(", ", "{}", ((one,) for one in shown)) or NOTHING
 
     reason_text = text_column("reason", _("reason"), preformatted)
     error_text = text_column("last_error", _("last error"), preformatted)

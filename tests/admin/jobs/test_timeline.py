@@ -12,7 +12,7 @@ from django_jobs.domain.outcomes import Failed, Lost
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import limits, quarantines
-from django_jobs.models import Job, Quarantine, Resource, Run, Worker
+from django_jobs.models import Job, Quarantine, Resource, Run, Tenant, Worker
 from tests.admin.walking import Live, Page, change_url, list_url
 from tests.app.gate_jobs import transfer_funds
 from tests.app.jobs import add
@@ -180,7 +180,8 @@ def test_the_page_of_a_blocked_job_shows_its_gates_and_what_holds_it(page: Page)
     limits.pause_tenants(["acme"], reason="unpaid <b>twice</b>")
     text = page.text(change_url(Job, job.pk))
     words = " ".join(re.sub(r"<[^>]+>", " ", text).split())
-    assert "Tenant: acme Concurrency key: account:7:EUR Resources: ledger, stripe" in words
+    assert "Tenant: acme Concurrency key: account:7:EUR Resources: ledger , stripe" in words
+    assert f'<a href="{change_url(Tenant, Tenant.objects.get().pk)}">acme</a>' in text
     assert "Waits: the tenant acme is paused: unpaid &lt;b&gt;twice" in words
     assert "the resource stripe (1 of 1 taken)" in words
     assert not Live(text).alarms
