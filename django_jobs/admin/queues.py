@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import OuterRef
+from django.db.models import IntegerField, OuterRef
+from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.text import format_lazy
@@ -16,8 +17,10 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..domain.backoff import Backoff
+from ..domain.pressure import level_of
 from ..domain.ranking import STRICT_WEIGHT
 from ..domain.retention import kept_by_status
+from ..lifecycle.backlog import ready_up_to
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
 from .base.formatting import NOTHING, ago, badge, count_link, duration, text_column
@@ -27,6 +30,13 @@ from .operator_actions import PAUSE, RESUME
 
 BACKOFF = '{"curve": "fixed", "base": 5}'
 RETENTION = '{"succeeded": "1d", "dead": {"age": "180d", "number": 10000}}'
+BACKLOG = ready_up_to("coalesce(django_jobs_queue.max_backlog, 0)", "django_jobs_queue.name")
+LEVELS = {
+    "ok": ("succeeded", _("ok")),
+    "high": ("overdue", _("high")),
+    "full": ("error", _("full")),
+}
+"""The level of the backlog, each with the state whose badge it has."""
 AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})
 
 
@@ -102,13 +112,14 @@ class QueueAdmin(ConsoleAdmin):
         "why",
         "limit",
         "ready",
+        "level",
         "next_waits",
         "scheduled",
         "running",
     )
     operator_actions = (PAUSE, RESUME)
     fieldsets = (
-        section(None, "name", "state", "why"),
+        section(None, "name", "state", "why", "level"),
         section(_("Limits"), "max_concurrency", "max_backlog", "on_full", "priority_weight"),
         section(_("Defaults for its jobs"), "max_attempts", "timeout", "backoff", "retention"),
     )
@@ -120,6 +131,7 @@ class QueueAdmin(ConsoleAdmin):
         head = ready.order_by("rank", "id")
         return {
             "ready_count": CappedCount(ready),
+            "backlog": RawSQL(BACKLOG, (), output_field=IntegerField()),  # noqa: S611 — a constant
             "scheduled_count": CappedCount(jobs.filter(status=JobStatus.SCHEDULED)),
             "running_count": CappedCount(jobs.filter(status=JobStatus.RUNNING)),
             "head_due_at": TimestampSubquery(head.values("available_at")[:1]),
@@ -140,7 +152,8 @@ class QueueAdmin(ConsoleAdmin):
         return False
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("state", "why") if obj is None else ("name", "state", "why")
+        computed = "state", "why", "level"
+        return computed if obj is None else ("name", *computed)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         # Saving the form must not undo a pause that began while it was open.
@@ -163,6 +176,13 @@ class QueueAdmin(ConsoleAdmin):
     @admin.display(description=_("ready"))
     def ready(self, queue: Any) -> str:
         return self._jobs(queue, "ready", queue.ready_count)
+
+    @admin.display(description=_("pressure"))
+    def level(self, queue: Any) -> str:
+        if queue.pk is None or queue.max_backlog is None:
+            return NOTHING
+        state, label = LEVELS[level_of(queue.backlog, queue.max_backlog)]
+        return badge(state, label)
 
     @admin.display(description=_("next job waits"))
     def next_waits(self, queue: Any) -> str:

@@ -25,16 +25,16 @@ MOST_COUNTED = 100_000
 means "at least"."""
 
 
-def ready_up_to(most: str) -> str:
-    """An expression of a statement that reads ``django_jobs_queue AS queue``: the ready jobs of the
-    queue, counted up to the expression ``most``.
+def ready_up_to(most: str, name: str = "queue.name") -> str:
+    """An expression of a statement that reads ``django_jobs_queue``: the ready jobs of the queue
+    with this ``name``, counted up to the expression ``most``.
 
     It reads the ready index up to there. The ORDER BY makes it so: for a mere LIMIT the planner may
     read the table and, for a queue without jobs, all of it.
     """
     return f"""(SELECT count(*) FROM (
         SELECT 1 FROM django_jobs_job AS job
-        WHERE job.status = 'ready' AND job.queue = queue.name
+        WHERE job.status = 'ready' AND job.queue = {name}
         ORDER BY job.rank, job.id LIMIT {most}) AS counted)"""
 
 

@@ -240,6 +240,22 @@ def test_a_run_whose_job_was_removed_is_still_listed(page: Page) -> None:
     assert "(the job was deleted)" in page.read(list_url(Run))
 
 
+def test_a_queue_with_a_limit_shows_its_pressure(page: Page) -> None:
+    Queue.objects.filter(name="bulk").update(max_backlog=2_000)
+
+    def levels() -> list[str]:
+        cells = re.findall(r'field-level">(.+?)</td>', page.read(list_url(Queue)))
+        return [re.sub(r"<.+?>", "", cell) for cell in cells]
+
+    assert levels()[:2] == ["✔ok", "-"]
+    noop.using(queue="bulk").enqueue_many([{}] * 1_700)
+    assert levels()[:2] == ["!high", "-"]
+    noop.using(queue="bulk").enqueue_many([{}] * 300)
+    assert levels()[:2] == ["✖full", "-"]
+    text = page.read(change_url(Queue, Queue.objects.get(name="bulk").pk))
+    assert re.search(r"Pressure:.{0,400}</span>full</span>", text, re.DOTALL)
+
+
 def test_queue_counts_stop_at_a_thousand(page: Page) -> None:
     noop.enqueue_many([{}] * 1002)
     noop.using(queue="bulk", delay=90).enqueue()

@@ -16,7 +16,7 @@ from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.maintenance.schedules import Scheduling
-from django_jobs.models import Schedule, Worker
+from django_jobs.models import Queue, Schedule, Worker
 from tests.app.jobs import noop
 from tests.factories import (
     claim_ready,
@@ -73,6 +73,18 @@ def test_it_shows_each_queue_on_a_line() -> None:
     assert default == ["default", "open", "1", "0", "-", "1", "1", "-"]
     assert row_of("bulk", shown)[1] == "paused"
     assert row_of("emails", shown)[5] == "2"
+
+
+@pytest.mark.django_db
+def test_a_queue_with_a_limit_shows_its_pressure() -> None:
+    Queue.objects.filter(name="bulk").update(max_backlog=5)
+    noop.using(queue="bulk").enqueue_many([{}] * 4)
+    assert row_of("bulk", status())[-1] == "high"
+    noop.using(queue="bulk").enqueue()
+    assert row_of("bulk", status())[-1] == "full"
+    shown = {queue["name"]: queue for queue in json.loads(status("--json"))["queues"]}
+    assert (shown["bulk"]["pressure"], shown["bulk"]["max_backlog"]) == ("full", 5)
+    assert (shown["default"]["pressure"], shown["default"]["max_backlog"]) == (None, None)
 
 
 @pytest.mark.django_db

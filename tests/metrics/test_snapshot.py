@@ -8,6 +8,7 @@ from pytest_django import DjangoAssertNumQueries
 from django_jobs import enqueue_many
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.metrics import snapshot
 from django_jobs.metrics.snapshot import QueueSnapshot, take_snapshot
 from django_jobs.models import Queue
 from tests.app.jobs import noop
@@ -47,6 +48,20 @@ def test_a_paused_queue_and_a_limited_one_say_so() -> None:
     assert queue_named("bulk").paused
     assert queue_named("bulk").paused_reason == "the provider is down"
     assert queue_named("emails").max_concurrency == 2
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("limit, shown", [(2, (3, "full")), (30, (3, "ok")), (None, (3, None))])
+def test_a_limit_below_or_above_the_highest_count_is_judged_by_all_ready_jobs(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, shown: tuple[int, str | None]
+) -> None:
+    monkeypatch.setattr(snapshot, "MOST_COUNTED", 3)
+    noop.using(queue="bulk").enqueue_many([{}] * 7)
+    Queue.objects.filter(name="bulk").update(max_backlog=limit)
+    queue = queue_named("bulk")
+    assert (queue.ready, queue.pressure) == shown
+    Queue.objects.filter(name="bulk").update(max_backlog=7)
+    assert queue_named("bulk").pressure == "full"
 
 
 @pytest.mark.django_db
