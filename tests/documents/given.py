@@ -264,6 +264,13 @@ ring_the_bell.enqueue()
 handle_pages.enqueue()
 """,
     "docs/lifecycle.md": "sync.enqueue(1); update_index.enqueue(1)",
+    "docs/fairness.md": """
+export.enqueue(7)
+update_firmware.enqueue("A7")
+rebuild_index.enqueue(7)
+refund.enqueue(7)
+print_receipt.enqueue(7)
+""",
     "docs/limits.md": """
 fetch_rates.enqueue()
 import_catalogue.enqueue(1)
