@@ -14,6 +14,7 @@ from django.core.management import CommandError, call_command
 from django_jobs.lifecycle.notifying import SCHEDULES
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.lifecycle.schedules import errors as schedule_errors
+from django_jobs.lifecycle.schedules.firing import JobRequest
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.management.base import operator
 from django_jobs.models import Job, Schedule, Tick
@@ -60,7 +61,9 @@ def overdue(schedule: Schedule, seconds: int = 100) -> None:
 @pytest.mark.django_db
 def test_a_list_shows_the_next_due_time_and_the_last_outcome() -> None:
     schedule = armed(timezone="Asia/Tokyo")
-    schedule_operations.run_now([schedule.pk], lambda _: (scheduling_request(), "{}"))
+    schedule_operations.run_now(
+        [schedule.pk], lambda _: JobRequest(scheduling_request(), "{}", None)
+    )
     line = row_of("nightly", jobschedule("list"))
     assert schedule.next_due_at is not None
     assert "at 02:30 every day  Asia/Tokyo" in line
