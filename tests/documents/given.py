@@ -179,6 +179,7 @@ BEFORE = {
 from datetime import timedelta
 from django.db import connection
 
+Queue.objects.bulk_create(Queue(name=name) for name in ("heavy", "mail", "web"))
 with connection.cursor() as cursor:
     cursor.execute("SELECT date_trunc('day', now(), 'UTC') - interval '40 days'")
     (day,) = cursor.fetchone()
