@@ -72,4 +72,5 @@ def resolve(gates: Gates, line: str) -> None:
     else:
         older = [id_ for (id_,) in fetch(OLDER, parameters)]
         if older:
-            cancel(older, reason=f"replaced: newer jobs have the concurrency key {gates.key}")
+            why = f"replaced: newer jobs have the concurrency key {gates.key}"
+            cancel(older, reason=why, wait=False)
