@@ -24,9 +24,9 @@ LINES_AT_ONCE = 400
 PROBES = 3
 """Jobs that a half open breaker lets try at once."""
 
-AHEAD, MANY = 2, 100
-"""A worker of quick jobs, which has room for as many as this, gets twice as many admitted: to look
-at the lines costs as much as to admit a hundred jobs."""
+AHEAD, MANY = 3, 100
+"""A worker of quick jobs, which has room for ``MANY``, gets ``AHEAD`` times its room admitted: to
+look at the lines costs as much as to admit a hundred jobs."""
 
 ROUNDS = 3
 """How often to share out what lines left that had fewer jobs than they got."""
@@ -66,11 +66,12 @@ WHERE %(resources)s AND job.resources IS NOT NULL AND job.status IN ('ready', 'r
 GROUP BY resource.name
 UNION ALL
 SELECT 'tenant', tenant, count(*) FROM django_jobs_job_live
-WHERE %(tenants)s AND tenant IS NOT NULL AND status IN ('ready', 'running')
+WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND tenant = ANY(%(tenants)s::text[])
 GROUP BY tenant
 UNION ALL
 SELECT 'ready', queue, count(*) FROM django_jobs_job_live
-WHERE %(tenants)s AND tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
+WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
+  AND queue = ANY(%(queues)s::text[])
 GROUP BY queue
 """
 
@@ -134,16 +135,17 @@ class Admission:
     """The result of one admission.
 
     ``queues`` have jobs that it made ready. ``last`` is the line to continue behind; empty at the
-    end. ``metered``: lines wait that are admitted only as workers can start their jobs. ``closed``:
-    none of these was admitted, although there was room. ``tokens_in`` is the seconds until a rate
-    has a token for one of the lines; None if none waits for that. ``ours`` is False if another
-    process was admitting.
+    end. ``metered``: lines wait that are admitted only as workers can start their jobs, and
+    ``metered_jobs`` of them were. ``closed``: none was, although there was room. ``tokens_in`` is
+    the seconds until a rate has a token for one of the lines; None if none waits for that. ``ours``
+    is False if another process was admitting.
     """
 
     ours: bool = True
     queues: set[str] = field(default_factory=set)
     last: str = ""
     metered: bool = False
+    metered_jobs: int = 0
     closed: bool = False
     tokens_in: float | None = None
 
@@ -203,6 +205,7 @@ def _share_out_to(
                 supply.take(line, count)
                 if supply.is_metered(line.gates):
                     tenant = line.gates.tenant or ""
+                    admission.metered_jobs += count
                     shares.charge(line.queue, tenant, weights.get(tenant, 1.0), count)
         if admitted == grants:
             break
@@ -231,10 +234,12 @@ def _supply(
     gates = [line.gates for line in lines]
     tenants = sorted({one.tenant for one in gates if one.tenant is not None})
     uses_resources = any(one.resources for one in gates)
+    rows = fetch(TENANTS, {"names": tenants}) if tenants else []
     parameters = {
         "keys": sorted({one.key for one in gates if one.key is not None}),
         "resources": uses_resources,
-        "tenants": bool(tenants),
+        "tenants": [name for name, _, limit, _ in rows if limit is not None],
+        "queues": sorted({line.queue for line in lines if line.gates.tenant is not None}),
     }
     taken: dict[str, dict[str, int]] = {"key": {}, "resource": {}, "tenant": {}, "ready": {}}
     for kind, name, count in fetch(TAKEN, parameters):
@@ -245,7 +250,7 @@ def _supply(
         supply.room[queue] = wanted - taken["ready"].get(queue, 0)
     buckets = _count_resources(supply, taken["resource"]) if uses_resources else {}
     weights: dict[str, float] = {}
-    for name, weight, limit, paused in fetch(TENANTS, {"names": tenants}) if tenants else ():
+    for name, weight, limit, paused in rows:
         weights[name] = weight
         if paused or limit is not None:
             supply.tenants[name] = 0 if paused else limit - taken["tenant"].get(name, 0)

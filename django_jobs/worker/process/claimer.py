@@ -189,7 +189,10 @@ class Claimer:
         self._reopen(self._admitter.take_queues())
         # By time and not only when idle: jobs that become due, and queues with a new limit, must
         # not wait for the end of another queue's backlog.
-        polls = now >= self._poller.next_at or not any(pool.promising for pool in self._pools)
+        polls = now >= self._poller.next_at or not (
+            any(pool.promising for pool in self._pools)
+            or (self._claimed and self._poller.polled_recently(now))
+        )
         ready = self._poll(now) if polls else frozenset()
         for pool in self._pools:
             pool.promising |= ready.intersection(pool.queues)
@@ -203,6 +206,7 @@ class Claimer:
             claimed = self._claim_all(pool, room)
             taken += claimed
             is_full = is_full or claimed >= room
+        self._admitter.note_claimed(taken, is_full=is_full)
         if is_full:
             return 0.0
         if taken:

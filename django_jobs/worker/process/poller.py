@@ -19,6 +19,9 @@ LINGER_SECONDS = 2 * THROTTLE_SECONDS
 """Seconds from a hint to one more poll: see ``notifying.THROTTLE_SECONDS``."""
 
 
+RECENT_SECONDS = 0.01
+"""Seconds after a poll for which a process that runs jobs does not poll again without a reason."""
+
 LONG_SECONDS = 0.02
 REST = 9
 """A look at all lines that admitted nothing and took longer than this many seconds is followed by a
@@ -51,6 +54,10 @@ class Poller:
         # Compared and not cleared, because another thread may be setting it.
         again = self._again_at if self._again_at > self._polled_at else NEVER
         return min(self._poll_at, self.due_at, again)
+
+    def polled_recently(self, now: float) -> bool:
+        """Whether there was a poll just now."""
+        return now - self._polled_at < RECENT_SECONDS
 
     def poll_now(self) -> None:
         """Make the next poll due now."""
@@ -101,6 +108,7 @@ class Admitter:
         self._spent = 0.0
         self._rests_until = 0.0
         self._handed = HandOver()
+        self._ahead = 0
         self._lock = threading.Lock()
 
     def hand_over(self, handed: HandOver) -> None:
@@ -116,6 +124,11 @@ class Admitter:
         with self._lock:
             queues, self._handed.queues = self._handed.queues, set()
         return queues
+
+    def note_claimed(self, jobs: int, *, is_full: bool) -> None:
+        """Note what a round claimed. It leaves the next ones what was admitted beyond it, unless it
+        found fewer jobs than it had room for."""
+        self._ahead = max(self._ahead - jobs, 0) if is_full else 0
 
     def look_soon(self) -> None:
         """Look at the lines after the next poll: a job may have come. Called by any thread."""
@@ -139,6 +152,8 @@ class Admitter:
         if self._handed.freed:
             self._handed.freed = False
             self.next_at = 0.0
+        if self._ahead >= max(room.values(), default=0):
+            return set()
         started = time.monotonic()
         if started < self.next_at:
             return set()
@@ -151,6 +166,7 @@ class Admitter:
         self._after = found.last
         self._spent += now - started
         self._admitted |= bool(found.queues)
+        self._ahead += found.metered_jobs
         if found.last or (self._metered and not found.closed):
             self.next_at = now
         else:
