@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
 from typing import Any
 
-from django_jobs import Concurrency, job
+from django_jobs import Backoff, Concurrency, current_run, job
 
 
 @job(concurrency=Concurrency("account:{account_id}"))
@@ -31,3 +34,15 @@ def transfer_funds(
     account_id: int, tenant: str | None = None, currency: str = "EUR", **more: Any
 ) -> None:
     """All gates at once."""
+
+
+@job(concurrency=Concurrency("pair", limit=2), backoff=Backoff.fixed(0.05), max_crashes=9)
+def run_in_pairs(path: str, seconds: float) -> None:
+    """Two at a time. Logs when it began and ended, in one write each, so that lines never mix."""
+    run = current_run()
+    assert run is not None
+    for what in ("begin", "end"):
+        with Path(path).open("a") as file:
+            file.write(f"{what} {run.job_id} {os.getpid()} {time.monotonic()}\n")
+        if what == "begin":
+            time.sleep(seconds)

@@ -92,8 +92,8 @@ class Poller:
 
 
 class Admitter:
-    """Looks at all lines every ``interval`` seconds, after a hint, and while jobs wait only for
-    room in this process. Times are of ``time.monotonic()``."""
+    """Looks at all lines every ``interval`` seconds, twice after a hint, and while jobs wait only
+    for room in this process. Times are of ``time.monotonic()``."""
 
     def __init__(self, interval: float) -> None:
         self.next_at = NEVER
@@ -101,7 +101,7 @@ class Admitter:
         self.is_done = True
         """Whether the last look at all lines admitted nothing, and no tokens are expected."""
         self._interval = interval
-        self._look_at = 0.0
+        self._look_at = self._again_at = self._looked_at = 0.0
         self._shares = FairShares()
         self._after = ""
         self._metered = self._admitted = False
@@ -131,15 +131,19 @@ class Admitter:
         self._ahead = max(self._ahead - jobs, 0) if is_full else 0
 
     def look_soon(self) -> None:
-        """Look at the lines after the next poll: a job may have come. Called by any thread."""
+        """Look at the lines after the next poll, because a job may have come, and after the poll
+        that lingers, because NOTIFY is throttled. Called by any thread."""
+        self._again_at = time.monotonic() + LINGER_SECONDS
         self._look_at = 0.0
 
     def begin(self, gated: bool) -> None:
         """Note the result of a poll: whether jobs wait at gates."""
         now = time.monotonic()
-        if gated and now >= max(self._look_at, self._rests_until):
-            self._look_at = now + self._interval
-            self.next_at = now
+        # Compared and not cleared, because another thread may be setting it.
+        again = self._again_at if self._again_at > self._looked_at else NEVER
+        if gated and now >= min(self._look_at, again):
+            self._looked_at, self._look_at = now, now + self._interval
+            self.next_at = max(now, self._rests_until)
             self.is_done = False
         elif not gated:
             self.next_at, self._after = NEVER, ""

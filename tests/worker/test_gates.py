@@ -1,0 +1,107 @@
+"""Limits of jobs that wait at gates, with real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from itertools import combinations_with_replacement
+from pathlib import Path
+
+import pytest
+
+from django_jobs import enqueue_many
+from django_jobs.lifecycle.operations import limits
+from django_jobs.models import Job, Resource, Run, Worker
+from tests.app.gate_jobs import charge_account, refund_payment
+
+from .processes import JobWorker, until, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+SHORT_LEASE = json.dumps({"LEASE_SECONDS": 2.0, "SWEEP_SECONDS": 0.2})
+
+
+def enqueue_pairs(path: Path, count: int, seconds: float) -> None:
+    enqueue_many("app.run_in_pairs", [{"path": str(path), "seconds": seconds}] * count)
+
+
+def begun_and_ended(path: Path) -> list[tuple[str, str, int]]:
+    """What happened, which job, and the process, in order."""
+    if not path.exists():
+        return []
+    words = (line.split() for line in path.read_text().splitlines())
+    return [(what, job, int(pid)) for what, job, pid, _ in words]
+
+
+def all_succeeded(count: int) -> bool:
+    return Job.objects.filter(status="succeeded").count() == count
+
+
+def test_two_workers_never_run_more_than_the_limit_of_a_key(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "spans"
+    enqueue_pairs(path, 40, 0.02)
+    for _ in range(2):
+        start_worker("--threads", "4", "--poll-seconds", "0.2")
+    until(lambda: all_succeeded(40))
+    running, most = set[str](), 0
+    for what, job, _ in begun_and_ended(path):
+        running.add(job) if what == "begin" else running.remove(job)
+        most = max(most, len(running))
+    assert most == 2
+    assert not running
+
+
+def test_a_killed_worker_leaks_no_slot(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "spans"
+    enqueue_pairs(path, 2, 600.0)
+    killed = start_worker("--threads", "4", TEST_DJANGO_JOBS=SHORT_LEASE)
+    until(lambda: len(begun_and_ended(path)) == 2)
+    Job.objects.update(payload={"path": str(path), "seconds": 0.0})
+    enqueue_pairs(path, 6, 0.0)
+    killed.signal_all(signal.SIGKILL)
+    start_worker("--threads", "4", TEST_DJANGO_JOBS=SHORT_LEASE)
+    until(lambda: all_succeeded(8))
+    assert Run.objects.filter(outcome="lost").count() == 2
+
+
+def test_starts_never_exceed_the_burst_and_the_rate_and_a_burst_waits_for_tokens(
+    start_worker: Start,
+) -> None:
+    Resource.objects.create(name="stripe", rate=50.0, burst=5)
+    enqueue_many("app.refund_payment", [{"payment_id": number} for number in range(55)])
+    workers = [start_worker("--threads", "4", "--burst") for _ in range(2)]
+    assert [worker.wait() for worker in workers] == [0, 0]
+    assert all_succeeded(55)
+    starts = [
+        at.timestamp()
+        for at in Run.objects.order_by("claimed_at").values_list("claimed_at", flat=True)
+    ]
+    for first, last in combinations_with_replacement(range(len(starts)), 2):
+        assert last - first + 1 <= 5 + 50 * (starts[last] - starts[first]) + 1
+    assert starts[-1] - starts[0] > 0.9
+
+
+def test_a_paused_resource_resumes_without_a_poll(start_worker: Start) -> None:
+    Resource.objects.create(name="stripe", max_concurrency=2)
+    limits.pause_resources(["stripe"])
+    start_worker("--poll-seconds", "30")
+    until(lambda: Worker.objects.filter(status="running").exists())
+    job = refund_payment.enqueue(1)
+    until_status(charge_account.enqueue(7), "succeeded")  # an admission looked at both
+    assert Job.objects.get(pk=job.pk).status == "blocked"
+    limits.resume_resources(["stripe"])
+    until_status(job, "succeeded", timeout=20)
+
+
+@pytest.mark.parametrize("gated", [charge_account, refund_payment])
+def test_a_job_with_a_free_gate_is_picked_up_at_once(start_worker: Start, gated: object) -> None:
+    """By the hint: the next poll is far away."""
+    Resource.objects.create(name="stripe", max_concurrency=2)
+    start_worker("--poll-seconds", "30")
+    until(lambda: Worker.objects.filter(status="running").exists())
+    for number in range(3):
+        until_status(gated.enqueue(number), "succeeded", timeout=20)
