@@ -75,14 +75,15 @@ WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
 GROUP BY queue
 """
 
-# Tokens are computed by the database's clock.
-RESOURCES = """
-SELECT name, max_concurrency, paused_at IS NOT NULL, breaker_state,
-    breaker_failures IS NOT NULL, over_limit, least(
+# By the database's clock.
+TOKENS = """least(
         coalesce(burst, ceil(rate)),
         coalesce(tokens, burst, ceil(rate))
         + rate / rate_seconds * greatest(
-            date_part('epoch', statement_timestamp() - refilled_at), 0)),
+            date_part('epoch', statement_timestamp() - refilled_at), 0))"""
+RESOURCES = f"""
+SELECT name, max_concurrency, paused_at IS NOT NULL, breaker_state,
+    breaker_failures IS NOT NULL, over_limit, {TOKENS},
     rate / rate_seconds
 FROM django_jobs_resource
 """
@@ -111,10 +112,11 @@ WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
 RETURNING job.gates, job.queue
 """
 
-SPEND = """
+# Refills once more: if the tokens that came in during the admission were lost, 50/s would be 45/s.
+SPEND = f"""
 UPDATE django_jobs_resource AS resource
-SET tokens = input.tokens, refilled_at = statement_timestamp()
-FROM unnest(%(names)s::text[], %(tokens)s::float8[]) AS input (name, tokens)
+SET tokens = {TOKENS} - input.starts, refilled_at = statement_timestamp()
+FROM unnest(%(names)s::text[], %(starts)s::float8[]) AS input (name, starts)
 WHERE resource.name = input.name
 """
 NOTE_OVER_LIMIT = """
@@ -218,12 +220,12 @@ def _share_out_to(
         starts = before[name] - supply.resources[name]
         tokens = buckets[name].tokens - starts
         if starts:
-            spent[name] = tokens
+            spent[name] = starts
         if tokens < 1:
             wait = (1 - tokens) / buckets[name].pace
             admission.tokens_in = min(wait, admission.tokens_in or wait)
     if spent:
-        execute(SPEND, {"names": list(spent), "tokens": list(spent.values())})
+        execute(SPEND, {"names": list(spent), "starts": list(spent.values())})
 
 
 def _supply(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 
 from django_jobs import Concurrency
 from django_jobs.domain.admission import FairShares
@@ -123,6 +124,23 @@ def test_a_rate_spends_a_token_for_each_start_and_refills_by_the_clock() -> None
     Resource.objects.update(refilled_at="2020-01-01T00:00Z")
     admit()
     assert statuses().count("ready") == 6  # the burst again, and no more
+
+
+def test_an_admission_loses_no_part_of_a_token() -> None:
+    """50/s would be 45/s if each took two milliseconds that no token comes in."""
+    resource(rate=500.0, burst=1_000, tokens=0.0)
+    Resource.objects.update(refilled_at=Now())
+    began = Resource.objects.get().refilled_at
+    for number in range(60):
+        refund_payment.enqueue(number)
+    while "blocked" in statuses():
+        admit()
+    row = Resource.objects.get()
+    assert row.tokens is not None
+    assert began is not None
+    assert row.refilled_at is not None
+    came_in = (row.refilled_at - began).total_seconds() * 500.0
+    assert row.tokens + 60 == pytest.approx(came_in, abs=0.01)
 
 
 def test_no_slot_is_held_by_a_job_that_waits_for_another_gate() -> None:
