@@ -11,10 +11,12 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 
 from django_jobs import PayloadError, UnknownResource
 from django_jobs.domain.gates import Gates, OnConflict, parse
+from django_jobs.lifecycle import enqueueing
+from django_jobs.lifecycle.job_columns import gate_values
 from django_jobs.models import Job, Resource
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment, transfer_funds
 from tests.app.jobs import noop
-from tests.factories import declared
+from tests.factories import declared, explain
 
 pytestmark = pytest.mark.django_db
 
@@ -163,3 +165,18 @@ def test_an_enqueue_for_known_resources_is_one_statement(
     with django_assert_num_queries(2):
         transfer_funds.enqueue(7)
         transfer_funds.using(priority=1).enqueue(7)
+
+
+@pytest.mark.parametrize("name", ["ENQUEUE_GATED", "ENQUEUE_KEYED_GATED"])
+def test_an_insert_of_jobs_with_gates_reads_no_table(name: str) -> None:
+    parameters: dict[str, Any] = {**transfer_funds.request().parameters, "payload": "{}"}
+    values = gate_values(GATES)
+    if name == "ENQUEUE_GATED":
+        parameters |= {"key": None, **values}
+    else:
+        parameters |= {"payloads": ["{}"], "keys": ["k"]}
+        parameters |= {column: [value] for column, value in values.items()}
+    nodes = explain(getattr(enqueueing, name), parameters)
+    read = [node for node in nodes if node["Node Type"] != "ModifyTable"]
+    assert read
+    assert [node for node in read if "Relation Name" in node] == []
