@@ -128,7 +128,8 @@ def test_the_role_of_a_site_may_only_enqueue() -> None:
     Queue.objects.filter(name="default").update(max_backlog=1, on_full="drop_lowest")
     Queue.objects.forget_recent()
     with acting_as("site", "UPDATE ON django_jobs_job, django_jobs_job_live"):
-        assert noop.enqueue().status == "cancelled"
+        for unique in (noop, noop.using(idempotency_key="u", unique_for=60)):
+            assert unique.enqueue().status == "cancelled"
 
 
 @pytest.mark.django_db

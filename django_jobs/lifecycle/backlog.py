@@ -86,7 +86,15 @@ UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock_time
 WHERE job.id = ANY(ARRAY(SELECT id FROM locked))
   AND job.status NOT IN ('waiting', 'scheduled', 'blocked', 'running', 'dead')
   AND job.{IN_LIVE}
-RETURNING job.id, job.finished_at
+RETURNING job.id, job.finished_at, job.idempotency_key
+"""
+
+# A dropped job has done nothing, so a request may ask for it again within its ``unique_for``.
+FREE_KEYS = """
+DELETE FROM django_jobs_uniquekey WHERE id = ANY(ARRAY(
+    SELECT id FROM django_jobs_uniquekey
+    WHERE queue = %(queue)s AND key = ANY(%(keys)s::text[]) AND job_id = ANY(%(ids)s::bigint[])
+    FOR UPDATE SKIP LOCKED))
 """
 
 SPARE = 100
@@ -218,7 +226,12 @@ def drop_lowest(new: NewJobs, count: int) -> Dropped:
         "most": count + SPARE,
         "reason": reason,
     }
-    return Dropped(reason, dict(fetch_locking(DROP_LOWEST, parameters)))
+    rows = fetch_locking(DROP_LOWEST, parameters)
+    ids = {id_: finished_at for id_, finished_at, _ in rows}
+    keys = [key for _, _, key in rows if key is not None]
+    if keys:
+        execute(FREE_KEYS, {"queue": new.queue, "keys": keys, "ids": list(ids)})
+    return Dropped(reason, ids)
 
 
 def within_limit(

@@ -14,7 +14,7 @@ from django_jobs import QueueFull, cancel
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import backlog, enqueueing
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.models import Job, Queue, Run
+from django_jobs.models import Job, Queue, Run, UniqueKey
 from django_jobs.signals import job_enqueued
 from tests.app.gate_jobs import charge_account
 from tests.app.jobs import noop
@@ -120,6 +120,21 @@ def test_a_dropped_job_frees_its_key(limit: int) -> None:
     held = keyed.using(priority=9).enqueue()
     again = keyed.enqueue()
     assert (again.pk, again.deduplicated, again.status) == (held.pk, True, "ready")
+
+
+@pytest.mark.django_db
+def test_a_dropped_job_frees_a_key_that_is_unique_for_a_time(limit: int) -> None:
+    unique = noop.using(queue="bulk", unique_for=3_600)
+    kept = [unique.using(idempotency_key=key).enqueue().pk for key in "abc"]
+    assert unique.using(idempotency_key="d").enqueue().status == "cancelled"
+    again = unique.using(idempotency_key="d", priority=5).enqueue()
+    assert (again.status, again.deduplicated) == ("ready", False)
+    assert dropped().keys() == {kept[2], again.pk - 1}
+    assert set(UniqueKey.objects.values_list("key", "job_id")) == {
+        ("a", kept[0]),
+        ("b", kept[1]),
+        ("d", again.pk),
+    }
 
 
 @pytest.mark.django_db

@@ -376,6 +376,19 @@ def test_dropping_reads_the_ready_index_up_to_the_limit_and_from_its_end(excess:
 
 
 @pytest.mark.django_db
+def test_the_keys_of_dropped_jobs_are_found_by_their_index() -> None:
+    run_sql(
+        "INSERT INTO django_jobs_uniquekey (queue, key, job_type, job_id, expires_at)"
+        " SELECT 'bulk', n, 'app.noop', n, now() FROM generate_series(1, 20000) AS n"
+    )
+    run_sql("ANALYZE django_jobs_uniquekey")
+    parameters = {"queue": "bulk", "keys": ["7", "8", "x"], "ids": [7, 9]}
+    plan = explain(backlog.FREE_KEYS, parameters)
+    assert indexes(plan) == {"django_jobs_unique_key", "django_jobs_uniquekey_pkey"}
+    assert most_rows(plan) <= 3
+
+
+@pytest.mark.django_db
 def test_the_rates_of_many_runs_are_read_from_a_sample_by_primary_keys() -> None:
     plan = explain(backlog.RATES, {"seconds": 300.0, "sample": 500, "day": "yesterday"})
     read = [node for node in plan if node["Node Type"] in ("Index Scan", "Index Only Scan")]
