@@ -8,7 +8,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Model
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
@@ -16,8 +16,18 @@ from django.utils.translation import ngettext
 from ..conf import conf
 from ..domain.gates import Gates
 from ..lifecycle.notifying import GATES, notify_after_commit
-from ..metrics.limits import LimitState, Usage, Usages, at_least, read_usages
-from .base.formatting import NOTHING, ago, badge
+from ..metrics.limits import (
+    MOST_NAMED,
+    LimitState,
+    Usage,
+    Usages,
+    at_least,
+    holders,
+    next_in_line,
+    read_usages,
+)
+from ..models import Job
+from .base.formatting import NOTHING, ago, badge, link
 from .base.model_admin import ConsoleAdmin
 
 LABELS = {
@@ -128,6 +138,21 @@ class LimitAdmin(ConsoleAdmin):
             min(number, limit),
             _now("taken"),
         )
+
+    @admin.display(description=_("taken by"))
+    def taken_by(self, row: Any) -> str:
+        return self._jobs(holders(row))
+
+    @admin.display(description=_("next in line"))
+    def next_jobs(self, row: Any) -> str:
+        return self._jobs(next_in_line(lambda gates: self.uses(gates, {row.name})))
+
+    def _jobs(self, ids: list[int]) -> str:
+        """Links to the first of several jobs."""
+        links = [(link(self.admin_site, Job, id_, f"#{id_}"),) for id_ in ids]
+        if len(ids) == MOST_NAMED:
+            links.append(("…",))
+        return format_html_join(", ", "{}", links) or NOTHING
 
     @admin.display(description=_("waiting"))
     def waiting(self, row: Any) -> str:

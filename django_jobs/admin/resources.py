@@ -161,7 +161,7 @@ class ResourceAdmin(LimitAdmin):
     form = ResourceForm
     list_display = ("name", "state", "taken", "waiting", "speed", "why")
     operator_actions = (PAUSE, RESUME, OPEN_BREAKER, CLOSE_BREAKER)
-    shown = ("state", "why", "taken", "waiting", "breaker")
+    shown = ("state", "why", "taken", "waiting", "taken_by", "next_jobs", "breaker")
 
     has_add_permission = allowed_by("add_resource")
     has_change_permission = allowed_by("change_resource")
@@ -176,7 +176,9 @@ class ResourceAdmin(LimitAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         head: tuple[Any, ...] = (
-            ("name",) if obj is None else (("name", "state", "taken", "waiting"), "why")
+            ("name",)
+            if obj is None
+            else (("name", "state", "taken", "waiting"), ("taken_by", "next_jobs"), "why")
         )
         breaker = (("breaker_failures", "breaker_window", "breaker_open_for"), "retry_budget")
         return (

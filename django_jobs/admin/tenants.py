@@ -100,13 +100,20 @@ class TenantAdmin(LimitAdmin):
     has_pause_permission = allowed_by("pause_tenant")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return () if obj is None else ("name", "state", "why", "taken", "waiting")
+        return (
+            ()
+            if obj is None
+            else ("name", "state", "why", "taken", "waiting", "taken_by", "next_jobs")
+        )
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         settings = section(_("Share and limit"), "weight", "max_concurrency")
         if obj is None:
             return (section(None, "name"), settings)
-        return (section(None, ("name", "state", "taken", "waiting"), "why"), settings)
+        return (
+            section(None, ("name", "state", "taken", "waiting"), ("taken_by", "next_jobs"), "why"),
+            settings,
+        )
 
     def uses(self, gates: Gates, names: set[str]) -> bool:
         return gates.tenant in names

@@ -21,6 +21,8 @@ MOST_READ = 100_000
 MOST_LINES = 10_000
 """Lines of waiting jobs that are looked at. With more, all numbers mean "at least"."""
 MOST_LISTED = 1_000
+MOST_NAMED = 5
+"""Jobs that are named of those that wait, and of those that hold what they wait for."""
 
 TAKEN = """
 SELECT 'resource', used.name, count(*) FROM (
@@ -56,6 +58,25 @@ SELECT line.gates, (
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
         ORDER BY job.gates, job.rank, job.id LIMIT %(most)s) AS counted)
 FROM unnest(%(lines)s::text[]) AS line (gates)
+"""
+NEXT = """
+SELECT job.id FROM unnest(%(lines)s::text[]) AS line (gates) CROSS JOIN LATERAL (
+    SELECT waiting.id, waiting.rank FROM django_jobs_job AS waiting
+    WHERE waiting.status = 'blocked' AND waiting.gates IS NOT NULL
+      AND waiting.gates = line.gates
+    ORDER BY waiting.gates, waiting.rank, waiting.id LIMIT %(most)s
+) AS job ORDER BY job.rank, job.id LIMIT %(most)s
+"""
+RESOURCE_HOLDERS = """
+SELECT id FROM django_jobs_job
+WHERE resources IS NOT NULL AND status IN ('ready', 'running')
+  AND jsonb_exists(resources, %(name)s)
+ORDER BY id LIMIT %(most)s
+"""
+TENANT_HOLDERS = """
+SELECT id FROM django_jobs_job
+WHERE tenant = %(name)s AND status IN ('ready', 'running')
+ORDER BY queue, tenant LIMIT %(most)s
 """
 
 
@@ -165,6 +186,19 @@ def read_usages(wanted: Callable[[Gates], bool] = lambda gates: True) -> Usages:
         }
 
     return Usages(of_kind("resource"), of_kind("tenant"))
+
+
+def next_in_line(wanted: Callable[[Gates], bool]) -> list[int]:
+    """The ids of the first five jobs by rank that wait in the lines that are ``wanted``."""
+    texts = [text for (text,) in fetch(LINES, {"most": MOST_LINES}) if wanted(parse(text))]
+    rows = fetch(NEXT, {"lines": texts, "most": MOST_NAMED}) if texts else []
+    return [id_ for (id_,) in rows]
+
+
+def holders(row: Resource | Tenant) -> list[int]:
+    """The ids of up to five ready or running jobs that use ``row``."""
+    sql = RESOURCE_HOLDERS if isinstance(row, Resource) else TENANT_HOLDERS
+    return sorted(id_ for (id_,) in fetch(sql, {"name": row.name, "most": MOST_NAMED}))
 
 
 def take_limits() -> tuple[tuple[ResourceSnapshot, ...], tuple[TenantSnapshot, ...]]:

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from django_jobs.lifecycle.notifying import GATES
 from django_jobs.lifecycle.operations import limits
-from django_jobs.models import Resource
+from django_jobs.models import Job, Resource
 from tests.app.gate_jobs import refund_payment, transfer_funds
 from tests.factories import copies_of, listening
 
@@ -64,6 +64,17 @@ def test_the_state_is_icon_and_text(
     text = page.read(list_url(Resource))
     assert f"</span>{label}</span>" in text
     assert fields.get("breaker_reason", "") in text
+
+
+def test_the_page_links_to_the_jobs_that_hold_and_that_wait(page: Page) -> None:
+    row = stripe(max_concurrency=3)
+    job = refund_payment.enqueue(1)
+    (holder,) = copies_of(job)
+    text = page.text(change_url(Resource, row.pk))
+    for one in (job.pk, holder):
+        assert f'<a href="{change_url(Job, one)}">#{one}</a>' in text
+    copies_of(job, 5)
+    assert ", …" in page.text(change_url(Resource, row.pk))
 
 
 def test_pausing_and_resuming_is_confirmed_and_logged(page: Page) -> None:

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django_jobs.models import Resource, Tenant
 from django_jobs.signals import worker_event
 from tests.app.gate_jobs import bill_tenant, refund_payment
-from tests.factories import copies_of, heard
+from tests.factories import copies_of, heard, register_worker
 
 pytestmark = pytest.mark.django_db
 
@@ -118,3 +118,10 @@ def test_jobstatus_shows_the_first_twenty_tenants_and_all_in_json() -> None:
 def test_a_project_without_limits_sees_nothing_of_them() -> None:
     assert "TENANT" not in run(command="jobstatus")
     assert "RESOURCE" not in run(command="jobstatus")
+
+
+def test_an_open_breaker_and_a_full_limit_are_no_problem_for_a_check() -> None:
+    register_worker()
+    Resource.objects.create(name="stripe", max_concurrency=1, breaker_state="open")
+    copies_of(refund_payment.enqueue(1), 2, "blocked")
+    assert run("--check", command="jobstatus") == "OK"
