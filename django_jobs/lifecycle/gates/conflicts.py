@@ -24,9 +24,13 @@ UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock_time
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked)) AND job.status = 'blocked'
 RETURNING job.id
 """
+# The line is read first: for the newest id the planner would read the primary key from its end.
 NEWEST = """
-SELECT max(id) FROM django_jobs_job_live
-WHERE status = 'blocked' AND gates IS NOT NULL AND gates = %(gates)s
+WITH line AS MATERIALIZED (
+    SELECT id FROM django_jobs_job_live
+    WHERE status = 'blocked' AND gates IS NOT NULL AND gates = %(gates)s
+)
+SELECT max(id) FROM line
 """
 TAKEN_SLOTS = """
 SELECT count(*) FROM django_jobs_job_live
@@ -35,15 +39,15 @@ WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
 """
 # The newest jobs of the key keep its slots, or get them.
 OLDER = """
-SELECT id FROM (
+WITH job AS MATERIALIZED (
     SELECT id FROM django_jobs_job_live
     WHERE status = 'blocked' AND gates IS NOT NULL AND gates = %(gates)s
     UNION ALL
     SELECT id FROM django_jobs_job_live
     WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
       AND concurrency_key = %(key)s AND cancel_requested_at IS NULL
-) AS job
-ORDER BY id DESC
+)
+SELECT id FROM job ORDER BY id DESC
 OFFSET %(limit)s LIMIT %(most)s
 """
 

@@ -1,0 +1,145 @@
+"""The plans of admission and hand-over, where many jobs wait in many lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from django_jobs.domain.gates import Gates
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import claiming, promoting, settling
+from django_jobs.lifecycle.gates import admission, conflicts
+from django_jobs.lifecycle.settling import Ending, Settled, _decide
+from tests.factories import analyze, explain, register_worker, run_sql
+
+LINES, DEEP = 500, 20_000
+FILL = """
+INSERT INTO django_jobs_job_live (queue, job_type, payload, payload_version, status, priority, rank,
+    available_at, attempt, max_attempts, max_crashes, worker_id, claimed_at, headers, created_at,
+    tenant, concurrency_key, resources, gates)
+SELECT 'default', 'app.noop', '{}', 1, %(status)s, 0, n, now(), 1, 5, 3, %(worker)s, now(), '{}',
+    now(), %(tenant)s, replace(%(key)s, '#', (n %% %(lines)s)::text), %(resources)s::jsonb,
+    replace(%(gates)s, '#', (n %% %(lines)s)::text)
+FROM generate_series(1, %(count)s) AS n
+"""
+KEYS = Gates(key="key:#", limit=2)
+DEEP_KEY = Gates(key="deep")
+TENANT = Gates(tenant="t", queue="default", resources=("stripe",))
+
+
+def fill(status: str, count: int, gates: Gates, lines: int = 1, worker: int | None = None) -> None:
+    parameters: dict[str, Any] = {
+        "status": status,
+        "count": count,
+        "lines": lines,
+        "worker": worker,
+        "tenant": gates.tenant,
+        "key": gates.key,
+        "resources": '["stripe"]' if gates.resources else None,
+        "gates": gates.text,
+    }
+    run_sql(FILL, parameters)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[int]:
+    """Many lines, one of them deep; slots that are taken; plain jobs of each kind."""
+    with django_db_blocker.unblock():
+        busy = register_worker()
+        fill("blocked", 5_000, KEYS, LINES)
+        fill("blocked", DEEP, DEEP_KEY)
+        fill("blocked", 2_000, TENANT)
+        fill("running", LINES, KEYS, LINES, worker=busy)
+        fill("running", 20, TENANT, worker=busy)
+        fill("ready", 1, DEEP_KEY)
+        run_sql(
+            "INSERT INTO django_jobs_job_live (queue, job_type, payload, payload_version, status,"
+            " priority, rank, available_at, max_attempts, max_crashes, headers, created_at)"
+            " SELECT 'default', 'app.noop', '{}', 1, 'ready', 0, n, now(), 5, 3, '{}', now()"
+            " FROM generate_series(1, 20000) AS n"
+        )
+        analyze("django_jobs_job", "django_jobs_worker")
+        try:
+            yield busy
+        finally:
+            run_sql("TRUNCATE django_jobs_job, django_jobs_run, django_jobs_worker")
+
+
+def read(plan: list[dict[str, Any]], table: str = "django_jobs_job_live") -> float:
+    """The most rows of jobs that a part of the plan read."""
+    scans = [node for node in plan if node.get("Relation Name") == table]
+    return max(
+        float(node["Actual Rows"]) + float(node.get("Rows Removed by Filter", 0)) for node in scans
+    )
+
+
+def indexes(plan: list[dict[str, Any]]) -> set[str]:
+    return {node["Index Name"] for node in plan if "Index Name" in node}
+
+
+@pytest.mark.django_db
+def test_lines_are_found_by_steps_in_their_index() -> None:
+    plan = explain(admission.LINES, {"after": "", "lines": 400})
+    assert indexes(plan) == {"django_jobs_gates"}
+    assert read(plan) <= 1  # at each step
+
+
+@pytest.mark.django_db
+def test_a_poll_looks_at_one_blocked_job() -> None:
+    plan = explain(promoting.PEEK, {"queues": ["default"], "every": False})
+    assert "django_jobs_gates" in indexes(plan)
+    assert read(plan) <= 1
+
+
+@pytest.mark.django_db
+def test_what_is_taken_is_counted_in_the_indexes_of_the_gates() -> None:
+    keys = [f"key:{number}" for number in range(400)]
+    parameters = {"keys": keys, "resources": True, "tenants": ["t"], "queues": ["default"]}
+    plan = explain(admission.TAKEN, parameters)
+    assert indexes(plan) <= {
+        "django_jobs_taken_key",
+        "django_jobs_taken_tenant",
+        "django_jobs_taken_resource",
+    }
+    assert read(plan) <= 800
+
+
+@pytest.mark.django_db
+def test_an_admission_reads_as_many_jobs_as_it_admits() -> None:
+    lines = [Gates(key=f"key:{number}", limit=2).text for number in range(100)]
+    parameters = {"lines": [*lines, DEEP_KEY.text], "counts": [1] * 100 + [3]}
+    plan = explain(admission.ADMIT, parameters)
+    assert indexes(plan) == {"django_jobs_gates", "django_jobs_job_pkey"}
+    assert read(plan) <= 103
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("count", [1, 20, 200])
+def test_a_hand_over_reads_as_many_jobs_as_it_opens(worker: int, count: int) -> None:
+    held = claiming.claimed_by(worker)[:count]
+    endings = [Ending(job, Succeeded(), started=time.monotonic()) for job in held]
+    decided = [Settled(ending, _decide(ending, None)) for ending in endings]
+    plan = explain(settling.SETTLE_AND_HAND_OVER, settling.parameters(decided))
+    assert indexes(plan) == {"django_jobs_gates", "django_jobs_job_pkey"}
+    assert read(plan) <= count
+
+
+@pytest.mark.django_db
+def test_a_conflict_reads_its_line_and_its_key_alone() -> None:
+    parameters = {
+        "gates": DEEP_KEY.text,
+        "key": "deep",
+        "limit": 1,
+        "most": conflicts.MOST,
+        "newest": None,
+        "reason": "",
+    }
+    assert read(explain(conflicts.END_BLOCKED, parameters)) <= conflicts.MOST
+    assert indexes(explain(conflicts.TAKEN_SLOTS, parameters)) == {"django_jobs_taken_key"}
+    assert indexes(explain(conflicts.NEWEST, parameters)) == {"django_jobs_gates"}
+    both = {"django_jobs_gates", "django_jobs_taken_key"}
+    assert indexes(explain(conflicts.OLDER, parameters)) == both
