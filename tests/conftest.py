@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from django_jobs import registry
 from django_jobs.api import pressure
-from django_jobs.lifecycle import notifying
+from django_jobs.lifecycle import notifying, resource_outcomes
 from django_jobs.models import Queue
 from tests import sessions
 
@@ -87,4 +87,5 @@ def _nothing_remembered() -> None:
     """No test sees the queues or the throttle of another."""
     Queue.objects.forget_recent()
     pressure.forget_recent()
+    resource_outcomes.forget_recent()
     notifying._last_sent.clear()

@@ -17,8 +17,10 @@ from django.db import ProgrammingError, connection, transaction
 from pytest_django import Settings
 
 from django_jobs import cancel, queue_pressure
+from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.maintenance.history import keep_partitions
@@ -37,7 +39,7 @@ from django_jobs.models import (
     Worker,
 )
 from tests.admin.walking import Page, change_url, list_url
-from tests.app.gate_jobs import transfer_funds
+from tests.app.gate_jobs import refund_payment, transfer_funds
 from tests.app.jobs import noop
 from tests.factories import (
     claim_ready,
@@ -135,8 +137,15 @@ def test_the_role_of_a_site_may_only_enqueue() -> None:
 @pytest.mark.django_db
 def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"runs": "30d"}}
+    Resource.objects.create(name="stripe", breaker_failures=1)
     with acting_as("worker"):
         worker = register_worker()
+        refund_payment.enqueue_many([{"payment_id": number} for number in range(3)])
+        for _ in range(2):
+            admit({"default": 1}, FairShares())
+            for held in claim_ready(worker):
+                settle_one(held, failure())
+        assert Resource.objects.get().breaker_state == "open"
         settle_one(enqueue_and_claim(worker=worker), Succeeded(result="1"))
         settle_one(enqueue_and_claim(worker=worker), failure())
         settle_one(enqueue_and_claim(queue="emails", worker=worker), failure(final=True))

@@ -27,6 +27,7 @@ class Facts:
     """The facts about a running job when its attempt ends.
 
     ``expires_at`` is in epoch seconds of the database's clock, like ``now`` in :func:`decide`.
+    ``down`` is a resource of the job whose breaker is not closed; usually empty.
     """
 
     failures: int
@@ -37,6 +38,7 @@ class Facts:
     expires_at: float | None = None
     cancel_requested: bool = False
     at_most_once: bool = False
+    down: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +152,14 @@ def _after_failure(
         return fate(JobState.DEAD, f"not retried: {error.summary}")
     if facts.at_most_once:
         return fate(JobState.DEAD, f"{AT_MOST_ONCE}, and it failed: {error.summary}")
+    if facts.down:
+        # Behind the jobs that wait already: or one that fails for a cause of its own would be the
+        # first to try each time, and the breaker would never close.
+        return replace(
+            fate(JobState.BLOCKED, delay=0.0),
+            failures=facts.failures,
+            error=error.noted(f"not counted: the breaker of {facts.down} is not closed"),
+        )
     if failures >= facts.max_attempts:
         return fate(JobState.DEAD, f"failed {failures} of {facts.max_attempts} times")
     if not within_budget:

@@ -40,8 +40,12 @@ PENDING = LIVE - {JobState.RUNNING}
 # The states to which settling may move a running job. decide() is tested against it.
 AFTER_RUNNING: dict[RunState, frozenset[JobState]] = {
     RunState.SUCCEEDED: frozenset({JobState.SUCCEEDED}),
-    RunState.FAILED: frozenset({JobState.SCHEDULED, JobState.DEAD, JobState.CANCELLED}),
-    RunState.TIMED_OUT: frozenset({JobState.SCHEDULED, JobState.DEAD, JobState.CANCELLED}),
+    RunState.FAILED: frozenset(
+        {JobState.SCHEDULED, JobState.BLOCKED, JobState.DEAD, JobState.CANCELLED}
+    ),
+    RunState.TIMED_OUT: frozenset(
+        {JobState.SCHEDULED, JobState.BLOCKED, JobState.DEAD, JobState.CANCELLED}
+    ),
     RunState.LOST: frozenset({JobState.READY, JobState.DEAD, JobState.CANCELLED}),
     RunState.SNOOZED: frozenset({JobState.SCHEDULED, JobState.DEAD, JobState.CANCELLED}),
     RunState.CANCELLED: frozenset({JobState.CANCELLED}),

@@ -13,6 +13,7 @@ settling       running -> what follows, with a run; gives back jobs that never s
 settling_statements  the statements of settling
 settling_rows  settles row by row if a batch is refused; ends unsettleable jobs as dead
 requeueing     whether a retry can go to the queue that its handler asked for
+resource_outcomes  records failures of jobs that use a resource with a breaker
 workers        registers, renews and ends a worker's row
 progress       stores what handlers report while they run
 receipts       stores the answers of calls that a job makes once

@@ -203,14 +203,18 @@ class ClaimedJob(NamedTuple):
         return self.crashes > 0
 
     @property
+    def resources(self) -> tuple[str, ...]:
+        """The resources that it uses."""
+        return () if self.gates is None else parse(self.gates).resources
+
+    @property
     def shares_gates(self) -> bool:
         """Whether jobs of other lines may wait for what it takes: a resource, or room."""
         if self.gates is None:
             return False
-        gates = parse(self.gates)
-        return bool(gates.resources) or gates.tenant is not None
+        return bool(self.resources) or parse(self.gates).tenant is not None
 
-    def facts(self, *, cancel_requested: bool = False) -> Facts:
+    def facts(self, *, cancel_requested: bool = False, down: str = "") -> Facts:
         """The facts from which :func:`~django_jobs.domain.decisions.decide` chooses what follows.
         ``cancel_requested`` adds a cancel that was requested after the claim."""
         return Facts(
@@ -222,6 +226,7 @@ class ClaimedJob(NamedTuple):
             expires_at=self.expires_at,
             cancel_requested=cancel_requested or self.cancel_requested,
             at_most_once=self.at_most_once,
+            down=down,
         )
 
 

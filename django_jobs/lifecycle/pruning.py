@@ -140,6 +140,16 @@ DELETE FROM django_jobs_uniquekey WHERE id = ANY(ARRAY(
     FOR UPDATE SKIP LOCKED))
 """
 
+# Ids follow happened_at. The last window may be that of any resource.
+PRUNE_RESOURCE_OUTCOMES = """
+DELETE FROM django_jobs_resourceoutcome WHERE id = ANY(ARRAY(
+    SELECT id FROM (
+        SELECT id, happened_at FROM django_jobs_resourceoutcome ORDER BY id LIMIT %(page)s
+    ) AS page
+    WHERE happened_at < statement_timestamp() - make_interval(secs => 60 + (
+        SELECT coalesce(max(breaker_window), 0) FROM django_jobs_resource))))
+"""
+
 # Ids follow created_at here too: old ticks are at the low end of the primary key.
 PRUNE_TICKS = """
 WITH page AS MATERIALIZED (
@@ -228,6 +238,12 @@ def prune_workers(older_than: float) -> int:
 def prune_unique_keys(page: int = PAGE) -> int:
     """Delete up to ``page`` keys that are no longer unique; return how many."""
     return execute(PRUNE_UNIQUE_KEYS, {"page": page})
+
+
+def prune_resource_outcomes(page: int = PAGE) -> int:
+    """Delete, among the ``page`` oldest, the outcomes that no breaker counts any longer; return
+    how many."""
+    return execute(PRUNE_RESOURCE_OUTCOMES, {"page": page})
 
 
 def prune_ticks(older_than: float, page: int = PAGE) -> int:

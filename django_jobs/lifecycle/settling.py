@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from ..domain.breaker import is_failure
 from ..domain.decisions import Decision, Facts, decide
 from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Failed, Outcome, Succeeded
-from ..domain.states import FINAL, JobState
+from ..domain.states import FINAL, JobState, RunState
 from ..models.database import fetch, fetch_locking
 from .job_columns import ClaimedJob, Fence
 from .notifying import notify_after_commit
 from .pruning import runs_go_with_jobs
 from .requeueing import admitted, weight_of
+from .resource_outcomes import Seen, down_of, record, seen_breakers
 from .settling_statements import (
     EXPLAIN_REFUSAL,
     GIVE_BACK,
@@ -37,6 +39,9 @@ PLAIN_SUCCESS = decide(Facts(failures=0, crashes=0, max_attempts=1, max_crashes=
 
 CANCEL_NO_MATTER = frozenset({JobState.SUCCEEDED, JobState.CANCELLED})
 """Statuses that a cancel in between would not change."""
+
+SAYS_HOW_RESOURCES_ARE = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT})
+NOTHING_SEEN: Mapping[str, Seen] = {}
 
 
 @dataclass(slots=True)
@@ -94,16 +99,43 @@ def settle(
     without it, the queues of jobs that became ready are notified.
     """
     if hand_over is not None:
-        return _settle(endings, now, hand_over)
+        return _settle_and_record(endings, now, hand_over)
     hand_over = HandOver()
-    settled = _settle(endings, now, hand_over)
+    settled = _settle_and_record(endings, now, hand_over)
     for queue in hand_over.queues:
         notify_after_commit(queue)
     return settled
 
 
-def _settle(endings: Sequence[Ending], now: float | None, hand_over: HandOver) -> list[Settled]:
-    decided = [Settled(ending, _decide(ending, now)) for ending in endings]
+def _settle_and_record(
+    endings: Sequence[Ending], now: float | None, hand_over: HandOver
+) -> list[Settled]:
+    using = [one for one in endings if one.job.gates is not None and one.job.resources]
+    if not using:
+        return _settle(endings, now, hand_over)
+    seen = seen_breakers(fresh=any(is_failure(one.outcome) for one in using))
+    settled = _settle(endings, now, hand_over, seen)
+    if seen:
+        record(
+            [
+                (one.ending.job, is_failure(one.ending.outcome))
+                for one in settled
+                if one.decision is not None
+                and one.decision.run in SAYS_HOW_RESOURCES_ARE
+                and one.decision.status != JobState.CANCELLED
+            ],
+            seen,
+        )
+    return settled
+
+
+def _settle(
+    endings: Sequence[Ending],
+    now: float | None,
+    hand_over: HandOver,
+    seen: Mapping[str, Seen] = NOTHING_SEEN,
+) -> list[Settled]:
+    decided = [Settled(ending, _decide(ending, now, seen)) for ending in endings]
     written = _write(decided, hand_over)
     if len(written) == len(decided):
         return decided
@@ -116,7 +148,7 @@ def _settle(endings: Sequence[Ending], now: float | None, hand_over: HandOver) -
             continue
         if still_ours and not settled.ending.cancel_requested:
             settled.ending.cancel_requested = True
-            settled.decision = _decide(settled.ending, now)
+            settled.decision = _decide(settled.ending, now, seen)
             again.append(settled)
         else:
             settled.decision = None
@@ -168,13 +200,14 @@ def _succeeds(settled: Settled) -> bool:
     return settled.decision is not None and settled.decision.status == JobState.SUCCEEDED
 
 
-def _decide(ending: Ending, now: float | None) -> Decision:
+def _decide(ending: Ending, now: float | None, seen: Mapping[str, Seen] = NOTHING_SEEN) -> Decision:
     job = ending.job
     # An infinite due time, written by hand, must not reach the run, where Python could not read it.
     # JSON cannot carry it either, so as a row of JSON it is refused and settled row by row.
     if ending.outcome == NO_RESULT and not job.failures and isfinite(job.available_at):
         return PLAIN_SUCCESS
-    facts = job.facts(cancel_requested=ending.cancel_requested)
+    down = down_of(job, seen) if seen else ""
+    facts = job.facts(cancel_requested=ending.cancel_requested, down=down)
     decision = decide(facts, ending.outcome, job.claimed_at if now is None else now)
     return decision if decision.queue is None else admitted(decision, job, ending.stays)
 

@@ -23,6 +23,7 @@ from ..lifecycle.pruning import (
     Page,
     Rules,
     prune,
+    prune_resource_outcomes,
     prune_runs,
     prune_ticks,
     prune_unique_keys,
@@ -67,7 +68,8 @@ class Retention:
     def run_once(self) -> int:
         """Delete expired rows until the budget is spent; return how many were deleted.
 
-        At the end of all walks, ended workers, expired unique keys and old ticks are deleted too,
+        At the end of all walks, ended workers, expired unique keys, outcomes that no
+        breaker counts and old ticks are deleted too,
         and the next run starts from the lowest id.
         """
         rules = rules_in_force()
@@ -81,6 +83,7 @@ class Retention:
             return deleted
         deleted += prune_workers(WORKER_SECONDS)
         deleted += self._repeat(prune_unique_keys, deadline)
+        deleted += self._repeat(prune_resource_outcomes, deadline)
         return deleted + self._repeat(partial(prune_ticks, TICK_SECONDS), deadline)
 
     def _walk(self, table: str, step: Step, deadline: float) -> int:

@@ -1551,6 +1551,25 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="ResourceOutcome",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("resource", models.CharField(max_length=100, verbose_name="resource")),
+                ("failed", models.BooleanField(verbose_name="failed")),
+                ("happened_at", models.DateTimeField(verbose_name="happened at")),
+            ],
+            options={
+                "verbose_name": "outcome of a resource",
+                "verbose_name_plural": "outcomes of resources",
+                "default_permissions": (),
+                "indexes": [
+                    models.Index(
+                        fields=["resource", "happened_at"], name="django_jobs_resource_outcome"
+                    )
+                ],
+            },
+        ),
         migrations.RunPython(tune, migrations.RunPython.noop),
         migrations.RunPython(partition, migrations.RunPython.noop),
     ]

@@ -6,6 +6,7 @@ from .quarantine import Quarantine
 from .queue import Queue
 from .receipt import Receipt
 from .resource import BreakerState, Resource
+from .resource_outcome import ResourceOutcome
 from .run import Run, RunOutcome
 from .schedule import Schedule
 from .tenant import Tenant
@@ -24,6 +25,7 @@ __all__ = [
     "Queue",
     "Receipt",
     "Resource",
+    "ResourceOutcome",
     "Run",
     "RunOutcome",
     "Schedule",

@@ -20,6 +20,13 @@ def refund_payment(payment_id: int) -> None:
     """What uses a resource."""
 
 
+@job(resources=("ledger",), max_attempts=2, backoff=Backoff.fixed(0.1, jitter=0.0))
+def post_to_ledger(path: str) -> None:
+    """What fails while ``path`` is missing."""
+    if not Path(path).exists():
+        raise ConnectionRefusedError("the ledger is down")
+
+
 @job(tenant="{tenant_id}")
 def bill_tenant(tenant_id: str | int) -> None:
     """What shares a queue with other tenants."""

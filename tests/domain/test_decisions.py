@@ -54,6 +54,7 @@ facts = st.builds(
     expires_at=st.none() | st.floats(NOW - 1e6, NOW + 1e6),
     cancel_requested=st.booleans(),
     at_most_once=st.booleans(),
+    down=st.just("") | st.just("stripe"),
 )
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Succeeded, result=st.none() | st.just("1")),
@@ -89,8 +90,8 @@ def test_every_outcome_has_a_transition_in_the_diagram(facts: Facts, outcome: Ou
 @given(facts, outcomes)
 def test_a_delay_is_bounded_and_set_only_for_postponed_jobs(facts: Facts, outcome: Outcome) -> None:
     delay = decide(facts, outcome, NOW).delay
-    scheduled = decide(facts, outcome, NOW).status == JobState.SCHEDULED
-    assert (delay is not None) == scheduled
+    status = decide(facts, outcome, NOW).status
+    assert (delay is not None) == (status in (JobState.SCHEDULED, JobState.BLOCKED))
     if delay is not None:
         assert math.isfinite(delay)
         assert 0 <= delay <= LONGEST_DELAY
@@ -111,8 +112,9 @@ def test_a_queue_and_a_priority_are_those_asked_for_and_set_only_for_a_retry(
 def test_failures_never_shrink_and_grow_by_one_for_failures_only(
     facts: Facts, outcome: Outcome
 ) -> None:
-    grown = decide(facts, outcome, NOW).failures - facts.failures
-    assert grown == (1 if isinstance(outcome, Failed | TimedOut) else 0)
+    decision = decide(facts, outcome, NOW)
+    counted = isinstance(outcome, Failed | TimedOut) and decision.status != JobState.BLOCKED
+    assert decision.failures - facts.failures == (1 if counted else 0)
 
 
 @given(facts, outcomes)
@@ -156,8 +158,10 @@ def test_a_failure_is_dead_exactly_when_a_rule_says_so(
         return
     failures = facts.failures + 1
     spent = failures >= facts.max_attempts or (budget is not None and failures >= budget)
-    if final or spent or facts.at_most_once:
+    if final or facts.at_most_once or (spent and not facts.down):
         assert decision.status == JobState.DEAD
+    elif facts.down:
+        assert decision.status == JobState.BLOCKED
     elif facts.expires_at is None:
         assert decision.status == JobState.SCHEDULED
     elif decision.status == JobState.SCHEDULED:

@@ -14,15 +14,13 @@ from math import floor, inf
 from django.db import transaction
 
 from ...domain.admission import FairShares, Line, Supply, share_out
-from ...models import BreakerState
+from ...domain.breaker import PROBES, BreakerState
 from ...models.database import execute, fetch, jobs_connection, repeat_if_moved
+from . import breakers
 from .conflicts import resolve
 
 LINES_AT_ONCE = 400
 """Lines that one admission looks at. The next one continues behind them."""
-
-PROBES = 3
-"""Jobs that a half open breaker lets try at once."""
 
 AHEAD, MANY = 3, 100
 """A worker of quick jobs, which has room for ``MANY``, gets ``AHEAD`` times its room admitted: to
@@ -83,7 +81,7 @@ TOKENS = """least(
             date_part('epoch', statement_timestamp() - refilled_at), 0))"""
 RESOURCES = f"""
 SELECT name, max_concurrency, paused_at IS NOT NULL, breaker_state,
-    breaker_failures IS NOT NULL, over_limit, {TOKENS},
+    breaker_failures IS NOT NULL OR breaker_state <> 'closed', over_limit, {TOKENS},
     rate / rate_seconds
 FROM django_jobs_resource
 """
@@ -140,7 +138,7 @@ class Admission:
     end. ``metered``: lines wait that are admitted only as workers can start their jobs, and
     ``metered_jobs`` of them were. ``closed``: none was, although there was room. ``tokens_in`` is
     the seconds until a rate has a token for one of the lines; None if none waits for that. ``ours``
-    is False if another process was admitting.
+    is False if another process was admitting. ``changes`` are the breakers that it changed.
     """
 
     ours: bool = True
@@ -150,6 +148,7 @@ class Admission:
     metered_jobs: int = 0
     closed: bool = False
     tokens_in: float | None = None
+    changes: list[breakers.Change] = field(default_factory=list)
 
 
 def admit(
@@ -161,6 +160,8 @@ def admit(
     resources with a rate or a breaker, admit no more than that.
     """
     admission, looked_at = _admit(room, shares, after, lines)
+    for change in admission.changes:
+        change.send()
     for line in looked_at:
         resolve(line.gates, line.text)
     return admission
@@ -176,6 +177,9 @@ def _admit(
             return Admission(ours=False), []
         lines = [Line(*row[1:]) for row in rows if row[1] is not None]
         admission = Admission(last=lines[-1].text if len(lines) == most else "")
+        # Without lines it was called because a job ended, perhaps the last one that tried.
+        if not lines or any(line.gates.resources for line in lines):
+            admission.changes = breakers.change_all()
         if lines:
             _share_out_to(lines, room, shares, admission)
         return admission, lines

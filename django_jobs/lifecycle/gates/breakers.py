@@ -1,0 +1,86 @@
+"""Circuit breakers: the admission counts how attempts ended, and changes what it is time to change.
+
+So a change needs no leader, and is made before anything is admitted.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from math import inf
+
+from ...domain.breaker import Breaker, BreakerState, change
+from ...models.database import fetch
+from ...signals import worker_event
+
+# Failures that occurred before the last change are not counted. The counts stop where the rule is
+# met, so that a million rows cost no more than a few.
+COUNTED = """
+SELECT resource.name, resource.breaker_state, resource.breaker_failures, resource.breaker_window,
+    resource.breaker_open_for,
+    date_part('epoch', statement_timestamp() - resource.breaker_changed_at),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM django_jobs_resourceoutcome AS outcome
+        WHERE outcome.resource = resource.name AND outcome.failed
+          AND outcome.happened_at > greatest(resource.breaker_changed_at,
+              CASE resource.breaker_state WHEN 'closed' THEN
+                  statement_timestamp() - make_interval(secs => resource.breaker_window) END)
+        LIMIT coalesce(resource.breaker_failures, 1)) AS failure),
+    CASE resource.breaker_state WHEN 'half_open' THEN (
+        SELECT count(*) FROM django_jobs_resourceoutcome AS outcome
+        WHERE outcome.resource = resource.name AND NOT outcome.failed
+          AND outcome.happened_at > resource.breaker_changed_at) ELSE 0 END
+FROM django_jobs_resource AS resource
+WHERE resource.breaker_failures IS NOT NULL OR resource.breaker_state <> 'closed'
+ORDER BY resource.name
+"""
+# An operator may have changed it since the count.
+CHANGE = """
+UPDATE django_jobs_resource
+SET breaker_state = %(state)s, breaker_changed_at = clock_timestamp(), breaker_reason = %(reason)s
+WHERE name = %(name)s AND breaker_state = %(from)s
+RETURNING name
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A breaker that an admission changed."""
+
+    resource: str
+    state: BreakerState
+    reason: str
+
+    def send(self) -> None:
+        """Send its event."""
+        fields = {"resource": self.resource, "reason": self.reason}
+        match self.state:
+            case BreakerState.OPEN:
+                worker_event.send_robust("breaker_opened", level=logging.WARNING, fields=fields)
+            case BreakerState.HALF_OPEN:
+                worker_event.send_robust("breaker_half_opened", level=logging.INFO, fields=fields)
+            case BreakerState.CLOSED:
+                worker_event.send_robust("breaker_closed", level=logging.INFO, fields=fields)
+
+
+def change_all() -> list[Change]:
+    """Change the breakers for which it is time. Only one admission at a time may call it."""
+    changes = []
+    for name, state, most, window, open_for, seconds, failures, successes in fetch(COUNTED, {}):
+        breaker = Breaker(
+            state=BreakerState(state),
+            most=most,
+            window=window,
+            open_for=open_for,
+            seconds=inf if seconds is None else seconds,
+            failures=failures,
+            successes=successes,
+        )
+        changed = change(breaker)
+        if changed is None:
+            continue
+        after, reason = changed
+        parameters = {"name": name, "from": state, "state": after.value, "reason": reason}
+        if fetch(CHANGE, parameters):
+            changes.append(Change(name, after, reason))
+    return changes
