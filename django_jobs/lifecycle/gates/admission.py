@@ -26,6 +26,10 @@ AHEAD, MANY = 3, 100
 """A worker of quick jobs, which has room for ``MANY``, gets ``AHEAD`` times its room admitted: to
 look at the lines costs as much as to admit a hundred jobs."""
 
+STOPPED_SECONDS = 2
+"""The server ends the session of a process that stops for longer within an admission, because no
+other process admits meanwhile. Not in a transaction of the caller, such as that of a test."""
+
 ROUNDS = 3
 """How often to share out what lines left that had fewer jobs than they got."""
 
@@ -34,7 +38,9 @@ ROUNDS = 3
 # statement does not see what the admission before it wrote.
 LINES = """
 WITH RECURSIVE turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission')) AS ours
+    SELECT pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission')) AS ours,
+        set_config('idle_in_transaction_session_timeout', coalesce(
+            %(ends_after)s, current_setting('idle_in_transaction_session_timeout')), true)
 ), line AS (
     (SELECT job.gates, job.rank, job.queue FROM turn, django_jobs_job_live AS job
      WHERE turn.ours AND job.status = 'blocked' AND job.gates IS NOT NULL
@@ -171,8 +177,10 @@ def admit(
 def _admit(
     room: Mapping[str, int], shares: FairShares, after: str, most: int
 ) -> tuple[Admission, list[Line]]:
-    with transaction.atomic(using=jobs_connection().alias):
-        rows = fetch(LINES, {"after": after, "lines": most})
+    connection = jobs_connection()
+    ends_after = None if connection.in_atomic_block else f"{STOPPED_SECONDS}s"
+    with transaction.atomic(using=connection.alias):
+        rows = fetch(LINES, {"after": after, "lines": most, "ends_after": ends_after})
         if not rows[0][0]:
             return Admission(ours=False), []
         lines = [Line(*row[1:]) for row in rows if row[1] is not None]

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.db.models.functions import Now
 
 from django_jobs import Concurrency
@@ -20,6 +20,7 @@ from django_jobs.lifecycle.promoting import peek, promote
 from django_jobs.models import Job, Resource, Tenant
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.factories import another_connection, claim_ready, declared, register_worker, settle_one
+from tests.worker.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -214,6 +215,40 @@ def test_one_admission_runs_at_a_time() -> None:
         assert not admit().ours
         cursor.execute("ROLLBACK")
     assert admit().ours
+
+
+def test_a_process_that_stops_within_an_admission_does_not_hold_up_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped, go_on = threading.Event(), threading.Event()
+    ends: list[BaseException] = []
+
+    def stop(*_: object) -> None:
+        stopped.set()
+        go_on.wait(60)
+
+    def work() -> None:
+        try:
+            admit()
+        except DatabaseError as error:
+            ends.append(error)
+        finally:
+            connection.close()
+
+    charge_account.enqueue(7)
+    monkeypatch.setattr(admission, "_share_out_to", stop)
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        stopped.wait(60)
+        monkeypatch.undo()
+        assert not admit().ours
+        until(lambda: admit().ours)
+    finally:
+        go_on.set()
+        thread.join()
+    assert statuses() == ["ready"]
+    assert ends
 
 
 def test_lines_are_looked_at_in_windows() -> None:
