@@ -28,6 +28,10 @@ ACCOUNTS = {
     15: "a worker that cannot have the connections it needs claims nothing and says so",
     16: "what was cancelled before it began never runs",
     17: "no row is lost or doubled while partitions are made and dropped",
+    18: "no more jobs of a concurrency key are ready or running than it has slots",
+    19: "the same for a resource",
+    20: "no more jobs start in any window than burst and rate allow",
+    21: "the same for a tenant as for a key",
 }
 """The eleventh is the negative control."""
 

@@ -38,6 +38,7 @@ class Ground:
         directory: Path,
         *,
         without_fence: bool,
+        without_limits: bool,
         patience: float,
         say: Callable[[str], None],
     ) -> None:
@@ -62,6 +63,8 @@ class Ground:
         }
         if without_fence:
             self._environment["CHAOS_WITHOUT_FENCE"] = "1"
+        if without_limits:
+            self._environment["CHAOS_WITHOUT_LIMITS"] = "1"
 
     def start_trees(self, count: int) -> None:
         """The fleet, with the rights that the documentation says, so that partitions are changed by

@@ -13,7 +13,7 @@ import time
 from django.db import connection
 from psycopg import sql
 
-from django_jobs import Backoff, current_run, job
+from django_jobs import Backoff, Concurrency, current_run, job
 
 from .models import Mark
 from .timing import HOLD
@@ -171,6 +171,34 @@ def pool(seconds: float) -> None:
 def pool_alone(seconds: float) -> None:
     """The same in a child process of its own."""
     in_a_pool(seconds)
+
+
+def with_gates(seconds: float) -> None:
+    """What waits at gates before."""
+    leave_a_line()
+    time.sleep(seconds)
+
+
+def tenant_of(payload: dict[str, float]) -> str:
+    """One of two, of which one has a limit."""
+    return "capped" if round(payload["seconds"] * 10_000) % 2 == 0 else "other"
+
+
+OFTEN = {"backoff": SOON, "max_crashes": 50, "max_attempts": 50}
+key_of_one = job(name="chaos.key_of_one", concurrency=Concurrency("one"), **OFTEN)(with_gates)
+key_of_three = job(name="chaos.key_of_three", concurrency=Concurrency("three", limit=3), **OFTEN)(
+    with_gates
+)
+slots = job(name="chaos.slots", resources=("slots",), **OFTEN)(with_gates)
+calls = job(name="chaos.calls", resources=("calls",), **OFTEN)(with_gates)
+of_tenant = job(name="chaos.of_tenant", tenant=tenant_of, **OFTEN)(with_gates)
+all_gates = job(
+    name="chaos.all_gates",
+    concurrency=Concurrency("three", limit=3),
+    resources=("slots", "calls"),
+    tenant="capped",
+    **OFTEN,
+)(with_gates)
 
 
 @job(backoff=SOON, max_crashes=50, max_attempts=50)

@@ -56,10 +56,12 @@ WHERE run.outcome IN ('lost', 'released')
 ORDER BY run.finished_at
 """
 
+# A job that waited at its gates is claimed long after it was due, and nobody waited for it.
 CLAIMS = """
 SELECT extract(epoch FROM run.claimed_at)::float8, extract(epoch FROM run.available_at)::float8,
     job.id, job.queue
 FROM django_jobs_run AS run JOIN django_jobs_job AS job ON job.id = run.job_id
+WHERE job.gates IS NULL
 ORDER BY run.claimed_at
 """
 

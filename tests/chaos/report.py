@@ -36,7 +36,8 @@ def write(file: Path, results: Sequence[Result], controls: Sequence[Result] = ()
     for control in controls:
         failed = ", ".join(map(str, sorted(control.failed))) or "none"
         parts += [
-            f"Without the fence, seed {control.asked.seed}: accounts that fail: {failed}.",
+            f"Without the fence and the limits, seed {control.asked.seed}:"
+            f" accounts that fail: {failed}.",
             "",
         ]
     file.write_text("\n".join(parts).rstrip() + "\n")
@@ -48,7 +49,8 @@ def _report(result: Result) -> Iterable[str]:
     yield ""
     yield (
         f"{asked.jobs:,} jobs in {asked.seconds:g} s, {asked.workers} workers"
-        f"{', without the fence' if asked.without_fence else ''}."
+        f"{', without the fence' if asked.without_fence else ''}"
+        f"{', without the limits' if asked.without_limits else ''}."
         f" CPython {platform.python_version()}, Django {version('django')},"
         f" psycopg {version('psycopg')}, PostgreSQL {result.server},"
         f" {os.cpu_count()} cores ({platform.machine()}). {result.seconds:.0f} s in all."

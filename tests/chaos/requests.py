@@ -14,7 +14,16 @@ KINDS = {
     "tenant": 8,
     "pool": 2,
     "pool_alone": 1,
+    "key_of_one": 3,
+    "key_of_three": 3,
+    "slots": 3,
+    "calls": 3,
+    "of_tenant": 3,
+    "all_gates": 3,
 }
+GATED = list(KINDS)[-6:]
+FIRST = 10
+"""Jobs of each kind with gates that are asked for at first, so that each limit is reached."""
 PILLS = 3
 MANNERS = {"one": 87, "batch": 5, "twice": 3, "rolled back": 3, "cancelled": 2}
 """``twice`` asks a second time, with the same key, before the first has committed. ``cancelled``
@@ -41,9 +50,11 @@ def requests(seed: int, jobs: int) -> Iterator[Request]:
     them are three poison pills, and at least three that hold the GIL for longer than the lease."""
     choice = random.Random(f"{seed}-enqueuer")
     holders = max(jobs // 1_000, 3)
-    special = choice.sample(range(jobs), min(PILLS + holders, jobs))
+    number = FIRST * len(GATED)
+    special = choice.sample(range(number, jobs), min(PILLS + holders, jobs - number))
     pills, holding = set(special[:PILLS]), set(special[PILLS:])
-    number = 0
+    for kind in GATED:
+        yield Request(kind=kind, manner="batch", count=FIRST, queue="default", seconds=0.3)
     while number < jobs:
         (kind,) = choice.choices(list(KINDS), list(KINDS.values()))
         (manner,) = choice.choices(list(MANNERS), list(MANNERS.values()))
@@ -65,9 +76,10 @@ def requests(seed: int, jobs: int) -> Iterator[Request]:
 
 
 def _mild(jobs: int) -> Iterator[Request]:
-    """Some of every kind that harms nobody. Each pool forks two processes, so fewer of those."""
+    """Some of every kind that harms nobody. Each pool forks two processes, and jobs with gates wait
+    for each other, so fewer of those."""
     for kind in KINDS:
-        count = jobs // 6 if kind.startswith("pool") else jobs
+        count = jobs // 6 if kind.startswith("pool") or kind in GATED else jobs
         yield Request(kind=kind, manner="batch", count=count, queue="default", seconds=0.01)
 
 

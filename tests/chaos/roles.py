@@ -27,8 +27,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     django_jobs_job, django_jobs_job_live, django_jobs_job_history,
     django_jobs_job_history_default, django_jobs_run, django_jobs_run_default,
     django_jobs_worker, django_jobs_progress, django_jobs_receipt, django_jobs_quarantine,
-    django_jobs_schedule, django_jobs_tick, django_jobs_backfill TO {name};
-GRANT SELECT, UPDATE ON django_jobs_queue TO {name};
+    django_jobs_schedule, django_jobs_tick, django_jobs_backfill, django_jobs_uniquekey TO {name};
+GRANT SELECT, UPDATE ON django_jobs_queue, django_jobs_resource TO {name};
+GRANT SELECT, INSERT, UPDATE ON django_jobs_tenant TO {name};
 GRANT USAGE ON SEQUENCE django_jobs_job_id_seq, django_jobs_run_id_seq TO {name};
 GRANT INSERT ON chaos_mark TO {name};
 GRANT SELECT (id) ON chaos_mark TO {name};

@@ -18,6 +18,7 @@ from . import (
     afterwards,
     cancels,
     effects,
+    gates,
     neighbour,
     partitions,
     pools,
@@ -48,6 +49,7 @@ class Asked:
     workers: int = 4
     seed: int = 1
     without_fence: bool = False
+    without_limits: bool = False
     patience: float = 120.0
     keep: Path | None = None
 
@@ -87,6 +89,7 @@ def run(asked: Asked, say: Callable[[str], None]) -> Result:
             cluster,
             directory,
             without_fence=asked.without_fence,
+            without_limits=asked.without_limits,
             patience=asked.patience,
             say=say,
         )
@@ -108,6 +111,7 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     ground.cluster.execute("SELECT pg_reload_conf()")
     roles.make(ground.cluster)
     partitions.make(ground.cluster)
+    gates.make(ground.cluster)
     ground.start_dropper(asked.seed)
     ground.ask("storm", jobs=asked.jobs, seed=asked.seed, seconds=asked.seconds)
     ground.start_trees(asked.workers)
@@ -120,7 +124,7 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     next_due = afterwards.stop_schedule(ground)
     result.found += afterwards.come_to_rest(ground)
     ground.end_guests()
-    if not asked.without_fence:  # the control is about the storm
+    if not (asked.without_fence or asked.without_limits):  # the control is about the storm
         result.found += afterwards.rest(ground)
         result.found += pools.problems(ground.directory)
         afterwards.drill(ground)
@@ -140,6 +144,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.found += roles.problems(cluster, directory, ground.history)
     result.found += cancels.problems(cluster, directory, lines, ground.history)
     result.found += partitions.problems(cluster, directory)
+    result.found += gates.problems(cluster)
     result.recoveries = recovery.measure(cluster, result.history, lines)
     result.found += result.recoveries.problems()
     names = ("jobs", "runs", "boots of workers", "due times")
@@ -149,6 +154,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.totals["processes of pools"] = len(pools.begun(directory))
     result.totals |= neighbour.counted(directory)
     result.totals |= partitions.counted(cluster, directory)
+    result.totals |= gates.counted(cluster)
     result.outcomes = dict(cluster.fetch(OUTCOMES))
     result.repeated = effects.count_repeated(lines)
     result.server = cluster.fetch("SHOW server_version")[0][0]
