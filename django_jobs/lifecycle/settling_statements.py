@@ -99,8 +99,8 @@ INSERT INTO {RUNS}), freed AS MATERIALIZED (
         SELECT 1 FROM django_jobs_resource AS resource
         WHERE freed.resources ? resource.name
           AND (resource.rate IS NOT NULL OR resource.breaker_failures IS NOT NULL
-               OR resource.breaker_state <> 'closed' OR resource.paused_at IS NOT NULL
-               OR resource.over_limit))
+               OR resource.breaker_state <> 'closed' OR resource.retry_budget IS NOT NULL
+               OR resource.paused_at IS NOT NULL OR resource.over_limit))
 ), opened AS (
     UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
     WHERE job.id = ANY(ARRAY(SELECT id FROM heirs))

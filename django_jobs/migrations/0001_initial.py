@@ -1432,6 +1432,28 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "recent_starts",
+                    models.FloatField(
+                        editable=False,
+                        help_text="For the retry budget.",
+                        null=True,
+                        verbose_name="recent starts",
+                    ),
+                ),
+                (
+                    "recent_retries",
+                    models.FloatField(
+                        editable=False,
+                        help_text="For the retry budget.",
+                        null=True,
+                        verbose_name="recent retries",
+                    ),
+                ),
+                (
+                    "counted_at",
+                    models.DateTimeField(editable=False, null=True, verbose_name="counted at"),
+                ),
+                (
                     "tokens",
                     models.FloatField(
                         blank=True,

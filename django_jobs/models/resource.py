@@ -99,6 +99,13 @@ class Resource(NamedRow):
         validators=[MinValueValidator(0.0), MaxValueValidator(1.0)],
         help_text=_("The share of starts that may be retries, from 0 to 1. Empty: no limit."),
     )
+    recent_starts = models.FloatField(
+        _("recent starts"), null=True, editable=False, help_text=_("For the retry budget.")
+    )
+    recent_retries = models.FloatField(
+        _("recent retries"), null=True, editable=False, help_text=_("For the retry budget.")
+    )
+    counted_at = TimestampField(_("counted at"), null=True, editable=False)
     tokens = models.FloatField(
         _("tokens"), null=True, blank=True, editable=False, help_text=_("At the last refill.")
     )

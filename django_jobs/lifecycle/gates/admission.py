@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import floor, inf
+from typing import Any
 
 from django.db import transaction
 
@@ -18,6 +19,7 @@ from ...domain.breaker import PROBES, BreakerState
 from ...models.database import execute, fetch, jobs_connection, repeat_if_moved
 from . import breakers
 from .conflicts import resolve
+from .retry_budgets import RetryBudgets
 
 LINES_AT_ONCE = 400
 """Lines that one admission looks at. The next one continues behind them."""
@@ -87,7 +89,8 @@ TOKENS = """least(
             date_part('epoch', statement_timestamp() - refilled_at), 0))"""
 RESOURCES = f"""
 SELECT name, max_concurrency, paused_at IS NOT NULL, breaker_state,
-    breaker_failures IS NOT NULL OR breaker_state <> 'closed', over_limit, {TOKENS},
+    breaker_failures IS NOT NULL OR breaker_state <> 'closed' OR retry_budget IS NOT NULL,
+    over_limit, {TOKENS},
     rate / rate_seconds
 FROM django_jobs_resource
 """
@@ -163,7 +166,7 @@ def admit(
     """Make blocked jobs ready whose gates have room, in up to ``lines`` lines behind ``after``.
 
     ``room`` has, for each queue of this worker, how many jobs it can start now. Tenants, and
-    resources with a rate or a breaker, admit no more than that.
+    resources with a rate, a breaker or a retry budget, admit no more than that.
     """
     admission, looked_at = _admit(room, shares, after, lines)
     for change in admission.changes:
@@ -202,6 +205,7 @@ def _share_out_to(
         if supply.is_metered(line.gates) and line.queue in room:
             admission.metered = True
             tenants.setdefault(line.queue, set()).add(line.gates.tenant or "")
+    budgets = RetryBudgets.read() if supply.resources else RetryBudgets()
     before = dict(supply.resources)
     free = {queue for queue in tenants if supply.room[queue] >= 1}
     eager = lines
@@ -210,8 +214,7 @@ def _share_out_to(
         if not grants:
             break
         admitted: dict[str, int] = {}
-        parameters = {"lines": list(grants), "counts": list(grants.values())}
-        for text, queue in fetch(ADMIT, parameters):
+        for text, queue in _admit_granted(grants, eager, budgets):
             admitted[text] = admitted.get(text, 0) + 1
             admission.queues.add(queue)
         for line in eager:
@@ -236,8 +239,24 @@ def _share_out_to(
         if tokens < 1:
             wait = (1 - tokens) / buckets[name].pace
             admission.tokens_in = min(wait, admission.tokens_in or wait)
+    budgets.save()
     if spent:
         execute(SPEND, {"names": list(spent), "starts": list(spent.values())})
+
+
+def _admit_granted(
+    grants: Mapping[str, int], lines: list[Line], budgets: RetryBudgets
+) -> list[tuple[Any, ...]]:
+    """Make jobs ready, as many of each line as granted; the gates and the queue of each."""
+    within = {line.text: line for line in lines if budgets.limits(line)}
+    plain = {text: count for text, count in grants.items() if text not in within}
+    budgeted = {text: count for text, count in grants.items() if text in within}
+    rows: list[tuple[Any, ...]] = []
+    if plain:
+        rows += fetch(ADMIT, {"lines": list(plain), "counts": list(plain.values())})
+    if budgeted:
+        rows += budgets.admit(within, budgeted)
+    return rows
 
 
 def _supply(
@@ -276,7 +295,7 @@ def _count_resources(supply: Supply, taken: Mapping[str, int]) -> dict[str, Buck
     the buckets of those with a rate."""
     buckets: dict[str, Bucket] = {}
     metered, changed = set(), []
-    for name, most, paused, breaker, has_breaker, over_limit, tokens, pace in fetch(RESOURCES, {}):
+    for name, most, paused, breaker, is_metered, over_limit, tokens, pace in fetch(RESOURCES, {}):
         used = taken.get(name, 0)
         slots: float = inf if most is None else most - used
         if breaker == BreakerState.HALF_OPEN:
@@ -287,7 +306,7 @@ def _count_resources(supply: Supply, taken: Mapping[str, int]) -> dict[str, Buck
             buckets[name] = Bucket(tokens, pace)
             slots = min(slots, floor(tokens))
         supply.resources[name] = max(slots, 0)
-        if tokens is not None or has_breaker:
+        if tokens is not None or is_metered:
             metered.add(name)
         if over_limit is not (most is not None and used > most):
             changed.append(name)

@@ -1,0 +1,102 @@
+"""Retries beyond the budget of a resource wait, and first attempts pass them."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobs.domain.admission import FairShares
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.domain.retry_budget import ALWAYS
+from django_jobs.lifecycle.gates import retry_budgets
+from django_jobs.lifecycle.gates.admission import admit
+from django_jobs.models import Job, Resource
+from tests.app.gate_jobs import refund_payment
+from tests.factories import claim_ready, explain, register_worker, run_sql, settle_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _stripe() -> None:
+    Resource.objects.create(name="stripe", retry_budget=0.2)
+
+
+def enqueue(count: int, *, failures: int = 0, **options: str) -> None:
+    first = Job.objects.count()
+    for number in range(count):
+        refund_payment.using(**options).enqueue(number)
+    ids = Job.objects.order_by("id").values_list("pk", flat=True)[first:]
+    Job.objects.filter(pk__in=list(ids)).update(failures=failures)
+
+
+def ready() -> tuple[int, int]:
+    """The ready first attempts and retries."""
+    rows = Job.objects.filter(status="ready")
+    return rows.filter(failures=0).count(), rows.filter(failures__gt=0).count()
+
+
+def test_first_attempts_pass_the_retries_that_have_to_wait() -> None:
+    enqueue(20, failures=1)
+    enqueue(15)
+    admit({"default": 100}, FairShares())
+    assert ready() == (15, ALWAYS)
+    admit({"default": 100}, FairShares())
+    assert ready() == (15, ALWAYS)
+    assert Job.objects.filter(status="blocked", failures=1).count() == 20 - ALWAYS
+    assert not Job.objects.filter(status="dead").exists()
+
+
+def test_those_that_may_start_keep_their_order() -> None:
+    enqueue(2, failures=1)
+    enqueue(3)
+    admit({"default": 4}, FairShares())
+    waits = Job.objects.get(status="blocked")
+    assert waits.pk == Job.objects.latest("pk").pk
+
+
+def test_the_budget_is_a_share_of_recent_starts_that_fade() -> None:
+    Resource.objects.update(recent_starts=400, recent_retries=70, counted_at="2026-01-01T00:00Z")
+    run_sql("UPDATE django_jobs_resource SET counted_at = clock_timestamp()")
+    enqueue(40, failures=1)
+    admit({"default": 100}, FairShares())
+    assert ready() == (0, 12)  # 82 of 412; with one more it were over a fifth
+    run_sql("UPDATE django_jobs_resource SET counted_at = now() - interval '1 day'")
+    admit({"default": 100}, FairShares())
+    assert ready() == (0, 12 + ALWAYS)
+
+
+def test_the_lines_of_a_resource_share_its_budget() -> None:
+    for tenant in ("a", "b", "c"):
+        enqueue(20, failures=1, tenant=tenant)
+    admit({"default": 1_000}, FairShares())
+    assert ready() == (0, ALWAYS)
+
+
+def test_a_slot_is_not_handed_over_past_the_budget() -> None:
+    Resource.objects.update(max_concurrency=1)
+    enqueue(2)
+    admit({"default": 100}, FairShares())
+    (held,) = claim_ready(register_worker())
+    settle_one(held, Succeeded())
+    assert ready() == (0, 0)
+
+
+@pytest.mark.parametrize("budget", [None, 1.0])
+def test_a_resource_without_a_budget_or_with_all_of_it_limits_no_retries(
+    budget: float | None,
+) -> None:
+    Resource.objects.update(retry_budget=budget)
+    enqueue(30, failures=1)
+    admit({"default": 100}, FairShares())
+    assert ready() == (0, 30)
+    assert Resource.objects.get().counted_at is None
+
+
+def test_an_admission_reads_its_lines_from_the_index() -> None:
+    enqueue(200, failures=1)
+    enqueue(200)
+    run_sql("ANALYZE django_jobs_job_live")
+    gates = Job.objects.values_list("gates", flat=True)[0]
+    parameters = {"lines": [gates], "counts": [5], "retries": [2]}
+    plan = str(explain(retry_budgets.ADMIT_WITHIN_BUDGET, parameters))
+    assert "django_jobs_gates" in plan
