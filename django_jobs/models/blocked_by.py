@@ -11,9 +11,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..domain.gates import Gates, parse
+from ..domain.retry_budget import retries_allowed
 from ..domain.states import JobState
 from .database import fetch, fetch_named
-from .resource import BreakerState
+from .resource import FADED, BreakerState
 
 MOST_TAKEN = 100_000
 """Jobs with resources that a count reads. No more than that are ready or running."""
@@ -29,10 +30,12 @@ SELECT count(*), (array_agg(id ORDER BY id))[1:3] FROM (
     LIMIT %(limit)s) AS holder
 """
 # No index finds the jobs of one resource, because few jobs with resources are ready or running.
-RESOURCES = """
+RESOURCES = f"""
 SELECT resource.name, paused_at IS NOT NULL AS paused, paused_reason, breaker_state,
     breaker_changed_at + make_interval(secs => breaker_open_for) AS open_until,
-    rate, rate_seconds, max_concurrency,
+    rate, rate_seconds, max_concurrency, retry_budget,
+    coalesce(recent_starts * {FADED}, 0) AS starts,
+    coalesce(recent_retries * {FADED}, 0) AS retries,
     tokens + rate / rate_seconds * greatest(
         date_part('epoch', statement_timestamp() - refilled_at), 0) < 1 AS rate_is_spent,
     (SELECT count(*) FROM (
@@ -45,7 +48,7 @@ SELECT resource.name, paused_at IS NOT NULL AS paused, paused_reason, breaker_st
 FROM django_jobs_resource AS resource
 WHERE resource.name = ANY(%(names)s::text[])
 ORDER BY resource.name
-"""
+"""  # noqa: S608 — a constant
 TENANT = """
 SELECT paused_at IS NOT NULL AS paused, paused_reason, max_concurrency,
     (SELECT count(*) FROM (
@@ -58,14 +61,16 @@ WHERE tenant.name = %(tenant)s
 SCHEDULE = "SELECT name FROM django_jobs_schedule WHERE id = %(schedule)s"
 
 
-def blocked_by(status: str, job_type: str, gates: str | None, schedule: int | None) -> str:
+def blocked_by(
+    status: str, job_type: str, gates: str | None, schedule: int | None, failures: int
+) -> str:
     """What holds up a job with these columns; empty if nothing that is decided before it is
     ready."""
     match status:
         case JobState.WAITING:
             return _prerequisite(schedule)
         case JobState.BLOCKED:
-            return "; ".join(_reasons(job_type, gates)) or _turn(gates)
+            return "; ".join(_reasons(job_type, gates, failures > 0)) or _turn(gates)
     return ""
 
 
@@ -77,7 +82,7 @@ def _prerequisite(schedule: int | None) -> str:
     return _("the previous job of its schedule")
 
 
-def _reasons(job_type: str, text: str | None) -> Iterator[str]:
+def _reasons(job_type: str, text: str | None, is_retry: bool) -> Iterator[str]:
     for (reason,) in fetch(QUARANTINE, {"job_type": job_type}):
         yield _because(_("its job type is quarantined"), reason)
     if text is None:
@@ -88,7 +93,7 @@ def _reasons(job_type: str, text: str | None) -> Iterator[str]:
     if gates.resources:
         parameters = {"names": list(gates.resources), "most": MOST_TAKEN}
         for row in fetch_named(RESOURCES, parameters):
-            yield from _resource(row)
+            yield from _resource(row, is_retry)
     if gates.key is not None:
         yield from _key(gates)
 
@@ -106,7 +111,7 @@ def _tenant(name: str) -> Iterator[str]:
             }
 
 
-def _resource(row: dict[str, Any]) -> Iterator[str]:
+def _resource(row: dict[str, Any], is_retry: bool) -> Iterator[str]:
     name, limit = {"name": row["name"]}, row["max_concurrency"]
     if row["paused"]:
         yield _because(_("the resource %(name)s is paused") % name, row["paused_reason"])
@@ -120,6 +125,14 @@ def _resource(row: dict[str, Any]) -> Iterator[str]:
         yield _("the rate of %(name)s (%(rate)s in %(seconds)s s)") % {**name, **rate}
     elif row["breaker_state"] == BreakerState.HALF_OPEN and row["taken"]:
         yield _("the breaker of %(name)s is half open and lets few jobs try") % name
+    elif is_retry and _is_spent(row["retry_budget"], row["starts"], row["retries"]):
+        yield _("the retry budget of %(name)s is used up") % name
+
+
+def _is_spent(budget: float | None, starts: float, retries: float) -> bool:
+    if budget is None or budget >= 1:
+        return False
+    return retries_allowed(budget, starts, retries) == 0
 
 
 def _open_breaker(name: str, until: datetime | None) -> str:

@@ -276,7 +276,7 @@ class Job(models.Model):
     def blocked_by(self) -> str:
         """What a blocked or waiting job waits for, in words; empty for any other. It is read from
         the database, in at most four statements."""
-        return blocked_by(self.status, self.job_type, self.gates, self.schedule_id)
+        return blocked_by(self.status, self.job_type, self.gates, self.schedule_id, self.failures)
 
     @property
     def backoff_rule(self) -> Backoff:

@@ -10,9 +10,15 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.rates import LOWEST_RATE, SHORTEST_PERIOD, rate_of
+from ..domain.retry_budget import WINDOW_SECONDS
 from .named_row import NamedRow
 from .queue import LONGEST_NAME, QUEUE_NAME
 from .timestamps import TimestampField
+
+# The time is bounded because exp() fails for less than 1e-308.
+FADED = f"""exp(least(greatest(date_part('epoch', statement_timestamp() - counted_at), 0), 6000)
+        / -{WINDOW_SECONDS})"""
+"""What is left of the weight of ``recent_starts`` and ``recent_retries``, in SQL."""
 
 
 class BreakerState(models.TextChoices):

@@ -85,6 +85,18 @@ def test_a_half_open_breaker_lets_few_try() -> None:
     assert job.blocked_by == "the breaker of stripe is half open and lets few jobs try"
 
 
+def test_a_retry_beyond_the_budget_says_so() -> None:
+    stripe(retry_budget=0.2, recent_starts=50.0, recent_retries=20.0)
+    Resource.objects.update(counted_at=timezone.now())
+    job = refund_payment.enqueue(1)
+    job.refresh_from_db()
+    assert job.blocked_by == "its turn"
+    job.failures = 1
+    assert job.blocked_by == "the retry budget of stripe is used up"
+    Resource.objects.update(retry_budget=1.0)
+    assert job.blocked_by == "its turn"
+
+
 def test_a_rate_without_tokens_shows_the_rate() -> None:
     stripe(rate=50.0, tokens=0.5, refilled_at=timezone.now() + timedelta(hours=1))
     job = refund_payment.enqueue(1)

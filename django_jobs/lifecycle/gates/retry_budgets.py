@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...domain.admission import Line
-from ...domain.retry_budget import WINDOW_SECONDS, retries_allowed
+from ...domain.retry_budget import retries_allowed
 from ...models.database import execute, fetch
+from ...models.resource import FADED
 
-# The time is bounded because exp() fails for less than 1e-308.
-FADED = f"""exp(least(greatest(date_part('epoch', statement_timestamp() - counted_at), 0), 6000)
-        / -{WINDOW_SECONDS})"""
 BUDGETS = f"""
 SELECT name, retry_budget, coalesce(recent_starts * {FADED}, 0),
     coalesce(recent_retries * {FADED}, 0)

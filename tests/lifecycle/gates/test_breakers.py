@@ -240,13 +240,24 @@ def test_outcomes_that_no_breaker_counts_are_pruned() -> None:
     assert ResourceOutcome.objects.count() == 1
 
 
-def test_the_counts_read_their_index() -> None:
+def test_counts_and_pruning_read_no_more_than_they_need() -> None:
     run_sql(
         "INSERT INTO django_jobs_resourceoutcome (resource, failed, happened_at)"
-        " SELECT 'other', true, now() - make_interval(secs => n)"
+        " SELECT 'stripe', true, now() - make_interval(secs => 20000 - n)"
         " FROM generate_series(1, 20000) AS n"
     )
     run_sql("ANALYZE django_jobs_resourceoutcome")
     Resource.objects.update(breaker_state="half_open", breaker_changed_at=Now())
-    plan = explain(breakers.COUNTED, {})
-    assert "Seq Scan on django_jobs_resourceoutcome" not in str(plan)
+    for statement, parameters, most in (
+        (breakers.COUNTED, {}, 5),
+        (pruning.PRUNE_RESOURCE_OUTCOMES, {"page": 100}, 100),
+    ):
+        scans = [
+            node
+            for node in explain(statement, parameters)
+            if node.get("Relation Name") == "django_jobs_resourceoutcome"
+            and "Scan" in node["Node Type"]
+        ]
+        assert scans
+        assert "Seq Scan" not in {node["Node Type"] for node in scans}
+        assert max(node["Actual Rows"] for node in scans) <= most
