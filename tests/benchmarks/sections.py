@@ -28,6 +28,8 @@ SECTIONS: dict[str, str] = {
     "idle": "idling.idle",
     "slow": "mixing.slow_jobs",
     "gates": "gating.gates",
+    "fairness": "sharing.fairness",
+    "rate": "sharing.rate",
     "orm": "mixing.orm_handlers",
     "month": "month.month",
 }

@@ -94,12 +94,12 @@ def problems(database: Database) -> Iterator[tuple[int, str]]:
         yield ACCOUNT["rate"], f"in one window {excess:.2f} more starts than burst + rate"
 
 
-def most_excess(starts: Sequence[float]) -> float:
+def most_excess(starts: Sequence[float], rate: float = RATE, burst: float = BURST) -> float:
     """By how much the starts of any window are more than the burst and what came in meanwhile. It
     is the bucket that says so: one that is full at first and would have to hold less than none."""
-    tokens, before, lowest = float(BURST), starts[0], 0.0
+    tokens, before, lowest = float(burst), starts[0], 0.0
     for at in starts:
-        tokens = min(tokens + RATE * (at - before), BURST) - 1
+        tokens = min(tokens + rate * (at - before), burst) - 1
         before, lowest = at, min(lowest, tokens)
     return -lowest
 

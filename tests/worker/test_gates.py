@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
-from itertools import combinations_with_replacement
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from django_jobs import enqueue_many
 from django_jobs.lifecycle.operations import limits
 from django_jobs.models import Job, Resource, Run, Worker
 from tests.app.gate_jobs import charge_account, refund_payment
+from tests.chaos.gates import most_excess
 
 from .processes import JobWorker, until, until_status
 
@@ -76,12 +76,9 @@ def test_starts_never_exceed_the_burst_and_the_rate_and_a_burst_waits_for_tokens
     workers = [start_worker("--threads", "4", "--burst") for _ in range(2)]
     assert [worker.wait() for worker in workers] == [0, 0]
     assert all_succeeded(55)
-    starts = [
-        at.timestamp()
-        for at in Run.objects.order_by("claimed_at").values_list("claimed_at", flat=True)
-    ]
-    for first, last in combinations_with_replacement(range(len(starts)), 2):
-        assert last - first + 1 <= 5 + 50 * (starts[last] - starts[first]) + 1
+    claimed = Run.objects.order_by("claimed_at").values_list("claimed_at", flat=True)
+    starts = [at.timestamp() for at in claimed]
+    assert most_excess(starts, 50, 5) <= 1  # one may be claimed a moment after it was admitted
     assert starts[-1] - starts[0] > 0.9
 
 

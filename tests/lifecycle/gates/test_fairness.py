@@ -1,0 +1,66 @@
+"""Tenants share a queue by their weights, and one with many jobs keeps no other waiting."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from django_jobs import enqueue_many
+from django_jobs.domain.admission import FairShares
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.gates.admission import LINES_AT_ONCE, admit
+from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.models import Job, Tenant
+from tests.factories import claim_ready, register_worker
+
+pytestmark = pytest.mark.django_db
+
+
+def enqueue(**counts: int) -> None:
+    """Jobs of tenants, those of the first before those of the second."""
+    payloads = [{"tenant_id": name} for name, count in counts.items() for _ in range(count)]
+    enqueue_many("app.bill_tenant", payloads)
+
+
+def work(
+    jobs: int, room: int, lines: int = LINES_AT_ONCE, shares: FairShares | None = None
+) -> list[str]:
+    """Run so many jobs with so much room; returns their tenants in the order of their claims."""
+    shares, worker, after = shares or FairShares(), register_worker(), ""
+    order: list[int] = []
+    while len(order) < jobs:
+        after = admit({"default": room}, shares, after=after, lines=lines).last
+        held = claim_ready(worker)
+        order += [one.id for one in held]
+        settle([Ending(one, Succeeded()) for one in held])
+    tenants = dict(Job.objects.values_list("pk", "tenant"))
+    return [tenants[job] or "" for job in order[:jobs]]
+
+
+@pytest.mark.parametrize("room", [1, 4, 10])
+def test_weights_of_three_and_one_give_three_and_one(room: int) -> None:
+    Tenant.objects.create(name="gold", weight=3)
+    enqueue(plain=160, gold=260)
+    counts = Counter(work(320, room))
+    assert counts["gold"] / counts["plain"] == pytest.approx(3, rel=0.05)
+
+
+@pytest.mark.parametrize("lines", [LINES_AT_ONCE, 30])
+def test_a_tenant_with_half_of_all_jobs_keeps_no_other_waiting(lines: int) -> None:
+    """``lines`` of 30: the tenants are more than one admission looks at."""
+    others = {f"tenant {number:02}": 5 for number in range(99)}
+    enqueue(large=495, **others)
+    order = work(990, 8, lines)
+    waits = sorted(place for place, tenant in enumerate(order, 1) if tenant != "large")
+    ideal = 100 * 5  # one of each after the other, five times
+    assert waits[int(0.95 * len(waits))] <= 2 * 0.95 * ideal
+
+
+def test_an_idle_tenant_leaves_its_share_to_the_others_and_saves_up_nothing() -> None:
+    shares = FairShares()
+    enqueue(early=60)
+    assert set(work(40, 4, shares=shares)) == {"early"}
+    enqueue(late=60)
+    counts = Counter(work(20, 4, shares=shares))
+    assert counts["late"] == pytest.approx(10, abs=4)
