@@ -295,11 +295,13 @@ def _count_resources(supply: Supply, taken: Mapping[str, int]) -> dict[str, Buck
     the buckets of those with a rate."""
     buckets: dict[str, Bucket] = {}
     metered, changed = set(), []
-    for name, most, paused, breaker, is_metered, over_limit, tokens, pace in fetch(RESOURCES, {}):
+    rows = fetch(RESOURCES, {})
+    hanging = breakers.hanging() if any(row[3] == BreakerState.HALF_OPEN for row in rows) else {}
+    for name, most, paused, breaker, is_metered, over_limit, tokens, pace in rows:
         used = taken.get(name, 0)
         slots: float = inf if most is None else most - used
         if breaker == BreakerState.HALF_OPEN:
-            slots = min(slots, PROBES - used)
+            slots = min(slots, PROBES - used + hanging.get(name, 0))
         if paused or breaker == BreakerState.OPEN:
             slots = 0
         if tokens is not None:

@@ -34,6 +34,16 @@ FROM django_jobs_resource AS resource
 WHERE resource.breaker_failures IS NOT NULL OR resource.breaker_state <> 'closed'
 ORDER BY resource.name
 """
+# What hangs since before the dependency failed must not hold up those that try whether it is back.
+HANGING = """
+SELECT resource.name, count(*)
+FROM django_jobs_resource AS resource
+JOIN django_jobs_job_live AS job ON job.resources ? resource.name
+WHERE resource.breaker_state = 'half_open' AND job.resources IS NOT NULL
+  AND job.status IN ('ready', 'running') AND job.status = 'running'
+  AND job.claimed_at < resource.breaker_changed_at
+GROUP BY resource.name
+"""
 # An operator may have changed it since the count.
 CHANGE = """
 UPDATE django_jobs_resource
@@ -84,3 +94,8 @@ def change_all() -> list[Change]:
         if fetch(CHANGE, parameters):
             changes.append(Change(name, after, reason))
     return changes
+
+
+def hanging() -> dict[str, int]:
+    """How many jobs of each half open breaker began before it was half open."""
+    return dict(fetch(HANGING, {}))

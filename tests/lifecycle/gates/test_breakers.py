@@ -172,6 +172,20 @@ def test_half_open_it_lets_few_try_and_opens_at_the_first_failure() -> None:
     assert state() == "open"
 
 
+def test_jobs_that_hang_since_before_leave_room_for_those_that_try() -> None:
+    hanging = running(PROBES + 1)
+    limits.open_breaker(["stripe"])
+    for number in range(PROBES + 1):
+        refund_payment.enqueue(number)
+    later(30)
+    admit()
+    assert len(claim_ready(register_worker())) == PROBES
+    end(hanging, TimedOut(seconds=300.0))
+    admit()
+    assert state() == "half_open"  # theirs says nothing about now
+    assert not Job.objects.filter(status="ready").exists()
+
+
 def test_as_many_successes_as_may_try_at_once_close_it() -> None:
     held = half_opened()
     end(held[:2], Succeeded())
