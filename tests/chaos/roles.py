@@ -3,34 +3,32 @@ those that it needs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.clusters import Cluster
+from tests.clusters import PROJECT, Cluster
 
 from . import plan
 from .history import History
 from .resources import MOST, THREADS
 from .timing import GRACE, LEASE
 
+OPERATIONS = PROJECT / "docs" / "operations.md"
 PLENTY, ENOUGH, TOO_FEW = "plenty", "enough", "too_few"
 LIMITS = {PLENTY: -1, ENOUGH: MOST + 2 * THREADS, TOO_FEW: 2}
 """Connections: any number; what docs/operations.md says that a tree needs, with an isolated child
 for each thread; one less than what claims, settles and renews."""
 
-# The grants of docs/operations.md for workers, and what is the project's own: the table of its
-# handlers, and the role that they take for a tenant.
+GRANTS = re.findall(r"^GRANT [^;]* TO worker;", OPERATIONS.read_text(), re.MULTILINE)
+"""Of docs/operations.md, for workers."""
+
+# And what is the project's own: the table of its handlers, and the role that they take for a
+# tenant.
 MAKE = """
 CREATE ROLE {name} LOGIN CONNECTION LIMIT {limit};
 GRANT USAGE ON SCHEMA public TO {name};
-GRANT SELECT, INSERT, UPDATE, DELETE ON
-    django_jobs_job, django_jobs_job_live, django_jobs_job_history,
-    django_jobs_job_history_default, django_jobs_run, django_jobs_run_default,
-    django_jobs_worker, django_jobs_progress, django_jobs_receipt, django_jobs_quarantine,
-    django_jobs_schedule, django_jobs_tick, django_jobs_backfill, django_jobs_uniquekey TO {name};
-GRANT SELECT, UPDATE ON django_jobs_queue, django_jobs_resource TO {name};
-GRANT SELECT, INSERT, UPDATE ON django_jobs_tenant TO {name};
-GRANT USAGE ON SEQUENCE django_jobs_job_id_seq, django_jobs_run_id_seq TO {name};
+{grants}
 GRANT INSERT ON chaos_mark TO {name};
 GRANT SELECT (id) ON chaos_mark TO {name};
 GRANT chaos_tenant TO {name};
@@ -51,7 +49,8 @@ def make(cluster: Cluster) -> None:
     """Before any worker starts."""
     cluster.execute("CREATE ROLE chaos_tenant NOLOGIN")
     for name, limit in LIMITS.items():
-        cluster.execute(MAKE.format(name=name, limit=limit))
+        grants = "\n".join(GRANTS).replace("TO worker;", f"TO {name};")
+        cluster.execute(MAKE.format(name=name, limit=limit, grants=grants))
 
 
 def problems(cluster: Cluster, directory: Path, history: History) -> Iterator[tuple[int, str]]:
