@@ -49,14 +49,25 @@ class Gates:
 def parse(text: str) -> Gates:
     """The gates of a value of the column. Raises ``ValueError`` if it is not one."""
     try:
-        tenant, queue, key, limit, on_conflict, resources = json.loads(text)
-        return Gates(
-            tenant=tenant,
-            queue=queue,
-            key=key,
-            limit=limit,
-            on_conflict=OnConflict(on_conflict),
-            resources=tuple(resources),
-        )
-    except (TypeError, ValueError) as error:
+        fields = json.loads(text)
+    except ValueError as error:
         raise ValueError(f"{text!r} does not name gates") from error
+    match fields:
+        case [
+            str() | None as tenant,
+            str() | None as queue,
+            str() | None as key,
+            int() as limit,
+            str() as on_conflict,
+            [*resources],
+        ] if on_conflict in list(OnConflict) and all(isinstance(one, str) for one in resources):
+            return Gates(
+                tenant=tenant,
+                queue=queue,
+                key=key,
+                limit=limit,
+                on_conflict=OnConflict(on_conflict),
+                resources=tuple(resources),
+            )
+        case _:
+            raise ValueError(f"{text!r} does not name gates")

@@ -212,7 +212,10 @@ class ClaimedJob(NamedTuple):
         """Whether jobs of other lines may wait for what it takes: a resource, or room."""
         if self.gates is None:
             return False
-        return bool(self.resources) or parse(self.gates).tenant is not None
+        try:
+            return bool(self.resources) or parse(self.gates).tenant is not None
+        except ValueError:  # a row that was not written by enqueue
+            return True
 
     def facts(self, *, cancel_requested: bool = False, down: str = "") -> Facts:
         """The facts from which :func:`~django_jobs.domain.decisions.decide` chooses what follows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +28,8 @@ ORDER BY job.id
 LINGERS = 0.06
 """Longer than a worker lingers after work, so that each job finds it idle."""
 
+NUMBERS = itertools.count()
+
 FIRST = 5
 """Pickups that are not counted: connections are opened and statements planned in them."""
 
@@ -43,6 +46,11 @@ def in_request() -> None:
     connection.close()
 
 
+def with_a_key() -> None:
+    """A job with a gate that has room."""
+    noop.using(concurrency_key=f"key:{next(NUMBERS)}").enqueue()
+
+
 def pickup(times: int, scale: float) -> list[Figure]:
     """From the commit of an enqueue to the start of the handler, by an idle worker. The raw
     partner is a NOTIFY heard on another connection."""
@@ -51,6 +59,7 @@ def pickup(times: int, scale: float) -> list[Figure]:
         "from a pooled connection": (in_request, pooled()),
         "in a transaction": (in_transaction, nullcontext()),
         "in autocommit": (noop.enqueue, nullcontext()),
+        "with a free key": (with_a_key, nullcontext()),
     }
     figures = []
     for name, (enqueue, connected) in kinds.items():

@@ -7,6 +7,7 @@ hands the slots of ended jobs over to others of their lines, which changes no co
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import floor, inf
@@ -20,6 +21,8 @@ from ...models.database import execute, fetch, jobs_connection, repeat_if_moved
 from . import breakers
 from .conflicts import resolve
 from .retry_budgets import RetryBudgets
+
+logger = logging.getLogger("django_jobs")
 
 LINES_AT_ONCE = 400
 """Lines that one admission looks at. The next one continues behind them."""
@@ -186,14 +189,24 @@ def _admit(
         rows = fetch(LINES, {"after": after, "lines": most, "ends_after": ends_after})
         if not rows[0][0]:
             return Admission(ours=False), []
-        lines = [Line(*row[1:]) for row in rows if row[1] is not None]
-        admission = Admission(last=lines[-1].text if len(lines) == most else "")
+        rows = [row[1:] for row in rows if row[1] is not None]
+        lines = [line for row in rows if (line := _readable(*row))]
+        admission = Admission(last=rows[-1][0] if len(rows) == most else "")
         # Without lines it was called because a job ended, perhaps the last one that tried.
         if not lines or any(line.gates.resources for line in lines):
             admission.changes = breakers.change_all()
         if lines:
             _share_out_to(lines, room, shares, admission)
         return admission, lines
+
+
+def _readable(text: str, rank: float, queue: str) -> Line | None:
+    """The line; None if its jobs were not written by this package. They stay blocked."""
+    try:
+        return Line(text, rank, queue)
+    except ValueError:
+        logger.warning("event=gates_unreadable queue=%s gates=%r", queue, text[:200])
+        return None
 
 
 def _share_out_to(

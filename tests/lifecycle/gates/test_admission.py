@@ -251,6 +251,19 @@ def test_a_process_that_stops_within_an_admission_does_not_hold_up_the_others(
     assert ends
 
 
+@pytest.mark.parametrize("text", ["no JSON", "{}", '[null,null,"k","1","wait",[]]'])
+def test_a_line_that_was_written_by_hand_stays_blocked_and_holds_up_no_other(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = charge_account.enqueue(1)
+    Job.objects.filter(pk=strange.pk).update(gates=text)
+    good = charge_account.enqueue(2)
+    admit()
+    assert Job.objects.get(pk=strange.pk).status == "blocked"
+    assert Job.objects.get(pk=good.pk).status == "ready"
+    assert "gates_unreadable" in caplog.text
+
+
 def test_lines_are_looked_at_in_windows() -> None:
     for number in range(5):
         charge_account.enqueue(number)
