@@ -16,10 +16,12 @@ CANCELLED = ":cancelled"
 QUARANTINED = ":quarantined"
 SCHEDULES = ":schedules"
 GATES = ":gates"
+BLOCKED = ":blocked:"
 """Sent in place of a queue's name, which never begins with a colon. ``CANCELLED``: the cancel of a
 running job was requested. ``QUARANTINED``: a job type was quarantined, and ready jobs of it may be
 left to block. ``SCHEDULES``: schedules were changed. ``GATES``: a resource or a tenant was changed,
-and jobs of any queue may have room."""
+and jobs of any queue may have room. ``BLOCKED``, before the name of a queue: a job came that waits
+at gates, so that a worker looks at these first."""
 
 THROTTLE_SECONDS = 0.02
 """A process sends at most one NOTIFY per queue in this many seconds, because NOTIFY takes a lock

@@ -40,12 +40,14 @@ ROUNDS = 3
 
 # Steps from one line to the next in the index, so that a line of a million jobs costs one step.
 # Whether this is the one admission is asked first; the counts are a later statement, because a
-# statement does not see what the admission before it wrote.
+# statement does not see what the admission before it wrote. Its commit waits for no disk: the claim
+# that follows does, and what a crash of the server takes back is admitted again.
 LINES = """
 WITH RECURSIVE turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission')) AS ours,
         set_config('idle_in_transaction_session_timeout', coalesce(
-            %(ends_after)s, current_setting('idle_in_transaction_session_timeout')), true)
+            %(ends_after)s, current_setting('idle_in_transaction_session_timeout')), true),
+        set_config('synchronous_commit', 'off', true)
 ), line AS (
     (SELECT job.gates, job.rank, job.queue FROM turn, django_jobs_job_live AS job
      WHERE turn.ours AND job.status = 'blocked' AND job.gates IS NOT NULL

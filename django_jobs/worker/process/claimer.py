@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from ...lifecycle import claiming, settling, workers
 from ...lifecycle.claiming import START
 from ...lifecycle.job_columns import ClaimedJob, QueuePosition
-from ...lifecycle.notifying import CANCELLED, GATES, notify
+from ...lifecycle.notifying import BLOCKED, CANCELLED, GATES, notify
 from ...lifecycle.settling import HandOver
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
@@ -93,6 +93,12 @@ class Claimer:
         None or ``GATES`` means any queue. Unknown hints are ignored."""
         if hint == CANCELLED:
             self._settler.look_soon()
+            return
+        if hint is not None and hint.startswith(BLOCKED):
+            if hint.removeprefix(BLOCKED) in self._queues:
+                self._admitter.look_now()
+                self._poller.poll_again_soon()
+                self._wake_event.set()
             return
         for pool in self._pools:
             if hint is not None and hint in pool.queues:
@@ -186,7 +192,8 @@ class Claimer:
             return self._options.poll
         now = time.monotonic()
         was_idle = not self._claimed  # before the poll: what ends after it may have made jobs ready
-        self._reopen(self._admitter.take_queues())
+        room_in = {queue: room for pool, room in rooms for queue in pool.queues}
+        self._reopen(self._admitter.take_queues() | self._admitter.admit(room_in))
         # By time and not only when idle: jobs that become due, and queues with a new limit, must
         # not wait for the end of another queue's backlog.
         polls = now >= self._poller.next_at or not (
@@ -196,8 +203,8 @@ class Claimer:
         ready = self._poll(now) if polls else frozenset()
         for pool in self._pools:
             pool.promising |= ready.intersection(pool.queues)
-        room_in = {queue: room for pool, room in rooms for queue in pool.queues}
-        self._reopen(self._admitter.admit(room_in))
+        if polls:
+            self._reopen(self._admitter.admit(room_in))
         expects_some = any(pool.promising for pool, _ in rooms)
         taken, is_full = 0, False
         for pool, room in rooms:

@@ -136,6 +136,10 @@ class Admitter:
         self._again_at = time.monotonic() + LINGER_SECONDS
         self._look_at = 0.0
 
+    def look_now(self) -> None:
+        """Look at the lines at once: a blocked job has come. Called by any thread."""
+        self.next_at = 0.0
+
     def begin(self, gated: bool) -> None:
         """Note the result of a poll: whether jobs wait at gates."""
         now = time.monotonic()
