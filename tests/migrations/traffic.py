@@ -30,8 +30,8 @@ SELECT n, 1, CASE WHEN n %% 100 = 0 THEN 'lost' ELSE 'succeeded' END, now(), now
 FROM generate_series(1, %(count)s::integer) AS n
 """
 BOOT = """
-INSERT INTO django_jobs_worker (name, host, pid, queues, threads, pools, code_version, job_types, status,
-    started_at, heartbeat_at, lease_expires_at, stop_reason)
+INSERT INTO django_jobs_worker (name, host, pid, queues, threads, pools, code_version, job_types,
+    status, started_at, heartbeat_at, lease_expires_at, stop_reason)
 VALUES ('old', 'test', 1, '["default"]', 1, '[]', '', '["app.noop"]', 'running', now(), now(),
     now() + interval '1 hour', '')
 RETURNING id
