@@ -14,7 +14,7 @@ from .partitions import Database
 SLOTS = {"key one": 1, "key three": 3, "resource slots": 3, "tenant capped": 2}
 """Slots of each gate that has some."""
 
-RATE, BURST = 30.0, 5
+RATE, BURST = 10.0, 3
 """Of the resource ``calls``: starts in a second, and at once."""
 
 ACCOUNT = {"key": 18, "resource": 19, "rate": 20, "tenant": 21}

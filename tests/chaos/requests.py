@@ -54,7 +54,9 @@ def requests(seed: int, jobs: int) -> Iterator[Request]:
     special = choice.sample(range(number, jobs), min(PILLS + holders, jobs - number))
     pills, holding = set(special[:PILLS]), set(special[PILLS:])
     for kind in GATED:
-        yield Request(kind=kind, manner="batch", count=FIRST, queue="default", seconds=0.3)
+        # Starts in quick succession are what a rate has to prevent.
+        seconds = 0.02 if kind == "calls" else 0.3
+        yield Request(kind=kind, manner="batch", count=FIRST, queue="default", seconds=seconds)
     while number < jobs:
         (kind,) = choice.choices(list(KINDS), list(KINDS.values()))
         (manner,) = choice.choices(list(MANNERS), list(MANNERS.values()))
