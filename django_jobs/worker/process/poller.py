@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from django.db import DataError, IntegrityError, NotSupportedError, ProgrammingError
+
 from ...domain.admission import FairShares
 from ...domain.durations import NEVER
+from ...domain.errors import ErrorReport
 from ...lifecycle import promoting
 from ...lifecycle.gates.admission import admit
 from ...lifecycle.notifying import THROTTLE_SECONDS
 from ...lifecycle.settling import HandOver
+from ..events import emit_throttled
 
 FIRST_DUE_PAUSE = 0.002
 
@@ -27,6 +32,11 @@ REST = 9
 """A look at all lines that admitted nothing and took longer than this many seconds is followed by a
 rest of this many times its duration, so that ten thousand keys without a free slot take a tenth of
 the time."""
+
+REFUSALS = (ProgrammingError, DataError, IntegrityError, NotSupportedError)
+"""The errors of an admission itself: a right is missing, or a row holds what it cannot read."""
+FAILED_SECONDS = 1.0
+"""Seconds until the next try after one of them."""
 
 BUSY_SECONDS = 0.002
 """Seconds until the next try if another process was admitting."""
@@ -165,7 +175,14 @@ class Admitter:
         started = time.monotonic()
         if started < self.next_at:
             return set()
-        found = admit(room, self._shares, after=self._after)
+        try:
+            found = admit(room, self._shares, after=self._after)
+        except REFUSALS as refusal:
+            # Jobs without gates are claimed even so.
+            error = ErrorReport.of(refusal).summary
+            emit_throttled("admission_failed", logging.ERROR, error=error)
+            self.next_at, self.is_done = time.monotonic() + FAILED_SECONDS, True
+            return set()
         now = time.monotonic()
         if not found.ours:
             self.next_at = now + BUSY_SECONDS

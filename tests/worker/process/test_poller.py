@@ -11,8 +11,10 @@ import pytest
 
 from django_jobs.lifecycle.notifying import THROTTLE_SECONDS
 from django_jobs.models import Job, Queue
-from django_jobs.worker.process.poller import LINGER_SECONDS, NEVER, Poller
+from django_jobs.worker.process.poller import LINGER_SECONDS, NEVER, Admitter, Poller
 from tests.app import jobs
+from tests.app.gate_jobs import charge_account
+from tests.factories import run_sql
 
 
 @pytest.mark.django_db
@@ -65,3 +67,17 @@ def test_it_finds_new_queues_in_the_same_look(
         found = poller.poll(time.monotonic())
         assert ("later" in found, "later" in poller.limited) == (poller is every,) * 2
         assert ("later" in poller.queues) == (poller is every)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_admission_that_the_database_refuses_holds_up_nothing_else() -> None:
+    charge_account.enqueue(7)
+    admitter = Admitter(1.0)
+    admitter.look_now()
+    run_sql("ALTER TABLE django_jobs_quarantine RENAME TO quarantine_of_a_test")
+    try:
+        assert admitter.admit({"default": 5}) == set()
+    finally:
+        run_sql("ALTER TABLE quarantine_of_a_test RENAME TO django_jobs_quarantine")
+    admitter.look_now()
+    assert admitter.admit({"default": 5}) == {"default"}
