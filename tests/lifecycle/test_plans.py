@@ -478,7 +478,7 @@ def test_dead_jobs_are_searched_by_their_last_run_with_a_search_of_one_partition
     sql, parameters = by_last_run(Job.objects.dead(), error_code="503").query.sql_with_params()
     plan = explain(sql, parameters)
     assert not {name for name in whole_tables(plan) if name.startswith("django_jobs_run")}
-    of_runs = [node for node in plan if node.get("Alias", "").startswith("u0")]
+    of_runs = [node for node in plan if node.get("Alias", "").lower().startswith("u0")]
     searched = [node for node in of_runs if node["Actual Loops"] > 0]
     assert len(of_runs) > len(searched) == 1
     assert searched[0]["Actual Loops"] == MANY

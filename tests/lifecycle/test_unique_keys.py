@@ -387,10 +387,10 @@ def test_keys_are_found_by_their_indexes() -> None:
         **dict.fromkeys(GATE_COLUMNS),
         "payload": "{}",
         "key": "key-7",
-        "payloads": ["{}"] * 50,
-        "keys": keys[:50],
+        "payloads": ["{}"] * 5,
+        "keys": keys[:5],
     }
-    gates = {name: [None] * 50 for name in GATE_COLUMNS}
+    gates = {name: [None] * 5 for name in GATE_COLUMNS}
     for statement, values in (
         (unique_keys.ENQUEUE_UNIQUE, parameters),
         (unique_keys.ENQUEUE_MANY_UNIQUE, {**parameters, **gates}),
