@@ -379,18 +379,18 @@ def test_a_time_without_a_key_is_refused(request_without_key: Callable[[], objec
 @pytest.mark.django_db
 def test_keys_are_found_by_their_indexes() -> None:
     add.enqueue_many({"first": number} for number in range(20_000))
-    keys = [f"key-{number}" for number in range(5_000)]
-    enqueue_many("app.noop", [{}] * 5_000, idempotency_keys=keys, unique_for=60)
+    keys = [f"key-{number}" for number in range(20_000)]
+    enqueue_many("app.noop", [{}] * 20_000, idempotency_keys=keys, unique_for=60)
     analyze("django_jobs_job", "django_jobs_uniquekey")
     parameters = {
         **hourly.request().parameters,
         **dict.fromkeys(GATE_COLUMNS),
         "payload": "{}",
         "key": "key-7",
-        "payloads": ["{}"] * 5,
-        "keys": keys[:5],
+        "payloads": ["{}"] * 50,
+        "keys": keys[:50],
     }
-    gates = {name: [None] * 5 for name in GATE_COLUMNS}
+    gates = {name: [None] * 50 for name in GATE_COLUMNS}
     for statement, values in (
         (unique_keys.ENQUEUE_UNIQUE, parameters),
         (unique_keys.ENQUEUE_MANY_UNIQUE, {**parameters, **gates}),

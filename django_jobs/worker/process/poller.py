@@ -147,7 +147,9 @@ class Admitter:
         self._look_at = 0.0
 
     def look_now(self) -> None:
-        """Look at the lines at once: a blocked job has come. Called by any thread."""
+        """Look at the lines at once: a blocked job has come. Called by any thread. An admission
+        that is under way may overwrite the time; the poll that lingers then looks."""
+        self.look_soon()
         self.next_at = 0.0
 
     def begin(self, gated: bool) -> None:
@@ -170,10 +172,8 @@ class Admitter:
         if self._handed.freed:
             self._handed.freed = False
             self.next_at = 0.0
-        if self._ahead >= max(room.values(), default=0):
-            return set()
         started = time.monotonic()
-        if started < self.next_at:
+        if started < self.next_at or self._ahead >= max(room.values(), default=0):
             return set()
         try:
             found = admit(room, self._shares, after=self._after)
