@@ -104,7 +104,7 @@ def make_dead(job_type: JobType[..., Any] = noop, *args: Any, **options: Any) ->
 
 
 def copies_of(job: Job, count: int = 1, status: str = "ready") -> list[int]:
-    """The ids of so many new rows with the queue and the gates of ``job``, in another status."""
+    """The ids of new rows with the queue and the gates of ``job``, in another status."""
     row = Job.objects.get(pk=job.pk)
     fields = {field.attname: getattr(row, field.attname) for field in Job._meta.concrete_fields}
     fields |= {"id": None, "status": status}

@@ -79,7 +79,7 @@ def template_of(text: str) -> Template:
 
 
 def literal(text: str) -> Template:
-    """A template that is filled with ``text`` itself, whatever braces it has."""
+    """A template that is filled with ``text`` itself, even if it has braces."""
     return Template(text, ((text, None),))
 
 

@@ -153,7 +153,7 @@ def _after_failure(
     if facts.at_most_once:
         return fate(JobState.DEAD, f"{AT_MOST_ONCE}, and it failed: {error.summary}")
     if facts.down:
-        # Behind the jobs that wait already: or one that fails for a cause of its own would be the
+        # Behind the jobs that wait already: or one that fails for another cause would be the
         # first to try each time, and the breaker would never close.
         return replace(
             fate(JobState.BLOCKED, delay=0.0),

@@ -13,7 +13,7 @@ ALWAYS = 10
 
 
 def retries_allowed(budget: float, starts: float, retries: float) -> int:
-    """How many retries may start now, after so many ``starts``, of which ``retries`` were retries.
+    """How many retries may start now, after ``starts`` of which ``retries`` were retries.
 
     With n more of each, ``retries + n`` must not exceed ``budget * (starts + n)``. The budget is
     below 1.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .job_columns import IN_LIVE
+from .job_columns import IN_LINE, IN_LIVE
 
 # Plain successes are passed as arrays: with all endings as JSON one process reached 18,700 instead
 # of 23,400 jobs/s. The arrays stand in subqueries, because a planner that knows their length would
@@ -86,18 +86,16 @@ INSERT INTO {RUNS}), freed AS MATERIALIZED (
     WHERE u.gates IS NOT NULL AND u.tenant IS NULL AND u.status <> 'ready'
     GROUP BY u.gates, u.resources
 ), heirs AS MATERIALIZED (
-    SELECT next.id FROM freed CROSS JOIN LATERAL (
+    SELECT next.id FROM freed AS line CROSS JOIN LATERAL (
         SELECT job.id FROM django_jobs_job_live AS job
-        WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = freed.gates
-          AND job.job_type NOT IN (
-              SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)
+        WHERE {IN_LINE}
         ORDER BY job.gates, job.rank, job.id
-        LIMIT freed.slots
+        LIMIT line.slots
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS next
-    WHERE freed.resources IS NULL OR NOT EXISTS (
+    WHERE line.resources IS NULL OR NOT EXISTS (
         SELECT 1 FROM django_jobs_resource AS resource
-        WHERE freed.resources ? resource.name
+        WHERE line.resources ? resource.name
           AND (resource.rate IS NOT NULL OR resource.breaker_failures IS NOT NULL
                OR resource.breaker_state <> 'closed' OR resource.retry_budget IS NOT NULL
                OR resource.paused_at IS NOT NULL OR resource.over_limit))

@@ -1,4 +1,4 @@
-"""What gates cost: the drain of jobs that wait at them, beside the same jobs without."""
+"""What gates cost: the drain of jobs that wait at them, and of the same jobs without."""
 
 from __future__ import annotations
 

@@ -27,10 +27,10 @@ class ChaosConfig(AppConfig):
                 assert fence in statement
                 setattr(settling, name, statement.replace(fence, "AND job.status = 'running'"))
         if os.environ.get("CHAOS_WITHOUT_LIMITS"):
-            from django_jobs.lifecycle.gates import admission
+            from django_jobs.lifecycle.gates import supply
 
             taken, spent = "status IN ('ready', 'running')", "- input.starts"
-            assert taken in admission.TAKEN
-            assert spent in admission.SPEND
-            admission.TAKEN = admission.TAKEN.replace(taken, "status = 'succeeded'")
-            admission.SPEND = admission.SPEND.replace(spent, "")
+            assert taken in supply.TAKEN
+            assert spent in supply.SPEND
+            supply.TAKEN = supply.TAKEN.replace(taken, "status = 'succeeded'")
+            supply.SPEND = supply.SPEND.replace(spent, "")

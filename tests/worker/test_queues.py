@@ -49,7 +49,7 @@ def test_a_worker_of_named_queues_serves_no_other(start_worker: Start) -> None:
 
 
 def started_until(ended: int) -> list[str]:
-    """The queues of the jobs that had started when so many had ended."""
+    """The queues of the jobs that had started when that number had ended."""
     runs = Run.objects.order_by("finished_at")
     at = runs[ended - 1].finished_at
     started = runs.filter(started_at__lte=at).values_list("job_id", flat=True)

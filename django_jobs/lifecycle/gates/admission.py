@@ -10,26 +10,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import floor, inf
 from typing import Any
 
 from django.db import transaction
 
-from ...domain.admission import FairShares, Line, Supply, share_out
-from ...domain.breaker import PROBES, BreakerState
-from ...models.database import execute, fetch, jobs_connection, repeat_if_moved
+from ...domain.admission import FairShares, Line, share_out
+from ...models.database import fetch, jobs_connection, repeat_if_moved
+from ..job_columns import IN_LINE
 from . import breakers
 from .conflicts import resolve
 from .retry_budgets import RetryBudgets
+from .supply import spend, supply_of
 
 logger = logging.getLogger("django_jobs")
 
 LINES_AT_ONCE = 400
 """Lines that one admission looks at. The next one continues behind them."""
-
-AHEAD, MANY = 3, 100
-"""A worker of quick jobs, which has room for ``MANY``, gets ``AHEAD`` times its room admitted: to
-look at the lines costs as much as to admit a hundred jobs."""
 
 STOPPED_SECONDS = 2
 """The server ends the session of a process that stops for longer within an admission, because no
@@ -65,55 +61,13 @@ SELECT turn.ours, line.gates, line.rank, line.queue
 FROM turn LEFT JOIN (SELECT * FROM line LIMIT %(lines)s) AS line ON true
 """
 
-TAKEN = """
-SELECT 'key', concurrency_key, count(*) FROM django_jobs_job_live
-WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
-  AND concurrency_key = ANY(%(keys)s::text[])
-GROUP BY concurrency_key
-UNION ALL
-SELECT 'resource', resource.name, count(*)
-FROM django_jobs_job_live AS job, jsonb_array_elements_text(job.resources) AS resource (name)
-WHERE %(resources)s AND job.resources IS NOT NULL AND job.status IN ('ready', 'running')
-GROUP BY resource.name
-UNION ALL
-SELECT 'tenant', tenant, count(*) FROM django_jobs_job_live
-WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND tenant = ANY(%(tenants)s::text[])
-GROUP BY tenant
-UNION ALL
-SELECT 'ready', queue, count(*) FROM django_jobs_job_live
-WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
-  AND queue = ANY(%(queues)s::text[])
-GROUP BY queue
-"""
-
-# By the database's clock.
-TOKENS = """least(
-        coalesce(burst, ceil(rate)),
-        coalesce(tokens, burst, ceil(rate))
-        + rate / rate_seconds * greatest(
-            date_part('epoch', statement_timestamp() - refilled_at), 0))"""
-RESOURCES = f"""
-SELECT name, max_concurrency, paused_at IS NOT NULL, breaker_state,
-    breaker_failures IS NOT NULL OR breaker_state <> 'closed' OR retry_budget IS NOT NULL,
-    over_limit, {TOKENS},
-    rate / rate_seconds
-FROM django_jobs_resource
-"""
-TENANTS = """
-SELECT name, weight, max_concurrency, paused_at IS NOT NULL FROM django_jobs_tenant
-WHERE name = ANY(%(names)s::text[])
-"""
-
-# A quarantined job keeps its place and is passed over.
-ADMIT = """
+ADMIT = f"""
 WITH picked AS MATERIALIZED (
     SELECT next.id
     FROM unnest(%(lines)s::text[], %(counts)s::integer[]) AS line (gates, count)
     CROSS JOIN LATERAL (
         SELECT job.id FROM django_jobs_job_live AS job
-        WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
-          AND job.job_type NOT IN (
-              SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)
+        WHERE {IN_LINE}
         ORDER BY job.gates, job.rank, job.id
         LIMIT line.count
         FOR NO KEY UPDATE SKIP LOCKED
@@ -123,25 +77,6 @@ UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
 RETURNING job.gates, job.queue
 """
-
-# Refills once more: if the tokens that came in during the admission were lost, 50/s would be 45/s.
-SPEND = f"""
-UPDATE django_jobs_resource AS resource
-SET tokens = {TOKENS} - input.starts, refilled_at = statement_timestamp()
-FROM unnest(%(names)s::text[], %(starts)s::float8[]) AS input (name, starts)
-WHERE resource.name = input.name
-"""
-NOTE_OVER_LIMIT = """
-UPDATE django_jobs_resource SET over_limit = NOT over_limit WHERE name = ANY(%(names)s::text[])
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """The tokens of a rate, and how many come in a second."""
-
-    tokens: float
-    pace: float
 
 
 @dataclass(slots=True)
@@ -214,7 +149,7 @@ def _readable(text: str, rank: float, queue: str) -> Line | None:
 def _share_out_to(
     lines: list[Line], room: Mapping[str, int], shares: FairShares, admission: Admission
 ) -> None:
-    supply, weights, buckets = _supply(lines, room)
+    supply, weights, buckets = supply_of(lines, room)
     tenants: dict[str, set[str]] = {}
     for line in lines:
         if supply.is_metered(line.gates) and line.queue in room:
@@ -256,7 +191,7 @@ def _share_out_to(
             admission.tokens_in = min(wait, admission.tokens_in or wait)
     budgets.save()
     if spent:
-        execute(SPEND, {"names": list(spent), "starts": list(spent.values())})
+        spend(spent)
 
 
 def _admit_granted(
@@ -272,62 +207,3 @@ def _admit_granted(
     if budgeted:
         rows += budgets.admit(within, budgeted)
     return rows
-
-
-def _supply(
-    lines: list[Line], room: Mapping[str, int]
-) -> tuple[Supply, dict[str, float], dict[str, Bucket]]:
-    """What the gates of these lines have left, the weights of their tenants, and the buckets of the
-    resources that have a rate."""
-    gates = [line.gates for line in lines]
-    tenants = sorted({one.tenant for one in gates if one.tenant is not None})
-    uses_resources = any(one.resources for one in gates)
-    rows = fetch(TENANTS, {"names": tenants}) if tenants else []
-    parameters = {
-        "keys": sorted({one.key for one in gates if one.key is not None}),
-        "resources": uses_resources,
-        "tenants": [name for name, _, limit, _ in rows if limit is not None],
-        "queues": sorted({line.queue for line in lines if line.gates.tenant is not None}),
-    }
-    taken: dict[str, dict[str, int]] = {"key": {}, "resource": {}, "tenant": {}, "ready": {}}
-    for kind, name, count in fetch(TAKEN, parameters):
-        taken[kind][name] = count
-    supply = Supply(keys=taken["key"])
-    for queue, most in room.items():
-        wanted = most * AHEAD if most >= MANY else most
-        supply.room[queue] = wanted - taken["ready"].get(queue, 0)
-    buckets = _count_resources(supply, taken["resource"]) if uses_resources else {}
-    weights: dict[str, float] = {}
-    for name, weight, limit, paused in rows:
-        weights[name] = weight
-        if paused or limit is not None:
-            supply.tenants[name] = 0 if paused else limit - taken["tenant"].get(name, 0)
-    return supply, weights, buckets
-
-
-def _count_resources(supply: Supply, taken: Mapping[str, int]) -> dict[str, Bucket]:
-    """Add what each resource has left, and note which ones have more jobs than their limit. Returns
-    the buckets of those with a rate."""
-    buckets: dict[str, Bucket] = {}
-    metered, changed = set(), []
-    rows = fetch(RESOURCES, {})
-    hanging = breakers.hanging() if any(row[3] == BreakerState.HALF_OPEN for row in rows) else {}
-    for name, most, paused, breaker, is_metered, over_limit, tokens, pace in rows:
-        used = taken.get(name, 0)
-        slots: float = inf if most is None else most - used
-        if breaker == BreakerState.HALF_OPEN:
-            slots = min(slots, PROBES - used + hanging.get(name, 0))
-        if paused or breaker == BreakerState.OPEN:
-            slots = 0
-        if tokens is not None:
-            buckets[name] = Bucket(tokens, pace)
-            slots = min(slots, floor(tokens))
-        supply.resources[name] = max(slots, 0)
-        if tokens is not None or is_metered:
-            metered.add(name)
-        if over_limit is not (most is not None and used > most):
-            changed.append(name)
-    supply.metered = frozenset(metered)
-    if changed:
-        execute(NOTE_OVER_LIMIT, {"names": changed})
-    return buckets

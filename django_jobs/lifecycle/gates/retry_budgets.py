@@ -13,6 +13,7 @@ from ...domain.admission import Line
 from ...domain.retry_budget import retries_allowed
 from ...models.database import execute, fetch
 from ...models.resource import FADED
+from ..job_columns import IN_LINE
 
 BUDGETS = f"""
 SELECT name, retry_budget, coalesce(recent_starts * {FADED}, 0),
@@ -29,9 +30,6 @@ FROM unnest(%(names)s::text[], %(starts)s::float8[], %(retries)s::float8[])
 WHERE resource.name = input.name
 """
 
-IN_LINE = """job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
-                  AND job.job_type NOT IN (
-                      SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)"""
 # Of each line the first ones by rank, but not more retries than it may start.
 ADMIT_WITHIN_BUDGET = f"""
 WITH picked AS MATERIALIZED (

@@ -26,7 +26,7 @@ def enqueue(**counts: int) -> None:
 def work(
     jobs: int, room: int, lines: int = LINES_AT_ONCE, shares: FairShares | None = None
 ) -> list[str]:
-    """Run so many jobs with so much room; returns their tenants in the order of their claims."""
+    """Run ``jobs`` with this room; returns their tenants in the order of their claims."""
     shares, worker, after = shares or FairShares(), register_worker(), ""
     order: list[int] = []
     while len(order) < jobs:

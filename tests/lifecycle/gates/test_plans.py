@@ -12,7 +12,7 @@ from pytest_django import DjangoDbBlocker
 from django_jobs.domain.gates import Gates
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import claiming, promoting, settling
-from django_jobs.lifecycle.gates import admission, conflicts
+from django_jobs.lifecycle.gates import admission, conflicts, supply
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from tests.factories import analyze, explain, register_worker, run_sql
 
@@ -99,7 +99,7 @@ def test_a_poll_looks_at_one_blocked_job() -> None:
 def test_what_is_taken_is_counted_in_the_indexes_of_the_gates() -> None:
     keys = [f"key:{number}" for number in range(400)]
     parameters = {"keys": keys, "resources": True, "tenants": ["t"], "queues": ["default"]}
-    plan = explain(admission.TAKEN, parameters)
+    plan = explain(supply.TAKEN, parameters)
     assert indexes(plan) <= {
         "django_jobs_taken_key",
         "django_jobs_taken_tenant",
