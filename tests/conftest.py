@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from django_jobs import registry
 from django_jobs.api import pressure
 from django_jobs.lifecycle import notifying, resource_outcomes
-from django_jobs.models import Queue
+from django_jobs.models import Queue, named_row
 from tests import sessions
 
 # How long an example takes is the machine's business, which may stand still for seconds.
@@ -83,8 +83,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_remembered() -> None:
-    """No test sees the queues or the throttle of another."""
+def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the queues or the throttle of another. A busy machine, which may stand still for
+    ten seconds, makes no cached row expire."""
+    monkeypatch.setattr(named_row, "RECENT_SECONDS", 3600.0)
     Queue.objects.forget_recent()
     pressure.forget_recent()
     resource_outcomes.forget_recent()
