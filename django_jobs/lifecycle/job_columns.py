@@ -186,6 +186,7 @@ class ClaimedJob(NamedTuple):
     scheduled_for: float | None
     at_most_once: bool
     gates: str | None
+    workflow_run_id: int | None
     worker: int
     taken_at: float = 0.0
 

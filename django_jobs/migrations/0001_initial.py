@@ -54,6 +54,8 @@ ALTER TABLE django_jobs_job ATTACH PARTITION django_jobs_job_history
 CREATE TABLE django_jobs_job_history_default (
     LIKE django_jobs_job INCLUDING DEFAULTS, PRIMARY KEY (id)
 );
+CREATE INDEX django_jobs_ended_steps ON django_jobs_job_history_default (workflow_run_id, step)
+    WHERE workflow_run_id IS NOT NULL;
 ALTER TABLE django_jobs_job_history ATTACH PARTITION django_jobs_job_history_default DEFAULT
 """
 PARTITION_RUN = """
@@ -594,6 +596,147 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="WorkflowDefinition",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=200, verbose_name="name")),
+                ("version", models.PositiveIntegerField(verbose_name="version")),
+                (
+                    "fingerprint",
+                    models.CharField(
+                        help_text="A hash of the graph.", max_length=64, verbose_name="fingerprint"
+                    ),
+                ),
+                (
+                    "graph",
+                    models.JSONField(
+                        help_text="The steps, each after those it waits for.", verbose_name="graph"
+                    ),
+                ),
+                ("created_at", models.DateTimeField(verbose_name="created at")),
+            ],
+            options={
+                "verbose_name": "workflow",
+                "verbose_name_plural": "workflows",
+                "permissions": (("start_workflow", "Can start workflows"),),
+                "default_permissions": ("view",),
+                "constraints": [
+                    models.UniqueConstraint(fields=("name", "version"), name="django_jobs_workflow")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="WorkflowRun",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "definition",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="runs",
+                        to="django_jobs.workflowdefinition",
+                        verbose_name="definition",
+                    ),
+                ),
+                ("name", models.CharField(max_length=200, verbose_name="name")),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("running", "running"),
+                            ("succeeded", "succeeded"),
+                            ("failed", "failed"),
+                            ("cancelled", "cancelled"),
+                        ],
+                        max_length=9,
+                        verbose_name="status",
+                    ),
+                ),
+                (
+                    "payload",
+                    models.JSONField(
+                        default=dict, help_text="Arguments by name.", verbose_name="payload"
+                    ),
+                ),
+                (
+                    "idempotency_key",
+                    models.CharField(
+                        blank=True, max_length=200, null=True, verbose_name="idempotency key"
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.CharField(blank=True, max_length=100, null=True, verbose_name="tenant"),
+                ),
+                (
+                    "ends_left",
+                    models.PositiveIntegerField(
+                        editable=False,
+                        help_text="Steps that no other waits for, and that have not ended.",
+                        verbose_name="ends left",
+                    ),
+                ),
+                (
+                    "compensations",
+                    models.JSONField(
+                        blank=True,
+                        editable=False,
+                        help_text="The jobs that undo steps if the run fails.",
+                        null=True,
+                        verbose_name="compensations",
+                    ),
+                ),
+                (
+                    "reason",
+                    models.TextField(blank=True, db_default="", default="", verbose_name="reason"),
+                ),
+                (
+                    "cancel_requested_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at"),
+                ),
+                ("started_at", models.DateTimeField(verbose_name="started at")),
+                (
+                    "finished_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="finished at"),
+                ),
+            ],
+            options={
+                "verbose_name": "workflow run",
+                "verbose_name_plural": "workflow runs",
+                "permissions": (
+                    ("cancel_workflowrun", "Can cancel workflow runs"),
+                    ("retry_workflowrun", "Can retry failed workflow runs"),
+                    ("skip_workflowstep", "Can skip steps of workflow runs"),
+                    ("signal_workflowrun", "Can signal workflow runs and jobs"),
+                ),
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(fields=["name", "id"], name="django_jobs_run_of_workflow"),
+                    models.Index(
+                        condition=models.Q(("status", "running")),
+                        fields=["id"],
+                        name="django_jobs_running_workflow",
+                    ),
+                    models.Index(
+                        condition=models.Q(("finished_at__isnull", False)),
+                        fields=["finished_at"],
+                        name="django_jobs_workflow_ended",
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(
+                            ("idempotency_key__isnull", False), ("status", "running")
+                        ),
+                        fields=("name", "idempotency_key"),
+                        name="django_jobs_workflow_key",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Job",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
@@ -776,6 +919,58 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "workflow_run",
+                    models.ForeignKey(
+                        blank=True,
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="steps",
+                        to="django_jobs.workflowrun",
+                        verbose_name="workflow run",
+                    ),
+                ),
+                (
+                    "step",
+                    models.CharField(blank=True, max_length=200, null=True, verbose_name="step"),
+                ),
+                (
+                    "prerequisites",
+                    models.PositiveIntegerField(
+                        blank=True, editable=False, null=True, verbose_name="prerequisites left"
+                    ),
+                ),
+                (
+                    "skipped",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("failed", "a step before it failed"),
+                            ("unneeded", "not needed"),
+                            ("passed", "by a person"),
+                        ],
+                        max_length=8,
+                        null=True,
+                        verbose_name="skipped",
+                    ),
+                ),
+                (
+                    "awaits",
+                    models.CharField(
+                        blank=True, max_length=200, null=True, verbose_name="signal it waits for"
+                    ),
+                ),
+                (
+                    "signals",
+                    models.JSONField(
+                        blank=True,
+                        help_text="The data that was sent to it, by name.",
+                        null=True,
+                        verbose_name="signals",
+                    ),
+                ),
+                (
                     "replays",
                     models.PositiveIntegerField(db_default=0, default=0, verbose_name="replays"),
                 ),
@@ -873,6 +1068,16 @@ class Migration(migrations.Migration):
                         ),
                         fields=["id"],
                         name="django_jobs_taken_resource",
+                    ),
+                    models.Index(
+                        condition=models.Q(("workflow_run__isnull", False)),
+                        fields=["workflow_run", "step"],
+                        name="django_jobs_steps",
+                    ),
+                    models.Index(
+                        condition=models.Q(("awaits__isnull", False), ("status", "waiting")),
+                        fields=["available_at"],
+                        name="django_jobs_awaiting",
                     ),
                 ],
                 "constraints": [
@@ -1590,6 +1795,82 @@ class Migration(migrations.Migration):
                         fields=["resource", "happened_at"], name="django_jobs_resource_outcome"
                     )
                 ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Dependency",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "parent_id",
+                        "child_id",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                (
+                    "workflow_run",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="dependencies",
+                        to="django_jobs.workflowrun",
+                        verbose_name="workflow run",
+                    ),
+                ),
+                (
+                    "parent",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="django_jobs.job",
+                        verbose_name="parent",
+                    ),
+                ),
+                (
+                    "child",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="django_jobs.job",
+                        verbose_name="child",
+                    ),
+                ),
+                (
+                    "when",
+                    models.CharField(
+                        choices=[
+                            ("succeeded", "succeeded"),
+                            ("failed", "failed"),
+                            ("finished", "finished"),
+                        ],
+                        max_length=9,
+                        verbose_name="when",
+                    ),
+                ),
+                (
+                    "takes",
+                    models.JSONField(
+                        blank=True,
+                        help_text="The arguments of the child that get the result of the parent.",
+                        null=True,
+                        verbose_name="takes",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "dependency",
+                "verbose_name_plural": "dependencies",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["child", "parent"], name="django_jobs_parents")],
             },
         ),
         migrations.RunPython(tune, migrations.RunPython.noop),

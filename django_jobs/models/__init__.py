@@ -1,6 +1,6 @@
 """The tables."""
 
-from .job import DeadLetter, Job, JobStatus
+from .job import DeadLetter, Job, JobStatus, StepSkipped
 from .progress import Progress
 from .quarantine import Quarantine
 from .queue import Queue
@@ -13,11 +13,19 @@ from .tenant import Tenant
 from .tick import Backfill, Tick, TickOutcome
 from .unique_key import UniqueKey
 from .worker import Worker, WorkerStatus
+from .workflow import (
+    Dependency,
+    StepCondition,
+    WorkflowDefinition,
+    WorkflowRun,
+    WorkflowStatus,
+)
 
 __all__ = [
     "Backfill",
     "BreakerState",
     "DeadLetter",
+    "Dependency",
     "Job",
     "JobStatus",
     "Progress",
@@ -29,10 +37,15 @@ __all__ = [
     "Run",
     "RunOutcome",
     "Schedule",
+    "StepCondition",
+    "StepSkipped",
     "Tenant",
     "Tick",
     "TickOutcome",
     "UniqueKey",
     "Worker",
     "WorkerStatus",
+    "WorkflowDefinition",
+    "WorkflowRun",
+    "WorkflowStatus",
 ]

@@ -10,11 +10,13 @@ from django.utils.translation import gettext_lazy as _
 from ..domain.backoff import Backoff
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, JobState
+from ..domain.workflows import Skipped
 from .blocked_by import blocked_by
 from .querysets import DeadLetterManager, JobQuerySet
 from .tenant import LONGEST_TENANT
 from .timestamps import TimestampField
 from .worker import Worker
+from .workflow import LONGEST_STEP, WorkflowRun
 
 QUARANTINED = "quarantined"
 """The reason of a blocked job whose type is quarantined."""
@@ -31,6 +33,14 @@ class JobStatus(models.TextChoices):
     SUCCEEDED = JobState.SUCCEEDED.value, _("succeeded")
     DEAD = JobState.DEAD.value, _("dead")
     CANCELLED = JobState.CANCELLED.value, _("cancelled")
+
+
+class StepSkipped(models.TextChoices):
+    """Why a step of a workflow was skipped."""
+
+    FAILED = Skipped.FAILED.value, _("a step before it failed")
+    UNNEEDED = Skipped.UNNEEDED.value, _("not needed")
+    PASSED = Skipped.PASSED.value, _("by a person")
 
 
 class NotOfAJob:
@@ -130,6 +140,31 @@ class Job(models.Model):
         blank=True,
         editable=False,
         help_text=_("All gates as one text. Jobs with the same gates wait in one line."),
+    )
+    workflow_run = models.ForeignKey(
+        WorkflowRun,
+        verbose_name=_("workflow run"),
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        related_name="steps",
+        db_constraint=False,
+        db_index=False,
+    )
+    step = models.CharField(  # noqa: DJ001 — null is no step of a workflow
+        _("step"), max_length=LONGEST_STEP, null=True, blank=True
+    )
+    prerequisites = models.PositiveIntegerField(
+        _("prerequisites left"), null=True, blank=True, editable=False
+    )
+    skipped = models.CharField(  # noqa: DJ001 — null is not skipped
+        _("skipped"), max_length=8, choices=StepSkipped, null=True, blank=True
+    )
+    awaits = models.CharField(  # noqa: DJ001 — null is no signal
+        _("signal it waits for"), max_length=200, null=True, blank=True
+    )
+    signals = models.JSONField(
+        _("signals"), null=True, blank=True, help_text=_("The data that was sent to it, by name.")
     )
     replays = models.PositiveIntegerField(_("replays"), default=0, db_default=0)
     headers = models.JSONField(_("headers"), default=dict, blank=True)
@@ -233,6 +268,18 @@ class Job(models.Model):
                 fields=("id",),
                 condition=models.Q(resources__isnull=False, status__in=("ready", "running")),
                 name="django_jobs_taken_resource",
+            ),
+            # The steps of a run. Jobs outside of workflows are not in the index.
+            models.Index(
+                fields=("workflow_run", "step"),
+                condition=models.Q(workflow_run__isnull=False),
+                name="django_jobs_steps",
+            ),
+            # The jobs that wait for a signal, until their time-out.
+            models.Index(
+                fields=("available_at",),
+                condition=models.Q(status="waiting", awaits__isnull=False),
+                name="django_jobs_awaiting",
             ),
         )
         constraints = (

@@ -48,6 +48,7 @@ HELD = ClaimedJob(
     scheduled_for=None,
     at_most_once=False,
     gates=None,
+    workflow_run_id=None,
     worker=1,
 )
 HUGE_NUMBER = '{"n": ' + "9" * 5000 + "}"

@@ -1,0 +1,187 @@
+"""The tables of workflows: versioned definitions, their runs, and what each step waits for."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from ..domain.workflows import When, WorkflowState
+from .tenant import LONGEST_TENANT
+from .timestamps import TimestampField
+
+LONGEST_STEP = 200
+"""Characters of the name of a step."""
+
+
+class WorkflowStatus(models.TextChoices):
+    """The status of a run of a workflow."""
+
+    RUNNING = WorkflowState.RUNNING.value, _("running")
+    SUCCEEDED = WorkflowState.SUCCEEDED.value, _("succeeded")
+    FAILED = WorkflowState.FAILED.value, _("failed")
+    CANCELLED = WorkflowState.CANCELLED.value, _("cancelled")
+
+
+class StepCondition(models.TextChoices):
+    """How a step has to end so that one that comes after it may start."""
+
+    SUCCEEDED = When.SUCCEEDED.value, _("succeeded")
+    FAILED = When.FAILED.value, _("failed")
+    FINISHED = When.FINISHED.value, _("finished")
+
+
+class WorkflowDefinition(models.Model):
+    """One version of a workflow. Written when it is first started, and never changed."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(_("name"), max_length=200)
+    version = models.PositiveIntegerField(_("version"))
+    fingerprint = models.CharField(
+        _("fingerprint"), max_length=64, help_text=_("A hash of the graph.")
+    )
+    graph = models.JSONField(_("graph"), help_text=_("The steps, each after those it waits for."))
+    created_at = TimestampField(_("created at"))
+
+    class Meta:
+        verbose_name = _("workflow")
+        verbose_name_plural = _("workflows")
+        default_permissions = ("view",)
+        permissions = (("start_workflow", "Can start workflows"),)
+        constraints = (
+            models.UniqueConstraint(fields=("name", "version"), name="django_jobs_workflow"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} v{self.version}"
+
+
+class WorkflowRun(models.Model):
+    """One run of a graph of jobs. It keeps the version with which it started.
+
+    Chains, groups and what a handler spawns have no definition. Only ``django_jobs.lifecycle``
+    changes a run.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    definition = models.ForeignKey(
+        WorkflowDefinition,
+        verbose_name=_("definition"),
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="runs",
+    )
+    name = models.CharField(_("name"), max_length=200)
+    status = models.CharField(_("status"), max_length=9, choices=WorkflowStatus)
+    payload = models.JSONField(_("payload"), default=dict, help_text=_("Arguments by name."))
+    idempotency_key = models.CharField(  # noqa: DJ001 — null is no key; a partial index skips it
+        _("idempotency key"), max_length=200, null=True, blank=True
+    )
+    tenant = models.CharField(  # noqa: DJ001 — null is no tenant
+        _("tenant"), max_length=LONGEST_TENANT, null=True, blank=True
+    )
+    ends_left = models.PositiveIntegerField(
+        _("ends left"),
+        editable=False,
+        help_text=_("Steps that no other waits for, and that have not ended."),
+    )
+    compensations = models.JSONField(
+        _("compensations"),
+        null=True,
+        blank=True,
+        editable=False,
+        help_text=_("The jobs that undo steps if the run fails."),
+    )
+    reason = models.TextField(_("reason"), blank=True, default="", db_default="")
+    cancel_requested_at = TimestampField(_("cancel requested at"), null=True, blank=True)
+    started_at = TimestampField(_("started at"))
+    finished_at = TimestampField(_("finished at"), null=True, blank=True)
+
+    objects: ClassVar[models.Manager[WorkflowRun]] = models.Manager()
+
+    deduplicated: bool = False
+    """True if ``start`` returned this run, which holds the idempotency key. Not stored."""
+
+    class Meta:
+        verbose_name = _("workflow run")
+        verbose_name_plural = _("workflow runs")
+        default_permissions = ("view",)
+        permissions = (
+            ("cancel_workflowrun", "Can cancel workflow runs"),
+            ("retry_workflowrun", "Can retry failed workflow runs"),
+            ("skip_workflowstep", "Can skip steps of workflow runs"),
+            ("signal_workflowrun", "Can signal workflow runs and jobs"),
+        )
+        indexes = (
+            models.Index(fields=("name", "id"), name="django_jobs_run_of_workflow"),
+            models.Index(
+                fields=("id",),
+                condition=models.Q(status="running"),
+                name="django_jobs_running_workflow",
+            ),
+            # Read by the retention.
+            models.Index(
+                fields=("finished_at",),
+                condition=models.Q(finished_at__isnull=False),
+                name="django_jobs_workflow_ended",
+            ),
+        )
+        constraints = (
+            models.UniqueConstraint(
+                fields=("name", "idempotency_key"),
+                condition=models.Q(idempotency_key__isnull=False, status="running"),
+                name="django_jobs_workflow_key",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.pk}"
+
+
+class Dependency(models.Model):
+    """That the step ``child`` waits for the step ``parent``."""
+
+    pk = models.CompositePrimaryKey("parent_id", "child_id")
+    workflow_run = models.ForeignKey(
+        WorkflowRun,
+        verbose_name=_("workflow run"),
+        on_delete=models.DO_NOTHING,
+        related_name="dependencies",
+        db_constraint=False,
+        db_index=False,
+    )
+    # No constraint in the database, as with runs of jobs.
+    parent = models.ForeignKey(
+        "Job",
+        verbose_name=_("parent"),
+        on_delete=models.DO_NOTHING,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    child = models.ForeignKey(
+        "Job",
+        verbose_name=_("child"),
+        on_delete=models.DO_NOTHING,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    when = models.CharField(_("when"), max_length=9, choices=StepCondition)
+    takes = models.JSONField(
+        _("takes"),
+        null=True,
+        blank=True,
+        help_text=_("The arguments of the child that get the result of the parent."),
+    )
+
+    class Meta:
+        verbose_name = _("dependency")
+        verbose_name_plural = _("dependencies")
+        default_permissions = ()
+        indexes = (models.Index(fields=("child", "parent"), name="django_jobs_parents"),)
+
+    def __str__(self) -> str:
+        return f"#{self.child_id} after #{self.parent_id}"
