@@ -20,6 +20,7 @@ class JobsConfig(AppConfig):
     def ready(self) -> None:
         from . import registry
         from .checks import delivery, schedules, settings  # noqa: F401 — register checks
+        from .lifecycle.operations import signals  # noqa: F401 — registers methods of models
 
         registry.autodiscover()
         post_migrate.connect(seed, sender=self, dispatch_uid="django_jobs.seed")

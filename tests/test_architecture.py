@@ -18,6 +18,7 @@ FLOORS: dict[str, int] = {
     "domain": 0,
     "conf": 1,
     "exceptions": 1,
+    "model_methods": 1,
     "signals": 1,
     "registry": 1,
     "logs": 2,

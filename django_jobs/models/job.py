@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Never
 
+from asgiref.sync import sync_to_async
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -11,6 +12,7 @@ from ..domain.backoff import Backoff
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
+from ..model_methods import call
 from .blocked_by import blocked_by
 from .querysets import DeadLetterManager, JobQuerySet
 from .tenant import LONGEST_TENANT
@@ -324,6 +326,20 @@ class Job(models.Model):
         """What a blocked or waiting job waits for, in words; empty for any other. It is read from
         the database, in at most four statements."""
         return blocked_by(self.status, self.job_type, self.gates, self.schedule_id, self.failures)
+
+    def signal(self, name: str, data: Any = None) -> bool:
+        """Send the job a signal for which its handler waits, or will wait, with
+        ``run.wait_for(name)``.
+
+        It is part of your transaction, and kept until the handler asks for it. Returns False, and
+        changes nothing, if the job has ended or has a signal of this name already. ``data`` is JSON
+        with the limits of a payload; otherwise :class:`PayloadError` is raised.
+        """
+        return bool(call("Job.signal", self, name, data))
+
+    async def asignal(self, name: str, data: Any = None) -> bool:
+        """:meth:`signal` for async code."""
+        return await sync_to_async(self.signal)(name, data)
 
     @property
     def backoff_rule(self) -> Backoff:

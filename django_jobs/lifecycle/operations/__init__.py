@@ -3,5 +3,6 @@
 jobs         cancel, reprioritize, run now, replay; pause and resume queues; stop workers
 schedules    pause, resume, run now, backfill
 quarantines  block and unblock job types
+signals      send a job the data for which its handler waits
 limits       pause and resume resources and tenants; open and close breakers
 """

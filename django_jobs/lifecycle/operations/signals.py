@@ -1,0 +1,73 @@
+"""Signals of jobs: named data from outside, for which a handler can wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...conf import conf
+from ...domain.payload import NotStorable, encode, key_problem
+from ...domain.states import FINAL
+from ...exceptions import PayloadError
+from ...model_methods import implements
+from ...models import Job
+from ...models.database import fetch_locking
+from ..job_columns import AT_THE_GATES
+from ..notifying import notify_after_commit
+from .jobs import Actor, OperationResult, demand
+
+AWAITED = "job.status = 'waiting' AND job.awaits = %(name)s"
+
+# Every SET sees the row as it is when it is locked. A settle that makes the job wait locks it too,
+# and looks at the signals, so the second of the two sees what the first wrote.
+SIGNAL = f"""
+UPDATE django_jobs_job AS job SET
+    signals = coalesce(job.signals, '{{}}') || jsonb_build_object(%(name)s::text, %(data)s::jsonb),
+    status = CASE WHEN {AWAITED} THEN {AT_THE_GATES} ELSE job.status END,
+    awaits = CASE WHEN {AWAITED} THEN NULL ELSE job.awaits END,
+    available_at = CASE WHEN {AWAITED} THEN clock.now ELSE job.available_at END,
+    rank = CASE WHEN {AWAITED}
+                THEN job.rank + date_part('epoch', clock.now) - date_part('epoch', job.available_at)
+                ELSE job.rank END
+FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+WHERE job.id = %(id)s AND job.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+  AND NOT coalesce(jsonb_exists(job.signals, %(name)s), false)
+RETURNING job.queue
+"""
+
+
+def signal(id_: int, name: str, data: Any = None, *, actor: Actor = None) -> OperationResult:
+    """Send a job the signal ``name`` with ``data``, in the caller's transaction.
+
+    It is kept until the handler waits for it; a job that waits already becomes ready. A job keeps
+    the first signal of each name, so a second one is refused, as is one for a job that has ended.
+
+    Raises ``ValueError`` if ``name`` is not text of 1 to 200 characters, :class:`PayloadError` if
+    ``data`` is not JSON or too large, ``PermissionDenied`` if ``actor`` may not.
+    """
+    demand(actor, "django_jobs.signal_workflowrun")
+    if problem := key_problem(name, "the name of a signal", "name"):
+        raise ValueError(problem)
+    try:
+        text = encode(data, max_bytes=conf().max_payload_bytes, name="data")
+    except NotStorable as error:
+        raise PayloadError(f"the signal {name!r}: {error}") from None
+    rows = fetch_locking(SIGNAL, {"id": id_, "name": name, "data": text})
+    if rows:
+        notify_after_commit(rows[0][0])
+        return OperationResult(done=[id_])
+    return OperationResult(refused={id_: _why_refused(id_)})
+
+
+@implements("Job.signal")
+def _signal_of(job: Job, name: str, data: Any) -> bool:
+    return bool(signal(job.pk, name, data).done)
+
+
+def _why_refused(id_: int) -> str:
+    status = Job.objects.using(conf().database).filter(pk=id_).values_list("status", flat=True)
+    match list(status):
+        case []:
+            return "there is no such job"
+        case [ended] if ended in FINAL:
+            return f"it is {ended}"
+    return "it has a signal of this name already"

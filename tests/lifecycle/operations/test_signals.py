@@ -1,0 +1,164 @@
+"""A signal of a job: kept until its handler waits for it, and what it does to one that waits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+
+from django_jobs import PayloadError, cancel
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.operations.signals import signal
+from django_jobs.model_methods import implemented
+from django_jobs.models import Job, Resource
+from tests.app.gate_jobs import refund_payment
+from tests.app.jobs import noop
+from tests.factories import (
+    enqueue_and_claim,
+    in_threads,
+    listening,
+    make_dead,
+    make_user,
+    run_sql,
+    settle_one,
+)
+from tests.test_architecture import PACKAGE
+
+
+def waiting_for(name: str, job: Job | None = None) -> Job:
+    """A job that waits for this signal, in an hour at most."""
+    job = job or noop.enqueue()
+    run_sql(
+        "UPDATE django_jobs_job SET status = 'waiting', awaits = %s, rank = rank + 3600,"
+        " available_at = available_at + interval '1 hour' WHERE id = %s",
+        [name, job.pk],
+    )
+    return Job.objects.get(pk=job.pk)
+
+
+def test_each_method_of_a_model_has_its_function() -> None:
+    text = "".join(path.read_text() for path in (PACKAGE / "models").glob("*.py"))
+    assert set(re.findall(r'\bcall\(\s*"([\w.]+)"', text)) == implemented()
+
+
+@pytest.mark.django_db(transaction=True)
+class TestInTransactions:
+    def test_a_signal_makes_the_job_that_waits_for_it_ready_at_the_commit(self) -> None:
+        job = waiting_for("approval")
+        due = noop.enqueue()
+        with listening() as notified:
+            with transaction.atomic():
+                assert job.signal("approval", {"ok": True})
+                assert notified() == []
+            assert notified() == ["default"]
+        after = Job.objects.get(pk=job.pk)
+        assert (after.status, after.awaits, after.signals) == (
+            "ready",
+            None,
+            {"approval": {"ok": True}},
+        )
+        assert after.available_at > due.available_at
+        assert 0 < after.rank - due.rank < 60
+        assert job.status == "waiting", "the instance stays as it was read"
+
+    def test_a_signal_that_is_rolled_back_was_never_sent(self) -> None:
+        job = waiting_for("approval")
+        with transaction.atomic():
+            assert job.signal("approval")
+            transaction.set_rollback(True)
+        after = Job.objects.get(pk=job.pk)
+        assert (after.status, after.awaits, after.signals) == ("waiting", "approval", None)
+
+    def test_of_many_senders_at_once_one_is_kept(self) -> None:
+        job = waiting_for("approval")
+        kept = in_threads(8, lambda number: job.signal("approval", number))
+        assert sum(kept) == 1
+        assert Job.objects.get(pk=job.pk).signals == {"approval": kept.index(True)}
+
+
+@pytest.mark.django_db
+class TestSignals:
+    @pytest.mark.parametrize("status", ["waiting", "scheduled", "blocked", "ready", "running"])
+    def test_a_job_that_does_not_wait_keeps_the_signal(self, status: str) -> None:
+        held = enqueue_and_claim()
+        if status != "running":
+            run_sql(
+                "UPDATE django_jobs_job SET status = %s, worker_id = NULL WHERE id = %s",
+                [status, held.id],
+            )
+        before = Job.objects.get(pk=held.id)
+        assert before.signal("first", 1)
+        assert before.signal("second")
+        after = Job.objects.get(pk=held.id)
+        assert after.signals == {"first": 1, "second": None}
+        assert (after.status, after.rank, after.available_at) == (
+            before.status,
+            before.rank,
+            before.available_at,
+        )
+
+    def test_a_job_that_waits_for_another_signal_waits_on(self) -> None:
+        job = waiting_for("approval")
+        assert job.signal("payment", 7)
+        after = Job.objects.get(pk=job.pk)
+        assert (after.status, after.awaits, after.signals) == (
+            "waiting",
+            "approval",
+            {"payment": 7},
+        )
+
+    def test_a_job_with_gates_waits_at_them_after_its_signal(self) -> None:
+        Resource.objects.create(name="stripe")
+        job = waiting_for("approval", refund_payment.enqueue(7))
+        assert job.signal("approval")
+        assert Job.objects.get(pk=job.pk).status == "blocked"
+
+    def test_the_first_signal_of_a_name_stays(self) -> None:
+        job = noop.enqueue()
+        assert job.signal("approval", "first")
+        assert not job.signal("approval", "second")
+        assert Job.objects.get(pk=job.pk).signals == {"approval": "first"}
+        assert signal(job.pk, "approval").refused == {
+            job.pk: "it has a signal of this name already"
+        }
+
+    def test_a_job_that_has_ended_refuses_signals(self) -> None:
+        held = enqueue_and_claim()
+        settle_one(held, Succeeded())
+        cancelled = noop.enqueue()
+        cancel(cancelled.pk)
+        dead = make_dead()
+        for id_, status in ((held.id, "succeeded"), (cancelled.pk, "cancelled"), (dead.pk, "dead")):
+            assert not Job.objects.get(pk=id_).signal("approval")
+            assert signal(id_, "approval").refused == {id_: f"it is {status}"}
+            assert Job.objects.get(pk=id_).signals is None
+        assert signal(1, "approval").refused == {1: "there is no such job"}
+
+    @pytest.mark.parametrize("name", ["", "x" * 201, 7, None, "nul \x00"])
+    def test_a_name_that_cannot_be_one_is_refused(self, name: Any) -> None:
+        with pytest.raises(ValueError, match="name"):
+            noop.enqueue().signal(name)
+
+    def test_data_that_is_not_json_or_too_large_is_refused(self) -> None:
+        job = noop.enqueue()
+        with pytest.raises(PayloadError, match="the signal 'approval': data: a set is not JSON"):
+            job.signal("approval", {1})
+        with pytest.raises(PayloadError, match="1,048,576 bytes"):
+            job.signal("approval", "x" * 1_048_576)
+        assert Job.objects.get(pk=job.pk).signals is None
+
+    def test_an_actor_needs_the_permission(self) -> None:
+        job = noop.enqueue()
+        with pytest.raises(PermissionDenied, match="signal_workflowrun"):
+            signal(job.pk, "approval", actor=make_user("view_job"))
+        actor = make_user("signal_workflowrun", name="ada")
+        assert signal(job.pk, "approval", 1, actor=actor).done == [job.pk]
+
+    def test_async_code_sends_signals_too(self) -> None:
+        job = noop.enqueue()
+        assert async_to_sync(job.asignal)("approval", 1)
+        assert Job.objects.get(pk=job.pk).signals == {"approval": 1}
