@@ -36,6 +36,12 @@ same keywords. A receiver of this signal only costs nothing for jobs that succee
 job_dead = Signal()
 """A job is dead. Sent in addition to :data:`job_finished`, with the same keywords."""
 
+workflow_finished = Signal()
+"""A run of a workflow ended.
+
+Sender: the name of the workflow. Keywords: ``run_id``, ``status`` (``"succeeded"``, ``"failed"`` or
+``"cancelled"``) and ``reason`` (which steps failed, or why it was cancelled; may be empty)."""
+
 pre_prune_dead = Signal()
 """Dead jobs are about to be deleted. Sent in the transaction that deletes them, which has locked
 them. If a receiver raises, they are kept; the next run of retention tries again.

@@ -11,6 +11,9 @@ promoting      scheduled -> ready, when due; looks up what a worker could do nex
 claiming       ready -> running: the only way in
 settling       running -> what follows, with a run; gives back jobs that never started
 settling_statements  the statements of settling
+opening        waiting -> ready or cancelled: the steps after those that ended; ends runs
+compensating   inserts the jobs that undo what succeeded of a failed run
+step_insert    inserts the steps of a run by COPY, for workflows and compensating
 settling_rows  settles row by row if a batch is refused; ends unsettleable jobs as dead
 requeueing     whether a retry can go to the queue that its handler asked for
 resource_outcomes  records failures of jobs that use a resource with a breaker
@@ -24,6 +27,7 @@ history        makes and drops the partitions of finished jobs and of runs
 archiving      reads a partition of the history for a file, and drops it
 dead_letters   deletes dead jobs beyond their limits, after a signal
 schedules/     turns due times into jobs
+workflows/     starts runs of workflows
 gates/         blocked -> ready: who goes through the gates, and what a conflict ends
 operations/    what operators ask for, with a check of their permission
 """

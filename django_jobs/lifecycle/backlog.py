@@ -17,6 +17,7 @@ from ..models import Job, JobStatus
 from ..models.database import execute, fetch, fetch_locking, jobs_connection
 from ..models.queue import OnFull
 from .job_columns import IN_LIVE, NewJobs
+from .opening import follow_cancelled
 
 T = TypeVar("T")
 
@@ -86,7 +87,7 @@ UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock_time
 WHERE job.id = ANY(ARRAY(SELECT id FROM locked))
   AND job.status NOT IN ('waiting', 'scheduled', 'blocked', 'running', 'dead')
   AND job.{IN_LIVE}
-RETURNING job.id, job.finished_at, job.idempotency_key
+RETURNING job.id, job.finished_at, job.idempotency_key, job.workflow_run_id
 """
 
 # A dropped job has done nothing, so a request may ask for it again within its ``unique_for``.
@@ -227,8 +228,9 @@ def drop_lowest(new: NewJobs, count: int) -> Dropped:
         "reason": reason,
     }
     rows = fetch_locking(DROP_LOWEST, parameters)
-    ids = {id_: finished_at for id_, finished_at, _ in rows}
-    keys = [key for _, _, key in rows if key is not None]
+    ids = {id_: finished_at for id_, finished_at, _, _ in rows}
+    keys = [key for _, _, key, _ in rows if key is not None]
+    follow_cancelled((id_, run) for id_, _, _, run in rows)
     if keys:
         execute(FREE_KEYS, {"queue": new.queue, "keys": keys, "ids": list(ids)})
     return Dropped(reason, ids)

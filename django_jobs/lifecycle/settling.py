@@ -13,14 +13,18 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from django.db import transaction
+
 from ..domain.breaker import is_failure
 from ..domain.decisions import Decision, Facts, decide
 from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Failed, Outcome, Succeeded
 from ..domain.states import FINAL, JobState, RunState
-from ..models.database import fetch, fetch_locking
+from ..domain.workflows import fate_of
+from ..models.database import fetch, jobs_connection, repeat_if_moved
 from .job_columns import ClaimedJob, Fence
-from .notifying import notify_after_commit
+from .notifying import BLOCKED, notify_after_commit
+from .opening import EndedStep, follow_cancelled, open_next
 from .pruning import runs_go_with_jobs
 from .requeueing import admitted, weight_of
 from .resource_outcomes import Seen, down_of, record, seen_breakers
@@ -98,13 +102,48 @@ def settle(
     no longer its worker's is returned with a ``decision`` of None. ``hand_over`` is filled in;
     without it, the queues of jobs that became ready are notified.
     """
+    write = _settle_and_record
+    if any(one.job.workflow_run_id is not None for one in endings):
+        write = _settle_and_open
     if hand_over is not None:
-        return _settle_and_record(endings, now, hand_over)
+        return write(endings, now, hand_over)
     hand_over = HandOver()
-    settled = _settle_and_record(endings, now, hand_over)
+    settled = write(endings, now, hand_over)
     for queue in hand_over.queues:
         notify_after_commit(queue)
     return settled
+
+
+@repeat_if_moved
+def _settle_and_open(
+    endings: Sequence[Ending], now: float | None, hand_over: HandOver
+) -> list[Settled]:
+    with transaction.atomic(using=jobs_connection().alias):
+        settled = _settle_and_record(endings, now, hand_over)
+        opened = open_next(ended_steps(settled))
+    hand_over.queues |= opened.queues
+    hand_over.freed |= bool(opened.blocked)
+    for queue in opened.blocked:
+        notify_after_commit(BLOCKED + queue)
+    return settled
+
+
+def ended_steps(settled: Iterable[Settled]) -> list[EndedStep]:
+    """The steps of workflows that have just ended. A settle that an earlier try had written has
+    opened what comes next as well."""
+    return [
+        EndedStep(
+            one.ending.job.id,
+            run,
+            fate_of(one.decision.status),
+            one.decision.status == JobState.CANCELLED,
+        )
+        for one in settled
+        if (run := one.ending.job.workflow_run_id) is not None
+        and one.decision is not None
+        and one.decision.status in FINAL
+        and not one.earlier
+    ]
 
 
 def _settle_and_record(
@@ -167,17 +206,24 @@ def give_back(fences: Collection[Fence]) -> list[int]:
     if not fences:
         return []
     ids, attempts, workers = map(list, zip(*fences, strict=True))
-    rows = fetch_locking(GIVE_BACK, {"ids": ids, "attempts": attempts, "workers": workers})
-    return [id_ for (id_,) in rows]
+    return _give_back({"ids": ids, "attempts": attempts, "workers": workers})
+
+
+@repeat_if_moved
+def _give_back(fences: dict[str, Any]) -> list[int]:
+    with transaction.atomic(using=jobs_connection().alias):
+        rows = fetch(GIVE_BACK, fences)
+        follow_cancelled(rows)
+    return [id_ for id_, _ in rows]
 
 
 def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
-    unkept = [one for one in decided if not one.ending.kept and _succeeds(one)]
+    unkept = [one for one in decided if not _is_kept(one)]
     if not unkept:
         if any(one.ending.job.gates is not None for one in decided):
             return _write_and_hand_over(decided, hand_over)
         return {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
-    kept = [one for one in decided if one.ending.kept or not _succeeds(one)]
+    kept = [one for one in decided if _is_kept(one)]
     written = _write(kept, hand_over) if kept else set()
     hand_over.freed |= any(one.ending.job.gates is not None for one in unkept)
     # Last, because nothing is left by which a repeated batch could see that it was written.
@@ -196,8 +242,12 @@ def _write_and_hand_over(decided: Sequence[Settled], hand_over: HandOver) -> set
     return {id_ for id_, _ in rows if id_ is not None}
 
 
-def _succeeds(settled: Settled) -> bool:
-    return settled.decision is not None and settled.decision.status == JobState.SUCCEEDED
+def _is_kept(settled: Settled) -> bool:
+    """A step of a workflow stays as long as its run."""
+    ending, decision = settled.ending, settled.decision
+    if ending.kept or ending.job.workflow_run_id is not None:
+        return True
+    return decision is None or decision.status != JobState.SUCCEEDED
 
 
 def _decide(ending: Ending, now: float | None, seen: Mapping[str, Seen] = NOTHING_SEEN) -> Decision:

@@ -20,7 +20,9 @@ from ..domain.states import JobState, RunState
 from ..models.database import fetch, jobs_connection
 from .claiming import claimed_by
 from .job_columns import IN_LIVE, Fence
-from .settling import Ending, HandOver, Settled, give_back, settle
+from .notifying import notify_after_commit
+from .opening import open_next
+from .settling import Ending, HandOver, Settled, ended_steps, give_back, settle
 
 REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)
 """Errors of a value. ``NotSupportedError``: a database that is not UTF8 cannot read the escapes in
@@ -153,7 +155,10 @@ def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
             "fingerprint": error.fingerprint,
         },
     )
-    return Settled(ending, decision if rows else None)
+    settled = Settled(ending, decision if rows else None)
+    for hint in open_next(ended_steps([settled])).hints:
+        notify_after_commit(hint)
+    return settled
 
 
 def settle_with_fallback(

@@ -167,5 +167,5 @@ SET status = CASE WHEN job.cancel_requested_at IS NULL THEN 'ready' ELSE 'cancel
     reason = CASE WHEN job.cancel_requested_at IS NULL THEN '' ELSE 'cancelled' END,
     worker_id = NULL, claimed_at = NULL, attempt = job.attempt - 1
 WHERE job.id = ANY(ARRAY(SELECT id FROM held)) AND job.{IN_LIVE}
-RETURNING job.id
+RETURNING job.id, CASE WHEN job.status = 'cancelled' THEN job.workflow_run_id END
 """

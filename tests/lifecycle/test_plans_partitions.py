@@ -20,6 +20,8 @@ BEGINS = re.compile(r"\s*(COPY \(\s*)?(WITH|SELECT|INSERT|UPDATE|DELETE)\b")
 
 EVERY_JOB = {
     "lifecycle.operations.quarantines.CRASHES": "the job of a crash may have ended since",
+    "lifecycle.compensating.SUCCEEDED": "the steps of a run may have ended days apart",
+    "lifecycle.opening.SKIP": "names the step that is the cause, which has ended",
     "lifecycle.schedules.due.LAST_ENDS": "asks how jobs ended",
 }
 """What finds jobs by their ids that may have ended."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.db import transaction
+
 from ...domain.gates import Gates, OnConflict
-from ...models.database import fetch
+from ...models.database import fetch, jobs_connection, repeat_if_moved
+from ..opening import follow_cancelled
 from ..operations.jobs import cancel
 
 MOST = 1_000
@@ -22,7 +27,7 @@ WITH picked AS MATERIALIZED (
 UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock_timestamp(),
     reason = %(reason)s
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked)) AND job.status = 'blocked'
-RETURNING job.id
+RETURNING job.id, job.workflow_run_id
 """
 # The line is read first: for the newest id the planner would read the primary key from its end.
 NEWEST = """
@@ -67,14 +72,20 @@ def resolve(gates: Gates, line: str) -> None:
         ((taken,),) = fetch(TAKEN_SLOTS, parameters)
         if taken >= gates.limit:
             why = f"discarded: all slots of the concurrency key {gates.key} were taken"
-            fetch(END_BLOCKED, parameters | {"reason": why})
+            _end_blocked(parameters | {"reason": why})
     elif gates.on_conflict == OnConflict.REPLACE_WAITING:
         ((newest,),) = fetch(NEWEST, parameters)
         if newest is not None:
             why = f"replaced: job {newest} has the same concurrency key {gates.key}"
-            fetch(END_BLOCKED, parameters | {"newest": newest, "reason": why})
+            _end_blocked(parameters | {"newest": newest, "reason": why})
     else:
         older = [id_ for (id_,) in fetch(OLDER, parameters)]
         if older:
             why = f"replaced: newer jobs have the concurrency key {gates.key}"
             cancel(older, reason=why, wait=False)
+
+
+@repeat_if_moved
+def _end_blocked(parameters: dict[str, Any]) -> None:
+    with transaction.atomic(using=jobs_connection().alias):
+        follow_cancelled(fetch(END_BLOCKED, parameters))

@@ -22,6 +22,7 @@ from ...models import Job, Worker
 from ...models.database import fetch, jobs_connection, repeat_if_moved
 from ..job_columns import AT_THE_GATES, IN_LIVE
 from ..notifying import CANCELLED, notify_after_commit
+from ..opening import follow_cancelled
 
 Actor = Any
 """A user (with ``has_perm``), or None for code and the command line, which may do everything."""
@@ -37,7 +38,7 @@ CANCEL_PENDING = """
 UPDATE django_jobs_job SET status = 'cancelled', finished_at = clock_timestamp(),
     cancel_requested_at = clock_timestamp(), reason = %(reason)s
 WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('waiting', 'scheduled', 'blocked', 'ready')
-RETURNING id
+RETURNING id, workflow_run_id
 """
 ASK_TO_CANCEL = """
 UPDATE django_jobs_job SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
@@ -124,7 +125,9 @@ def _cancel(wanted: list[int], why: str, wait: bool) -> OperationResult:
     with transaction.atomic(using=jobs_connection().alias):
         locking = LOCK_JOBS if wait else f"{LOCK_JOBS} SKIP LOCKED"
         locked = [id_ for (id_,) in fetch(locking, {"ids": wanted})]
-        stopped = [id_ for (id_,) in fetch(CANCEL_PENDING, {"ids": locked, "reason": why})]
+        cancelled = fetch(CANCEL_PENDING, {"ids": locked, "reason": why})
+        follow_cancelled(cancelled)
+        stopped = [id_ for id_, _ in cancelled]
         asked = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": locked})]
         result = _result(wanted, stopped + asked)
         if asked:

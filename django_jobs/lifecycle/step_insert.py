@@ -1,0 +1,133 @@
+"""Insert the steps of a run of a workflow, and what each waits for, by COPY."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from ..domain.gates import Gates
+from ..domain.workflows import When
+from ..models.database import fetch, jobs_connection
+from .bulk_insert import ESCAPES
+from .job_columns import COMMON_COLUMNS, GATE_COLUMNS, NOW, NewJobs, gate_values, listed
+from .notifying import BLOCKED, notify_after_commit
+
+ALLOCATE = f"""
+WITH ids AS MATERIALIZED (
+    SELECT pg_get_serial_sequence('django_jobs_job', 'id')::regclass AS sequence
+)
+SELECT ARRAY(SELECT nextval(ids.sequence) FROM generate_series(1, %(count)s)),
+    {NOW}, date_part('epoch', {NOW})
+FROM ids
+"""
+
+OF_A_STEP = (
+    "status",
+    "rank",
+    "available_at",
+    "expires_at",
+    "created_at",
+    "workflow_run_id",
+    "step",
+    "prerequisites",
+)
+COPY_STEPS = f"""
+COPY django_jobs_job_live (
+    {listed(("id", "payload", *COMMON_COLUMNS, *GATE_COLUMNS, *OF_A_STEP))}) FROM STDIN
+"""
+COPY_DEPENDENCIES = """
+COPY django_jobs_dependency (
+    workflow_run_id, parent_id, child_id, "when", takes) FROM STDIN
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewStep:
+    """A step to insert. ``payload`` is JSON text.
+
+    ``after`` has the places of the steps that it waits for, among those that are inserted with it,
+    each with how that one has to end. ``takes`` has, for some of these, the arguments that get
+    their results. Besides it waits for ``others`` that are added later.
+    """
+
+    name: str
+    new: NewJobs
+    payload: str
+    gates: Gates | None = None
+    after: Mapping[int, When] = field(default_factory=dict)
+    takes: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    others: int = 0
+
+    @property
+    def prerequisites(self) -> int:
+        return len(self.after) + self.others
+
+
+def insert_steps(run: int, steps: Sequence[NewStep]) -> list[int]:
+    """Insert the steps of a run, in the caller's transaction; return their ids in order. Those
+    that wait for nothing start. Takes three round trips."""
+    ((ids, now, epoch),) = fetch(ALLOCATE, {"count": len(steps)})
+    common: dict[int, str] = {}
+    rows: list[str] = []
+    hints: set[str] = set()
+    for id_, step in zip(ids, steps, strict=True):
+        new, prerequisites = step.new, step.prerequisites
+        if id(new) not in common:
+            common[id(new)] = fields_of(new.columns.values())
+        due = new.run_at or now + timedelta(seconds=new.delay)
+        status = "waiting" if prerequisites else _first_status(due > now, step.gates)
+        rank = epoch + (due - now).total_seconds() - new.priority * new.weight
+        expires_at = None if new.max_age is None else now + timedelta(seconds=new.max_age)
+        own = status, rank, due, expires_at, now, run, step.name, prerequisites or None
+        rows.append(
+            f"{fields_of((id_, step.payload))}\t{common[id(new)]}"
+            f"\t{fields_of((*gate_values(step.gates).values(), *own))}\n"
+        )
+        if status in ("ready", "blocked"):
+            hints.add(new.queue if status == "ready" else BLOCKED + new.queue)
+    copy_rows(COPY_STEPS, rows)
+    copy_rows(COPY_DEPENDENCIES, _dependencies(run, ids, steps))
+    for hint in hints:
+        notify_after_commit(hint)
+    return list(ids)
+
+
+def ends_among(steps: Sequence[NewStep]) -> int:
+    """How many of the steps no other one waits for."""
+    return len(steps) - len({parent for step in steps for parent in step.after})
+
+
+def _first_status(is_later: bool, gates: Gates | None) -> str:
+    if is_later:
+        return "scheduled"
+    return "ready" if gates is None else "blocked"
+
+
+def _dependencies(run: int, ids: Sequence[int], steps: Sequence[NewStep]) -> Iterable[str]:
+    for id_, step in zip(ids, steps, strict=True):
+        for parent, when in step.after.items():
+            takes = step.takes.get(parent)
+            values = run, ids[parent], id_, when, json.dumps(list(takes)) if takes else None
+            yield f"{fields_of(values)}\n"
+
+
+def fields_of(values: Iterable[Any]) -> str:
+    """Values as a part of a line of COPY."""
+    return "\t".join("\\N" if value is None else str(value).translate(ESCAPES) for value in values)
+
+
+def copy_rows(statement: str, rows: Iterable[str]) -> None:
+    """Write lines of COPY, if there are any."""
+    text = "".join(rows)
+    if not text:
+        return
+    connection = jobs_connection()
+    with (
+        connection.cursor() as cursor,
+        connection.wrap_database_errors,
+        cursor.copy(statement) as copy,
+    ):
+        copy.write(text)

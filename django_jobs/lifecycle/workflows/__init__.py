@@ -1,0 +1,6 @@
+"""Runs of workflows.
+
+| module | what it does |
+|---|---|
+| :mod:`.starting` | Inserts a run with its steps |
+"""

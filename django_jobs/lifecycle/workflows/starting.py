@@ -1,0 +1,76 @@
+"""Start a run of a workflow: its row, its steps and what each waits for, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from ...conf import conf
+from ...exceptions import EnqueueError
+from ...models import WorkflowRun
+from ...models.database import fetch, jobs_connection
+from ..enqueueing import KEY_ATTEMPTS
+from ..job_columns import NOW
+from ..step_insert import NewStep, ends_among, insert_steps
+
+INSERT_RUN = f"""
+INSERT INTO django_jobs_workflowrun (
+    definition_id, name, status, payload, idempotency_key, tenant, ends_left, compensations,
+    started_at)
+VALUES (
+    %(definition)s, %(name)s, 'running', %(payload)s::jsonb, %(key)s, %(tenant)s, %(ends)s,
+    %(compensations)s::jsonb, {NOW})
+ON CONFLICT (name, idempotency_key) WHERE idempotency_key IS NOT NULL AND status = 'running'
+    DO NOTHING
+RETURNING id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run to start. ``payload`` and ``compensations`` are JSON text; the latter is made by
+    :func:`~django_jobs.lifecycle.compensating.as_json`."""
+
+    name: str
+    definition: int | None = None
+    payload: str = "{}"
+    idempotency_key: str | None = None
+    tenant: str | None = None
+    compensations: str | None = None
+
+
+def start(new: NewRun, steps: Sequence[NewStep]) -> WorkflowRun:
+    """Insert a run with its steps, in the caller's transaction or in one of its own.
+
+    Returns the running run of this name that holds the idempotency key, marked as
+    ``deduplicated``, if there is one. Raises :class:`EnqueueError` if the key changed hands at each
+    of five tries.
+    """
+    if not steps:
+        raise EnqueueError(f"{new.name}: a run needs at least one step")
+    parameters = {
+        "definition": new.definition,
+        "name": new.name,
+        "payload": new.payload,
+        "key": new.idempotency_key,
+        "tenant": new.tenant,
+        "ends": ends_among(steps),
+        "compensations": new.compensations,
+    }
+    runs = WorkflowRun.objects.using(conf().database)
+    with transaction.atomic(using=jobs_connection().alias):
+        for _ in range(KEY_ATTEMPTS):
+            for (id_,) in fetch(INSERT_RUN, parameters):
+                insert_steps(id_, steps)
+                return runs.get(pk=id_)
+            holder = runs.filter(
+                name=new.name, idempotency_key=new.idempotency_key, status="running"
+            ).first()
+            if holder is not None:
+                holder.deduplicated = True
+                return holder
+    raise EnqueueError(
+        f"{new.name}: the key {new.idempotency_key!r} kept changing hands; try again"
+    )

@@ -1,0 +1,363 @@
+"""The end of a step opens or skips those after it, and the last one ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pytest_django.fixtures import DjangoAssertNumQueries
+
+from django_jobs.domain.admission import FairShares
+from django_jobs.domain.gates import Gates, OnConflict
+from django_jobs.domain.outcomes import Cancelled, Outcome, Succeeded
+from django_jobs.lifecycle.compensating import as_json
+from django_jobs.lifecycle.gates.admission import admit
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.settling import Ending, give_back, settle
+from django_jobs.lifecycle.settling_rows import settle_row_by_row
+from django_jobs.lifecycle.workflows.starting import NewRun, start
+from django_jobs.models import Dependency, Job, Queue, Run, WorkflowRun
+from django_jobs.signals import workflow_finished
+from tests.app.jobs import noop
+from tests.factories import claim_ready, failure, heard, in_threads, register_worker, settle_one
+from tests.workflows import start_graph, states, step, steps_of
+
+OK = Succeeded()
+DEAD = failure(final=True)
+DIAMOND = {"a": "", "b": "a", "c": "a", "d": "b c"}
+
+
+def finish(outcomes: Mapping[str, Outcome] = {}, rounds: int = 100) -> list[str]:
+    """Run what is ready until nothing is, with these outcomes; the order of the steps."""
+    worker, order = register_worker(), []
+    for _ in range(rounds):
+        held = claim_ready(worker)
+        if not held:
+            return order
+        names = dict(Job.objects.filter(pk__in=[one.id for one in held]).values_list("id", "step"))
+        order += [names[one.id] for one in held]
+        settle([Ending(one, outcomes.get(names[one.id], OK)) for one in held])
+    raise AssertionError("the graph does not come to an end")
+
+
+def admit_all() -> int:
+    """Admit what has room; how many became ready."""
+    before = Job.objects.filter(status="ready").count()
+    admit({"default": 100}, FairShares())
+    return Job.objects.filter(status="ready").count() - before
+
+
+def reread(run: WorkflowRun) -> WorkflowRun:
+    return WorkflowRun.objects.get(pk=run.pk)
+
+
+@pytest.mark.django_db
+def test_a_step_waits_for_all_before_it() -> None:
+    run = start_graph(DIAMOND)
+    assert states(run) == {"a": "ready", "b": "waiting", "c": "waiting", "d": "waiting"}
+    assert reread(run).ends_left == 1
+    assert finish() == ["a", "b", "c", "d"]
+    assert set(states(run).values()) == {"succeeded"}
+    ended = reread(run)
+    assert (ended.status, ended.ends_left, ended.reason) == ("succeeded", 0, "")
+    assert ended.finished_at is not None
+    assert Run.objects.filter(job__workflow_run=run).count() == 4
+
+
+@pytest.mark.django_db
+def test_two_parents_that_end_in_one_batch_open_their_child_once() -> None:
+    run = start_graph({"a": "", "b": "", "c": "a b"})
+    worker = register_worker()
+    settle([Ending(one, OK) for one in claim_ready(worker)])
+    assert states(run)["c"] == "ready"
+    assert step(run, "c").prerequisites == 0
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("graph", "outcomes", "expected", "status"),
+    [
+        pytest.param(
+            {"a": "", "b": "a", "c": "b"},
+            {"a": DEAD},
+            {"a": "dead", "b": "cancelled (failed)", "c": "cancelled (failed)"},
+            "failed",
+            id="a failure skips all behind it",
+        ),
+        pytest.param(
+            {"a": "", "sorry": "-a", "after": "sorry"},
+            {},
+            {"a": "succeeded", "sorry": "cancelled (unneeded)", "after": "cancelled (unneeded)"},
+            "succeeded",
+            id="a branch for a failure is not needed",
+        ),
+        pytest.param(
+            {"a": "", "sorry": "-a", "b": "a", "tidy": "*b"},
+            {"a": DEAD},
+            {"a": "dead", "sorry": "succeeded", "b": "cancelled (failed)", "tidy": "succeeded"},
+            "failed",
+            id="a failure opens its branch, and finished is met by a skip",
+        ),
+        pytest.param(
+            {"a": "", "b": "a", "sorry": "-b"},
+            {"a": DEAD},
+            {"a": "dead", "b": "cancelled (failed)", "sorry": "succeeded"},
+            "failed",
+            id="what was skipped for a failure counts as failed",
+        ),
+        pytest.param(
+            {"a": "", "b": "", "c": "a b", "d": "c *b"},
+            {"a": Cancelled(reason="no")},
+            {
+                "a": "cancelled",
+                "b": "succeeded",
+                "c": "cancelled (failed)",
+                "d": "cancelled (failed)",
+            },
+            "cancelled",
+            id="a cancel counts as failed, and the run as cancelled",
+        ),
+    ],
+)
+def test_what_cannot_run_is_skipped(
+    graph: dict[str, str], outcomes: dict[str, Outcome], expected: dict[str, str], status: str
+) -> None:
+    run = start_graph(graph)
+    finish(outcomes)
+    assert states(run) == expected
+    assert reread(run).status == status
+
+
+@pytest.mark.django_db
+def test_a_run_ends_with_its_last_step_and_not_with_its_last_end() -> None:
+    """``c`` is skipped at once, while ``b``, which it waited for too, still runs."""
+    run = start_graph({"a": "", "b": "", "c": "a b"})
+    first, second = claim_ready(register_worker())
+    settle_one(first, DEAD)
+    assert states(run) == {"a": "dead", "b": "running", "c": "cancelled (failed)"}
+    assert (reread(run).status, reread(run).ends_left) == ("running", 0)
+    settle_one(second, OK)
+    assert (reread(run).status, reread(run).reason) == ("failed", "a failed")
+
+
+@pytest.mark.django_db
+def test_a_skipped_step_names_the_cause() -> None:
+    run = start_graph({"a": "", "b": "a", "c": "b", "sorry": "-d", "d": ""})
+    finish({"a": DEAD})
+    reasons = {name: step(run, name).reason for name in ("b", "c", "sorry")}
+    assert reasons == {
+        "b": "skipped: a failed",
+        "c": "skipped: b was skipped",
+        "sorry": "skipped: d succeeded",
+    }
+
+
+@pytest.mark.django_db
+def test_a_graph_without_an_end_in_common_ends_when_all_have_ended() -> None:
+    run = start_graph({str(number): "" for number in range(10)})
+    assert reread(run).ends_left == 10
+    worker = register_worker()
+    for held in claim_ready(worker):
+        assert reread(run).status == "running"
+        settle_one(held, OK)
+    assert reread(run).status == "succeeded"
+
+
+@pytest.mark.django_db
+def test_a_long_chain_is_skipped_to_its_end() -> None:
+    graph = {"0": ""} | {str(n): str(n - 1) for n in range(1, 60)}
+    run = start_graph(graph)
+    finish({"0": DEAD})
+    assert list(states(run).values()).count("cancelled (failed)") == 59
+    assert reread(run).status == "failed"
+
+
+@pytest.mark.django_db
+def test_a_delay_and_a_maximum_age_count_from_the_opening() -> None:
+    new = noop.using(delay=3600).request()
+    (first,) = steps_of({"a": ""})
+    graph = [first, *(one for one in steps_of({"a": "", "b": "a"}, delay=3600)[1:])]
+    assert new.delay == 3600
+    run = start(NewRun(name="graph"), graph)
+    Job.objects.filter(workflow_run=run).update(created_at="2020-01-01T00:00Z")
+    Job.objects.filter(step="b").update(
+        available_at="2020-01-01T01:00Z", expires_at="2020-01-01T02:00Z"
+    )
+    finish()
+    late = step(run, "b")
+    assert late.status == "scheduled"
+    assert late.expires_at is not None
+    assert late.available_at.year >= 2026
+    assert (late.expires_at - late.available_at).total_seconds() == 3600
+
+
+@pytest.mark.django_db
+def test_a_step_with_gates_waits_at_them_when_it_is_open() -> None:
+    gates = Gates(key="account:7")
+    run = start(
+        NewRun(name="graph"),
+        [replace(one, gates=gates) for one in steps_of({"a": "", "b": "a"})],
+    )
+    assert states(run) == {"a": "blocked", "b": "waiting"}
+    assert admit_all() == 1
+    finish()
+    assert states(run) == {"a": "succeeded", "b": "blocked"}
+    assert admit_all() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("status", ["waiting", "ready", "blocked", "scheduled"])
+def test_a_cancelled_step_skips_those_after_it(status: str) -> None:
+    run = start_graph({"a": "", "b": "a"})
+    Job.objects.filter(step="a").update(status=status)
+    job_operations.cancel([step(run, "a").pk])
+    assert states(run) == {"a": "cancelled", "b": "cancelled (failed)"}
+    assert (reread(run).status, reread(run).reason) == ("cancelled", "a step was cancelled")
+
+
+@pytest.mark.django_db
+def test_a_step_given_back_after_a_cancel_skips_those_after_it() -> None:
+    run = start_graph({"a": "", "b": "a"})
+    (held,) = claim_ready(register_worker())
+    job_operations.cancel([held.id])
+    assert states(run) == {"a": "running", "b": "waiting"}
+    assert give_back([held.fence]) == [held.id]
+    assert states(run) == {"a": "cancelled", "b": "cancelled (failed)"}
+
+
+@pytest.mark.django_db
+def test_a_step_whose_end_cannot_be_written_fails() -> None:
+    run = start_graph({"a": "", "b": "a"})
+    (held,) = claim_ready(register_worker())
+    Job.objects.filter(pk=held.id).update(replays=1)
+    settle_row_by_row([Ending(held._replace(available_at=float("inf")), DEAD)])
+    assert states(run) == {"a": "dead", "b": "cancelled (failed)"}
+
+
+@pytest.mark.django_db
+def test_a_step_dropped_by_its_full_queue_skips_those_after_it() -> None:
+    run = start_graph({"a": "", "b": "a"}, queue="bulk", priority=-100)
+    Queue.objects.filter(name="bulk").update(max_backlog=1, on_full="drop_lowest")
+    Queue.objects.forget_recent()
+    noop.using(queue="bulk").enqueue()
+    assert states(run) == {"a": "cancelled", "b": "cancelled (failed)"}
+
+
+@pytest.mark.django_db
+def test_a_discarded_step_skips_those_after_it() -> None:
+    gates = Gates(key="account:7", on_conflict=OnConflict.DISCARD)
+    graph = [replace(one, gates=gates) for one in steps_of({"a": "", "x": "", "b": "a", "y": "x"})]
+    run = start(NewRun(name="graph"), graph)
+    admit_all()
+    assert states(run) == {
+        "a": "ready",
+        "x": "cancelled",
+        "b": "waiting",
+        "y": "cancelled (failed)",
+    }
+
+
+@pytest.mark.django_db
+def test_what_succeeded_is_undone_in_reverse_order() -> None:
+    graph = {"a": "", "b": "a", "c": "b", "d": "c"}
+    steps = steps_of(graph)
+    undo = steps_of({"undo a": "", "undo b": "", "undo d": ""})
+    compensations = as_json(dict(zip("abd", undo, strict=True)))
+    run = start(NewRun(name="graph", compensations=compensations), steps)
+    assert finish({"c": DEAD, "undo b": DEAD}) == ["a", "b", "c", "undo b", "undo a"]
+    ended = reread(run)
+    assert (ended.status, ended.reason) == ("failed", "c, undo b failed")
+    assert states(run)["undo a"] == "succeeded"
+
+
+@pytest.mark.django_db
+def test_a_run_that_succeeds_undoes_nothing() -> None:
+    steps = steps_of({"a": ""})
+    compensations = as_json({"a": steps_of({"undo a": ""})[0]})
+    run = start(NewRun(name="graph", compensations=compensations), steps)
+    assert finish() == ["a"]
+    assert reread(run).status == "succeeded"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_end_of_a_run_is_sent_after_the_commit() -> None:
+    with heard(workflow_finished) as events:
+        run = start_graph({"a": ""})
+        finish()
+    assert [(one["sender"], one["run_id"], one["status"]) for one in events] == [
+        ("graph", run.pk, "succeeded")
+    ]
+
+
+@pytest.mark.django_db
+def test_a_key_is_held_by_a_running_run() -> None:
+    first = start_graph({"a": ""}, key="k")
+    again = start_graph({"a": "", "b": "a"}, key="k")
+    assert (again.pk, again.deduplicated, first.deduplicated) == (first.pk, True, False)
+    assert Job.objects.count() == 1
+    finish()
+    assert start_graph({"a": ""}, key="k").pk != first.pk
+
+
+@pytest.mark.django_db
+def test_a_start_and_a_settle_have_their_numbers_of_statements(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    noop.enqueue()
+    Job.objects.all().delete()
+    steps = steps_of({"a": "", "b": "a", "c": "b"})
+    with django_assert_num_queries(7):  # in a savepoint: the run, ids, two COPY, the run again
+        start(NewRun(name="graph"), steps)
+    worker = register_worker()
+    (held,) = claim_ready(worker)
+    with django_assert_num_queries(4):  # a savepoint, the settle, the count
+        settle_one(held, OK)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_parents_that_end_at_once_open_each_child_once() -> None:
+    """Forty fans of eight, each parent settled by a session of its own."""
+    runs = [
+        start_graph({**{str(n): "" for n in range(8)}, "end": " ".join(map(str, range(8)))})
+        for _ in range(40)
+    ]
+    workers = [register_worker(str(n)) for n in range(8)]
+    held = [claim_ready(worker, limit=40) for worker in workers]
+
+    def work(number: int) -> None:
+        for one in held[number]:
+            settle_one(one, OK)
+
+    in_threads(8, work)
+    ends = Job.objects.filter(step="end")
+    assert [(job.status, job.prerequisites) for job in ends] == [("ready", 0)] * 40
+    assert finish() == ["end"] * 40
+    assert {reread(run).status for run in runs} == {"succeeded"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_ends_of_a_run_that_come_at_once_end_it() -> None:
+    """Failures among them, so that steps are skipped by one session while others count."""
+    graph = {**{str(n): "" for n in range(8)}, "x": "0 1 2 3", "y": "4 5 6 7", "z": "x *y -1"}
+    runs = [start_graph(graph) for _ in range(30)]
+    workers = [register_worker(str(n)) for n in range(8)]
+    held: list[list[Any]] = [claim_ready(worker, limit=30) for worker in workers]
+
+    def work(number: int) -> None:
+        for one in held[number]:
+            settle_one(one, DEAD if one.id % 5 == 0 else OK)
+
+    in_threads(8, work)
+    finish()
+    assert not Job.objects.filter(status__in=["waiting", "ready", "running"]).exists()
+    assert "running" not in {reread(run).status for run in runs}
+
+
+@pytest.mark.django_db
+def test_dependencies_are_rows() -> None:
+    run = start_graph({"a": "", "b": "*a"})
+    (row,) = Dependency.objects.all()
+    assert (row.workflow_run, row.parent.step, row.child.step) == (run, "a", "b")
+    assert (row.when, row.takes) == ("finished", None)

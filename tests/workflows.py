@@ -1,0 +1,51 @@
+"""Graphs of no-op steps, written as one step a word: ``b: a`` comes after ``a``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django_jobs.domain.workflows import When
+from django_jobs.lifecycle.step_insert import NewStep
+from django_jobs.lifecycle.workflows.starting import NewRun, start
+from django_jobs.models import Job, WorkflowRun
+from tests.app.jobs import noop
+
+WHEN = {"+": When.SUCCEEDED, "-": When.FAILED, "*": When.FINISHED}
+
+
+def steps_of(graph: Mapping[str, str], **options: Any) -> list[NewStep]:
+    """The steps of a graph: of each, the names of those that it waits for. A name with ``-`` in
+    front has to fail, one with ``*`` to end."""
+    new = noop.using(**options).request()
+    places = {name: place for place, name in enumerate(graph)}
+    return [
+        NewStep(
+            name=name,
+            new=new,
+            payload="{}",
+            after={places[one.lstrip("-*")]: _when(one) for one in after.split()},
+        )
+        for name, after in graph.items()
+    ]
+
+
+def start_graph(graph: Mapping[str, str], key: str | None = None, **options: Any) -> WorkflowRun:
+    """A run of this graph."""
+    return start(NewRun(name="graph", idempotency_key=key), steps_of(graph, **options))
+
+
+def states(run: WorkflowRun) -> dict[str, str]:
+    """The status of each step, with why it was skipped."""
+    rows = Job.objects.filter(workflow_run=run).order_by("id")
+    return {
+        str(job.step): job.status + (f" ({job.skipped})" if job.skipped else "") for job in rows
+    }
+
+
+def step(run: WorkflowRun, name: str) -> Job:
+    return Job.objects.get(workflow_run=run, step=name)
+
+
+def _when(name: str) -> When:
+    return WHEN.get(name[0], When.SUCCEEDED)
