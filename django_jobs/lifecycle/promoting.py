@@ -1,6 +1,6 @@
 """scheduled -> ready, when the due time has come; -> blocked, if the job has gates.
 
-All workers may run it at once.
+So does a job that waits for a signal when its time-out is over. All workers may run it at once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from .pruning import queues_without_successes
 
 BATCH = 2_000
 
+IS_AWAITING = "status = 'waiting' AND awaits IS NOT NULL"
+"""Of jobs that wait for a signal. The condition of a partial index, which is empty without them."""
+
 # statement_timestamp(), because an index cannot be searched with a volatile bound such as
 # clock_timestamp().
 PROMOTE = f"""
@@ -24,15 +27,23 @@ WITH due AS MATERIALIZED (
     ORDER BY available_at
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
+), timed_out AS MATERIALIZED (
+    SELECT id FROM django_jobs_job
+    WHERE {IS_AWAITING} AND available_at <= statement_timestamp()
+    ORDER BY available_at
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}
-WHERE job.id = ANY(ARRAY(SELECT id FROM due)) AND job.{IN_LIVE}
+UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}, awaits = NULL
+WHERE job.id = ANY(ARRAY(SELECT id FROM due UNION ALL SELECT id FROM timed_out))
+  AND job.{IN_LIVE}
 RETURNING job.queue
 """
 
 
 def promote(limit: int = BATCH) -> tuple[int, set[str]]:
-    """Make up to ``limit`` due jobs ready; return their number and their queues."""
+    """Make up to ``limit`` due jobs ready, and as many whose wait for a signal is over; return
+    their number and their queues."""
     queues = [queue for (queue,) in fetch(PROMOTE, {"limit": limit})]
     return len(queues), set(queues)
 
@@ -41,7 +52,7 @@ def promote(limit: int = BATCH) -> tuple[int, set[str]]:
 # job on the first page of the table; if the queue has none, it reads all of them. Returns the names
 # of all queues only if they differ from those given, so that an idle worker learns of a new queue
 # without a further statement.
-PEEK = """
+PEEK = f"""
 SELECT
     ARRAY(SELECT served.name FROM unnest(%(queues)s::text[]) AS served (name)
           WHERE (SELECT job.id FROM django_jobs_job AS job
@@ -52,8 +63,10 @@ SELECT
     (SELECT jsonb_object_agg(queue.name, queue.retention -> 'succeeded')::text
      FROM django_jobs_queue AS queue
      WHERE queue.name = ANY(%(queues)s::text[]) AND queue.retention ? 'succeeded'),
-    (SELECT extract(epoch FROM min(job.available_at) - clock_timestamp())::float8
-     FROM django_jobs_job AS job WHERE job.status = 'scheduled'),
+    extract(epoch FROM least(
+        (SELECT min(available_at) FROM django_jobs_job WHERE status = 'scheduled'),
+        (SELECT min(available_at) FROM django_jobs_job WHERE {IS_AWAITING})
+    ) - clock_timestamp())::float8,
     CASE WHEN %(every)s THEN nullif(
         ARRAY(SELECT name::text FROM django_jobs_queue ORDER BY name), %(queues)s::text[]) END,
     (SELECT job.id FROM django_jobs_job AS job
@@ -68,9 +81,9 @@ class Peek:
 
     ``ready`` are the queues with ready jobs, ``limited`` those with a ``max_concurrency``, and
     ``unkept`` those whose retention deletes a job when it succeeds.
-    ``next_due_in`` is the seconds until the next scheduled job of any queue is due; None without
-    one. ``queues`` are the names of all queues, if they were asked for and differ from those given;
-    otherwise None. ``gated``: jobs wait at their gates.
+    ``next_due_in`` is the seconds until the next scheduled job of any queue is due, or a wait for a
+    signal is over; None without one. ``queues`` are the names of all queues, if they were asked for
+    and differ from those given; otherwise None. ``gated``: jobs wait at their gates.
     """
 
     ready: frozenset[str]

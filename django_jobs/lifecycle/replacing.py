@@ -29,9 +29,10 @@ KEPT = ("id", "queue", "idempotency_key", "created_at")
 """The columns of a new job that a replaced one keeps."""
 
 # A job that waits for the one before it still does, and one with a place behind its gates keeps it
-# unless it has others now.
+# unless it has others now. A handler that waits for a signal begins from the start.
 STATUS = """CASE
-        WHEN django_jobs_job_live.status = 'waiting' THEN 'waiting'
+        WHEN django_jobs_job_live.status = 'waiting' AND django_jobs_job_live.awaits IS NULL
+            THEN 'waiting'
         WHEN django_jobs_job_live.status = 'ready' AND excluded.status = 'blocked'
             AND django_jobs_job_live.gates = excluded.gates THEN 'ready'
         ELSE excluded.status END"""
@@ -42,11 +43,13 @@ HEADERS = """CASE
             || jsonb_build_object('replays', django_jobs_job_live.headers -> 'replays')
         ELSE excluded.headers END"""
 
-# What the job did before belongs to the request that is replaced, as for a replay.
+# What the job did before belongs to the request that is replaced, as for a replay, and so do its
+# signals: an approval was for that payload.
 REPLACED = {
     **{name: f"excluded.{name}" for name in WRITTEN if name not in KEPT},
     **{"status": STATUS, "headers": HEADERS},
     **{"failures": "0", "crashes": "0", "reason": "''"},
+    **{"awaits": "NULL", "signals": "NULL"},
 }
 
 

@@ -20,12 +20,12 @@ BEGINS = re.compile(r"\s*(COPY \(\s*)?(WITH|SELECT|INSERT|UPDATE|DELETE)\b")
 
 EVERY_JOB = {
     "lifecycle.operations.quarantines.CRASHES": "the job of a crash may have ended since",
-    "lifecycle.compensating.SUCCEEDED": "the steps of a run may have ended days apart",
     "lifecycle.opening.SKIP": "names the step that is the cause, which has ended",
     "lifecycle.schedules.due.LAST_ENDS": "asks how jobs ended",
 }
 """What finds jobs by their ids that may have ended."""
 HISTORY_ALONE = {
+    "lifecycle.compensating.SUCCEEDED": "the steps of a run may have ended days apart",
     "lifecycle.pruning.COUNT_EXPIRED": "counts what retention deletes",
     "lifecycle.pruning.PRUNE[django_jobs_job_history]": "deletes it",
 }

@@ -56,6 +56,24 @@ def test_a_promoted_job_keeps_its_rank_and_can_be_claimed() -> None:
     assert held.rank == rank
 
 
+@pytest.mark.django_db
+def test_a_job_whose_wait_for_a_signal_is_over_becomes_ready() -> None:
+    over, later, step = (noop.using(delay=100).enqueue() for _ in range(3))
+    run_sql("UPDATE django_jobs_job SET status = 'waiting'")
+    run_sql(
+        "UPDATE django_jobs_job SET awaits = 'approval' WHERE id IN (%s, %s)", [over.pk, later.pk]
+    )
+    run_sql("UPDATE django_jobs_job SET available_at = now() WHERE id <> %s", [later.pk])
+    assert promote() == (1, {"default"})
+    after = {job.pk: (job.status, job.awaits) for job in Job.objects.all()}
+    assert after == {
+        over.pk: ("ready", None),
+        later.pk: ("waiting", "approval"),
+        step.pk: ("waiting", None),
+    }
+    assert promote() == (0, set())
+
+
 @pytest.mark.django_db(transaction=True)
 def test_concurrent_promotions_share_the_work_without_waiting() -> None:
     enqueue_many("app.noop", [{}] * 300, delay=100)

@@ -7,7 +7,7 @@ import pytest
 from django_jobs.lifecycle.promoting import peek
 from django_jobs.models import Queue
 from tests.app.jobs import noop
-from tests.factories import claim_ready, register_worker
+from tests.factories import claim_ready, register_worker, run_sql
 
 
 @pytest.mark.django_db
@@ -35,4 +35,14 @@ def test_it_returns_when_the_next_scheduled_job_is_due() -> None:
     assert peek(["default"]).next_due_in is None
     noop.using(delay=200).enqueue()
     noop.using(delay=100, queue="bulk").enqueue()
+    assert peek(["default"]).next_due_in == pytest.approx(100, abs=60)
+
+
+@pytest.mark.django_db
+def test_it_returns_when_the_next_wait_for_a_signal_is_over() -> None:
+    noop.using(delay=100).enqueue()
+    run_sql("UPDATE django_jobs_job SET status = 'waiting'")
+    assert peek(["default"]).next_due_in is None, "it waits for another job"
+    run_sql("UPDATE django_jobs_job SET awaits = 'approval'")
+    noop.using(delay=500).enqueue()
     assert peek(["default"]).next_due_in == pytest.approx(100, abs=60)

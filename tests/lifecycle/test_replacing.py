@@ -139,6 +139,18 @@ def test_a_job_that_waits_for_another_still_does() -> None:
 
 
 @pytest.mark.django_db
+def test_a_job_that_waits_for_a_signal_begins_from_the_start() -> None:
+    first = last.enqueue(1)
+    run_sql(
+        "UPDATE django_jobs_job SET status = 'waiting', awaits = 'approval',"
+        " signals = '{\"payment\": 7}'"
+    )
+    second = last.using(delay=30).enqueue(2)
+    assert (second.pk, second.status) == (first.pk, "scheduled")
+    assert (second.awaits, second.signals) == (None, None)
+
+
+@pytest.mark.django_db
 def test_a_quarantined_job_is_blocked_again_like_a_new_one() -> None:
     first = last.enqueue(1)
     quarantines.quarantine("app.add")
