@@ -44,6 +44,16 @@ class Gates:
         ]  # fmt: skip
         return ENCODER.encode(fields)
 
+    @property
+    def is_key_alone(self) -> bool:
+        """Whether there is no other gate than a key whose jobs just wait for it."""
+        return self.key is not None and self == Gates(key=self.key, limit=self.limit)
+
+
+KEY_ALONE = r'^\[null,null,".*",([0-9]{1,9}),"wait",\[\]\]$'
+"""A regular expression, for Python and for PostgreSQL, of the texts of gates that are a key alone.
+It captures the limit, of up to nine digits."""
+
 
 @lru_cache(maxsize=10_000)
 def parse(text: str) -> Gates:

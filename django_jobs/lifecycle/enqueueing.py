@@ -30,7 +30,7 @@ from .job_columns import (
     listed,
     timing,
 )
-from .notifying import BLOCKED, notify_after_commit
+from .notifying import BLOCKED, BLOCKED_BY_KEY, notify_after_commit
 
 IF_HELD = """ON CONFLICT (queue, idempotency_key)
     WHERE idempotency_key IS NOT NULL
@@ -196,8 +196,8 @@ def enqueue_one(
             cursor.execute(statement, parameters)
             row = cursor.fetchone()
         if row is not None:
-            hint = new.queue if gates is None else BLOCKED + new.queue
-            notify_after_commit(hint, connection)
+            hint = "" if gates is None else BLOCKED_BY_KEY if gates.is_key_alone else BLOCKED
+            notify_after_commit(hint + new.queue, connection)
             return as_job(connection, new, payload, key, gates, row)
         assert key is not None
         holder = Job.objects.using(conf().database).holding_key(new.queue, key).first()

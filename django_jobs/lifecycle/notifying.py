@@ -17,11 +17,13 @@ QUARANTINED = ":quarantined"
 SCHEDULES = ":schedules"
 GATES = ":gates"
 BLOCKED = ":blocked:"
+BLOCKED_BY_KEY = ":keyed:"
 """Sent in place of a queue's name, which never begins with a colon. ``CANCELLED``: the cancel of a
 running job was requested. ``QUARANTINED``: a job type was quarantined, and ready jobs of it may be
 left to block. ``SCHEDULES``: schedules were changed. ``GATES``: a resource or a tenant was changed,
 and jobs of any queue may have room. ``BLOCKED``, before the name of a queue: a job came that waits
-at gates, so that a worker looks at these first."""
+at gates, so that a worker looks at these first. ``BLOCKED_BY_KEY``: the same, and a key is its only
+gate."""
 
 THROTTLE_SECONDS = 0.02
 """A process sends at most one NOTIFY per queue in this many seconds, because NOTIFY takes a lock

@@ -70,6 +70,20 @@ def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     return rows
 
 
+def fetch_last(statements: Sequence[str], parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Run statements in one transaction and one round trip, and return the rows of the last. Each
+    sees what was committed before it began. Not for a connection that binds parameters on the
+    server. Repeated like :func:`fetch`."""
+    rows: list[tuple[Any, ...]] = _run(";".join(statements), parameters, _rows_of_the_last)
+    return rows
+
+
+def _rows_of_the_last(cursor: Any) -> Any:
+    while cursor.nextset():
+        pass
+    return cursor.fetchall()
+
+
 def fetch_locking(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     """As :func:`fetch`, for a statement that locks jobs. It is repeated inside a transaction too,
     which takes a savepoint there."""

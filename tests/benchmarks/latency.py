@@ -11,6 +11,7 @@ from datetime import timedelta
 from django.db import connection, transaction
 from django.utils import timezone
 
+from django_jobs.models import Resource
 from tests.app.jobs import noop
 
 from . import raw
@@ -51,15 +52,28 @@ def with_a_key() -> None:
     noop.using(concurrency_key=f"key:{next(NUMBERS)}").enqueue()
 
 
+def with_a_resource() -> None:
+    """The same."""
+    noop.using(resources=("benchmark",)).enqueue()
+
+
+def with_a_tenant() -> None:
+    """The same."""
+    noop.using(tenant=f"tenant:{next(NUMBERS)}").enqueue()
+
+
 def pickup(times: int, scale: float) -> list[Figure]:
     """From the commit of an enqueue to the start of the handler, by an idle worker. The raw
     partner is a NOTIFY heard on another connection."""
     count = max(int(200 * scale), 20)
+    Resource.objects.update_or_create(name="benchmark", defaults={"max_concurrency": 100})
     kinds: dict[str, tuple[Callable[[], object], AbstractContextManager[None]]] = {
         "from a pooled connection": (in_request, pooled()),
         "in a transaction": (in_transaction, nullcontext()),
         "in autocommit": (noop.enqueue, nullcontext()),
         "with a free key": (with_a_key, nullcontext()),
+        "with a free resource": (with_a_resource, nullcontext()),
+        "with a tenant": (with_a_tenant, nullcontext()),
     }
     figures = []
     for name, (enqueue, connected) in kinds.items():

@@ -27,10 +27,14 @@ class ChaosConfig(AppConfig):
                 assert fence in statement
                 setattr(settling, name, statement.replace(fence, "AND job.status = 'running'"))
         if os.environ.get("CHAOS_WITHOUT_LIMITS"):
-            from django_jobs.lifecycle.gates import supply
+            from django_jobs.lifecycle.gates import arrivals, supply
 
             taken, spent = "status IN ('ready', 'running')", "- input.starts"
-            assert taken in supply.TAKEN
+            for statement in (*supply.TAKEN.values(), arrivals.ADMIT_ARRIVALS):
+                assert taken in statement
             assert spent in supply.SPEND
-            supply.TAKEN = supply.TAKEN.replace(taken, "status = 'succeeded'")
+            none = "status = 'succeeded'"
+            for kind, statement in supply.TAKEN.items():
+                supply.TAKEN[kind] = statement.replace(taken, none)
+            arrivals.ADMIT_ARRIVALS = arrivals.ADMIT_ARRIVALS.replace(taken, none)
             supply.SPEND = supply.SPEND.replace(spent, "")

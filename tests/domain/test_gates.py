@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.domain.gates import Gates, OnConflict, parse
+from django_jobs.domain.gates import KEY_ALONE, Gates, OnConflict, parse
 
 NAMES = st.none() | st.text(min_size=1)
 GATES = st.builds(
@@ -25,6 +26,13 @@ GATES = st.builds(
 @given(GATES)
 def test_gates_are_read_as_they_were_written(gates: Gates) -> None:
     assert parse(gates.text) == gates
+
+
+@given(GATES | st.builds(Gates, key=st.text(min_size=1), limit=st.integers(1, 2**31 - 1)))
+def test_the_pattern_finds_a_key_alone_and_its_limit(gates: Gates) -> None:
+    found = re.match(KEY_ALONE, gates.text)
+    assert (found is not None) is (gates.is_key_alone and gates.limit < 10**9)
+    assert found is None or int(found[1]) == gates.limit
 
 
 @given(GATES, GATES)

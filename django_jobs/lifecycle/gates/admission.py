@@ -34,13 +34,16 @@ other process admits meanwhile. Not in a transaction of the caller, such as that
 ROUNDS = 3
 """How often to share out what lines left that had fewer jobs than they got."""
 
+TAKE_TURN = "pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission'))"
+"""True if no other transaction is admitting. Then none does until this one ends."""
+
 # Steps from one line to the next in the index, so that a line of a million jobs costs one step.
 # Whether this is the one admission is asked first; the counts are a later statement, because a
 # statement does not see what the admission before it wrote. Its commit waits for no disk: the claim
 # that follows does, and what a crash of the server takes back is admitted again.
-LINES = """
+LINES = f"""
 WITH RECURSIVE turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission')) AS ours,
+    SELECT {TAKE_TURN} AS ours,
         set_config('idle_in_transaction_session_timeout', coalesce(
             %(ends_after)s, current_setting('idle_in_transaction_session_timeout')), true),
         set_config('synchronous_commit', 'off', true)

@@ -15,26 +15,33 @@ AHEAD, MANY = 3, 100
 """A worker of quick jobs, which has room for ``MANY``, gets ``AHEAD`` times its room admitted: to
 look at the lines costs as much as to admit a hundred jobs."""
 
-TAKEN = """
+# Only those that lines need are asked: to plan the four of them takes 0.9 ms, and one 0.3.
+TAKEN = {
+    "key": """
 SELECT 'key', concurrency_key, count(*) FROM django_jobs_job_live
 WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
   AND concurrency_key = ANY(%(keys)s::text[])
 GROUP BY concurrency_key
-UNION ALL
+""",
+    "resource": """
 SELECT 'resource', resource.name, count(*)
 FROM django_jobs_job_live AS job, jsonb_array_elements_text(job.resources) AS resource (name)
-WHERE %(resources)s AND job.resources IS NOT NULL AND job.status IN ('ready', 'running')
+WHERE job.resources IS NOT NULL AND job.status IN ('ready', 'running')
 GROUP BY resource.name
-UNION ALL
+""",
+    "tenant": """
 SELECT 'tenant', tenant, count(*) FROM django_jobs_job_live
 WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND tenant = ANY(%(tenants)s::text[])
 GROUP BY tenant
-UNION ALL
+""",
+    "ready": """
 SELECT 'ready', queue, count(*) FROM django_jobs_job_live
 WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
   AND queue = ANY(%(queues)s::text[])
 GROUP BY queue
-"""
+""",
+}
+"""What is taken of the gates, and by queue, the jobs with a tenant that are ready."""
 
 # By the database's clock.
 TOKENS = """least(
@@ -83,14 +90,14 @@ def supply_of(
     tenants = sorted({one.tenant for one in gates if one.tenant is not None})
     uses_resources = any(one.resources for one in gates)
     rows = fetch(TENANTS, {"names": tenants}) if tenants else []
-    parameters = {
-        "keys": sorted({one.key for one in gates if one.key is not None}),
-        "resources": uses_resources,
-        "tenants": [name for name, _, limit, _ in rows if limit is not None],
-        "queues": sorted({line.queue for line in lines if line.gates.tenant is not None}),
-    }
-    taken: dict[str, dict[str, int]] = {"key": {}, "resource": {}, "tenant": {}, "ready": {}}
-    for kind, name, count in fetch(TAKEN, parameters):
+    keys = sorted({one.key for one in gates if one.key is not None})
+    limited = [name for name, _, limit, _ in rows if limit is not None]
+    queues = sorted({line.queue for line in lines if line.gates.tenant is not None})
+    needed = {"key": keys, "resource": uses_resources, "tenant": limited, "ready": queues}
+    asked = [TAKEN[kind] for kind in needed if needed[kind]]
+    parameters = {"keys": keys, "tenants": limited, "queues": queues}
+    taken: dict[str, dict[str, int]] = {kind: {} for kind in needed}
+    for kind, name, count in fetch("UNION ALL".join(asked), parameters) if asked else ():
         taken[kind][name] = count
     supply = Supply(keys=taken["key"])
     for queue, most in room.items():

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from ...lifecycle import claiming, settling, workers
 from ...lifecycle.claiming import START
 from ...lifecycle.job_columns import ClaimedJob, QueuePosition
-from ...lifecycle.notifying import BLOCKED, CANCELLED, GATES, notify
+from ...lifecycle.notifying import BLOCKED, BLOCKED_BY_KEY, CANCELLED, GATES, notify
 from ...lifecycle.settling import HandOver
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
@@ -94,9 +94,9 @@ class Claimer:
         if hint == CANCELLED:
             self._settler.look_soon()
             return
-        if hint is not None and hint.startswith(BLOCKED):
-            if hint.removeprefix(BLOCKED) in self._queues:
-                self._admitter.look_now()
+        if hint is not None and hint.startswith((BLOCKED, BLOCKED_BY_KEY)):
+            if hint.removeprefix(BLOCKED).removeprefix(BLOCKED_BY_KEY) in self._queues:
+                self._admitter.look_now(keyed=hint.startswith(BLOCKED_BY_KEY))
                 self._poller.poll_again_soon()
                 self._wake_event.set()
             return

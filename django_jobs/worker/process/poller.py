@@ -14,6 +14,7 @@ from ...domain.durations import NEVER
 from ...domain.errors import ErrorReport
 from ...lifecycle import promoting
 from ...lifecycle.gates.admission import admit
+from ...lifecycle.gates.arrivals import admit_arrivals
 from ...lifecycle.notifying import THROTTLE_SECONDS
 from ...lifecycle.settling import HandOver
 from ..events import emit_throttled
@@ -114,7 +115,7 @@ class Admitter:
         self._look_at = self._again_at = self._looked_at = 0.0
         self._shares = FairShares()
         self._after = ""
-        self._metered = self._admitted = False
+        self._metered = self._admitted = self._keyed = False
         self._spent = 0.0
         self._rests_until = 0.0
         self._handed = HandOver()
@@ -146,10 +147,13 @@ class Admitter:
         self._again_at = time.monotonic() + LINGER_SECONDS
         self._look_at = 0.0
 
-    def look_now(self) -> None:
-        """Look at the lines at once: a blocked job has come. Called by any thread. An admission
-        that is under way may overwrite the time; the poll that lingers then looks."""
+    def look_now(self, *, keyed: bool) -> None:
+        """Look at the lines at once: a blocked job has come. ``keyed``: a key is its only gate, so
+        one round trip may be enough. Called by any thread. An admission that is under way may
+        overwrite the time; the poll that lingers then looks."""
         self.look_soon()
+        if keyed:
+            self._keyed = True
         self.next_at = 0.0
 
     def begin(self, gated: bool) -> None:
@@ -176,6 +180,13 @@ class Admitter:
         if started < self.next_at or self._ahead >= max(room.values(), default=0):
             return set()
         try:
+            if self._keyed:
+                self._keyed, self.next_at = False, NEVER  # before: a hint that comes now counts
+                came = admit_arrivals()
+                if came.rest:
+                    self.next_at = started
+                if came.queues or not came.rest:
+                    return came.queues
             found = admit(room, self._shares, after=self._after)
         except REFUSALS as refusal:
             # Jobs without gates are claimed even so.

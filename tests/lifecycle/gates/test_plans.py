@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_jobs.domain.gates import Gates
+from django_jobs.domain.gates import KEY_ALONE, Gates
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import claiming, promoting, settling
-from django_jobs.lifecycle.gates import admission, conflicts, supply
+from django_jobs.lifecycle.gates import admission, arrivals, conflicts, supply
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from tests.factories import analyze, explain, register_worker, run_sql
 
@@ -98,8 +98,8 @@ def test_a_poll_looks_at_one_blocked_job() -> None:
 @pytest.mark.django_db
 def test_what_is_taken_is_counted_in_the_indexes_of_the_gates() -> None:
     keys = [f"key:{number}" for number in range(400)]
-    parameters = {"keys": keys, "resources": True, "tenants": ["t"], "queues": ["default"]}
-    plan = explain(supply.TAKEN, parameters)
+    parameters = {"keys": keys, "tenants": ["t"], "queues": ["default"]}
+    plan = explain("UNION ALL".join(supply.TAKEN.values()), parameters)
     assert indexes(plan) <= {
         "django_jobs_taken_key",
         "django_jobs_taken_tenant",
@@ -115,6 +115,15 @@ def test_an_admission_reads_as_many_jobs_as_it_admits() -> None:
     plan = explain(admission.ADMIT, parameters)
     assert indexes(plan) == {"django_jobs_gates", "django_jobs_job_pkey"}
     assert read(plan) <= 103
+
+
+@pytest.mark.django_db
+def test_a_look_at_arrivals_reads_a_few_lines_and_what_it_admits() -> None:
+    run_sql("SELECT set_config('django_jobs.turn', 'true', true)")
+    parameters = {"key_alone": KEY_ALONE, "few": arrivals.FEW, "most": 500}
+    plan = explain(arrivals.ADMIT_ARRIVALS, parameters)
+    assert indexes(plan) == {"django_jobs_gates", "django_jobs_taken_key", "django_jobs_job_pkey"}
+    assert read(plan) <= arrivals.FEW + 1
 
 
 @pytest.mark.django_db

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from django_jobs.lifecycle.notifying import THROTTLE_SECONDS
-from django_jobs.models import Job, Queue
+from django_jobs.models import Job, Queue, Resource
 from django_jobs.worker.process.poller import LINGER_SECONDS, NEVER, Admitter, Poller
 from tests.app import jobs
-from tests.app.gate_jobs import charge_account
+from tests.app.gate_jobs import charge_account, refund_payment
 from tests.factories import run_sql
 
 
@@ -73,11 +73,31 @@ def test_it_finds_new_queues_in_the_same_look(
 def test_an_admission_that_the_database_refuses_holds_up_nothing_else() -> None:
     charge_account.enqueue(7)
     admitter = Admitter(1.0)
-    admitter.look_now()
+    admitter.look_now(keyed=False)
     run_sql("ALTER TABLE django_jobs_quarantine RENAME TO quarantine_of_a_test")
     try:
         assert admitter.admit({"default": 5}) == set()
     finally:
         run_sql("ALTER TABLE quarantine_of_a_test RENAME TO django_jobs_quarantine")
-    admitter.look_now()
+    admitter.look_now(keyed=False)
     assert admitter.admit({"default": 5}) == {"default"}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("also_another_gate", [False, True])
+def test_a_job_that_came_for_a_free_key_is_admitted_in_one_statement(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[Any]],
+    also_another_gate: bool,
+) -> None:
+    if also_another_gate:
+        Resource.objects.create(name="stripe")
+        refund_payment.enqueue(1)
+    job = charge_account.enqueue(7)
+    admitter = Admitter(1.0)
+    admitter.look_now(keyed=True)
+    with django_assert_num_queries(1):
+        assert admitter.admit({"default": 5}) == {"default"}
+    assert [one.pk for one in Job.objects.filter(status="ready")] == [job.pk]
+    # What waits at other gates is looked at next, without a poll.
+    assert admitter.admit({"default": 5}) == ({"default"} if also_another_gate else set())
+    assert not Job.objects.filter(status="blocked").exists()

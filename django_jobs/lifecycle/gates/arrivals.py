@@ -1,0 +1,85 @@
+"""blocked -> ready in one round trip: jobs that have just come and have a free key as their only
+gate.
+
+An admission takes five. This is a short cut to the same: it takes its turn with admissions, and
+leaves to them what it does not decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...domain.admission import MOST_AT_ONCE
+from ...domain.gates import KEY_ALONE
+from ...models.database import fetch_last, jobs_connection
+from ..job_columns import IN_LINE
+from .admission import TAKE_TURN
+
+FEW = 20
+"""Lines that it looks at. Where more wait, an admission looks at all of them."""
+
+# Two statements, because a statement does not see what was committed after it began: the second one
+# sees what the admission before it wrote. Its commit waits for no disk, as that of an admission.
+TURN = f"""
+SELECT set_config('django_jobs.turn', ({TAKE_TURN})::text, true),
+    set_config('synchronous_commit', 'off', true)
+"""
+# Lines of one key that differ in something else compete for its slots: an admission compares them.
+ADMIT_ARRIVALS = f"""
+WITH RECURSIVE line AS (
+    SELECT ''::text AS gates, NULL::varchar AS key
+    WHERE current_setting('django_jobs.turn', true) = 'true'
+    UNION ALL
+    SELECT next.gates, next.concurrency_key
+    FROM line CROSS JOIN LATERAL (
+        SELECT job.gates, job.concurrency_key FROM django_jobs_job_live AS job
+        WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates > line.gates
+        ORDER BY job.gates, job.rank, job.id LIMIT 1
+    ) AS next
+), waiting AS MATERIALIZED (
+    SELECT gates, key, substring(gates from %(key_alone)s)::integer AS slots,
+        count(*) OVER (PARTITION BY key) AS lines
+    FROM (SELECT * FROM line LIMIT %(few)s + 2) AS seen WHERE gates <> ''
+), picked AS MATERIALIZED (
+    SELECT next.id FROM waiting AS line CROSS JOIN LATERAL (
+        SELECT job.id FROM django_jobs_job_live AS job
+        WHERE {IN_LINE}
+        ORDER BY job.gates, job.rank, job.id
+        LIMIT greatest(0, least(%(most)s, line.slots - (
+            SELECT count(*) FROM django_jobs_job_live AS taken
+            WHERE taken.concurrency_key IS NOT NULL AND taken.status IN ('ready', 'running')
+              AND taken.concurrency_key = line.key)))
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS next
+    WHERE line.slots IS NOT NULL AND line.lines = 1
+), opened AS (
+    UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
+    WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
+    RETURNING job.queue
+)
+SELECT queue, false FROM opened
+UNION ALL
+SELECT NULL, current_setting('django_jobs.turn', true) IS DISTINCT FROM 'true'
+    OR count(*) > %(few)s OR coalesce(bool_or(slots IS NULL OR lines > 1), false)
+FROM waiting
+"""
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """What became of the jobs that wait. ``queues`` have jobs that are ready now. ``rest``: an
+    admission has to look at the lines too."""
+
+    queues: set[str] = field(default_factory=set)
+    rest: bool = True
+
+
+def admit_arrivals() -> Arrivals:
+    """Make jobs ready that wait for a key alone which has room."""
+    if jobs_connection().settings_dict["OPTIONS"].get("server_side_binding"):
+        return Arrivals()  # such a connection sends one statement at a time
+    parameters = {"key_alone": KEY_ALONE, "few": FEW, "most": MOST_AT_ONCE}
+    rows = fetch_last([TURN, ADMIT_ARRIVALS], parameters)
+    return Arrivals(
+        {queue for queue, _ in rows if queue is not None}, any(rest for _, rest in rows)
+    )
