@@ -3,6 +3,7 @@
 from . import quarantines, queues, resources, runs, tenants, workers
 from .jobs import dead_letters, job_admin
 from .schedules import backfills, schedule_admin, ticks
+from .workflows import runs as workflow_runs
 
 __all__ = [
     "backfills",
@@ -16,4 +17,5 @@ __all__ = [
     "tenants",
     "ticks",
     "workers",
+    "workflow_runs",
 ]

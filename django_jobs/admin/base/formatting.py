@@ -54,6 +54,7 @@ ICONS = {
     "fired": "✔",
     "skipped_overlap": "↷",
     "skipped_late": "↷",
+    "skipped": "⤳",
     "suppressed": "⊖",
     "breaker_open": "✖",
     "half_open": "◐",

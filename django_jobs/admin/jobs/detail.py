@@ -26,9 +26,10 @@ from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from .progress import hidden, progress_of
 from .schedule_origin import origin
 from .timeline import timeline
+from .workflow_step import workflow_of
 
 PRIVATE = ("payload", "result", "headers")
-COLUMNS = (*PRIVATE, "backoff")
+COLUMNS = (*PRIVATE, "backoff", "signals")
 HEAD = (("state", "queue_link", "job_type", "priority"), "reason_text", "error_text")
 
 
@@ -64,6 +65,8 @@ class JobPage(ConsoleAdmin):
         if obj.status == JobStatus.SUCCEEDED:
             # The error of an earlier attempt stays on the row, but the job succeeded.
             head[head.index("error_text")] = "earlier_error_text"
+        if obj.workflow_run_id is not None:
+            head.insert(1, "workflow_text")
         if obj.scheduled_for is not None:
             head.insert(1, "schedule_text")
         if obj.gates is not None:
@@ -105,6 +108,10 @@ class JobPage(ConsoleAdmin):
     @admin.display(description=_("schedule"))
     def schedule_text(self, job: Any) -> str:
         return origin(job, self.admin_site)
+
+    @admin.display(description=_("workflow"))
+    def workflow_text(self, job: Any) -> str:
+        return workflow_of(job, self.admin_site)
 
     concurrency_key_text = text_column("concurrency_key", _("concurrency key"))
 

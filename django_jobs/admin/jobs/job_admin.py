@@ -12,7 +12,14 @@ from django.utils.translation import gettext_lazy as _
 
 from ...lifecycle.history import JOBS
 from ...models import Job
-from ..base.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
+from ..base.filters import (
+    Choices,
+    CreatedSinceFilter,
+    EqualFilter,
+    JobTypeFilter,
+    QueueFilter,
+    StatusFilter,
+)
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, PartitionFilter
 from ..base.search import HISTORY, OUTSIDE_HISTORY, search_jobs, terms_of
@@ -22,6 +29,19 @@ from .detail import JobPage
 
 class JobPartitionFilter(PartitionFilter):
     table = JOBS
+
+
+class WorkflowRunFilter(EqualFilter):
+    """The steps of a run. It is chosen by a link on the page of the run."""
+
+    title = _("workflow run")
+    parameter_name = "workflow_run"
+    column = "workflow_run_id"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        chosen = request.GET.get(self.parameter_name, "")
+        is_id = chosen.isascii() and chosen.isdigit() and len(chosen) < 19
+        return [(chosen, f"#{chosen}")] if is_id else []
 
 
 @admin.register(Job)
@@ -43,6 +63,7 @@ class JobAdmin(HistoryAdmin, JobPage):
         QueueFilter,
         JobTypeFilter,
         CreatedSinceFilter,
+        WorkflowRunFilter,
         JobPartitionFilter,
     )
     search_fields = ("id",)  # shows the box; get_search_results does the search
@@ -60,6 +81,8 @@ class JobAdmin(HistoryAdmin, JobPage):
 
     def searches(self, chosen: Mapping[str, str | None], text: str) -> bool:
         terms = terms_of(text)
+        if WorkflowRunFilter.parameter_name in chosen:
+            return False
         if terms.numbers or chosen.get("status", HISTORY[0]) not in HISTORY:
             return False
         return super().searches({**chosen, **({"q": text} if terms.search else {})}, text)

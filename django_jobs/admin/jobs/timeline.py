@@ -26,6 +26,7 @@ from ..base.formatting import (
     worker_link,
 )
 from ..base.json_display import object_of
+from .workflow_step import waits_for
 
 MOST_RUNS = 100
 MOST_TRACEBACKS = 10
@@ -122,7 +123,9 @@ def _present(job: Any, worker: str, site: AdminSite, request: HttpRequest) -> An
         case JobStatus.WAITING:
             if job.schedule_id is not None:
                 return _("Waits for the previous job of its schedule to end.")
-            return _("Waits for its prerequisites.")
+            if job.awaits:
+                return _("Waits for the signal %(name)s.") % {"name": job.awaits}
+            return _sentence(_("Waits for"), waits_for(job, site) or job.blocked_by)
         case JobStatus.SCHEDULED:
             due = ago(job.available_at, now)
             if job.available_at <= now:

@@ -1,0 +1,241 @@
+"""The picture of a run, and the table below it with the same facts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from django.contrib.admin.sites import AdminSite
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ...domain.graph_folding import folded
+from ...domain.graph_layout import Key
+from ...domain.workflows import When
+from ...models import Job, JobStatus, StepCondition, StepSkipped, WorkflowRun
+from ..base.formatting import NOTHING, badge, change_url, duration, list_url, moment
+from .drawing import TIMES, Drawing, Line, Node, draw
+from .steps import SKIPPED, Edge, Step, Steps
+
+STATES = (
+    "dead",
+    "cancelled",
+    "running",
+    "ready",
+    "blocked",
+    "scheduled",
+    "waiting",
+    SKIPPED,
+    "succeeded",
+)
+"""The states of steps. The first of them that a folded node has is its colour."""
+CONDITIONS = dict(StepCondition.choices)
+SKIPS: dict[str | None, object] = dict(StepSkipped.choices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of the table: a node of the picture."""
+
+    name: str
+    job_type: str
+    states: str
+    attempts: str
+    started: str
+    took: str
+    after: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """The drawing of a run and its table. Without a drawing, ``problem`` says why."""
+
+    drawing: Drawing | None
+    rows: Sequence[Row]
+    problem: str = ""
+
+
+def picture_of(run: WorkflowRun, steps: Steps, site: AdminSite, now: datetime) -> Picture:
+    """The picture of a run with these steps."""
+    kinds: dict[Key, str] = {pk: step.job_type for pk, step in steps.by_id.items()}
+    pairs: list[tuple[Key, Key]] = [(edge.parent, edge.child) for edge in steps.edges]
+    try:
+        groups = folded(kinds, pairs)
+    except ValueError as error:  # its rows were changed by hand
+        return Picture(drawing=None, rows=[], problem=str(error))
+    nodes = [
+        _Group([steps.by_id[key] for key in group if isinstance(key, int)], run, site, now)
+        for group in groups
+    ]
+    lines = _lines(groups, steps)
+    after: dict[int, list[str]] = {}
+    for line in lines:
+        name = nodes[line.parent].label
+        after.setdefault(line.child, []).append(f"{name} ({line.label})" if line.label else name)
+    return Picture(
+        drawing=draw([node.node for node in nodes], lines),
+        rows=[node.row(after.get(at, [])) for at, node in enumerate(nodes)],
+    )
+
+
+def state_label(state: str) -> str:
+    """A state in words."""
+    return _("skipped") if state == SKIPPED else str(JobStatus(state).label)
+
+
+def _lines(groups: Sequence[tuple[object, ...]], steps: Steps) -> list[Line]:
+    """The edges between groups. Those within a group are not shown."""
+    place = {key: at for at, group in enumerate(groups) for key in group}
+    found: dict[tuple[int, int], list[Edge]] = {}
+    for edge in steps.edges:
+        pair = place[edge.parent], place[edge.child]
+        if pair[0] != pair[1]:
+            found.setdefault(pair, []).append(edge)
+    return [
+        Line(parent=parent, child=child, label=_conditions(edges), state=_state(edges, steps))
+        for (parent, child), edges in found.items()
+    ]
+
+
+def _conditions(edges: Iterable[Edge]) -> str:
+    """How parents have to end, if that is not the usual way."""
+    conditions = {edge.when for edge in edges} - {When.SUCCEEDED.value}
+    return ", ".join(str(CONDITIONS[when]) for when in sorted(conditions))
+
+
+def _state(edges: Iterable[Edge], steps: Steps) -> str:
+    """The state of edges that are drawn as one. A child starts if none of its edges is broken."""
+    of_child: dict[int, set[str]] = {}
+    for edge in edges:
+        of_child.setdefault(edge.child, set()).add(steps.edge_state(edge))
+    alive = [states for states in of_child.values() if "broken" not in states]
+    if not alive:
+        return "broken"
+    return "open" if any("open" in states for states in alive) else "met"
+
+
+class _Group:
+    """A step, or several that are drawn as one."""
+
+    def __init__(
+        self, steps: Sequence[Step], run: WorkflowRun, site: AdminSite, now: datetime
+    ) -> None:
+        self._steps = steps
+        self._first = steps[0]
+        self._run = run
+        self._site = site
+        self._now = now
+        self._counts = Counter(step.state for step in steps)
+        self._types = {step.job_type for step in steps}
+
+    @cached_property
+    def name(self) -> str:
+        if len(self._steps) == 1:
+            return self._first.step
+        if len(self._types) == 1:
+            return self._first.job_type
+        return f"{self._first.step} … {self._steps[-1].step}"
+
+    @property
+    def label(self) -> str:
+        """The name with the number of steps."""
+        number = len(self._steps)
+        return self.name if number == 1 else f"{self.name} {TIMES} {number:,}"
+
+    @property
+    def node(self) -> Node:
+        states = [(state, self._counts[state]) for state in STATES if state in self._counts]
+        alone = len(self._steps) == 1
+        return Node(
+            name=self.name,
+            state=states[0][0],
+            lines=self._facts() if alone else _two_lines(states),
+            url=self._url(),
+            size=len(self._steps),
+            shares=() if alone else states,
+        )
+
+    def row(self, after: Iterable[str]) -> Row:
+        begun = [at for step in self._steps if (at := step.started_at or step.claimed_at)]
+        return Row(
+            name=format_html('<a href="{}">{}</a>', self._url(), self.label),
+            job_type=", ".join(sorted(self._types)),
+            states=self._badges(),
+            attempts=self._attempts(),
+            started=moment(min(begun, default=None)),
+            took=self._took(begun) or NOTHING,
+            after=", ".join(after) or NOTHING,
+            reason=self._first.reason_line if len(self._steps) == 1 else "",
+        )
+
+    def _facts(self) -> list[str]:
+        """The state in words with its time, and what else is known of a single step."""
+        step = self._first
+        match step.state:
+            case JobStatus.SCHEDULED:
+                facts = [state_label(step.state), _coming(step.available_at, self._now)]
+            case JobStatus.WAITING if step.awaits:
+                facts = [_("waits for %(signal)s") % {"signal": step.awaits}]
+            case _:
+                facts = [state_label(step.state), step.took(self._now)]
+        more = [str(SKIPS[step.skipped])] if step.state == SKIPPED else []
+        more += [_("attempt %(number)s") % {"number": step.attempt}] if step.attempt else []
+        return [_joined(facts), _joined([*more, f"#{step.pk}"])]
+
+    def _took(self, begun: Sequence[datetime]) -> str:
+        if len(self._steps) == 1:
+            return self._first.took(self._now)
+        ended = [step.finished_at for step in self._steps if step.finished_at]
+        if not begun or len(ended) < len(self._steps):
+            return ""
+        return duration(max(ended) - min(begun))
+
+    def _attempts(self) -> str:
+        number = sum(step.attempt for step in self._steps)
+        return f"{number:,}" if number else NOTHING
+
+    def _badges(self) -> str:
+        if len(self._steps) == 1:
+            return badge(self._first.state, self._facts()[0])
+        return format_html_join(
+            " ",
+            '<a href="{}">{}</a>',
+            (
+                (
+                    self._url(status="cancelled" if state == SKIPPED else state),
+                    badge(state, f"{self._counts[state]:,} {state_label(state)}"),
+                )
+                for state in STATES
+                if state in self._counts
+            ),
+        )
+
+    def _url(self, **filters: str) -> str:
+        """The page of the job, or the list of the jobs."""
+        if len(self._steps) == 1:
+            return change_url(self._site, Job, self._first.pk)
+        of_type = {"job_type": self._first.job_type} if len(self._types) == 1 else {}
+        return list_url(self._site, Job, workflow_run=self._run.pk, **of_type, **filters)
+
+
+def _two_lines(states: Sequence[tuple[str, int]]) -> list[str]:
+    """The number of steps in each state, two of them in a line."""
+    parts = [f"{count:,} {state_label(state)}" for state, count in states]
+    if len(parts) > 4:
+        rest = len(parts) - 3
+        more = ngettext("%(count)s more state", "%(count)s more states", rest) % {"count": rest}
+        parts = [*parts[:3], more]
+    return [", ".join(parts[:2]), ", ".join(parts[2:])] if len(parts) > 2 else [", ".join(parts)]
+
+
+def _coming(at: datetime, now: datetime) -> str:
+    return _("in %(time)s") % {"time": duration(at - now)} if at > now else _("due")
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return " · ".join(filter(None, parts))

@@ -1,0 +1,175 @@
+"""Runs of workflows: the list, and the page of one with its graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import OuterRef, Q, QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from ...conf import conf
+from ...domain.states import LIVE
+from ...models import Job, WorkflowDefinition, WorkflowRun
+from ..base.filters import MOST_CHOICES, Choices, EqualFilter, StatusFilter
+from ..base.formatting import (
+    ago,
+    badge,
+    duration,
+    link,
+    moment_column,
+    preformatted,
+    shortened,
+    text_column,
+)
+from ..base.json_display import document, texts
+from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from ..base.paginator import MOST_COUNTED, CappedCount, counted
+from ..base.search import LARGEST_ID, OUTSIDE_HISTORY
+from ..jobs.progress import hidden
+from .compensations import compensations_of
+from .picture import STATES, picture_of, state_label
+from .steps import MOST_STEPS, Counts, counts_of, steps_of
+
+
+class WorkflowFilter(EqualFilter):
+    """By name. Lists the workflows that were started once; a chain has the name of its own."""
+
+    title = _("workflow")
+    parameter_name = column = "name"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        rows = WorkflowDefinition.objects.using(conf().database).order_by("name")
+        names = list(rows.values_list("name", flat=True).distinct()[:MOST_CHOICES])
+        return [(name, name) for name in names]
+
+
+@admin.register(WorkflowRun)
+class WorkflowRunAdmin(ConsoleAdmin):
+    """Runs, newest first. They change by ``lifecycle.operations`` only."""
+
+    change_form_template = "admin/django_jobs/workflow/run.html"
+    list_display = (
+        "number",
+        "workflow_name",
+        "state",
+        "progress_text",
+        "started_ago",
+        "took",
+        "reason_line",
+    )
+    list_filter = (StatusFilter, WorkflowFilter)
+    list_select_related = ("definition",)
+    unread = ("payload", "compensations", "definition__graph")
+    search_fields = ("id",)  # shows the box; get_search_results does the search
+    search_help_text = _("Ids of runs.")
+    lookups_allowed = ConsoleAdmin.lookups_allowed | {"definition__id__exact"}
+    fieldsets = (
+        section(
+            None,
+            ("state", "definition_text", "tenant_text", "key_text"),
+            ("started", "finished", "took", "cancel_requested"),
+            "reason_text",
+        ),
+    )
+
+    has_view_permission = allowed_by("view_workflowrun")
+
+    def annotations(self) -> dict[str, Any]:
+        jobs = Job.objects.using(conf().database).filter(workflow_run=OuterRef("pk"))
+        steps = jobs.filter(OUTSIDE_HISTORY | Q(finished_at__gte=OuterRef("started_at")))
+        return {"steps_": CappedCount(steps), "live_": CappedCount(jobs.filter(status__in=LIVE))}
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        terms = [term.lstrip("#") for term in search_term.split()]
+        if not all(term.isascii() and term.isdigit() for term in terms):
+            return queryset.none(), False
+        numbers = [number for term in terms if (number := int(term)) <= LARGEST_ID]
+        return (queryset.filter(pk__in=numbers) if terms else queryset), False
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        columns = texts(obj, ("payload", "compensations"))
+        seen = request.user.has_perm("django_jobs.view_job_payload")
+        title = str(_("Payload"))
+        steps = steps_of(obj)
+        counts = counts_of(obj)
+        return {
+            **super().page_context(request, obj),
+            "picture": picture_of(obj, steps, self.admin_site, obj.read_at),
+            "progress": progress_of(counts),
+            "most_steps": MOST_STEPS if steps.cut else None,
+            "counts": _by_type(counts) if steps.cut else None,
+            "documents": [document(title, *columns["payload"]) if seen else hidden(title)],
+            "compensations": compensations_of(columns["compensations"][0]),
+        }
+
+    @admin.display(description=_("number"))
+    def number(self, run: Any) -> str:
+        return f"#{run.pk}"
+
+    @admin.display(description=_("workflow"))
+    def workflow_name(self, run: Any) -> str:
+        return str(run.name if run.definition is None else run.definition)
+
+    @admin.display(description=_("workflow"))
+    def definition_text(self, run: Any) -> str:
+        if run.definition is None:
+            return _now("none: a chain, a group, or steps of a handler")
+        return link(self.admin_site, WorkflowDefinition, run.definition.pk, str(run.definition))
+
+    @admin.display(description=_("status"))
+    def state(self, run: Any) -> str:
+        return badge(run.status, run.get_status_display())
+
+    @admin.display(description=_("steps ended"))
+    def progress_text(self, run: Any) -> str:
+        if run.steps_ > MOST_COUNTED:
+            numbers = {"left": counted(run.live_), "total": counted(run.steps_)}
+            return _now("%(left)s of %(total)s left") % numbers
+        ended = run.steps_ - run.live_
+        return _now("%(ended)s of %(total)s") % {"ended": f"{ended:,}", "total": f"{run.steps_:,}"}
+
+    started_ago = moment_column("started_at", _("started"), ago)
+
+    @admin.display(description=_("took"))
+    def took(self, run: Any) -> str:
+        return duration((run.finished_at or run.read_at) - run.started_at)
+
+    reason_line = text_column("reason", _("reason"), shortened)
+    reason_text = text_column("reason", _("reason"), preformatted)
+    tenant_text = text_column("tenant", _("tenant"))
+    key_text = text_column("idempotency_key", _("idempotency key"))
+    started = moment_column("started_at", _("started"))
+    finished = moment_column("finished_at", _("finished"))
+    cancel_requested = moment_column("cancel_requested_at", _("cancel requested"))
+
+
+def progress_of(counts: Counts) -> dict[str, Any]:
+    """How many of the steps have ended, and how many are in each state."""
+    by_state = counts.by_state
+    return {
+        "ended": counts.ended,
+        "total": counts.total,
+        "parts": _parts(by_state),
+    }
+
+
+def _parts(by_state: Any) -> list[str]:
+    return [
+        format_html("{} {}", badge(state, state_label(state)), f"{by_state[state]:,}")
+        for state in STATES
+        if by_state[state]
+    ]
+
+
+def _by_type(counts: Counts) -> list[tuple[str, str, list[str]]]:
+    """The job types with the number of their steps, and of those in each state."""
+    return [
+        (job_type, f"{by_state.total():,}", _parts(by_state))
+        for job_type, by_state in counts.by_type.items()
+    ]

@@ -1,0 +1,137 @@
+"""Reads the steps of a run: a bounded part of them, and how many there are in each state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db.models import Count, Q, QuerySet
+from django.db.models.functions import Left
+
+from ...domain.states import LIVE, JobState
+from ...domain.workflows import Fate, Skipped, When, fate_of, is_met
+from ...models import Dependency, Job, JobStatus, WorkflowRun
+from ..base.formatting import duration
+from ..base.search import OUTSIDE_HISTORY
+
+MOST_STEPS = 10_000
+"""Steps that a page reads. They take 0.2 s; their layout as long."""
+LONGEST_REASON = 200
+SKIPPED = "skipped"
+"""The state that the pages show for a cancelled job that is a skipped step."""
+
+
+class Step(NamedTuple):
+    """A step of a run: columns of its job."""
+
+    pk: int
+    step: str
+    job_type: str
+    status: str
+    skipped: str | None
+    awaits: str | None
+    attempt: int
+    max_attempts: int
+    available_at: datetime
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    reason_line: str
+
+    @property
+    def state(self) -> str:
+        """The status, or that the step was skipped."""
+        return SKIPPED if self.skipped and self.status == JobStatus.CANCELLED else self.status
+
+    @property
+    def fate(self) -> Fate | None:
+        """What its end means for the steps after it; None if it has not ended."""
+        if self.status in LIVE:
+            return None
+        return fate_of(JobState(self.status), Skipped(self.skipped) if self.skipped else None)
+
+    def took(self, now: datetime) -> str:
+        """How long its last attempt ran, or has run."""
+        begun = self.started_at or self.claimed_at
+        if begun is None or (self.finished_at is None and self.status != JobStatus.RUNNING):
+            return ""
+        return duration((self.finished_at or now) - begun)
+
+
+class Edge(NamedTuple):
+    parent: int
+    child: int
+    when: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The steps of a run by the id of their job, and the edges among them. ``cut``: there are
+    more."""
+
+    by_id: dict[int, Step]
+    edges: Sequence[Edge]
+    cut: bool
+
+    def edge_state(self, edge: Edge) -> str:
+        """Whether what the child waits for has happened: ``open``, ``met`` or ``broken``."""
+        fate = self.by_id[edge.parent].fate
+        if fate is None:
+            return "open"
+        return "met" if is_met(When(edge.when), fate) else "broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """The number of steps of a run by job type and state."""
+
+    by_type: dict[str, Counter[str]]
+
+    @property
+    def by_state(self) -> Counter[str]:
+        return sum(self.by_type.values(), Counter())
+
+    @property
+    def total(self) -> int:
+        return self.by_state.total()
+
+    @property
+    def ended(self) -> int:
+        return sum(count for state, count in self.by_state.items() if state not in LIVE)
+
+
+def steps_of(run: WorkflowRun) -> Steps:
+    """The first ``MOST_STEPS`` steps of a run, in the order in which they were made."""
+    jobs = jobs_of(run).annotate(reason_line=Left("reason", LONGEST_REASON)).order_by("pk")
+    rows = [Step(*row) for row in jobs.values_list(*Step._fields)[: MOST_STEPS + 1]]
+    cut, rows = len(rows) > MOST_STEPS, rows[:MOST_STEPS]
+    by_id = {step.pk: step for step in rows}
+    dependencies = Dependency.objects.using(run._state.db).filter(child_id__in=list(by_id))
+    pairs = dependencies.values_list("parent_id", "child_id", "when").order_by(
+        "child_id", "parent_id"
+    )
+    edges = [Edge(*row) for row in pairs[: 10 * MOST_STEPS]]
+    return Steps(
+        by_id=by_id,
+        edges=[edge for edge in edges if edge.parent in by_id and edge.child in by_id],
+        cut=cut,
+    )
+
+
+def counts_of(run: WorkflowRun) -> Counts:
+    """How many steps a run has, in one statement."""
+    by_type: dict[str, Counter[str]] = {}
+    rows = jobs_of(run).values_list("job_type", "status", "skipped")
+    for job_type, status, skipped, count in rows.annotate(count=Count("pk")).order_by("job_type"):
+        state = SKIPPED if skipped and status == JobStatus.CANCELLED else status
+        by_type.setdefault(job_type, Counter())[state] += count
+    return Counts(by_type=by_type)
+
+
+def jobs_of(run: WorkflowRun) -> QuerySet[Job]:
+    """The jobs of a run. Older partitions of the history than the run are not read."""
+    recent = OUTSIDE_HISTORY | Q(finished_at__gte=run.started_at)
+    return Job.objects.using(run._state.db).filter(recent, workflow_run=run)
