@@ -36,6 +36,10 @@ passed over."""
 AT_THE_GATES = "CASE WHEN job.gates IS NULL THEN 'ready' ELSE 'blocked' END"
 """The status of a job that may start but for its gates."""
 
+FATE = """CASE WHEN job.status = 'succeeded' OR job.skipped = 'passed' THEN 'succeeded'
+             WHEN job.skipped = 'unneeded' THEN 'unneeded' ELSE 'failed' END"""
+"""The fate of a step that has ended: ``fate_of`` of ``domain.workflows`` in SQL."""
+
 Fence = tuple[int, int, int]
 """``(job, attempt, worker)``. No two attempts, of one job or of several, have the same."""
 
