@@ -24,7 +24,8 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import OperationalError
 
-from ..lifecycle import claiming, reaping, workers
+from ..lifecycle import claiming, opening, reaping, settling, workers
+from ..lifecycle.workflows import starting
 from ..worker.events import emit
 from ..worker.execution import handler_call, isolation
 from ..worker.process import settler, worker_process
@@ -64,6 +65,18 @@ POINTS = {
         ),
         after=True,
     ),
+    # The ends of steps are written, and all until after_opening is one transaction with them.
+    "before_opening": Point(((settling, "open_next"),)),
+    "before_skip": Point(((opening, "_skip"),)),
+    "after_skip": Point(((opening, "_skip"),), after=True),
+    "before_count_ends": Point(((opening, "_count_ends"),)),
+    "before_end_run": Point(((opening, "end_runs"),)),
+    "before_compensation": Point(((opening, "compensate"),)),
+    "after_compensation": Point(((opening, "compensate"),), after=True),
+    "after_opening": Point(((settling, "open_next"),), after=True),
+    # A run is written, and its steps are not; and both, in a transaction that is still open.
+    "before_steps": Point(((starting, "insert_steps"),)),
+    "after_steps": Point(((starting, "insert_steps"),), after=True),
     "before_beat": Point(((workers, "renew"),)),
     "after_beat": Point(((workers, "renew"),), after=True),
     "before_recovery": Point(((reaping, "recover_process"),)),

@@ -57,6 +57,14 @@ def leave_one_effect_alone(path: str) -> None:
     leave_effect("alone")
 
 
+@job(max_attempts=1)
+def leave_one_effect_and_fail(path: str) -> None:
+    """A row that is committed before the job fails."""
+    mark(path)
+    leave_effect("before a failure")
+    raise RuntimeError("as planned")
+
+
 @job(isolated=True)
 def hold_alone(path: str) -> None:
     """Waits in a process of its own."""

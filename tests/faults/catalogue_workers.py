@@ -11,6 +11,8 @@ OUTAGE = "tests/worker/test_database_outage.py"
 DEATH = "tests/faults/test_worker_death.py"
 STALLS = "tests/faults/test_stalls.py"
 POINTS = "tests/faults/test_crash_points.py"
+FLOWS = "tests/faults/test_crash_points_workflows.py"
+CUT_OFF = "tests/lifecycle/workflows/test_starting_cut_off.py"
 SIGNALLED = "tests/faults/test_signals.py"
 
 WORKERS: dict[str, Fault] = {
@@ -115,6 +117,12 @@ WORKERS: dict[str, Fault] = {
     "W20": shown(
         "a worker's row is deleted by hand",
         f"{DEATH}::test_a_job_whose_workers_row_was_deleted_is_found_and_runs_again",
+    ),
+    "W21": shown(
+        "a crash between any two statements that open the next steps of a workflow, or start one",
+        f"{FLOWS}::test_a_crash_within_a_settle_opens_and_runs_each_step_once",
+        f"{FLOWS}::test_a_crash_within_a_start_starts_the_whole_run_once",
+        f"{CUT_OFF}::test_a_start_that_is_cut_off_leaves_nothing",
     ),
 }
 

@@ -1,0 +1,65 @@
+"""The account of workflows finds each row that does not follow from the others."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from django_jobs.domain.outcomes import Succeeded
+from tests.factories import claim_ready, failure, register_worker, run_sql, settle_one
+from tests.workflow_account import contradictions
+from tests.workflows import start_graph
+
+GRAPH = {"a": "", "bad": "", "b": "a", "c": "a bad", "d": "b"}
+
+
+@pytest.fixture
+def _graph(db: None) -> None:
+    """``a`` succeeded and ``bad`` failed: ``b`` is ready, ``c`` was skipped, ``d`` waits."""
+    start_graph(GRAPH)
+    good, bad = claim_ready(register_worker())
+    settle_one(good, Succeeded())
+    settle_one(bad, failure(final=True))
+
+
+WRONG = {
+    "UPDATE django_jobs_job SET status = 'waiting', prerequisites = 0 WHERE step = 'b'": (
+        "'b' waits for 0 steps, and 0 before it have not ended"
+    ),
+    "UPDATE django_jobs_job SET prerequisites = 2 WHERE step = 'd'": (
+        "'d' waits for 2 steps, and 1 before it have not ended"
+    ),
+    "UPDATE django_jobs_job SET status = 'ready' WHERE step = 'd'": (
+        "'d' is ready, and 1 steps before it have not ended"
+    ),
+    "UPDATE django_jobs_job SET skipped = 'unneeded' WHERE step = 'c'": (
+        "'c' is cancelled (unneeded) and not skipped as failed"
+    ),
+    "UPDATE django_jobs_job SET status = 'cancelled', skipped = 'failed', finished_at = now()"
+    " WHERE step = 'b'": "'b' was skipped as failed, and nothing before it is a reason",
+    "UPDATE django_jobs_job SET step = 'a' WHERE step = 'b'": "has steps twice: ['a']",
+    "UPDATE django_jobs_workflowrun SET status = 'failed'": "is failed and not running",
+    "UPDATE django_jobs_job SET status = 'cancelled', finished_at = now()"
+    " WHERE step IN ('b', 'd')": "is running and not failed",
+    "UPDATE django_jobs_job SET finished_at = finished_at + interval '1 hour' WHERE step = 'a'; "
+    "INSERT INTO django_jobs_run (job_id, attempt, outcome, worker_id, available_at, claimed_at, "
+    "finished_at, error_type, error_message, traceback, fingerprint) SELECT id, 1, 'succeeded', "
+    "1, now(), now(), now(), '', '', '', '' FROM django_jobs_job WHERE step = 'b'": (
+        "'b' was claimed before"
+    ),
+}
+
+
+@pytest.mark.usefixtures("_graph")
+def test_what_follows_from_its_parents_is_no_contradiction() -> None:
+    assert contradictions(run_sql) == []
+
+
+@pytest.mark.usefixtures("_graph")
+@pytest.mark.parametrize(("change", "said"), WRONG.items(), ids=WRONG.values())
+def test_what_does_not_is_one(change: str, said: str) -> None:
+    for statement in change.split("; "):
+        run_sql(statement)
+    found = [re.sub(r" \(#[^)]*\)", "", one) for one in contradictions(run_sql)]
+    assert [one for one in found if said in one], found

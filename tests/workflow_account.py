@@ -1,0 +1,113 @@
+"""Whether the rows of workflows agree with each other: recomputed by the rules, from all rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from django_jobs.domain.states import FINAL, JobState
+from django_jobs.domain.workflows import (
+    Skipped,
+    When,
+    WorkflowState,
+    fate_of,
+    fate_of_skipped,
+    is_met,
+)
+
+STEPS = """
+SELECT job.id, job.workflow_run_id, job.step, job.status, job.skipped, job.prerequisites,
+    job.finished_at, run.claimed_at
+FROM django_jobs_job AS job LEFT JOIN (
+    SELECT job_id, min(claimed_at) AS claimed_at FROM django_jobs_run GROUP BY job_id
+) AS run ON run.job_id = job.id
+WHERE job.workflow_run_id IS NOT NULL
+ORDER BY job.id
+"""
+EDGES = 'SELECT child_id, parent_id, "when" FROM django_jobs_dependency ORDER BY 1, 2'
+RUNS = "SELECT id, status FROM django_jobs_workflowrun ORDER BY id"
+
+
+class Step(NamedTuple):
+    """A row of :data:`STEPS`."""
+
+    id: int
+    run: int
+    name: str
+    status: JobState
+    skipped: Skipped | None
+    prerequisites: int | None
+    finished_at: Any
+    first_claimed_at: Any
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in FINAL
+
+    @property
+    def is_skipped(self) -> bool:
+        return self.status == JobState.CANCELLED and self.skipped is not None
+
+
+def contradictions(fetch: Callable[[str], Sequence[tuple[Any, ...]]]) -> list[str]:
+    """What the rows say that does not follow from the others, as sentences. Read it while nothing
+    changes them."""
+    steps = {
+        id_: Step(id_, run, name, JobState(status), Skipped(skipped) if skipped else None, *others)
+        for id_, run, name, status, skipped, *others in fetch(STEPS)
+    }
+    edges: dict[int, list[tuple[Step, When]]] = defaultdict(list)
+    for child, parent, when in fetch(EDGES):
+        edges[child].append((steps[parent], When(when)))
+    by_run: dict[int, list[Step]] = defaultdict(list)
+    for step in steps.values():
+        by_run[step.run].append(step)
+    found = [f"{_of(step)} {what}" for step in steps.values() for what in _wrong(step, edges)]
+    for run, status in fetch(RUNS):
+        names = [step.name for step in by_run[run]]
+        if twice := {name for name in names if names.count(name) > 1}:
+            found.append(f"run {run} has steps twice: {sorted(twice)}")
+        if (right := _status(by_run[run])) != status:
+            found.append(f"run {run} is {status} and not {right}")
+    return found
+
+
+def _wrong(step: Step, edges: dict[int, list[tuple[Step, When]]]) -> Iterator[str]:
+    ended = [
+        (parent, is_met(when, fate_of(parent.status, parent.skipped)))
+        for parent, when in edges[step.id]
+        if parent.is_over
+    ]
+    met = [parent for parent, is_right in ended if is_right]
+    broken = [parent for parent, is_right in ended if not is_right]
+    left = len(edges[step.id]) - len(met)
+    if broken:
+        reasons = {fate_of_skipped(fate_of(parent.status, parent.skipped)) for parent in broken}
+        if step.status != JobState.CANCELLED or step.skipped not in {*reasons, None}:
+            right = " or ".join(sorted(reasons))
+            yield f"is {step.status} ({step.skipped}) and not skipped as {right}"
+        return
+    if step.is_skipped and step.skipped != Skipped.PASSED:
+        yield f"was skipped as {step.skipped}, and nothing before it is a reason"
+    if left and step.status not in (JobState.WAITING, JobState.CANCELLED):
+        yield f"is {step.status}, and {left} steps before it have not ended"
+    if step.status == JobState.WAITING and (not left or step.prerequisites != left):
+        yield f"waits for {step.prerequisites} steps, and {left} before it have not ended"
+    for parent in met:
+        if step.first_claimed_at is not None and step.first_claimed_at < parent.finished_at:
+            yield f"was claimed before {_of(parent)} had ended"
+
+
+def _status(steps: list[Step]) -> WorkflowState:
+    if not all(step.is_over for step in steps):
+        return WorkflowState.RUNNING
+    if any(step.status == JobState.DEAD for step in steps):
+        return WorkflowState.FAILED
+    if any(step.status == JobState.CANCELLED and step.skipped is None for step in steps):
+        return WorkflowState.CANCELLED
+    return WorkflowState.SUCCEEDED
+
+
+def _of(step: Step) -> str:
+    return f"step {step.name!r} (#{step.id} of run {step.run})"
