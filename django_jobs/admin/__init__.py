@@ -3,11 +3,13 @@
 from . import quarantines, queues, resources, runs, tenants, workers
 from .jobs import dead_letters, job_admin
 from .schedules import backfills, schedule_admin, ticks
+from .workflows import definitions
 from .workflows import runs as workflow_runs
 
 __all__ = [
     "backfills",
     "dead_letters",
+    "definitions",
     "job_admin",
     "quarantines",
     "queues",

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...domain.states import LIVE
 from ...models import Job, WorkflowDefinition, WorkflowRun
-from ..base.filters import MOST_CHOICES, Choices, EqualFilter, StatusFilter
+from ..base.filters import StatusFilter
 from ..base.formatting import (
     ago,
     badge,
@@ -33,18 +33,7 @@ from ..jobs.progress import hidden
 from .compensations import compensations_of
 from .picture import STATES, picture_of, state_label
 from .steps import MOST_STEPS, Counts, counts_of, steps_of
-
-
-class WorkflowFilter(EqualFilter):
-    """By name. Lists the workflows that were started once; a chain has the name of its own."""
-
-    title = _("workflow")
-    parameter_name = column = "name"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        rows = WorkflowDefinition.objects.using(conf().database).order_by("name")
-        names = list(rows.values_list("name", flat=True).distinct()[:MOST_CHOICES])
-        return [(name, name) for name in names]
+from .workflow_filter import WorkflowFilter
 
 
 @admin.register(WorkflowRun)

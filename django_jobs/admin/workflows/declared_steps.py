@@ -1,0 +1,227 @@
+"""The steps of a definition: their picture, their table, and how they differ from another one's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ... import registry
+from ...domain.graph import Difference, StepKind, difference
+from ...domain.graph_folding import folded
+from ...domain.graph_layout import Key
+from ...domain.workflows import When
+from ...models import StepCondition
+from ..base.formatting import NOTHING, badge
+from ..base.json_display import masked, object_of
+from .drawing import Drawing, Line, Node, draw
+
+CONDITIONS = dict(StepCondition.choices)
+STATES = {str(StepKind.WAIT): "waiting", str(StepKind.SLEEP): "scheduled"}
+LONGEST_VALUE = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredStep:
+    """A step of a stored graph, as far as it can be read."""
+
+    name: str
+    job_type: str
+    kind: str
+    after: Mapping[str, str]
+    takes: Mapping[str, str]
+    compensate: str
+    document: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether this process has no handler for it."""
+        return self.kind == StepKind.JOB and registry.find(self.job_type) is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of the table."""
+
+    name: str
+    runs: str
+    after: str
+    takes: str
+    compensate: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What differs of a step between two versions."""
+
+    name: str
+    key: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredPicture:
+    """The drawing of a definition and its table. Without a drawing, ``problem`` says why."""
+
+    drawing: Drawing | None
+    rows: Sequence[Row]
+    problem: str = ""
+
+
+def declared_steps(text: str | None) -> dict[str, DeclaredStep]:
+    """The steps by name in the JSON of a graph. What is not a step is left out."""
+    stored = object_of(text).get("steps")
+    steps = [
+        _step(one)
+        for one in (stored if isinstance(stored, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("name"), str)
+    ]
+    return {step.name: step for step in steps}
+
+
+def _step(document: Mapping[str, Any]) -> DeclaredStep:
+    after, takes = document.get("after"), document.get("takes")
+    return DeclaredStep(
+        name=document["name"],
+        job_type=str(document.get("job_type") or ""),
+        kind=str(document.get("kind") or StepKind.JOB),
+        after=after if isinstance(after, dict) else {},
+        takes=takes if isinstance(takes, dict) else {},
+        compensate=str(document.get("compensate") or ""),
+        document=document,
+    )
+
+
+def difference_of(
+    old: Mapping[str, DeclaredStep], new: Mapping[str, DeclaredStep]
+) -> tuple[Difference, list[Change]]:
+    """How one version differs from another, and the values that changed, without secrets."""
+    found = difference(
+        {"steps": [dict(step.document) for step in old.values()]},
+        {"steps": [dict(step.document) for step in new.values()]},
+    )
+    changes = [
+        Change(
+            name=name,
+            key=key,
+            before=_value(old[name].document, key),
+            after=_value(new[name].document, key),
+        )
+        for name, keys in found.changed.items()
+        for key in keys
+    ]
+    return found, changes
+
+
+def _value(document: Mapping[str, Any], key: str) -> str:
+    if key not in document:
+        return NOTHING
+    text = json.dumps(masked({key: document[key]})[key], ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+
+
+def declared_picture(
+    steps: Mapping[str, DeclaredStep], changed: Difference | None
+) -> DeclaredPicture:
+    """The picture of a definition. ``changed`` marks the steps that differ from another one."""
+    marks = _marks(changed or Difference())
+    rows = [_row(step, marks.get(step.name)) for step in steps.values()]
+    kinds: dict[Key, str] = {name: step.job_type for name, step in steps.items()}
+    edges: list[tuple[Key, Key]] = [
+        (parent, name) for name, step in steps.items() for parent in step.after if parent in steps
+    ]
+    try:
+        groups = folded(kinds, edges)
+    except ValueError as error:
+        return DeclaredPicture(drawing=None, rows=rows, problem=str(error))
+    place = {key: at for at, group in enumerate(groups) for key in group}
+    labels: dict[tuple[int, int], set[str]] = {}
+    for parent, name in edges:
+        pair = place[parent], place[name]
+        if pair[0] != pair[1]:
+            when = steps[str(name)].after[str(parent)]
+            labels.setdefault(pair, set()).update({when} - {When.SUCCEEDED.value})
+    nodes = [_node([steps[str(key)] for key in group], marks) for group in groups]
+    lines = [
+        Line(parent=parent, child=child, label=", ".join(map(_condition, sorted(words))))
+        for (parent, child), words in labels.items()
+    ]
+    return DeclaredPicture(drawing=draw(nodes, lines), rows=rows)
+
+
+def _marks(changed: Difference) -> dict[str, tuple[str, str]]:
+    """The state and the words of each step that was added or changed."""
+    marks = {name: ("added", _("added")) for name in changed.added}
+    for name, keys in changed.changed.items():
+        marks[name] = "changed", _("changed: %(keys)s") % {"keys": ", ".join(keys)}
+    return marks
+
+
+def _node(steps: Sequence[DeclaredStep], marks: Mapping[str, tuple[str, str]]) -> Node:
+    first = steps[0]
+    if len(steps) == 1:
+        state, note = _state(first, marks.get(first.name))
+        return Node(name=first.name, state=state, lines=[_runs(first), note])
+    types = sorted({step.job_type for step in steps})
+    name = types[0] if len(types) == 1 else f"{first.name} … {steps[-1].name}"
+    marked = sum(step.name in marks for step in steps)
+    gone = sum(step.is_gone for step in steps)
+    notes = []
+    if marked:
+        notes.append(_("%(count)s changed") % {"count": f"{marked:,}"})
+    if gone:
+        notes.append(_("%(count)s without handler") % {"count": f"{gone:,}"})
+    text = ngettext("%(count)s job type", "%(count)s job types", len(types))
+    return Node(
+        name=name,
+        state="gone" if gone else "changed" if marked else "declared",
+        lines=[text % {"count": len(types)}, ", ".join(notes)],
+        size=len(steps),
+    )
+
+
+def _state(step: DeclaredStep, mark: tuple[str, str] | None) -> tuple[str, str]:
+    """The state of a step and a note about it."""
+    if step.is_gone:
+        return "gone", _("no handler is registered")
+    if mark is not None:
+        return mark
+    note = _("undone by %(job_type)s") % {"job_type": step.compensate} if step.compensate else ""
+    return STATES.get(step.kind, "declared"), note
+
+
+def _runs(step: DeclaredStep) -> str:
+    """What the step does."""
+    match step.kind:
+        case StepKind.WAIT:
+            return _("waits for a signal")
+        case StepKind.SLEEP:
+            return _("lets time pass")
+    return step.job_type
+
+
+def _row(step: DeclaredStep, mark: tuple[str, str] | None) -> Row:
+    gone = badge("gone", _("no handler is registered")) if step.is_gone else ""
+    after = [
+        parent if when == When.SUCCEEDED else f"{parent} ({_condition(when)})"
+        for parent, when in step.after.items()
+    ]
+    takes = [f"{argument}: {source}" for argument, source in step.takes.items()]
+    return Row(
+        name=step.name,
+        runs=_runs(step),
+        after=", ".join(after) or NOTHING,
+        takes=", ".join(takes) or NOTHING,
+        compensate=step.compensate or NOTHING,
+        change=gone or (badge(*mark) if mark else ""),
+    )
+
+
+def _condition(when: str) -> str:
+    return str(CONDITIONS.get(when, when))

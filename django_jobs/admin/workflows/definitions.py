@@ -1,0 +1,110 @@
+"""Workflows: each version as it was stored when it was first started. Read-only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import OuterRef
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext_lazy as _
+
+from ...conf import conf
+from ...models import WorkflowDefinition, WorkflowRun
+from ..base.formatting import NOTHING, change_url, count_link, moment_column, text_column
+from ..base.json_display import texts
+from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from ..base.paginator import CappedCount
+from .declared_steps import declared_picture, declared_steps, difference_of
+from .workflow_filter import WorkflowFilter
+
+MOST_VERSIONS = 50
+COMPARED = "compare"
+"""The parameter with the version to compare with; by default the one before."""
+
+
+@admin.register(WorkflowDefinition)
+class WorkflowDefinitionAdmin(ConsoleAdmin):
+    change_form_template = "admin/django_jobs/workflow/definition.html"
+    list_display = ("workflow_name", "number", "runs_of", "created")
+    list_display_links = ("workflow_name", "number")
+    list_filter = (WorkflowFilter,)
+    ordering = ("name", "-version")
+    unread = ("graph",)
+    fieldsets = (
+        section(None, ("workflow_name", "number", "runs_of", "created"), ("versions", "hash_text")),
+    )
+
+    has_view_permission = allowed_by("view_workflowdefinition", "view_workflowrun")
+
+    def annotations(self) -> dict[str, Any]:
+        runs = WorkflowRun.objects.using(conf().database).filter(definition=OuterRef("pk"))
+        return {"runs_": CappedCount(runs)}
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        steps = _steps(obj)
+        other = _compared(obj, request.GET.get(COMPARED, ""))
+        context = super().page_context(request, obj)
+        if other is None:
+            return {**context, "picture": declared_picture(steps, None)}
+        before = _steps(other)
+        changed, changes = difference_of(before, steps)
+        return {
+            **context,
+            "picture": declared_picture(steps, changed),
+            "other": other,
+            "difference": changed,
+            "changes": changes,
+        }
+
+    workflow_name = text_column("name", _("name"))
+
+    @admin.display(description=_("version"))
+    def number(self, definition: Any) -> str:
+        return f"v{definition.version}"
+
+    @admin.display(description=_("runs"))
+    def runs_of(self, definition: Any) -> str:
+        return count_link(
+            self.admin_site, WorkflowRun, definition.runs_, definition__id__exact=definition.pk
+        )
+
+    @admin.display(description=_("versions"))
+    def versions(self, definition: Any) -> str:
+        """The other versions, each with a link to compare this one with it."""
+        rows = _versions(definition).exclude(pk=definition.pk)[:MOST_VERSIONS]
+        url = change_url(self.admin_site, WorkflowDefinition, definition.pk)
+        shown = (
+            format_html(
+                '<a href="{}">v{}</a> (<a href="{}?{}={}">{}</a>)',
+                change_url(self.admin_site, WorkflowDefinition, row.pk),
+                row.version,
+                url,
+                COMPARED,
+                row.version,
+                _("compare"),
+            )
+            for row in rows
+        )
+        return format_html_join(", ", "{}", ((one,) for one in shown)) or NOTHING
+
+    hash_text = text_column("fingerprint", _("fingerprint"))
+    created = moment_column("created_at", _("first started"))
+
+
+def _versions(definition: Any) -> Any:
+    """All versions of a workflow, the newest first."""
+    rows: Any = WorkflowDefinition.objects.using(definition._state.db).defer("graph")
+    return rows.filter(name=definition.name).order_by("-version")
+
+
+def _compared(definition: Any, chosen: str) -> Any:
+    """The version to compare with; None if there is no other one."""
+    if chosen.isascii() and chosen.isdigit() and len(chosen) < 10:
+        return _versions(definition).filter(version=int(chosen)).exclude(pk=definition.pk).first()
+    return _versions(definition).filter(version__lt=definition.version).first()
+
+
+def _steps(definition: Any) -> Any:
+    return declared_steps(texts(definition, ["graph"])["graph"][0])
