@@ -59,7 +59,8 @@ VALUES (
 
 # For a job that may start at once and has neither a key nor a maximum age, like nearly every job.
 # Leaving out those parts saves 250 of the 480 microseconds that PostgreSQL takes to plan the
-# statement above.
+# statement above. It returns only what the others follow from, and what jobs have in common is part
+# of its text: together 20 to 30 microseconds less than as returned columns and as parameters.
 PLAIN = {
     **COMMON,
     **timing(NOW, NOW),
@@ -72,7 +73,7 @@ INSERT INTO django_jobs_job_live (
     {listed(PLAIN)})
 VALUES (
     {listed(PLAIN.values())})
-{RETURNING}
+RETURNING id, {TIMES["created_at"]}
 """
 
 # For a job with gates. It is never ready at once: only an admission counts what is taken.
@@ -185,13 +186,13 @@ def enqueue_one(
     ``text`` is the payload as JSON. Raises :class:`EnqueueError` if the key changed hands at each
     of five tries.
     """
+    if gates is None and key is None and not new.is_delayed and new.max_age is None:
+        return _enqueue_plain(new, payload, text)
     statement = ENQUEUE
     parameters = {**new.parameters, "payload": text, "key": key}
     if gates is not None:
         statement = ENQUEUE_GATED
         parameters.update(gate_values(gates))
-    elif key is None and not new.is_delayed and new.max_age is None:
-        statement = ENQUEUE_PLAIN
     connection = jobs_connection()
     for _ in range(KEY_ATTEMPTS):
         with connection.cursor() as cursor:
@@ -207,6 +208,17 @@ def enqueue_one(
             holder.deduplicated = True
             return holder
     raise EnqueueError(f"the key {key!r} in queue {new.queue!r} kept changing hands; try again")
+
+
+def _enqueue_plain(new: NewJobs, payload: dict[str, Any], text: str) -> Job:
+    connection = jobs_connection()
+    with connection.cursor() as cursor:
+        statement = ENQUEUE_PLAIN % {**new.literals, "payload": "%(payload)s"}
+        cursor.execute(statement, {"payload": text})
+        id_, now = cursor.fetchone()
+    notify_after_commit(new.queue, connection)
+    row = id_, "ready", now - new.priority * new.weight, now, None, now
+    return as_job(connection, new, payload, None, None, row)
 
 
 def enqueue_many(new: NewJobs, items: Iterator[Item], rule: KeyRule) -> list[int]:

@@ -14,10 +14,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from django.db import models
+from psycopg.adapt import Transformer
 
 from ..domain.decisions import Facts
 from ..domain.gates import Gates, parse
 from ..models import Job
+from ..models.database import jobs_connection
 from ..models.queue import OnFull
 
 QueuePosition = tuple[float, int]
@@ -81,6 +83,15 @@ class NewJobs:
     def parameters(self) -> dict[str, Any]:
         """The parameters that every insert takes."""
         return {name: getattr(self, name) for name in PARAMETERS}
+
+    @cached_property
+    def literals(self) -> dict[str, str]:
+        """The same as text of a statement that takes more parameters."""
+        as_literal = Transformer(jobs_connection().connection).as_literal
+        return {
+            name: as_literal(value).decode().replace("%", "%%")
+            for name, value in self.parameters.items()
+        }
 
     @cached_property
     def columns(self) -> dict[str, Any]:

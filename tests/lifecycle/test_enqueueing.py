@@ -70,9 +70,12 @@ def test_a_rolled_back_savepoint_takes_its_job_and_leaves_the_others() -> None:
 
 
 @pytest.mark.django_db
-def test_the_returned_job_is_the_row_that_was_written() -> None:
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("priority", [7, -7])
+def test_the_returned_job_is_the_row_that_was_written(key: str | None, priority: int) -> None:
+    headers = {"trace": "%s %(payload)s 'a' \\ \" é"}
     enqueued = add.using(
-        priority=7, headers={"trace": "abc"}, idempotency_key="k", max_attempts=9
+        priority=priority, headers=headers, idempotency_key=key, max_attempts=9
     ).enqueue(1, second=2)
     stored = Job.objects.get(pk=enqueued.pk)
     for field in Job._meta.concrete_fields:
