@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         UnknownJobType,
         UnknownQueue,
         UnknownResource,
+        WorkflowError,
     )
     from .models import JobStatus, RunOutcome
     from .worker.context.run_context import RunContext, current_run
@@ -63,6 +64,7 @@ __all__ = [
     "UnknownJobType",
     "UnknownQueue",
     "UnknownResource",
+    "WorkflowError",
     "aqueue_pressure",
     "cancel",
     "current_run",

@@ -8,6 +8,7 @@ JobsError
 │   ├── PayloadError
 │   ├── QueueFull
 │   └── DuplicateJob
+├── WorkflowError           the graph of a workflow cannot work
 ├── NotMigrated             the tables do not exist, or belong to an older version
 ├── OperationRefused        an operator's action was refused
 ├── LeaseLost               the attempt is no longer this worker's
@@ -65,6 +66,11 @@ class DuplicateJob(EnqueueError):
     def __init__(self, message: str, job: Any = None) -> None:
         super().__init__(message)
         self.job = job
+
+
+class WorkflowError(JobsError, ValueError):
+    """The graph of a workflow cannot work, or differs from the stored one of the same version. A
+    start has written nothing."""
 
 
 class NotMigrated(JobsError):

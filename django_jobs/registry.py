@@ -1,4 +1,4 @@
-"""The job types and the declared schedules of this process, by name."""
+"""The job types, the declared schedules and the workflows of this process, by name."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .exceptions import UnknownJobType
 
 if TYPE_CHECKING:
     from .api.job_type import JobType
+    from .api.workflows.workflow import Workflow
 
 _job_types: dict[str, JobType[..., Any]] = {}
 _aliases: dict[str, JobType[..., Any]] = {}
@@ -19,6 +20,8 @@ _clashes: list[tuple[str, str, str]] = []
 _by_chance: set[str] = set()
 _schedules: dict[str, dict[str, Any]] = {}
 _schedule_clashes: set[str] = set()
+_workflows: dict[str, dict[int, Workflow]] = {}
+_workflow_copies: list[Workflow] = []
 
 
 def register(job_type: JobType[..., Any]) -> None:
@@ -120,6 +123,41 @@ def forget_schedule(name: str) -> None:
 def schedule_clashes() -> list[str]:
     """The names of schedules that were declared twice with different fields."""
     return sorted(_schedule_clashes)
+
+
+def register_workflow(workflow: Workflow) -> None:
+    """Register a workflow under its name and version. If both are taken, the first declaration is
+    kept, and a system check reports the second if its graph is another one."""
+    versions = _workflows.setdefault(workflow.name, {})
+    if versions.setdefault(workflow.version, workflow) is not workflow:
+        _workflow_copies.append(workflow)
+
+
+def workflow(name: str) -> Workflow | None:
+    """The highest version of the workflow with this name, or None."""
+    versions = _workflows.get(name)
+    return versions[max(versions)] if versions else None
+
+
+def workflows() -> list[Workflow]:
+    """All versions of all workflows, by name and version."""
+    return [
+        versions[version]
+        for _, versions in sorted(_workflows.items())
+        for version in sorted(versions)
+    ]
+
+
+def workflow_copies() -> list[tuple[Workflow, Workflow]]:
+    """(first, second) for each name and version that was declared twice."""
+    return [(_workflows[copy.name][copy.version], copy) for copy in _workflow_copies]
+
+
+def forget_workflow(name: str) -> None:
+    """Remove all versions of a workflow and its job type. For tests that declare one."""
+    _workflows.pop(name, None)
+    _workflow_copies[:] = [copy for copy in _workflow_copies if copy.name != name]
+    unregister(name)
 
 
 def autodiscover() -> None:

@@ -34,6 +34,7 @@ PUBLIC = {
     "UnknownQueue",
     "aqueue_pressure",
     "UnknownResource",
+    "WorkflowError",
     "cancel",
     "current_run",
     "enqueue",

@@ -11,6 +11,8 @@ pressure           queue_pressure
 payload_versions   upgrades stored payloads to the current version
 schedules          schedule(), and writing the declared schedules after migrate
 schedule_requests  the jobs that schedules enqueue
+steps              a step of a workflow, a chain or a group
+workflows          (sub-room) Workflow, chain, group
 """
 
 from __future__ import annotations

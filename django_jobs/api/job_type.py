@@ -29,6 +29,7 @@ from . import duplicates, gating, payload_versions
 from .duplicates import OnDuplicate
 from .option_names import check_known, no_attribute
 from .payload_versions import Upgrade
+from .steps import Step, step_of
 from .validation import check_key, check_options, given_arguments, unknown_queue
 
 P = ParamSpec("P")
@@ -212,6 +213,14 @@ class JobType(Generic[P, R]):
             rule = duplicates.rule_of_many(self, has_keys=idempotency_keys is not None)
             items = self._items(payloads, idempotency_keys)
             return enqueueing.enqueue_many(self.request(), items, rule)
+
+    def step(self, /, **payload: Any) -> Step:
+        """A step of a chain or a group, with some or all arguments of the handler."""
+        return step_of(self, payload)
+
+    def steps(self, payloads: Iterable[Mapping[str, Any]]) -> list[Step]:
+        """A step for each payload."""
+        return [step_of(self, payload) for payload in payloads]
 
     def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The payload of a call with these arguments, each by name.

@@ -16,6 +16,7 @@ from django_jobs import Backoff, Cancel, Discard, Retry, Snooze, current_run, jo
 
 from . import database_jobs as database_jobs
 from . import fault_jobs as fault_jobs
+from . import flow_jobs as flow_jobs
 from . import fork_jobs as fork_jobs
 from . import gate_jobs as gate_jobs
 from . import limit_jobs as limit_jobs

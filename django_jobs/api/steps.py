@@ -1,0 +1,144 @@
+"""A step of a workflow, a chain or a group: a job type, arguments, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ..domain.concurrency import Template, name_problem, template_of
+from ..domain.graph import GraphStep, StepKind
+from ..domain.hints import did_you_mean
+from ..domain.payload import a_kind
+from ..domain.workflows import When
+from ..exceptions import PayloadError, WorkflowError
+from ..models.workflow import LONGEST_STEP
+
+if TYPE_CHECKING:
+    from .job_type import JobType
+
+OPTIONS_OF_A_RUN = {"idempotency_key": None, "unique_for": None, "on_duplicate": "return"}
+"""Options of a job type that no step has, with their defaults. The run has the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """A step. Made by ``Workflow.step()``, or by ``job_type.step()`` for a chain or a group.
+
+    ``after`` has what each parent's end has to be, by the parent's name; ``takes`` the name of the
+    step whose result an argument gets. A step equals itself only.
+    """
+
+    name: str
+    job_type: JobType[..., Any]
+    kind: StepKind = StepKind.JOB
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, When] = field(default_factory=dict)
+    takes: Mapping[str, str] = field(default_factory=dict)
+    compensate: JobType[..., Any] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Step {self.name}>"
+
+    def named(self, name: str) -> Step:
+        """The same step with another name, for a chain or a group."""
+        check_step_name(name, self.job_type.name)
+        return replace(self, name=name)
+
+    def taking(self, **takes: str | Step) -> Step:
+        """The same step with arguments that are results of other steps, for a chain or a group.
+
+        Each is a step upstream, or its name. Raises :class:`PayloadError` for an argument that the
+        handler does not take.
+        """
+        where = f"step {self.name!r}"
+        names = {
+            argument: source.name if isinstance(source, Step) else source
+            for argument, source in takes.items()
+        }
+        check_arguments(self.job_type, self.payload, names, where)
+        return replace(self, takes={**self.takes, **names})
+
+    def graph_step(self) -> GraphStep:
+        """What the graph of a definition says of it."""
+        return GraphStep(
+            name=self.name,
+            job_type=self.job_type.name,
+            kind=self.kind,
+            after=self.after,
+            takes=self.takes,
+            compensate=None if self.compensate is None else self.compensate.name,
+            details=self.details,
+        )
+
+
+def step_of(job_type: JobType[..., Any], payload: Mapping[str, Any]) -> Step:
+    """A step of a chain or a group. Raises :class:`PayloadError` for an argument that the handler
+    does not take, or that is not JSON."""
+    check_options_of_step(job_type, f"step {job_type.name}")
+    check_arguments(job_type, payload, (), job_type.name)
+    return Step(name=job_type.handler.__name__, job_type=job_type, payload=dict(payload))
+
+
+def check_step_name(name: Any, where: str) -> None:
+    """Raise :class:`WorkflowError` unless ``name`` can name a step."""
+    if problem := name_problem(name, LONGEST_STEP):
+        raise WorkflowError(f"{where}: the name of a step {problem}")
+
+
+def check_options_of_step(job_type: JobType[..., Any], where: str) -> None:
+    """Raise :class:`WorkflowError` for an option of ``using()`` that a step cannot have."""
+    for option, default in OPTIONS_OF_A_RUN.items():
+        if getattr(job_type, option) != default:
+            raise WorkflowError(
+                f"{where}: a step has no {option}; it is one of a run: "
+                "using(idempotency_key=...).start()"
+            )
+
+
+def check_arguments(
+    job_type: JobType[..., Any], payload: Mapping[str, Any], takes: Collection[str], where: str
+) -> None:
+    """Raise :class:`PayloadError` for arguments of ``payload`` and ``takes`` that the handler does
+    not have, that are in both, or that cannot be stored."""
+    if not isinstance(payload, Mapping):
+        raise PayloadError(f"{where}: a payload is a dict, not {a_kind(payload)}")
+    parameters = job_type.signature.parameters
+    for argument in (*payload, *takes):
+        if not accepts(job_type, argument):
+            listed = f"its arguments are: {', '.join(parameters) or 'none'}"
+            hint = " ".join(filter(None, (did_you_mean(str(argument), parameters), listed)))
+            raise PayloadError(f"{where}: {job_type.name} does not take {argument!r}; {hint}")
+    if both := sorted(set(payload) & set(takes)):
+        raise PayloadError(f"{where}: payload and takes both give {', '.join(map(repr, both))}")
+    job_type.encoded(dict(payload), "payload")
+    for option, rule in gate_templates(job_type):
+        if unknown := [name for name in rule.names if name in takes]:
+            raise WorkflowError(
+                f"{where}: {option} {rule.text!r} needs {unknown[0]!r} when the run starts, and "
+                "takes gives it later"
+            )
+
+
+def accepts(job_type: JobType[..., Any], argument: Any) -> bool:
+    """Whether the handler has this argument."""
+    parameters = job_type.signature.parameters
+    if not isinstance(argument, str):
+        return False
+    named = parameters.get(argument)
+    return (named is not None and named.kind is not named.VAR_KEYWORD) or takes_any(job_type)
+
+
+def takes_any(job_type: JobType[..., Any]) -> bool:
+    """Whether the handler has ``**arguments``."""
+    return any(one.kind is one.VAR_KEYWORD for one in job_type.signature.parameters.values())
+
+
+def gate_templates(job_type: JobType[..., Any]) -> Iterable[tuple[str, Template]]:
+    """The templates that the payload of a job fills when it is written."""
+    if isinstance(job_type.tenant, Template):
+        yield "tenant", job_type.tenant
+    declared = job_type.concurrency
+    if declared is not None and job_type.concurrency_key is None and isinstance(declared.key, str):
+        yield "concurrency", template_of(declared.key)

@@ -1,0 +1,100 @@
+"""The arguments of ``start()``: those that steps take and that nothing else gives."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from ...domain.graph import StepKind
+from ...domain.hints import did_you_mean
+from ...exceptions import PayloadError
+from ..job_type import JobType
+from ..steps import Step, takes_any
+
+Parameter = inspect.Parameter
+
+ANYTHING = Parameter("arguments", Parameter.VAR_KEYWORD)
+RESULT = "result"
+"""The argument of a compensation that gets the result of the step that it undoes."""
+
+
+class StartArguments:
+    """The arguments of one workflow, gathered step by step."""
+
+    def __init__(self) -> None:
+        self._parameters: dict[str, Parameter] = {}
+        self._anything = False
+
+    def add(self, step: Step) -> bool:
+        """Add what ``step`` and its compensation need; return whether anything changed."""
+        before = self._anything, dict(self._parameters)
+        for parameter in _open_parameters(step):
+            if parameter.kind is Parameter.VAR_KEYWORD:
+                self._anything = True
+                continue
+            known = self._parameters.get(parameter.name)
+            if known is None or known.default is not Parameter.empty is parameter.default:
+                self._parameters[parameter.name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        return before != (self._anything, self._parameters)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The signature of ``start()``."""
+        parameters = list(self._parameters.values())
+        return inspect.Signature([*parameters, ANYTHING] if self._anything else parameters)
+
+    def check(self, given: Mapping[str, Any], where: str) -> None:
+        """Raise :class:`PayloadError` for missing and unknown arguments, with their names."""
+        missing = [
+            name
+            for name, parameter in self._parameters.items()
+            if parameter.default is parameter.empty and name not in given
+        ]
+        unknown = [name for name in given if not self._anything and name not in self._parameters]
+        if not missing and not unknown:
+            return
+        problems = []
+        if missing:
+            problems.append(f"missing: {', '.join(missing)}")
+        if unknown:
+            problems.append(f"unknown: {', '.join(unknown)}")
+            problems += [hint for name in unknown if (hint := self._hint(name))]
+        listed = f"its arguments are: {', '.join(self._parameters) or 'none'}"
+        raise PayloadError(f"{where}.start(): {'; '.join([*problems, listed])}")
+
+    def _hint(self, name: str) -> str:
+        return did_you_mean(str(name), self._parameters)
+
+
+def chosen_for(job_type: JobType[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``arguments`` that the handler takes."""
+    if takes_any(job_type):
+        return dict(arguments)
+    parameters = job_type.signature.parameters
+    return {name: value for name, value in arguments.items() if name in parameters}
+
+
+def missing_arguments(job_type: JobType[..., Any], given: Collection[str]) -> list[str]:
+    """The arguments that a call with those ``given`` lacks."""
+    return [
+        parameter.name
+        for parameter in job_type.signature.parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind is not parameter.VAR_KEYWORD
+        and parameter.name not in given
+    ]
+
+
+def _open_parameters(step: Step) -> Iterator[Parameter]:
+    """The parameters of a step's handler and compensation that nothing gives yet."""
+    if step.kind is not StepKind.JOB:
+        return
+    given = {*step.payload, *step.takes}
+    for parameter in step.job_type.signature.parameters.values():
+        if parameter.name not in given:
+            yield parameter
+    compensation = step.compensate.signature.parameters.values() if step.compensate else ()
+    for parameter in compensation:
+        if parameter.name not in {*given, RESULT}:
+            yield parameter

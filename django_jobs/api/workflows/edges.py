@@ -1,0 +1,92 @@
+"""What a step waits for, as it is declared, and what is upstream of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...domain.graph import Circle, ancestors
+from ...domain.hints import did_you_mean
+from ...domain.workflows import When
+from ...exceptions import WorkflowError
+from ..steps import Step
+
+Reference = Step | str
+"""A step, or its name."""
+After = Reference | Iterable[Reference] | Mapping[Reference, str]
+
+CONDITIONS = tuple(when.value for when in When)
+
+
+class DeclaredSteps:
+    """The steps of one workflow by name. A step names steps that were declared before it, so that
+    there is no circle, and a wrong name is refused at its own line."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._by_name: dict[str, Step] = {}
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self._by_name.values())
+
+    def add(self, step: Step) -> None:
+        """Add a step whose edges were found by this object."""
+        self._by_name[step.name] = step
+
+    def check_free(self, name: str) -> None:
+        """Raise :class:`WorkflowError` if a step has this name."""
+        if name in self._by_name:
+            raise WorkflowError(
+                f"{self._where}: two steps are named {name!r}; give one of them another name="
+            )
+
+    def edges(self, name: str, after: After | None, when: str) -> dict[str, When]:
+        """The condition of each parent of the step ``name``, by the parent's name."""
+        if after is None:
+            given: Mapping[Any, str] = {}
+        elif isinstance(after, Mapping):
+            given = after
+        elif isinstance(after, Step | str):
+            given = {after: when}
+        else:
+            given = dict.fromkeys(after, when)
+        for condition in (when, *given.values()):
+            if condition not in CONDITIONS:
+                hint = did_you_mean(str(condition), CONDITIONS)
+                raise WorkflowError(
+                    f"{self._where}: step {name!r}: when is 'succeeded', 'failed' or 'finished', "
+                    f"not {condition!r}{hint and f'; {hint}'}"
+                )
+        return {self.name_of(one, name): When(condition) for one, condition in given.items()}
+
+    def name_of(self, reference: Any, name: str) -> str:
+        """The name of a step that the step ``name`` refers to. Raises :class:`WorkflowError`."""
+        where = f"{self._where}: step {name!r}"
+        if isinstance(reference, Step):
+            if self._by_name.get(reference.name) is reference:
+                return reference.name
+            raise WorkflowError(f"{where}: {reference.name!r} is not a step of this workflow")
+        if not isinstance(reference, str):
+            raise WorkflowError(f"{where}: a step or its name is needed, not {reference!r}")
+        if reference == name:
+            raise WorkflowError(f"{where}: {Circle([name, name])}")
+        if reference not in self._by_name:
+            hint = did_you_mean(reference, self._by_name)
+            listed = f"declared so far: {', '.join(self._by_name) or 'none'}"
+            raise WorkflowError(
+                f"{where}: there is no step {reference!r}; {' '.join(filter(None, (hint, listed)))}"
+            )
+        return reference
+
+    def check_upstream(self, takes: Mapping[str, str], after: Iterable[str], name: str) -> None:
+        """Raise :class:`WorkflowError` unless each step of ``takes`` is upstream."""
+        rest = [pair for pair in takes.items() if pair[1] not in set(after)]
+        if not rest:
+            return
+        upstream = ancestors(after, lambda one: self._by_name[one].after)
+        for argument, source in rest:
+            if source not in upstream:
+                raise WorkflowError(
+                    f"{self._where}: step {name!r} takes {argument!r} from {source!r}, which is "
+                    "not upstream of it; add it to after="
+                )

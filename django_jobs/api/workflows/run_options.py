@@ -1,0 +1,71 @@
+"""The options of one run: what ``using()`` of a workflow, a chain or a group takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...domain.concurrency import name_problem
+from ...domain.ranking import is_priority
+from ...exceptions import EnqueueError
+from ...models.queue import A_QUEUE_NAME, is_queue_name
+from ...models.tenant import LONGEST_TENANT
+from ..job_type import JobType
+from ..validation import check_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The options of a run. ``tenant``, ``priority``, ``queue`` and ``headers`` are for all of its
+    steps; ``overrides`` has arguments by the name of a step."""
+
+    idempotency_key: str | None = None
+    tenant: str | None = None
+    priority: int | None = None
+    queue: str | None = None
+    headers: Mapping[str, Any] | None = None
+    overrides: Mapping[str, Mapping[str, Any]] | None = None
+
+    def changed(self, where: str, **options: Any) -> RunOptions:
+        """These options with others; None keeps one. Raises :class:`EnqueueError`."""
+        given = {name: value for name, value in options.items() if value is not None}
+        changed = replace(self, **given)
+        changed._check(where)
+        return changed
+
+    def _check(self, where: str) -> None:
+        if self.idempotency_key is not None:
+            check_key(self.idempotency_key, where)
+        if self.tenant is not None and (problem := name_problem(self.tenant, LONGEST_TENANT)):
+            raise EnqueueError(f"{where}: tenant {problem}")
+        if self.priority is not None and not is_priority(self.priority):
+            raise EnqueueError(
+                f"{where}: priority is a whole number from -100 to 100, not {self.priority!r}"
+            )
+        if self.queue is not None and not is_queue_name(self.queue):
+            raise EnqueueError(f"{where}: queue is {A_QUEUE_NAME}, not {self.queue!r}")
+        if self.headers is not None and not isinstance(self.headers, Mapping):
+            raise EnqueueError(f"{where}: headers are a dict, not {self.headers!r}")
+        overrides = self.overrides
+        if overrides is not None and not (
+            isinstance(overrides, Mapping)
+            and all(isinstance(payload, Mapping) for payload in overrides.values())
+        ):
+            raise EnqueueError(
+                f"{where}: overrides are dicts of arguments by the name of a step, such as "
+                '{"ship": {"express": True}}'
+            )
+
+    def applied_to(self, job_type: JobType[..., Any]) -> JobType[..., Any]:
+        """``job_type`` with the options that are for all steps. Headers are merged."""
+        options: dict[str, Any] = {
+            "tenant": self.tenant,
+            "priority": self.priority,
+            "queue": self.queue,
+        }
+        if self.headers:
+            options["headers"] = {**(job_type.headers or {}), **self.headers}
+        if all(value is None for value in options.values()):
+            return job_type
+        return job_type.using(**options)

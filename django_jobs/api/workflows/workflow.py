@@ -1,0 +1,168 @@
+"""A version of a workflow: declares its steps, and starts its runs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from ... import registry
+from ...domain.graph import Document, document_of
+from ...domain.numbers import is_whole
+from ...exceptions import WorkflowError
+from ..job_type import JobType
+from ..steps import Step, check_arguments, check_options_of_step, check_step_name
+from ..validation import LONGEST_NAME
+from .arguments import StartArguments
+from .edges import After, DeclaredSteps, Reference
+from .run_options import RunOptions
+
+HIGHEST_VERSION = 2**31 - 1
+
+
+class Workflow:
+    """A graph of steps with a name and a version. Declared in ``jobs.py``, like a job type.
+
+    Several versions may be declared; the highest one is started by name and by schedules. A run
+    keeps the version with which it started. Raise the version when you change the steps.
+    """
+
+    def __init__(self, name: str, *, version: int = 1) -> None:
+        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+            raise WorkflowError(
+                f"the name of a workflow is text of 1 to {LONGEST_NAME} characters, not {name!r}"
+            )
+        if not (is_whole(version) and 1 <= version <= HIGHEST_VERSION):
+            raise WorkflowError(f"workflow {name}: version is a whole number from 1")
+        self.name = name
+        self.version = version
+        self._steps = DeclaredSteps(str(self))
+        self._arguments = StartArguments()
+        self._options = RunOptions()
+        registry.register_workflow(self)
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name} v{self.version}>"
+
+    def __str__(self) -> str:
+        return f"workflow {self.name} v{self.version}"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, each after those it waits for."""
+        return tuple(self._steps)
+
+    @property
+    def graph(self) -> Document:
+        """The graph as JSON, as a definition stores it."""
+        return document_of(step.graph_step() for step in self._steps)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The arguments of :meth:`start`."""
+        return self._arguments.signature
+
+    def step(
+        self,
+        job_type: JobType[..., Any],
+        name: str | None = None,
+        *,
+        after: After | None = None,
+        when: str = "succeeded",
+        payload: Mapping[str, Any] | None = None,
+        takes: Mapping[str, Reference] | None = None,
+        compensate: JobType[..., Any] | None = None,
+        **using: Any,
+    ) -> Step:
+        """Add a step that runs a job of ``job_type``; return it.
+
+        - ``name``: by default that of the handler.
+        - ``after``: the steps that have to end before, one or several, or a dict of steps and
+          conditions. ``when`` is the condition of those without one: ``"succeeded"``,
+          ``"failed"`` or ``"finished"``. All of them have to be met.
+        - ``payload``: arguments of the handler. The others are arguments of :meth:`start`.
+        - ``takes``: arguments that are results of steps upstream.
+        - ``compensate``: a job type that undoes the step after it succeeded, if the run fails. It
+          gets the arguments of the step that it has too, and the step's result as ``result``.
+        - Further options are those of :meth:`JobType.using`, without idempotency keys.
+
+        A step is given as such or by its name. Raises :class:`WorkflowError`, and
+        :class:`PayloadError` for arguments that the handler does not have.
+        """
+        job_type = self._job_type(job_type, "step")
+        if name is None:
+            name = job_type.handler.__name__
+        where = self._check_name(name)
+        if using:
+            job_type = job_type.using(**using)
+        check_options_of_step(job_type, where)
+        edges = self._steps.edges(name, after, when)
+        sources = {
+            argument: self._steps.name_of(source, name)
+            for argument, source in (takes or {}).items()
+        }
+        check_arguments(job_type, payload or {}, sources, where)
+        self._steps.check_upstream(sources, edges, name)
+        if compensate is not None:
+            compensate = self._job_type(compensate, "compensate")
+            check_options_of_step(compensate, where)
+        return self._add(
+            Step(
+                name=name,
+                job_type=job_type,
+                payload=dict(payload or {}),
+                after=edges,
+                takes=sources,
+                compensate=compensate,
+            )
+        )
+
+    def using(
+        self,
+        *,
+        idempotency_key: str | None = None,
+        tenant: str | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Workflow:
+        """This workflow with options for one run. None keeps what the steps declare.
+
+        While a run with the ``idempotency_key`` is running, that run is returned. ``tenant``,
+        ``priority``, ``queue`` and ``headers`` are for all steps. ``overrides`` has arguments by
+        the name of a step, such as ``{"ship": {"express": True}}``. Raises :class:`EnqueueError`.
+        """
+        chosen = copy.copy(self)
+        chosen._options = self._options.changed(
+            str(self),
+            idempotency_key=idempotency_key,
+            tenant=tenant,
+            priority=priority,
+            queue=queue,
+            headers=headers,
+            overrides=overrides,
+        )
+        return chosen
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Raise :class:`PayloadError` for missing and unknown arguments of :meth:`start`."""
+        self._arguments.check(arguments, str(self))
+
+    def _add(self, step: Step) -> Step:
+        self._steps.add(step)
+        self._arguments.add(step)
+        return step
+
+    def _check_name(self, name: Any) -> str:
+        """Raise :class:`WorkflowError` unless a new step can have this name; return how messages
+        about it begin."""
+        check_step_name(name, str(self))
+        self._steps.check_free(name)
+        return f"{self}: step {name!r}"
+
+    def _job_type(self, given: Any, what: str) -> JobType[..., Any]:
+        if not isinstance(given, JobType):
+            raise TypeError(f"{self}: {what} takes a job type, made by @job, not {given!r}")
+        return given

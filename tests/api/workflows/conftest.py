@@ -1,0 +1,24 @@
+"""Workflows that are declared in one test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from django_jobs import registry
+from django_jobs.api.workflows.workflow import Workflow
+
+
+@pytest.fixture
+def workflow() -> Iterator[Callable[..., Workflow]]:
+    """Declares a workflow that is forgotten after the test."""
+    names = set()
+
+    def declare(name: str = "test.flow", version: int = 1) -> Workflow:
+        names.add(name)
+        return Workflow(name, version=version)
+
+    yield declare
+    for name in names:
+        registry.forget_workflow(name)
