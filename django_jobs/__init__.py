@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .api.job_type import JobType
     from .api.pressure import aqueue_pressure, queue_pressure
     from .api.schedules import schedule
+    from .api.workflows.compositions import chain, group
+    from .api.workflows.workflow import Workflow
     from .domain.backoff import Backoff
     from .domain.concurrency import Concurrency
     from .domain.pressure import Pressure
@@ -64,12 +66,15 @@ __all__ = [
     "UnknownJobType",
     "UnknownQueue",
     "UnknownResource",
+    "Workflow",
     "WorkflowError",
     "aqueue_pressure",
     "cancel",
+    "chain",
     "current_run",
     "enqueue",
     "enqueue_many",
+    "group",
     "job",
     "queue_pressure",
     "schedule",
@@ -87,6 +92,8 @@ _HOMES = {
     **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
     **dict.fromkeys(("aqueue_pressure", "queue_pressure"), "api.pressure"),
     "schedule": "api.schedules",
+    "Workflow": "api.workflows.workflow",
+    **dict.fromkeys(("chain", "group"), "api.workflows.compositions"),
 }
 
 

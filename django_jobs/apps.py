@@ -19,7 +19,7 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from . import registry
-        from .checks import delivery, schedules, settings  # noqa: F401 — register checks
+        from .checks import delivery, schedules, settings, workflows  # noqa: F401 — register checks
         from .lifecycle.operations import signals  # noqa: F401 — registers methods of models
 
         registry.autodiscover()
@@ -58,9 +58,11 @@ def make_ahead(*, using: str, **kwargs: Any) -> None:
 
 
 def take_over(*, using: str, **kwargs: Any) -> None:
-    """Write the declared schedules after migrate, if this is the jobs' database."""
-    from .api.schedules import synchronise
+    """Write the declared schedules and workflows after migrate, if this is the jobs' database."""
+    from .api import schedules
+    from .api.workflows import definitions
     from .conf import conf
 
     if using == conf().database:
-        synchronise(using)
+        schedules.synchronise(using)
+        definitions.synchronise(using)

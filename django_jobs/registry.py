@@ -157,7 +157,10 @@ def forget_workflow(name: str) -> None:
     """Remove all versions of a workflow and its job type. For tests that declare one."""
     _workflows.pop(name, None)
     _workflow_copies[:] = [copy for copy in _workflow_copies if copy.name != name]
-    unregister(name)
+    _clashes[:] = [clash for clash in _clashes if clash[0] != name]
+    job_type = find(name)
+    if job_type is not None and getattr(job_type.handler, "starts_workflow", None) == name:
+        unregister(name)
 
 
 def autodiscover() -> None:

@@ -237,6 +237,10 @@ SAVES_ELSEWHERE = {
         "obj.save",
     },
     "api.schedules": {"Schedule.objects.using(alias).bulk_create", "row.save"},
+    "api.workflows.definitions": {
+        "ours.filter(~HAS_RUNS).update",
+        "rows.bulk_create",
+    },
     "contrib.celery.beat_import": {"schedule.save"},
     "models.named_row": {"self.using(alias).bulk_create", "super().save"},
     "models.querysets": {"super().delete", "super().update"},

@@ -79,7 +79,7 @@ def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
     alias = conf().database
     if alias not in databases:
         return []
-    with _cursor(alias) as cursor:
+    with temporary_cursor(alias) as cursor:
         cursor.execute(SERVER)
         number, encoding = cursor.fetchone()
     messages: list[CheckMessage] = []
@@ -95,7 +95,7 @@ def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
 
 
 @contextmanager
-def _cursor(alias: str) -> Iterator[CursorWrapper]:
+def temporary_cursor(alias: str) -> Iterator[CursorWrapper]:
     """A cursor whose connection and pool are closed afterwards, unless they were open before.
 
     The test runner forks after the checks, and its processes would share an open socket.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from .workflows import When
+
+T = TypeVar("T", bound=Hashable)
 
 Document = dict[str, Any]
 """A graph as JSON: ``{"steps": [{"name": …, "job_type": …, "after": {…}, …}, …]}``, in order."""
@@ -100,9 +102,9 @@ def _circle(parents: Mapping[str, Collection[str]]) -> list[str]:
     return [name, *reversed(circle)]
 
 
-def ancestors(names: Iterable[str], parents: Callable[[str], Collection[str]]) -> set[str]:
+def ancestors(names: Iterable[T], parents: Callable[[T], Iterable[T]]) -> set[T]:
     """``names`` and all names upstream of them."""
-    found: set[str] = set()
+    found: set[T] = set()
     ahead = list(names)
     while ahead:
         name = ahead.pop()

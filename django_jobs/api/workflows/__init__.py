@@ -1,7 +1,12 @@
 """Declares workflows, chains and groups, and starts them.
 
-workflow       Workflow: declares the steps of a version, checks them, starts a run
+workflow       Workflow: declares the steps of a version
+compositions   chain and group
+startable      what they have in common: using(), start()
+edges          what a declared step waits for, and what is upstream of it
 arguments      the arguments of start()
-run_options    what using() of a workflow, a chain or a group takes
-edges          what a step waits for, and what is upstream of it
+run_options    the options of one run
+new_steps      the rows of a run
+definitions    the stored versions
+start_jobs     the job type that starts a workflow by name
 """

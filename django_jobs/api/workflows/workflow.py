@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,38 +14,50 @@ from ..job_type import JobType
 from ..steps import Step, check_arguments, check_options_of_step, check_step_name
 from ..validation import LONGEST_NAME
 from .arguments import StartArguments
+from .definitions import definition_of
 from .edges import After, DeclaredSteps, Reference
-from .run_options import RunOptions
+from .start_jobs import register_start_job
+from .startable import Startable
 
 HIGHEST_VERSION = 2**31 - 1
 
 
-class Workflow:
+class Workflow(Startable):
     """A graph of steps with a name and a version. Declared in ``jobs.py``, like a job type.
 
     Several versions may be declared; the highest one is started by name and by schedules. A run
     keeps the version with which it started. Raise the version when you change the steps.
+
+    A job type of the same name starts a run, for schedules and :func:`enqueue`. ``schedulable``:
+    schedules created in the admin may use it.
     """
 
-    def __init__(self, name: str, *, version: int = 1) -> None:
+    def __init__(self, name: str, *, version: int = 1, schedulable: bool = False) -> None:
         if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
             raise WorkflowError(
                 f"the name of a workflow is text of 1 to {LONGEST_NAME} characters, not {name!r}"
             )
         if not (is_whole(version) and 1 <= version <= HIGHEST_VERSION):
             raise WorkflowError(f"workflow {name}: version is a whole number from 1")
-        self.name = name
+        self._name = name
         self.version = version
         self._steps = DeclaredSteps(str(self))
-        self._arguments = StartArguments()
-        self._options = RunOptions()
+        self._start_arguments = StartArguments()
+        self._schedulable = schedulable
+        self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
         registry.register_workflow(self)
+        self._register_start_job()
 
     def __repr__(self) -> str:
         return f"<Workflow {self.name} v{self.version}>"
 
     def __str__(self) -> str:
         return f"workflow {self.name} v{self.version}"
+
+    @property
+    def name(self) -> str:
+        """The name of all versions, and of the job type that starts the highest one."""
+        return self._name
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -59,9 +70,8 @@ class Workflow:
         return document_of(step.graph_step() for step in self._steps)
 
     @property
-    def signature(self) -> inspect.Signature:
-        """The arguments of :meth:`start`."""
-        return self._arguments.signature
+    def _arguments(self) -> StartArguments:
+        return self._start_arguments
 
     def step(
         self,
@@ -118,42 +128,20 @@ class Workflow:
             )
         )
 
-    def using(
-        self,
-        *,
-        idempotency_key: str | None = None,
-        tenant: str | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        headers: Mapping[str, Any] | None = None,
-        overrides: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> Workflow:
-        """This workflow with options for one run. None keeps what the steps declare.
-
-        While a run with the ``idempotency_key`` is running, that run is returned. ``tenant``,
-        ``priority``, ``queue`` and ``headers`` are for all steps. ``overrides`` has arguments by
-        the name of a step, such as ``{"ship": {"express": True}}``. Raises :class:`EnqueueError`.
-        """
-        chosen = copy.copy(self)
-        chosen._options = self._options.changed(
-            str(self),
-            idempotency_key=idempotency_key,
-            tenant=tenant,
-            priority=priority,
-            queue=queue,
-            headers=headers,
-            overrides=overrides,
-        )
-        return chosen
-
-    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
-        """Raise :class:`PayloadError` for missing and unknown arguments of :meth:`start`."""
-        self._arguments.check(arguments, str(self))
+    def _definition(self) -> int:
+        return definition_of(self)
 
     def _add(self, step: Step) -> Step:
         self._steps.add(step)
-        self._arguments.add(step)
+        if self._start_arguments.add(step):
+            self._register_start_job()
         return step
+
+    def _register_start_job(self) -> None:
+        if registry.workflow(self.name) is self:
+            register_start_job(
+                self.name, self._module, self.signature, schedulable=self._schedulable
+            )
 
     def _check_name(self, name: Any) -> str:
         """Raise :class:`WorkflowError` unless a new step can have this name; return how messages

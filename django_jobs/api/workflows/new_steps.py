@@ -1,0 +1,119 @@
+"""The rows of a run: the payload and the edges of each step, and the jobs that undo steps."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...domain.hints import did_you_mean
+from ...domain.workflows import When
+from ...exceptions import PayloadError, WorkflowError
+from ...lifecycle.backlog import demand_room
+from ...lifecycle.compensating import as_json
+from ...lifecycle.job_columns import NewJobs
+from ...lifecycle.step_insert import NewStep
+from ..job_type import JobType
+from ..steps import Step, check_arguments
+from .arguments import chosen_for, missing_arguments
+from .run_options import RunOptions
+
+
+class Requests:
+    """The job types of a run with its options, and what all jobs of each have in common."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._known: dict[int, tuple[JobType[..., Any], NewJobs]] = {}
+
+    def of(self, job_type: JobType[..., Any]) -> tuple[JobType[..., Any], NewJobs]:
+        """``job_type`` with the options of the run, and its request."""
+        if id(job_type) not in self._known:
+            configured = self._options.applied_to(job_type)
+            self._known[id(job_type)] = configured, configured.request()
+        return self._known[id(job_type)]
+
+
+def new_steps(
+    steps: Sequence[Step], arguments: Mapping[str, Any], options: RunOptions, where: str
+) -> list[NewStep]:
+    """The steps of a run, in their order. Raises :class:`PayloadError` for missing arguments, and
+    for overrides that a handler does not take."""
+    overrides = options.overrides or {}
+    places = {step.name: place for place, step in enumerate(steps)}
+    _check_overrides(overrides, places, where)
+    requests = Requests(options)
+    return [
+        _new_step(step, *requests.of(step.job_type), arguments, overrides, places, where)
+        for step in steps
+    ]
+
+
+def _new_step(
+    step: Step,
+    job_type: JobType[..., Any],
+    new: NewJobs,
+    arguments: Mapping[str, Any],
+    overrides: Mapping[str, Mapping[str, Any]],
+    places: Mapping[str, int],
+    where: str,
+) -> NewStep:
+    payload = {**chosen_for(job_type, arguments), **step.payload}
+    if step.name in overrides:
+        override = overrides[step.name]
+        check_arguments(job_type, override, step.takes, f"{where}: overrides of {step.name!r}")
+        payload.update(override)
+    for argument in step.takes:
+        payload.pop(argument, None)
+    if missing := missing_arguments(job_type, {*payload, *step.takes}):
+        raise PayloadError(f"{where}: step {step.name!r} lacks {', '.join(missing)}")
+    after = {places[parent]: when for parent, when in step.after.items()}
+    takes: dict[int, list[str]] = defaultdict(list)
+    for argument, source in step.takes.items():
+        after.setdefault(places[source], When.FINISHED)
+        takes[places[source]].append(argument)
+    return NewStep(
+        name=step.name,
+        new=new,
+        payload=job_type.encoded(payload, "payload"),
+        gates=job_type.gates_of(payload),
+        after=after,
+        takes=takes,
+    )
+
+
+def compensations_of(
+    steps: Sequence[Step], arguments: Mapping[str, Any], options: RunOptions
+) -> str | None:
+    """The jobs that undo steps, as they are stored with a run."""
+    requests = Requests(options)
+    undoing = {}
+    for step in steps:
+        if step.compensate is not None:
+            job_type, new = requests.of(step.compensate)
+            override = (options.overrides or {}).get(step.name, {})
+            payload = chosen_for(job_type, {**arguments, **step.payload, **override})
+            undoing[step.name] = NewStep(
+                name=f"undo {step.name}",
+                new=new,
+                payload=job_type.encoded(payload, "payload"),
+                gates=job_type.gates_of(payload),
+            )
+    return as_json(undoing)
+
+
+def demand_room_for(steps: Sequence[NewStep]) -> None:
+    """Raise :class:`QueueFull` if a queue has no room for the steps that start at once."""
+    starting = [step.new for step in steps if not (step.after or step.gates or step.new.is_delayed)]
+    requests = {new.queue: new for new in starting}
+    for queue, count in Counter(new.queue for new in starting).items():
+        demand_room(requests[queue], count)
+
+
+def _check_overrides(overrides: Mapping[str, Any], places: Mapping[str, int], where: str) -> None:
+    for name in overrides:
+        if name not in places:
+            hint = did_you_mean(str(name), places)
+            raise WorkflowError(
+                f"{where}: overrides: there is no step {name!r}{hint and f'; {hint}'}"
+            )

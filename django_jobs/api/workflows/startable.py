@@ -1,0 +1,124 @@
+"""What a workflow, a chain and a group have in common: options of one run, and its start."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from asgiref.sync import sync_to_async
+
+from ...conf import conf
+from ...domain.payload import NotStorable, encode
+from ...exceptions import PayloadError
+from ...lifecycle.workflows.starting import NewRun, start
+from ...models import WorkflowRun
+from ...models.database import needing_tables
+from ..steps import Step
+from .arguments import StartArguments
+from .new_steps import compensations_of, demand_room_for, new_steps
+from .run_options import RunOptions
+
+
+class Startable(ABC):
+    """A graph of steps that can be started."""
+
+    _options = RunOptions()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of its runs."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> Sequence[Step]:
+        """The steps, each after those it waits for."""
+
+    @property
+    @abstractmethod
+    def _arguments(self) -> StartArguments: ...
+
+    def _definition(self) -> int | None:
+        """The id of the stored definition, which is written if it does not exist."""
+        return None
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The arguments of :meth:`start`: those of the handlers that no step gives."""
+        return self._arguments.signature
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Raise :class:`PayloadError` for missing and unknown arguments of :meth:`start`."""
+        self._arguments.check(arguments, str(self))
+
+    def using(
+        self,
+        *,
+        idempotency_key: str | None = None,
+        tenant: str | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Self:
+        """A copy with options for one run. None keeps what the steps declare.
+
+        While a run of the same name with the ``idempotency_key`` is running, :meth:`start` returns
+        that run. ``tenant``, ``priority``, ``queue`` and ``headers`` are for all steps.
+        ``overrides`` has arguments by the name of a step, such as ``{"ship": {"express": True}}``.
+        Raises :class:`EnqueueError`.
+        """
+        chosen = copy.copy(self)
+        chosen._options = self._options.changed(
+            str(self),
+            idempotency_key=idempotency_key,
+            tenant=tenant,
+            priority=priority,
+            queue=queue,
+            headers=headers,
+            overrides=overrides,
+        )
+        return chosen
+
+    def start(self, /, **arguments: Any) -> WorkflowRun:
+        """Start a run; return its :class:`~django_jobs.models.WorkflowRun`.
+
+        Each handler gets those of the arguments that it takes. The rows are written in the caller's
+        transaction and commit or roll back with it. If a running run of this name holds the
+        idempotency key, that run is returned with ``deduplicated`` True.
+
+        Raises :class:`PayloadError` for missing and unknown arguments, and what
+        :meth:`JobType.enqueue` raises; then nothing is written.
+        """
+        self.check_arguments(arguments)
+        options = self._options
+        with needing_tables:
+            steps = new_steps(self.steps, arguments, options, str(self))
+            demand_room_for(steps)
+            new = NewRun(
+                name=self.name,
+                definition=self._definition(),
+                payload=self._encoded(arguments),
+                idempotency_key=options.idempotency_key,
+                tenant=options.tenant,
+                compensations=compensations_of(self.steps, arguments, options),
+            )
+            return start(new, steps)
+
+    async def astart(self, /, **arguments: Any) -> WorkflowRun:
+        """:meth:`start` for async code."""
+        return await _start_in_thread(self, arguments)
+
+    def _encoded(self, arguments: dict[str, Any]) -> str:
+        try:
+            return encode(arguments, max_bytes=conf().max_payload_bytes, name="arguments")
+        except NotStorable as error:
+            raise PayloadError(f"{self}.start(): {error}") from None
+
+
+@sync_to_async(thread_sensitive=True)
+def _start_in_thread(startable: Startable, arguments: dict[str, Any]) -> WorkflowRun:
+    return startable.start(**arguments)

@@ -1,0 +1,84 @@
+"""The job that starts a workflow: by a schedule, or by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from django_jobs import PayloadError, enqueue, registry, schedule
+from django_jobs.api.workflows.workflow import Workflow
+from django_jobs.models import Job, WorkflowRun
+from tests.app.flow_jobs import reserve_stock
+from tests.app.jobs import noop
+from tests.factories import claim_ready, register_worker
+from tests.worker.attempts import Desk
+
+Declare = Callable[..., Workflow]
+
+
+def test_a_workflow_is_a_job_type_with_the_arguments_of_start(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(reserve_stock)
+    job_type = registry.get("test.flow")
+    assert job_type.signature == flow.signature
+    assert (job_type.delivery, job_type.schedulable) == ("exactly_once", False)
+    assert job_type.handler_path == "tests.api.workflows.conftest.Workflow('test.flow').start"
+    with pytest.raises(PayloadError, match="missing a required argument: 'order_id'"):
+        job_type.bind()
+
+
+def test_the_highest_version_is_started_by_name(workflow: Declare) -> None:
+    highest, lower = workflow(version=2), workflow(version=1)
+    lower.step(reserve_stock)
+    highest.step(noop)
+    assert registry.get("test.flow").signature == highest.signature
+    workflow(version=3).step(reserve_stock, payload={"order_id": 1})
+    assert str(registry.get("test.flow").signature) == "(*, warehouse: 'str' = 'main')"
+    assert not registry.clashes()
+
+
+def test_a_handler_of_the_same_name_is_a_clash(workflow: Declare) -> None:
+    workflow("app.noop")
+    assert registry.find("app.noop") is noop
+    assert [name for name, _, _ in registry.clashes()] == ["app.noop"]
+    registry.forget_workflow("app.noop")
+    assert registry.find("app.noop") is noop
+    assert registry.clashes() == []
+
+
+def test_a_schedule_names_a_workflow_and_its_arguments(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(reserve_stock)
+    try:
+        schedule("nightly", "test.flow", cron="@daily", payload={"order_id": 7})
+        assert registry.schedules()["nightly"]["job_type"] == "test.flow"
+    finally:
+        registry.forget_schedule("nightly")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_job_starts_a_run_and_ends_in_one_transaction(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(reserve_stock)
+    job = enqueue("test.flow", {"order_id": 7})
+    (held,) = claim_ready(register_worker())
+    Desk().make(held)
+    job.refresh_from_db()
+    run = WorkflowRun.objects.get()
+    assert (job.status, job.result) == ("succeeded", {"workflow_run": run.pk})
+    assert (run.idempotency_key, run.payload) == (f"job:{job.pk}", {"order_id": 7})
+    assert Job.objects.get(workflow_run=run).step == "reserve_stock"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_start_that_is_refused_fails_its_job(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(reserve_stock)
+    enqueue("test.flow", {"order_id": 7})
+    (held,) = claim_ready(register_worker())
+    registry.forget_workflow("test.flow")
+    changed = workflow()
+    changed.step(noop)
+    assert "unexpected keyword argument 'order_id'" in str(Desk().make(held))
+    assert not WorkflowRun.objects.exists()

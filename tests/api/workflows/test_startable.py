@@ -1,0 +1,172 @@
+"""The rows of a run that was started: arguments, edges, options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from django_jobs import EnqueueError, PayloadError, QueueFull, WorkflowError
+from django_jobs.api.workflows.workflow import Workflow
+from django_jobs.models import Dependency, Job, Queue, WorkflowRun
+from tests.app.flow_jobs import (
+    book_entry,
+    charge_card,
+    gather,
+    refund_card,
+    reserve_stock,
+    ship_order,
+)
+from tests.app.jobs import noop
+
+pytestmark = pytest.mark.django_db
+
+Declare = Callable[..., Workflow]
+
+
+def steps(run: WorkflowRun) -> dict[str, Job]:
+    return {str(job.step): job for job in Job.objects.filter(workflow_run=run).order_by("id")}
+
+
+def edges(run: WorkflowRun) -> set[tuple[str, str, str, tuple[str, ...]]]:
+    names = {job.pk: name for name, job in steps(run).items()}
+    return {
+        (names[one.parent_id], names[one.child_id], one.when, tuple(one.takes or ()))
+        for one in Dependency.objects.filter(workflow_run=run)
+    }
+
+
+@pytest.fixture
+def order(workflow: Declare) -> Workflow:
+    """Reserved, charged, shipped."""
+    flow = workflow("test.order")
+    reserve = flow.step(reserve_stock)
+    charge = flow.step(charge_card, after=reserve, takes={"stock": reserve})
+    flow.step(ship_order, after=charge, payload={"express": True})
+    return flow
+
+
+def test_each_step_gets_the_arguments_that_its_handler_takes(order: Workflow) -> None:
+    run = order.start(order_id=7, warehouse="north")
+    assert (run.name, run.status) == ("test.order", "running")
+    assert run.payload == {"order_id": 7, "warehouse": "north"}
+    assert {name: job.payload for name, job in steps(run).items()} == {
+        "reserve_stock": {"order_id": 7, "warehouse": "north"},
+        "charge_card": {"order_id": 7},
+        "ship_order": {"order_id": 7, "express": True},
+    }
+    assert [job.status for job in steps(run).values()] == ["ready", "waiting", "waiting"]
+
+
+def test_an_edge_has_its_condition_and_the_arguments_that_it_gives(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(noop, "a")
+    flow.step(noop, "b", after="a")
+    flow.step(gather, "c", after={"b": "failed"}, takes={"far": "a", "near": "b", "same": "b"})
+    assert edges(flow.start()) == {
+        ("a", "b", "succeeded", ()),
+        ("b", "c", "failed", ("near", "same")),
+        ("a", "c", "finished", ("far",)),
+    }
+
+
+def test_an_argument_may_be_overridden_for_one_run(order: Workflow) -> None:
+    chosen = order.using(overrides={"ship_order": {"express": False, "order_id": 8}})
+    assert steps(chosen.start(order_id=7))["ship_order"].payload == {
+        "order_id": 8,
+        "express": False,
+    }
+    assert steps(order.start(order_id=7))["ship_order"].payload["express"] is True
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "message"),
+    [
+        (
+            {"ship_ordr": {}},
+            WorkflowError,
+            "there is no step 'ship_ordr'; did you mean 'ship_order'",
+        ),
+        ({"ship_order": {"expres": 1}}, PayloadError, "app.ship_order does not take 'expres'"),
+        ({"charge_card": {"stock": 1}}, PayloadError, "payload and takes both give 'stock'"),
+        ({"ship_order": {"express": {1}}}, PayloadError, "payload.express: a set is not JSON"),
+    ],
+)
+def test_an_override_that_does_not_fit_is_refused(
+    order: Workflow, overrides: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        order.using(overrides=overrides).start(order_id=7)
+    assert not WorkflowRun.objects.exists()
+
+
+def test_options_of_a_run_hold_for_all_steps(order: Workflow) -> None:
+    order.step(noop.using(headers={"own": 1}, queue="bulk"), after="ship_order")
+    run = order.using(priority=9, tenant="acme", headers={"trace": "t"}).start(order_id=7)
+    jobs = steps(run)
+    assert run.tenant == "acme"
+    assert {(job.priority, job.tenant) for job in jobs.values()} == {(9, "acme")}
+    assert jobs["noop"].headers == {"own": 1, "trace": "t"}
+    assert [job.queue for job in jobs.values()] == ["default", "default", "default", "bulk"]
+    assert jobs["reserve_stock"].status == "blocked"
+    emails = steps(order.using(queue="emails").start(order_id=7))
+    assert {job.queue for job in emails.values()} == {"emails"}
+
+
+def test_a_step_has_the_gates_of_its_job_type(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(book_entry)
+    job = steps(flow.start(account="a7"))["book_entry"]
+    assert (job.concurrency_key, job.status) == ("account:a7", "blocked")
+
+
+def test_a_running_run_with_the_key_is_returned(order: Workflow) -> None:
+    first = order.using(idempotency_key="order 7").start(order_id=7)
+    again = order.using(idempotency_key="order 7").start(order_id=7)
+    assert (again.pk, again.deduplicated, first.deduplicated) == (first.pk, True, False)
+    assert order.start(order_id=7).pk != first.pk
+    assert Job.objects.count() == 6
+
+
+def test_a_start_that_is_refused_writes_nothing(order: Workflow) -> None:
+    with pytest.raises(PayloadError, match="unknown: order"):
+        order.start(order=7)
+    with pytest.raises(PayloadError, match=r"arguments.order_id: a set is not JSON|payload"):
+        order.start(order_id={7})
+    with pytest.raises(EnqueueError, match="no queue is named 'nope'"):
+        order.using(queue="nope").start(order_id=7)
+    assert not WorkflowRun.objects.exists()
+
+
+def test_a_workflow_without_steps_does_not_start(workflow: Declare) -> None:
+    with pytest.raises(EnqueueError, match=r"test.flow: a run needs at least one step"):
+        workflow().start()
+
+
+def test_a_full_queue_refuses_the_steps_that_would_start_at_once(workflow: Declare) -> None:
+    flow = workflow()
+    for name in "abc":
+        flow.step(noop, name)
+    flow.step(noop, "d", after="c")
+    Queue.objects.filter(name="default").update(max_backlog=2)
+    Queue.objects.forget_recent()
+    with pytest.raises(QueueFull, match="has room for 2 more ready jobs, not for 3"):
+        flow.start()
+    assert not WorkflowRun.objects.exists()
+
+
+def test_what_undoes_a_step_is_stored_with_the_run(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(charge_card, compensate=refund_card)
+    run = flow.start(order_id=7)
+    (stored,) = run.compensations or ()
+    assert (stored["undoes"], stored["name"]) == ("charge_card", "undo charge_card")
+    assert stored["payload"] == '{"order_id":7}'
+    assert stored["new"]["job_type"] == "app.refund_card"
+
+
+def test_async_code_starts_a_run(order: Workflow) -> None:
+    run = async_to_sync(order.astart)(order_id=7)
+    assert len(steps(run)) == 3
