@@ -251,6 +251,12 @@ class JobType(Generic[P, R]):
     def _is_taken(self, payload: Mapping[str, Any]) -> bool:
         return self._needs <= payload.keys() and payload.keys() <= self._takes
 
+    def takes_more_than(self, payload: Mapping[str, Any]) -> bool:
+        """Whether the handler has arguments that this payload does not give."""
+        return not self._takes <= payload.keys() or len(self._takes) < len(
+            self.signature.parameters
+        )
+
     def gates_of(self, payload: dict[str, Any]) -> Gates | None:
         """The gates of a job with a payload from :meth:`bind`; None if it has none.
 

@@ -3,5 +3,6 @@
 | module | what it does |
 |---|---|
 | :mod:`.starting` | Inserts a run with its steps |
+| :mod:`.results` | Reads how other steps of a run ended |
 | :mod:`.stuck` | Finds runs that could never end |
 """

@@ -19,6 +19,7 @@ from . import once
 from .attempt import Attempt
 from .progress import in_transaction
 from .rows import Rows
+from .steps import Children, Results, joined_by
 
 M = TypeVar("M", bound=Model)
 
@@ -31,10 +32,11 @@ class RunContext:
     ``RuntimeError``.
     """
 
-    __slots__ = ("_attempt",)
+    __slots__ = ("_attempt", "_results")
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
+        self._results: Results | None = None
 
     def __repr__(self) -> str:
         return f"<RunContext {self.job_type} #{self.job_id} attempt {self.attempt}>"
@@ -167,6 +169,25 @@ class RunContext:
         but blocks the event loop."""
         self._note_progress()
         return await once.aonce(self._attempt, key, call)
+
+    @property
+    def results(self) -> Results:
+        """The results of the steps upstream, by their names: ``run.results["reserve_stock"]``. Each
+        is read when it is first asked for, and is None if the step did not succeed. Raises
+        ``KeyError`` for an unknown step, with the names of those that there are, and for one that
+        has not ended. In an async handler: ``await run.results.aget("reserve_stock")``."""
+        if self._results is None:
+            self._results = Results(self._attempt.job.workflow_run_id)
+        return self._results
+
+    def children(self) -> Children:
+        """The steps of the fan-out that this step joins, in their order: an iterable, for ``for``
+        and ``async for``, of tuples ``(id, step, status, result)``.
+
+        They are read in pages of 1,000. ``result`` is None if the step did not succeed. A step that
+        spawned others is left out, because those stand for it.
+        """
+        return joined_by(self._attempt.job)
 
     def _note_progress(self) -> None:
         """Reset the silence: the handler has reported something."""

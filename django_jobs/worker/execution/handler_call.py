@@ -20,6 +20,8 @@ from ...exceptions import LeaseLost
 from ...lifecycle.claiming import lease_lost
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import NO_RESULT, Ending, Settled, settle
+from ...lifecycle.workflows.results import taken_results
+from ...models.database import DATABASE_ERRORS
 from ...signals import job_started
 from ..context.attempt import Attempt, object_in
 from ..context.results import NeverRan, check_that_it_ran, encode_result
@@ -59,7 +61,11 @@ def call(attempt: Attempt) -> Outcome | Settled:
         return _refused("Expired", "its max_age was over before this attempt started")
     try:
         payload = job_type.upgraded(object_in(job.payload), job.payload_version)
+        if job.workflow_run_id is not None and job_type.takes_more_than(payload):
+            payload = payload | taken_results(job)
         job_type.check_payload(payload)
+    except DATABASE_ERRORS as error:
+        return outcome_of_exception(error, job_type)
     except Exception as error:
         return _refused("PayloadError", f"the payload does not fit the current handler: {error}")
     try:

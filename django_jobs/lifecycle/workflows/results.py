@@ -1,0 +1,118 @@
+"""Read how other steps of a run ended, for the handler of a step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...domain.states import FINAL, JobState
+from ...models.database import fetch
+from ..job_columns import ClaimedJob
+
+PAGE = 1_000
+"""Rows of one statement about a fan-out."""
+
+MOST_NAMED = 20
+"""Steps that an error names."""
+
+TAKEN = """
+SELECT dependency.takes, parent.result
+FROM django_jobs_dependency AS dependency
+JOIN django_jobs_job AS parent ON parent.id = dependency.parent_id
+WHERE dependency.child_id = %(id)s AND dependency.takes IS NOT NULL
+"""
+
+STEP = """
+SELECT status, result FROM django_jobs_job
+WHERE workflow_run_id = %(run)s AND step = %(step)s
+ORDER BY id LIMIT 1
+"""
+NAMES = """
+SELECT step FROM django_jobs_job
+WHERE workflow_run_id = %(run)s AND (%(ended)s IS NOT TRUE OR finished_at IS NOT NULL)
+ORDER BY id LIMIT %(limit)s
+"""
+
+# A page of ids first, because the planner does not know how many partitions to look into for them.
+# A parent that spawned others is left out: these stand for it.
+PARENTS = """
+SELECT job.id, job.step, job.status, job.result, EXISTS (
+    SELECT 1 FROM django_jobs_receipt AS receipt
+    WHERE receipt.job_id = job.id AND starts_with(receipt.key, 'spawn:'))
+FROM (
+    SELECT parent_id FROM django_jobs_dependency
+    WHERE child_id = %(id)s AND parent_id > %(after)s
+    ORDER BY parent_id LIMIT %(limit)s
+) AS page
+JOIN django_jobs_job AS job ON job.id = page.parent_id
+ORDER BY job.id
+"""
+OF_IDS = """
+SELECT id, step, status, result FROM django_jobs_job
+WHERE id = ANY(%(ids)s::bigint[])
+ORDER BY id
+"""
+
+
+class StepResult(NamedTuple):
+    """A step of a fan-out: ``status`` is that of its job, and ``result`` is None if it did not
+    succeed."""
+
+    id: int
+    step: str
+    status: str
+    result: Any
+
+
+def taken_results(job: ClaimedJob) -> dict[str, Any]:
+    """The arguments of a step that are results of its parents; None of one that did not succeed."""
+    rows = fetch(TAKEN, {"id": job.id})
+    return {name: decoded(result) for takes, result in rows for name in json.loads(takes)}
+
+
+def result_of(run: int, step: str) -> Any:
+    """The result of a step that has ended; None if it did not succeed. Raises ``KeyError`` for a
+    step that has not ended, and for an unknown one, with the names of the steps that there are."""
+    rows = fetch(STEP, {"run": run, "step": step})
+    if not rows:
+        names = step_names(run, limit=MOST_NAMED + 1)
+        more = ", ..." if len(names) > MOST_NAMED else ""
+        raise KeyError(
+            f"there is no step {step!r}; the steps of the run are "
+            f"{', '.join(names[:MOST_NAMED])}{more}"
+        )
+    ((status, result),) = rows
+    if JobState(status) not in FINAL:
+        raise KeyError(f"step {step!r} has not ended, because it is not upstream of this one")
+    return decoded(result)
+
+
+def step_names(run: int, *, limit: int | None = None, ended: bool = False) -> list[str]:
+    """The names of the steps of a run, or of those that have ``ended``."""
+    return [name for (name,) in fetch(NAMES, {"run": run, "limit": limit, "ended": ended})]
+
+
+def parents_after(job: ClaimedJob, after: int) -> tuple[list[StepResult], int | None]:
+    """A page of the steps that a step waited for, in the order of their ids, and what to pass as
+    ``after`` for the next page; None after the last one."""
+    rows = fetch(PARENTS, {"id": job.id, "after": after, "limit": PAGE})
+    page = [
+        StepResult(id_, step, status, decoded(result))
+        for id_, step, status, result, spawned in rows
+        if not spawned
+    ]
+    return page, rows[-1][0] if len(rows) == PAGE else None
+
+
+def steps_of(ids: Sequence[int]) -> list[StepResult]:
+    """Some steps, in the order of their ids."""
+    return [
+        StepResult(id_, step, status, decoded(result))
+        for id_, step, status, result in fetch(OF_IDS, {"ids": list(ids)})
+    ]
+
+
+def decoded(result: str | None) -> Any:
+    """A stored result."""
+    return None if result is None else json.loads(result)
