@@ -58,10 +58,11 @@ RESOURCES = Section(
     examples={
         "max_concurrency": "10, or leave it out for no limit",
         "rate": '"50/s", "100/m", "3000/h" or "10/5s", or leave it out for no limit',
-        "burst": "50, or leave it out for as many as in a period of the rate",
+        "burst": '50 with a rate of "50/s", or leave it out for as many as in a period of the rate',
         "breaker": f"{BREAKER_EXAMPLE}, or leave it out for none",
         "retry_budget": "0.2, the share of starts that may be retries, or leave it out",
     },
+    needs={"burst": "rate"},
 )
 TENANTS = Section(
     noun="tenant",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..conf import Conf
@@ -21,7 +21,8 @@ Rule = Callable[[Any], Problem]
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A key of the setting that has a dict of options for each name. ``noun`` is what it names."""
+    """A key of the setting that has a dict of options for each name. ``noun`` is what it names;
+    ``needs`` are the options that mean nothing without another one."""
 
     noun: str
     name: Rule
@@ -29,6 +30,7 @@ class Section:
     example: str
     rules: Mapping[str, Rule]
     examples: Mapping[str, str]
+    needs: Mapping[str, str] = field(default_factory=dict)
 
 
 def rule(is_good: Callable[[Any], bool], problem: str) -> Rule:

@@ -207,7 +207,13 @@ def _bad_options(section: Section, key: str, name: Any, options: Any) -> Iterato
     yield from _unknown(options, section.rules, where)
     for option, rule in section.rules.items():
         value = options.get(option)
-        if value is not None and (problem := rule(value)):
+        if value is None:
+            continue
+        needed = section.needs.get(option)
+        problem = rule(value)
+        if problem is None and needed is not None and options.get(needed) is None:
+            problem = f'wrong (it needs a "{needed}")'
+        if problem:
             yield _bad_value(_lookup(key, name, option), value, problem, section.examples[option])
 
 

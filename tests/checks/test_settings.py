@@ -373,6 +373,7 @@ def test_an_invalid_limit_is_reported_with_the_reason(settings: Settings) -> Non
     )
     assert 'failures" is missing, the number at which it opens' in problem(breaker={"window": 5})
     assert "not 'failure')" in problem(breaker={"failure": 20})
+    assert problem(burst=5) == f'{where}["burst"] is wrong (it needs a "rate"): 5.'
     assert problem(retry_budget=1.1) == f'{where}["retry_budget"] is not a number from 0 to 1: 1.1.'
 
 
