@@ -12,6 +12,7 @@ JobsError
 ├── NotMigrated             the tables do not exist, or belong to an older version
 ├── OperationRefused        an operator's action was refused
 ├── LeaseLost               the attempt is no longer this worker's
+├── SignalTimeout           no signal arrived for which a handler waited
 ├── TimeLimitExceeded       raised in a handler that exceeded its time-out
 └── Fate                    raised by a handler to decide what happens to its job
     ├── Retry
@@ -85,6 +86,16 @@ class OperationRefused(JobsError):
 class LeaseLost(JobsError):
     """The attempt no longer belongs to this worker, because its lease ran out. Writes in the same
     transaction are rolled back."""
+
+
+class SignalTimeout(JobsError):
+    """The time-out of ``run.wait_for(name)`` was over before the signal ``name`` arrived. It is
+    raised in every later attempt too. If the handler does not catch it, the job is dead, unless its
+    ``retry_on`` names this class. A replay waits again."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the signal {name!r} did not arrive in time")
+        self.name = name
 
 
 class TimeLimitExceeded(JobsError):

@@ -28,6 +28,7 @@ PUBLIC = {
     "Retry",
     "RunContext",
     "RunOutcome",
+    "SignalTimeout",
     "Snooze",
     "TimeLimitExceeded",
     "UnknownJobType",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, assert_never
 
 from .backoff import Backoff
@@ -47,7 +48,8 @@ class Decision:
 
     ``delay`` is in seconds from now; None keeps the job's due time. ``queue`` and ``priority`` are
     changed if they are not None. ``reason`` explains to the operator why the job ended; it may be
-    empty.
+    empty. ``awaits`` is the signal for which a job waits: if it has arrived by the time this is
+    written, the job may start at once.
     """
 
     status: JobState
@@ -60,6 +62,7 @@ class Decision:
     reason: str = ""
     error: ErrorReport | None = None
     result: str | None = None
+    awaits: str | None = None
 
 
 def decide(
@@ -93,8 +96,8 @@ def decide(
             return _after_failure(facts, RunState.TIMED_OUT, failed, now, spread)
         case Lost():
             return _after_loss(facts, outcome)
-        case Snoozed(seconds=seconds, reason=reason):
-            return _after_snooze(facts, seconds, reason, now)
+        case Snoozed():
+            return _after_snooze(facts, outcome, now)
         case Cancelled(reason=reason):
             return _ended(facts, JobState.CANCELLED, RunState.CANCELLED, reason or "cancelled")
         case Released(reason=reason, began=began):
@@ -200,10 +203,11 @@ def _after_loss(facts: Facts, lost: Lost) -> Decision:
     return fate(JobState.READY)
 
 
-def _after_snooze(facts: Facts, seconds: float, reason: str, now: float) -> Decision:
-    delay = _bounded(seconds, LONGEST_SNOOZE)
+def _after_snooze(facts: Facts, snoozed: Snoozed, now: float) -> Decision:
+    delay = _bounded(snoozed.seconds, LONGEST_SNOOZE)
+    left = inf if facts.expires_at is None else facts.expires_at - now
 
-    def fate(status: JobState, why: str, delay: float | None = None) -> Decision:
+    def fate(status: JobState, why: str = "", delay: float | None = None) -> Decision:
         return Decision(
             status=status,
             run=RunState.SNOOZED,
@@ -211,11 +215,14 @@ def _after_snooze(facts: Facts, seconds: float, reason: str, now: float) -> Deci
             crashes=0,
             delay=delay,
             reason=why,
-            error=ErrorReport.plain("Snoozed", reason) if reason else None,
+            error=ErrorReport.plain("Snoozed", snoozed.reason) if snoozed.reason else None,
         )
 
     if facts.cancel_requested:
         return fate(JobState.CANCELLED, "cancelled while running")
-    if facts.expires_at is not None and now + delay >= facts.expires_at:
+    if snoozed.awaits is not None and left > 0:
+        # Until its max_age at most, because the signal may arrive before.
+        return replace(fate(JobState.WAITING, delay=min(delay, left)), awaits=snoozed.awaits)
+    if delay >= left:
         return fate(JobState.DEAD, "it would exceed its max_age before the next attempt")
-    return fate(JobState.SCHEDULED, "", delay)
+    return fate(JobState.SCHEDULED, delay=delay)

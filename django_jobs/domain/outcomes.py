@@ -57,10 +57,12 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snoozed:
-    """The attempt is made again in ``seconds``. Counts as no failure."""
+    """The attempt is made again in ``seconds``, or sooner if the signal ``awaits`` arrives. Counts
+    as no failure."""
 
     seconds: float
     reason: str = ""
+    awaits: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

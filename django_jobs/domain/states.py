@@ -47,7 +47,9 @@ AFTER_RUNNING: dict[RunState, frozenset[JobState]] = {
         {JobState.SCHEDULED, JobState.BLOCKED, JobState.DEAD, JobState.CANCELLED}
     ),
     RunState.LOST: frozenset({JobState.READY, JobState.DEAD, JobState.CANCELLED}),
-    RunState.SNOOZED: frozenset({JobState.SCHEDULED, JobState.DEAD, JobState.CANCELLED}),
+    RunState.SNOOZED: frozenset(
+        {JobState.SCHEDULED, JobState.WAITING, JobState.DEAD, JobState.CANCELLED}
+    ),
     RunState.CANCELLED: frozenset({JobState.CANCELLED}),
     RunState.RELEASED: frozenset({JobState.READY, JobState.DEAD, JobState.CANCELLED}),
 }

@@ -20,6 +20,7 @@ resource_outcomes  records failures of jobs that use a resource with a breaker
 workers        registers, renews and ends a worker's row
 progress       stores what handlers report while they run
 receipts       stores the answers of calls that a job makes once
+waits          stores until when a handler sleeps, or waits for a signal
 reaping        settles the jobs of workers that died or lost their lease
 signalling     sends Django signals for settled attempts
 pruning        deletes succeeded and cancelled jobs after their retention

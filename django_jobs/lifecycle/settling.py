@@ -333,6 +333,7 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
         "delay": decision.delay,
         "result": decision.result,
         "reason": cut(clean(decision.reason), MAX_MESSAGE),
+        "awaits": decision.awaits,
     }
     if decision.queue is not None or decision.priority is not None:
         row |= {

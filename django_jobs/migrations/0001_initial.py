@@ -1422,7 +1422,7 @@ class Migration(migrations.Migration):
                         verbose_name="job",
                     ),
                 ),
-                ("key", models.CharField(max_length=200, verbose_name="key")),
+                ("key", models.CharField(max_length=210, verbose_name="key")),
                 ("attempt", models.PositiveIntegerField(verbose_name="attempt")),
                 ("answer", models.JSONField(null=True, verbose_name="answer")),
                 ("made_at", models.DateTimeField(verbose_name="made at")),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from ..domain.payload import LONGEST_KEY
 from .job import Job
 from .timestamps import TimestampField
 
 
 class Receipt(models.Model):
-    """The stored answer of a ``run.once(key, ...)`` call, returned to later attempts."""
+    """What an attempt stored for later ones: the answer of a ``run.once(key, ...)`` call, or until
+    when ``run.sleep(key, ...)`` sleeps, or ``run.wait_for(name, ...)`` waits."""
 
     id = models.BigAutoField(primary_key=True)
     # No constraint in the database, as with runs. The unique pair below is the index.
@@ -22,7 +24,7 @@ class Receipt(models.Model):
         db_constraint=False,
         db_index=False,
     )
-    key = models.CharField(_("key"), max_length=200)
+    key = models.CharField(_("key"), max_length=LONGEST_KEY + 10)  # with a prefix
     attempt = models.PositiveIntegerField(_("attempt"))
     answer = models.JSONField(_("answer"), null=True)
     made_at = TimestampField(_("made at"))

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django_jobs import Backoff, Cancel, Discard, Retry, Snooze, current_run, job
 
 from . import database_jobs as database_jobs
+from . import durable_jobs as durable_jobs
 from . import fault_jobs as fault_jobs
 from . import flow_jobs as flow_jobs
 from . import fork_jobs as fork_jobs

@@ -69,7 +69,12 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     ),
     st.builds(TimedOut, seconds=any_float, silent=st.booleans()),
     st.builds(Lost, reason=st.text(max_size=20), alone=st.booleans()),
-    st.builds(Snoozed, seconds=any_float, reason=st.text(max_size=20)),
+    st.builds(
+        Snoozed,
+        seconds=any_float,
+        reason=st.text(max_size=20),
+        awaits=st.none() | st.just("approval"),
+    ),
     st.builds(Cancelled, reason=st.text(max_size=20)),
     st.builds(Released, reason=st.text(max_size=20), began=st.booleans()),
 )
@@ -91,7 +96,8 @@ def test_every_outcome_has_a_transition_in_the_diagram(facts: Facts, outcome: Ou
 def test_a_delay_is_bounded_and_set_only_for_postponed_jobs(facts: Facts, outcome: Outcome) -> None:
     delay = decide(facts, outcome, NOW).delay
     status = decide(facts, outcome, NOW).status
-    assert (delay is not None) == (status in (JobState.SCHEDULED, JobState.BLOCKED))
+    postponed = (JobState.SCHEDULED, JobState.BLOCKED, JobState.WAITING)
+    assert (delay is not None) == (status in postponed)
     if delay is not None:
         assert math.isfinite(delay)
         assert 0 <= delay <= LONGEST_DELAY
@@ -217,6 +223,18 @@ def test_a_retry_after_overrides_the_backoff_within_bounds(
 )
 def test_a_snooze_is_bounded(asked: float, given: float) -> None:
     assert decide(some_facts(), Snoozed(seconds=asked), NOW).delay == given
+
+
+def test_a_job_waits_for_a_signal_until_its_time_out_or_its_max_age() -> None:
+    waits = Snoozed(seconds=math.inf, awaits="approval")
+    decision = decide(some_facts(), waits, NOW)
+    assert (decision.status, decision.awaits) == (JobState.WAITING, "approval")
+    assert decision.delay == LONGEST_SNOOZE
+    decision = decide(some_facts(expires_at=NOW + 60), waits, NOW)
+    assert (decision.status, decision.delay) == (JobState.WAITING, 60)
+    assert decide(some_facts(expires_at=NOW), waits, NOW).status == JobState.DEAD
+    decision = decide(some_facts(cancel_requested=True), waits, NOW)
+    assert (decision.status, decision.awaits) == (JobState.CANCELLED, None)
 
 
 def test_the_backoff_grows_with_the_failures() -> None:

@@ -23,6 +23,7 @@ from ...models.database import fetch, jobs_connection, repeat_if_moved
 from ..job_columns import AT_THE_GATES, IN_LIVE
 from ..notifying import CANCELLED, notify_after_commit
 from ..opening import follow_cancelled
+from ..waits import FORGET_TIMEOUTS
 
 Actor = Any
 """A user (with ``has_perm``), or None for code and the command line, which may do everything."""
@@ -36,7 +37,7 @@ FOR NO KEY UPDATE
 """
 CANCEL_PENDING = """
 UPDATE django_jobs_job SET status = 'cancelled', finished_at = clock_timestamp(),
-    cancel_requested_at = clock_timestamp(), reason = %(reason)s
+    cancel_requested_at = clock_timestamp(), reason = %(reason)s, awaits = NULL
 WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('waiting', 'scheduled', 'blocked', 'ready')
 RETURNING id, workflow_run_id
 """
@@ -64,6 +65,7 @@ RETURNING job.id, job.queue
 # The old runs stay and the attempt number keeps counting, so a late write about an old attempt
 # still matches nothing.
 REPLAY = f"""
+WITH forgotten AS ({FORGET_TIMEOUTS})
 UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}, available_at = clock.now,
     rank = job.rank + extract(epoch FROM clock.now)::float8
            - extract(epoch FROM job.available_at)::float8,
@@ -231,7 +233,7 @@ def _not_replayable(
 
 
 def _replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
-    parameters = {"id": job.pk, "by": by, "why": reason}
+    parameters = {"id": job.pk, "ids": [job.pk], "by": by, "why": reason}
     try:
         with transaction.atomic(using=alias):
             if not fetch(REPLAY, parameters):

@@ -13,6 +13,7 @@ from ...models import Job
 from ...models.database import fetch_locking
 from ..job_columns import AT_THE_GATES
 from ..notifying import notify_after_commit
+from ..waits import SIGNAL_KEY
 from .jobs import Actor, OperationResult, demand
 
 AWAITED = "job.status = 'waiting' AND job.awaits = %(name)s"
@@ -31,6 +32,10 @@ UPDATE django_jobs_job AS job SET
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = %(id)s AND job.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
   AND NOT coalesce(jsonb_exists(job.signals, %(name)s), false)
+  AND NOT EXISTS (
+      SELECT 1 FROM django_jobs_receipt AS receipt
+      WHERE receipt.job_id = job.id AND receipt.key = %(key)s
+        AND jsonb_exists(receipt.answer, 'over'))
 RETURNING job.queue
 """
 
@@ -39,7 +44,8 @@ def signal(id_: int, name: str, data: Any = None, *, actor: Actor = None) -> Ope
     """Send a job the signal ``name`` with ``data``, in the caller's transaction.
 
     It is kept until the handler waits for it; a job that waits already becomes ready. A job keeps
-    the first signal of each name, so a second one is refused, as is one for a job that has ended.
+    the first signal of each name, so a second one is refused. So is one for a job that has ended,
+    or whose handler has waited for it in vain.
 
     Raises ``ValueError`` if ``name`` is not text of 1 to 200 characters, :class:`PayloadError` if
     ``data`` is not JSON or too large, ``PermissionDenied`` if ``actor`` may not.
@@ -51,11 +57,11 @@ def signal(id_: int, name: str, data: Any = None, *, actor: Actor = None) -> Ope
         text = encode(data, max_bytes=conf().max_payload_bytes, name="data")
     except NotStorable as error:
         raise PayloadError(f"the signal {name!r}: {error}") from None
-    rows = fetch_locking(SIGNAL, {"id": id_, "name": name, "data": text})
+    rows = fetch_locking(SIGNAL, {"id": id_, "name": name, "data": text, "key": SIGNAL_KEY + name})
     if rows:
         notify_after_commit(rows[0][0])
         return OperationResult(done=[id_])
-    return OperationResult(refused={id_: _why_refused(id_)})
+    return OperationResult(refused={id_: _why_refused(id_, name)})
 
 
 @implements("Job.signal")
@@ -63,11 +69,12 @@ def _signal_of(job: Job, name: str, data: Any) -> bool:
     return bool(signal(job.pk, name, data).done)
 
 
-def _why_refused(id_: int) -> str:
-    status = Job.objects.using(conf().database).filter(pk=id_).values_list("status", flat=True)
-    match list(status):
-        case []:
-            return "there is no such job"
-        case [ended] if ended in FINAL:
-            return f"it is {ended}"
-    return "it has a signal of this name already"
+def _why_refused(id_: int, name: str) -> str:
+    rows = Job.objects.using(conf().database).filter(pk=id_)
+    for status, signals in rows.values_list("status", "signals"):
+        if status in FINAL:
+            return f"it is {status}"
+        if name in (signals or ()):
+            return "it has a signal of this name already"
+        return "it has waited for this signal, and the time is over"
+    return "there is no such job"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import registry
 from ...api.job_type import JobType
+from ...domain.outcomes import Snoozed
 from ...lifecycle.job_columns import ClaimedJob
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 
@@ -24,6 +25,15 @@ RunAsync = Callable[[Any, float | None], Any]
 
 class StopHandler(BaseException):
     """Raised in a handler when the drain timeout is over."""
+
+
+class Suspended(BaseException):
+    """Raised in a handler that sleeps or waits, which ends the attempt. No ``except Exception`` of
+    the handler catches it."""
+
+    def __init__(self, outcome: Snoozed) -> None:
+        super().__init__(f"the handler waits for {outcome.awaits or f'{outcome.seconds:.3f} s'}")
+        self.outcome = outcome
 
 
 def ignore_progress() -> None:

@@ -16,6 +16,7 @@ from django.db import OperationalError
 from ...domain.payload import key_problem
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.receipts import Answer, look_up, store
+from ...lifecycle.waits import SIGNAL_KEY, SLEEP_KEY
 from ..connections import retry_while_disconnected
 from ..events import emit
 from .attempt import Attempt
@@ -72,6 +73,9 @@ def check_key(key: str) -> None:
     """Raise ``ValueError`` for an invalid key of a receipt."""
     if problem := key_problem(key, "a key", "key"):
         raise ValueError(f"once(): {problem}")
+    if key.startswith((SLEEP_KEY, SIGNAL_KEY)):
+        reserved = f"{SLEEP_KEY!r} or {SIGNAL_KEY!r}"
+        raise ValueError(f"once(): keys that begin with {reserved} are those of waits")
 
 
 def check_call(call: Any) -> None:

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 from django.db.models import Model, QuerySet
 
 from ...conf import conf
+from ...domain.durations import Duration
 from ...domain.errors import text_of
 from ...domain.payload import NotStorable, encode
 from ...exceptions import PayloadError
 from ...models.database import jobs_connection
-from . import once
+from . import once, suspending
 from .attempt import Attempt
 from .progress import in_transaction
 from .rows import Rows
@@ -169,6 +170,39 @@ class RunContext:
         but blocks the event loop."""
         self._note_progress()
         return await once.aonce(self._attempt, key, call)
+
+    def sleep(self, key: str, duration: Duration) -> None:
+        """Sleep for ``duration``, a timedelta or seconds, once in all attempts of the job.
+
+        The attempt ends as ``snoozed`` and holds no worker. When the time is over, by the
+        database's clock, the next attempt calls the handler from its top, and this call returns at
+        once. Raises ``ValueError`` if ``key`` is not text of 1 to 200 characters, ``duration`` is
+        not a time, or the job is delivered at most once.
+        """
+        self._note_progress()
+        suspending.sleep(self._attempt, key, duration)
+
+    async def asleep(self, key: str, duration: Duration) -> None:
+        """:meth:`sleep` for async code."""
+        self._note_progress()
+        await suspending.asleep(self._attempt, key, duration)
+
+    def wait_for(self, name: str, timeout: Duration | None = None) -> Any:
+        """Return the data of the signal ``name``, in every attempt the same.
+
+        If ``job.signal(name, data)`` was not called yet, the attempt ends as ``snoozed`` and holds
+        no worker. The signal makes the job ready, and the next attempt calls the handler from its
+        top. So does the end of ``timeout`` (a timedelta or seconds from the first attempt that came
+        here); this call then raises :class:`SignalTimeout`, in later attempts too. Raises
+        ``ValueError`` as :meth:`sleep` does.
+        """
+        self._note_progress()
+        return suspending.wait_for(self._attempt, name, timeout)
+
+    async def await_for(self, name: str, timeout: Duration | None = None) -> Any:
+        """:meth:`wait_for` for async code."""
+        self._note_progress()
+        return await suspending.await_for(self._attempt, name, timeout)
 
     @property
     def results(self) -> Results:

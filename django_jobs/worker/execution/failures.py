@@ -20,9 +20,9 @@ from ...domain.durations import as_seconds
 from ...domain.errors import ErrorReport, chain, text_of
 from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
 from ...domain.ranking import is_priority
-from ...exceptions import Cancel, Discard, Retry, Snooze
+from ...exceptions import Cancel, Discard, Retry, SignalTimeout, Snooze
 from ..connections import is_out_of_connections
-from ..context.attempt import StopHandler
+from ..context.attempt import StopHandler, Suspended
 from ..ipc.messages import AttemptEnd
 
 CANCELLED = Cancelled(reason="cancelled while running")
@@ -82,6 +82,8 @@ def _chosen_by(error: BaseException) -> Outcome | None:
     match error:
         case StopHandler():
             return STOPPED
+        case Suspended(outcome=outcome):
+            return outcome
         case Snooze(seconds=seconds, reason=reason):
             return Snoozed(seconds=as_seconds(seconds) or 0.0, reason=text_of(reason))
         case Cancel():
@@ -135,13 +137,14 @@ def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
 
 
 def _is_hopeless(error: BaseException, job_type: JobType[..., Any]) -> bool:
-    """Whether no other attempt can succeed before the code is corrected: the ORM was used in an
-    async handler, or the arguments of the call do not fit the handler. A ``TypeError`` from inside
-    the handler may depend on the data. ``retry_on`` may still name the class."""
+    """Whether no other attempt can succeed: a wait for a signal is over, which it stays; or, before
+    the code is corrected, the ORM was used in an async handler, or the arguments of the call do not
+    fit the handler. A ``TypeError`` from inside the handler may depend on the data. ``retry_on``
+    may still name the class."""
     kind = type(error)
     if kind in job_type.retry_on:
         return False
-    return kind is SynchronousOnlyOperation or (
+    return kind in (SynchronousOnlyOperation, SignalTimeout) or (
         kind is TypeError and _is_of_the_call(error, job_type.handler)
     )
 

@@ -1,0 +1,333 @@
+"""Sleeps and waits for signals that end the attempt, and are passed by the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, transaction
+
+from django_jobs import LeaseLost, SignalTimeout
+from django_jobs.api import replay_problem
+from django_jobs.domain.outcomes import Failed, Outcome, Snoozed, Succeeded
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.settling import Settled
+from django_jobs.models import Job, Receipt
+from django_jobs.worker.context import suspending
+from tests.app.long_jobs import this_run
+from tests.app.models import Effect
+from tests.factories import (
+    claim_ready,
+    declared,
+    enqueue_and_claim,
+    register_worker,
+    run_sql,
+    settle_one,
+)
+from tests.worker.attempts import Desk, next_attempt
+
+
+def let_time_pass(hours: float) -> None:
+    """As if all sleeps and waits had begun so long ago."""
+    run_sql(
+        "UPDATE django_jobs_receipt SET answer = jsonb_set(answer, '{until}', to_jsonb("
+        "(answer ->> 'until')::timestamptz - make_interval(secs => %s)))"
+        " WHERE answer ->> 'until' IS NOT NULL",
+        [hours * 3600],
+    )
+
+
+def until_of(key: str) -> Any:
+    return Receipt.objects.get(key=key).answer["until"]
+
+
+def snoozed(outcome: Outcome | Settled) -> tuple[float, str | None]:
+    """Seconds, rounded to a minute, and the signal."""
+    assert isinstance(outcome, Snoozed)
+    return round(outcome.seconds / 60) * 60, outcome.awaits
+
+
+class Flow:
+    """A job whose attempts are made with time passing between them."""
+
+    def __init__(self, desk: Desk, handler: Callable[[], Any], **options: Any) -> None:
+        self.desk = desk
+        self.handler = handler
+        self.options = options
+        with declared(handler, name="app.flow", **options) as job_type:
+            self.held = enqueue_and_claim(job_type)
+        self.job = Job.objects.get(pk=self.held.id)
+
+    def run(self) -> Outcome | Settled:
+        """The next attempt."""
+        with declared(self.handler, name="app.flow", **self.options):
+            outcome = self.desk.make(self.held)
+        self.held = next_attempt(self.held)
+        return outcome
+
+
+def test_a_sleep_ends_the_attempt_and_the_next_one_passes_it(desk: Desk) -> None:
+    passed = []
+
+    def handler() -> None:
+        passed.append(0)
+        this_run().sleep("first", timedelta(hours=1))
+        passed.append(1)
+        this_run().sleep("second", 7200)
+        passed.append(2)
+
+    flow = Flow(desk, handler)
+    assert snoozed(flow.run()) == (3600, None)
+    until = until_of("sleep:first")
+    let_time_pass(0.5)
+    assert snoozed(flow.run()) == (1800, None), "not measured again"
+    let_time_pass(0.5)
+    assert snoozed(flow.run()) == (7200, None)
+    let_time_pass(2)
+    assert flow.run() == Succeeded()
+    assert passed == [0, 0, 0, 1, 0, 1, 2]
+    assert until_of("sleep:first") != until
+    assert Receipt.objects.count() == 2
+
+
+def test_a_sleep_that_is_over_at_once_does_not_end_the_attempt(desk: Desk) -> None:
+    def handler() -> None:
+        this_run().sleep("none", 0)
+        this_run().sleep("negative", -1)
+
+    assert desk.run(handler) == [Succeeded()]
+
+
+def test_a_sleep_of_ages_is_one_that_postgresql_can_add(desk: Desk) -> None:
+    def handler() -> None:
+        this_run().sleep("ages", float("inf"))
+
+    (outcome,) = desk.run(handler)
+    assert isinstance(outcome, Snoozed)
+    assert outcome.seconds > 99 * 365 * 86_400
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_sleep_rolls_back_the_handlers_transaction_and_not_itself(
+    desk: Desk, inside: bool
+) -> None:
+    def body() -> None:
+        Effect.objects.create(note="written")
+        this_run().sleep("nap", 3600)
+
+    def handler() -> None:
+        with transaction.atomic():
+            body()
+
+    flow = Flow(desk, handler) if inside else Flow(desk, body, delivery="exactly_once")
+    assert snoozed(flow.run()) == (3600, None)
+    assert not Effect.objects.exists()
+    let_time_pass(1)
+    outcome = flow.run()
+    if not inside:
+        assert isinstance(outcome, Settled)
+    assert Effect.objects.count() == 1
+
+
+def test_except_exception_in_a_handler_does_not_catch_it(desk: Desk) -> None:
+    def handler() -> None:
+        with contextlib.suppress(Exception):
+            this_run().sleep("nap", 60)
+
+    (outcome,) = desk.run(handler)
+    assert snoozed(outcome) == (60, None)
+
+
+def test_a_wait_ends_with_its_signal_and_returns_its_data_in_every_attempt(desk: Desk) -> None:
+    given = []
+
+    def handler() -> None:
+        given.append(this_run().wait_for("approval"))
+        this_run().sleep("after", 60)
+
+    flow = Flow(desk, handler)
+    outcome = flow.run()
+    assert isinstance(outcome, Snoozed)
+    assert (outcome.seconds, outcome.awaits) == (float("inf"), "approval")
+    assert flow.job.signal("approval", {"ok": [True, None]})
+    assert snoozed(flow.run()) == (60, None)
+    assert snoozed(flow.run()) == (60, None)
+    assert given == [{"ok": [True, None]}] * 2
+
+
+def test_a_signal_that_came_before_is_returned_at_once(desk: Desk) -> None:
+    def handler() -> Any:
+        return this_run().wait_for("approval", timeout=60)
+
+    flow = Flow(desk, handler)
+    assert flow.job.signal("approval")
+    assert flow.run() == Succeeded(), "its data are null"
+
+
+def test_a_wait_without_time_looks_once(desk: Desk) -> None:
+    def handler() -> str:
+        try:
+            return str(this_run().wait_for("approval", timeout=0))
+        except SignalTimeout:
+            return "none"
+
+    assert Flow(desk, handler).run() == Succeeded(result='"none"')
+    flow = Flow(desk, handler)
+    assert flow.job.signal("approval", 7)
+    assert flow.run() == Succeeded(result='"7"')
+
+
+def test_the_time_out_is_measured_once_and_stays_over(desk: Desk) -> None:
+    given: list[Any] = []
+
+    def handler() -> None:
+        try:
+            given.append(this_run().wait_for("approval", timeout=timedelta(hours=1)))
+        except SignalTimeout as error:
+            given.append(error.name)
+        raise ConnectionError
+
+    flow = Flow(desk, handler)
+    assert snoozed(flow.run()) == (3600, "approval")
+    let_time_pass(0.5)
+    assert snoozed(flow.run()) == (1800, "approval")
+    let_time_pass(0.5)
+    assert isinstance(flow.run(), Failed)
+    assert not flow.job.signal("approval", "too late")
+    assert isinstance(flow.run(), Failed)
+    assert given == ["approval", "approval"]
+
+
+def test_a_signal_counts_that_came_before_anyone_saw_the_time_out(desk: Desk) -> None:
+    def handler() -> Any:
+        return this_run().wait_for("approval", timeout=3600)
+
+    flow = Flow(desk, handler)
+    flow.run()
+    let_time_pass(2)
+    assert flow.job.signal("approval", 1)
+    assert flow.run() == Succeeded(result="1")
+
+
+def test_a_time_out_that_is_not_caught_is_not_retried_unless_declared(desk: Desk) -> None:
+    def handler() -> None:
+        this_run().wait_for("approval", timeout=0)
+
+    (outcome,) = desk.run(handler)
+    assert isinstance(outcome, Failed)
+    assert outcome.final
+    assert outcome.error.message == "the signal 'approval' did not arrive in time"
+    (outcome,) = desk.run(handler, retry_on=(SignalTimeout,))
+    assert isinstance(outcome, Failed)
+    assert not outcome.final
+
+
+@pytest.mark.parametrize("caught", [True, False])
+def test_a_replay_waits_again_if_the_job_died_of_the_time_out(desk: Desk, caught: bool) -> None:
+    def handler() -> None:
+        try:
+            this_run().wait_for("approval", timeout=0)
+        except SignalTimeout:
+            if caught:
+                raise ConnectionError from None
+            raise
+
+    flow = Flow(desk, handler, retry_on=(OSError,), max_attempts=1)
+    held = flow.held
+    outcome = flow.run()
+    run_sql("UPDATE django_jobs_job SET attempt = 1")
+    assert not isinstance(outcome, Settled)
+    settle_one(held, outcome)
+    with declared(handler, name="app.flow"):
+        result = job_operations.replay([held.id], check=replay_problem)
+        assert result.done == [held.id]
+        assert Receipt.objects.filter(key="signal:approval").exists() == caught
+        assert Job.objects.get(pk=held.id).signal("approval") != caught
+        claim_ready(register_worker())
+
+
+@pytest.mark.parametrize("method", ["sleep", "wait_for"])
+def test_a_job_that_is_delivered_at_most_once_is_refused(desk: Desk, method: str) -> None:
+    def handler() -> None:
+        getattr(this_run(), method)("nap", 60)
+
+    (outcome,) = desk.run(handler, delivery="at_most_once")
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message.startswith(f"{method}() ends the attempt, and a job that is ")
+
+
+@pytest.mark.parametrize(
+    "call, problem",
+    [
+        (lambda: this_run().sleep("", 1), r"sleep\(\): a key is text of 1 to 200"),
+        (lambda: this_run().sleep("nap", "1 h"), r"sleep\(\) takes a timedelta or a number"),
+        (lambda: this_run().wait_for("x" * 201), r"wait_for\(\): the name of a signal is text"),
+        (lambda: this_run().wait_for("approval", True), r"wait_for\(\) takes a timedelta"),
+        (lambda: this_run().once("sleep:nap", int), "keys that begin with"),
+    ],
+)
+def test_what_cannot_be_a_key_or_a_time_is_refused(
+    desk: Desk, call: Callable[[], Any], problem: str
+) -> None:
+    def handler() -> None:
+        with pytest.raises(ValueError, match=problem):
+            call()
+
+    assert desk.run(handler) == [Succeeded()]
+    assert not Receipt.objects.exists()
+
+
+def test_the_longest_key_and_name_can_be_stored(desk: Desk) -> None:
+    def handler() -> None:
+        this_run().sleep("x" * 200, 0)
+        this_run().wait_for("x" * 200)
+
+    (outcome,) = desk.run(handler)
+    assert isinstance(outcome, Snoozed)
+    assert outcome.awaits == "x" * 200
+
+
+@pytest.mark.parametrize("method", ["sleep", "wait_for"])
+def test_a_handler_that_lost_its_job_does_not_wait(desk: Desk, method: str) -> None:
+    def handler() -> None:
+        run_sql("UPDATE django_jobs_job SET attempt = 2")
+        getattr(this_run(), method)("nap", 60)
+
+    with pytest.raises(LeaseLost):
+        desk.run(handler)
+    assert not Receipt.objects.exists()
+
+
+def test_async_handlers_sleep_and_wait_too(desk: Desk) -> None:
+    async def handler() -> Any:
+        await this_run().asleep("nap", 3600)
+        await asyncio.sleep(0)
+        return await this_run().await_for("approval", timeout=7200)
+
+    flow = Flow(desk, handler)
+    assert snoozed(flow.run()) == (3600, None)
+    let_time_pass(1)
+    assert snoozed(flow.run()) == (7200, "approval")
+    assert flow.job.signal("approval", 1)
+    assert flow.run() == Succeeded(result="1")
+
+
+def test_an_outage_fails_the_attempt_after_a_while(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*arguments: Any) -> Any:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(suspending, "PATIENCE", 0.0)
+    monkeypatch.setattr(suspending, "begin_sleep", away)
+
+    def handler() -> None:
+        this_run().sleep("nap", 1)
+
+    (outcome,) = desk.run(handler)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == "the database was away for too long"

@@ -1,0 +1,119 @@
+"""Handlers in real workers that sleep, wait for signals, and are killed between."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from django_jobs.models import Job, Receipt, Run
+from tests.app.durable_jobs import (
+    ask_alone,
+    ask_for_approval,
+    ask_for_two,
+    sleep_three_times,
+    sleep_while_killed,
+)
+
+from .processes import BEATS_OFTEN, JobWorker, let_go, lines, until_marked, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+
+def outcomes(job: Job) -> list[str]:
+    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
+
+
+def test_three_sleeps_in_a_row_take_four_attempts_and_their_time(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    job = sleep_three_times.enqueue(str(path), 0.3)
+    start_worker()
+    done = until_status(job, "succeeded")
+    assert (done.result, done.failures) == (4, 0)
+    assert outcomes(job) == ["snoozed"] * 3 + ["succeeded"]
+    assert len(lines(Path(f"{path}.passed"))) == 3
+    first, *_, last = Run.objects.filter(job=job).order_by("attempt")
+    assert first.started_at is not None
+    assert (last.finished_at - first.started_at).total_seconds() > 0.9
+
+
+def test_a_worker_killed_after_a_sleep_does_not_repeat_it(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    job = sleep_while_killed.enqueue(str(path))
+    start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    pid = until_marked(path)
+    until = Receipt.objects.get().answer["until"]
+    os.kill(pid, signal.SIGKILL)
+    until_marked(path, 2)
+    assert Receipt.objects.get().answer["until"] == until
+    let_go(path)
+    done = until_status(job, "succeeded")
+    assert outcomes(job) == ["snoozed", "lost", "snoozed", "succeeded"]
+    assert (done.result, done.failures) == (4, 0)
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_a_signal_wakes_the_handler_whenever_it_is_sent(
+    start_worker: Start, tmp_path: Path, when: str
+) -> None:
+    path = tmp_path / "job"
+    job = ask_for_approval.enqueue(str(path))
+    data = {"by": "ada", "ok": True}
+    if when == "before":
+        assert job.signal("approval", data)
+    start_worker("--poll-seconds", "30")  # notified, not found by a poll
+    until_marked(path)
+    if when == "during":
+        assert job.signal("approval", data)
+    let_go(path)
+    if when == "after":
+        until_status(job, "waiting")
+        assert Job.objects.get(pk=job.pk).awaits == "approval"
+        assert job.signal("approval", data)
+    done = until_status(job, "succeeded", timeout=20)
+    assert done.result == data
+    assert outcomes(job) == (["snoozed"] if when == "after" else []) + ["succeeded"]
+
+
+def test_a_time_out_that_the_handler_does_not_catch_makes_the_job_dead(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    let_go(path)
+    job = ask_for_approval.enqueue(str(path), 0.3)
+    start_worker()
+    dead = until_status(job, "dead")
+    assert outcomes(job) == ["snoozed", "failed"]
+    assert "the signal 'approval' did not arrive in time" in dead.reason
+    assert not job.signal("approval")
+
+
+def test_an_async_handler_waits_for_one_signal_and_in_vain_for_another(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "job"
+    job = ask_for_two.enqueue(str(path))
+    start_worker()
+    until_status(job, "waiting")
+    assert job.signal("first", 1)
+    done = until_status(job, "succeeded")
+    assert done.result == [1, "no second"]
+    assert outcomes(job) == ["snoozed"] * 2 + ["succeeded"]
+
+
+def test_an_isolated_handler_sleeps_and_waits_too(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    job = ask_alone.enqueue(str(path))
+    start_worker()
+    until_status(job, "waiting")
+    assert job.signal("approval", 7)
+    assert until_status(job, "succeeded").result == 7
+    assert outcomes(job) == ["snoozed"] * 2 + ["succeeded"]
