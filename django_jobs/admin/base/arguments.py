@@ -16,6 +16,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
+from ... import registry
 from ...api.job_type import JobType
 from .json_display import masked
 
@@ -146,6 +147,14 @@ def written(value: Any) -> str:
 
 
 def _hints(job_type: JobType[..., Any]) -> dict[str, Any]:
+    """The annotations by name; of a job type that starts a workflow, those of its steps."""
+    workflow = registry.workflow(getattr(job_type.handler, "starts_workflow", ""))
+    if workflow is not None:
+        hints: dict[str, Any] = {}
+        for step in reversed(workflow.steps):
+            for one in filter(None, (step.compensate, step.job_type)):
+                hints |= _hints(one)
+        return hints
     try:
         return typing.get_type_hints(job_type.handler)
     except Exception:  # an annotation may be any expression, of names only checkers know

@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
+from ... import registry
 from ...conf import conf
 from ...models import WorkflowDefinition, WorkflowRun
 from ..base.formatting import NOTHING, change_url, count_link, moment_column, text_column
@@ -17,6 +18,7 @@ from ..base.json_display import texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import CappedCount
 from .declared_steps import declared_picture, declared_steps, difference_of
+from .starting import PERMISSION, start_url
 from .workflow_filter import WorkflowFilter
 
 MOST_VERSIONS = 50
@@ -45,7 +47,7 @@ class WorkflowDefinitionAdmin(ConsoleAdmin):
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         steps = _steps(obj)
         other = _compared(obj, request.GET.get(COMPARED, ""))
-        context = super().page_context(request, obj)
+        context = {**super().page_context(request, obj), "start_url": self._start_url(request, obj)}
         if other is None:
             return {**context, "picture": declared_picture(steps, None)}
         before = _steps(other)
@@ -57,6 +59,13 @@ class WorkflowDefinitionAdmin(ConsoleAdmin):
             "difference": changed,
             "changes": changes,
         }
+
+    def _start_url(self, request: HttpRequest, definition: Any) -> str:
+        """The form that starts a run, if this is the version that starts now."""
+        workflow = registry.workflow(definition.name)
+        if workflow is None or workflow.version != definition.version:
+            return ""
+        return start_url(self, workflow.name) if request.user.has_perm(PERMISSION) else ""
 
     workflow_name = text_column("name", _("name"))
 
@@ -70,7 +79,7 @@ class WorkflowDefinitionAdmin(ConsoleAdmin):
             self.admin_site, WorkflowRun, definition.runs_, definition__id__exact=definition.pk
         )
 
-    @admin.display(description=_("versions"))
+    @admin.display(description=_("other versions"))
     def versions(self, definition: Any) -> str:
         """The other versions, each with a link to compare this one with it."""
         rows = _versions(definition).exclude(pk=definition.pk)[:MOST_VERSIONS]

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import OuterRef, Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
 from django.utils.html import format_html
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
@@ -32,6 +33,7 @@ from ..base.search import LARGEST_ID, OUTSIDE_HISTORY
 from ..jobs.progress import hidden
 from .compensations import compensations_of
 from .picture import STATES, picture_of, state_label
+from .starting import PERMISSION, start_url, start_view
 from .steps import MOST_STEPS, Counts, counts_of, steps_of
 from .workflow_filter import WorkflowFilter
 
@@ -40,6 +42,7 @@ from .workflow_filter import WorkflowFilter
 class WorkflowRunAdmin(ConsoleAdmin):
     """Runs, newest first. They change by ``lifecycle.operations`` only."""
 
+    change_list_template = "admin/django_jobs/workflow/change_list.html"
     change_form_template = "admin/django_jobs/workflow/run.html"
     list_display = (
         "number",
@@ -66,6 +69,19 @@ class WorkflowRunAdmin(ConsoleAdmin):
     )
 
     has_view_permission = allowed_by("view_workflowrun")
+
+    def get_urls(self) -> list[Any]:
+        start = self.admin_site.admin_view(lambda request: start_view(self, request))
+        return [
+            path("start/", start, name="django_jobs_workflowrun_start"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        url = start_url(self) if request.user.has_perm(PERMISSION) else ""
+        return super().changelist_view(request, {**(extra_context or {}), "start_url": url})
 
     def annotations(self) -> dict[str, Any]:
         jobs = Job.objects.using(conf().database).filter(workflow_run=OuterRef("pk"))

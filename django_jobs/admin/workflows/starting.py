@@ -1,0 +1,162 @@
+"""Starts a run by hand: choose the workflow, enter its arguments."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import ADDITION, LogEntry
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from ... import registry
+from ...api.workflows.workflow import Workflow
+from ...exceptions import JobsError
+from ...lifecycle.operations.jobs import demand
+from ...models import WorkflowRun
+from ..base.actions import ModelAdmin
+from ..base.arguments import (
+    MORE,
+    JsonObjectText,
+    arguments_of,
+    more_field,
+    more_payload,
+    payload_of,
+    takes_more,
+)
+from ..base.formatting import change_url, list_url
+
+PERMISSION = "django_jobs.start_workflow"
+CHOSEN = "workflow"
+"""The parameter with the name of the workflow to start."""
+
+
+class StartForm(forms.Form):
+    """The options of one run, after the arguments of its workflow."""
+
+    def __init__(self, workflow: Workflow, data: Any = None) -> None:
+        super().__init__(data)
+        job_type = registry.get(workflow.name)  # the one that starts the workflow
+        self._arguments = arguments_of(job_type)
+        self.fields.update({argument.key: argument.field for argument in self._arguments})
+        if takes_more(job_type):
+            self.fields[MORE] = more_field()
+        self.fields["idempotency_key"] = forms.CharField(
+            label=_("Idempotency key"),
+            required=False,
+            max_length=200,
+            widget=forms.TextInput(attrs={"class": "vTextField"}),
+            help_text=_("While a run with this key is running, no other is started."),
+        )
+        self.fields["overrides"] = JsonObjectText(
+            label=_("Overrides"),
+            required=False,
+            help_text=_('Arguments by the name of a step, such as {"ship": {"express": true}}.'),
+        )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if not self.errors:
+            cleaned["arguments"] = payload_of(self._arguments, cleaned, {})
+            try:
+                cleaned["arguments"] |= more_payload(cleaned.get(MORE, ""), self._arguments, {})
+            except ValidationError as error:
+                self.add_error(MORE, error)
+        return cleaned
+
+
+def start_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """The workflows to choose from; of the chosen one, the form; once it is sent, start a run."""
+    if not request.user.has_perm(PERMISSION):
+        raise PermissionDenied
+    name = request.GET.get(CHOSEN)
+    if name is None:
+        return _choice(page, request)
+    workflow = registry.workflow(name)
+    if workflow is None:
+        raise Http404
+    form = StartForm(workflow, request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        try:
+            run = start_by_hand(workflow, form.cleaned_data, actor=request.user)
+        except JobsError as error:
+            form.add_error(None, str(error))
+        else:
+            return _started(page, request, run)
+    return _page(
+        page,
+        request,
+        "start",
+        title=_now("Start a run"),
+        subtitle=f"{workflow.name} v{workflow.version}",
+        form=form,
+        back=list_url(page.admin_site, WorkflowRun),
+    )
+
+
+def start_by_hand(workflow: Workflow, given: dict[str, Any], *, actor: Any) -> WorkflowRun:
+    """Start a run with the values of a valid form. Raises ``PermissionDenied`` if ``actor`` may
+    not, and what ``start()`` raises."""
+    demand(actor, PERMISSION)
+    chosen = workflow.using(
+        idempotency_key=given["idempotency_key"] or None,
+        overrides=json.loads(given["overrides"]) if given["overrides"] else None,
+    )
+    return chosen.start(**given["arguments"])
+
+
+def start_url(page: ModelAdmin, name: str | None = None) -> str:
+    """The address of the form that starts the workflow ``name``, or of the choice of one."""
+    url = reverse("admin:django_jobs_workflowrun_start", current_app=page.admin_site.name)
+    return f"{url}?{urlencode({CHOSEN: name})}" if name else url
+
+
+def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    newest = {workflow.name: workflow for workflow in registry.workflows()}  # in order of versions
+    choices = [
+        {
+            "name": f"{workflow.name} v{workflow.version}",
+            "url": start_url(page, workflow.name),
+            "steps": ", ".join(step.name for step in workflow.steps),
+        }
+        for workflow in newest.values()
+    ]
+    return _page(
+        page,
+        request,
+        "choose",
+        title=_now("Start a run of which workflow?"),
+        choices=choices,
+        back=list_url(page.admin_site, WorkflowRun),
+    )
+
+
+def _started(page: ModelAdmin, request: HttpRequest, run: WorkflowRun) -> HttpResponse:
+    if run.deduplicated:
+        text = _now("This run has the idempotency key and is running. No other was started.")
+        page.message_user(request, text, messages.WARNING)
+    else:
+        user = request.user.pk
+        assert user is not None
+        LogEntry.objects.log_actions(user, [run], ADDITION, "started by hand", single_object=True)
+        page.message_user(request, _now("%(run)s was started.") % {"run": run}, messages.SUCCESS)
+    return HttpResponseRedirect(change_url(page.admin_site, WorkflowRun, run.pk))
+
+
+def _page(page: ModelAdmin, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
+    request.current_app = page.admin_site.name
+    media = page.media + context["form"].media if "form" in context else page.media
+    everything = {
+        **page.admin_site.each_context(request),
+        "opts": page.opts,
+        "media": media,
+        **context,
+    }
+    return TemplateResponse(request, f"admin/django_jobs/workflow/{template}.html", everything)
