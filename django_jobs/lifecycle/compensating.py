@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -13,9 +13,11 @@ from ..models.database import execute, fetch
 from .job_columns import NewJobs
 from .step_insert import NewStep, insert_steps
 
+NOTHING: Mapping[str, Sequence[str]] = {}
+
 # The last one first, as they ended. All partitions are read: a step may have ended days ago.
 SUCCEEDED = """
-SELECT step FROM django_jobs_job
+SELECT id, step FROM django_jobs_job
 WHERE workflow_run_id = %(run)s AND step = ANY(%(steps)s::text[]) AND status = 'succeeded'
 ORDER BY finished_at DESC, id DESC
 """
@@ -24,8 +26,11 @@ UPDATE django_jobs_workflowrun SET compensations = '[]', ends_left = 1 WHERE id 
 """
 
 
-def as_json(compensations: Mapping[str, NewStep]) -> str | None:
-    """The compensations of a run, by the step that each undoes, as they are stored with it."""
+def as_json(
+    compensations: Mapping[str, NewStep], takes: Mapping[str, Sequence[str]] = NOTHING
+) -> str | None:
+    """The compensations of a run, by the step that each undoes, as they are stored with it.
+    ``takes`` has the arguments that get the result of the step."""
     if not compensations:
         return None
     return json.dumps(
@@ -36,6 +41,7 @@ def as_json(compensations: Mapping[str, NewStep]) -> str | None:
                 "new": {name: value for name, value in asdict(one.new).items() if name != "run_at"},
                 "payload": one.payload,
                 "gates": None if one.gates is None else one.gates.text,
+                "takes": list(takes.get(step, ())),
             }
             for step, one in compensations.items()
         ]
@@ -54,9 +60,14 @@ def compensate(run: int, compensations: str) -> bool:
         return False
     steps = [
         _step(by_step[name], {place - 1: When.FINISHED} if place else {})
-        for place, (name,) in enumerate(rows)
+        for place, (_, name) in enumerate(rows)
     ]
-    insert_steps(run, steps)
+    taken = {
+        place: (undone, by_step[name]["takes"])
+        for place, (undone, name) in enumerate(rows)
+        if by_step[name]["takes"]
+    }
+    insert_steps(run, steps, taken)
     execute(BEGUN, {"run": run})
     return True
 

@@ -44,6 +44,11 @@ COPY django_jobs_dependency (
 """
 
 
+Taken = tuple[int, Sequence[str]]
+"""A step that has ended, and the arguments of another one that get its result."""
+NOTHING: Mapping[int, Taken] = {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewStep:
     """A step to insert. ``payload`` is JSON text.
@@ -66,9 +71,14 @@ class NewStep:
         return len(self.after) + self.others
 
 
-def insert_steps(run: int, steps: Sequence[NewStep]) -> list[int]:
+def insert_steps(
+    run: int, steps: Sequence[NewStep], taken: Mapping[int, Taken] = NOTHING
+) -> list[int]:
     """Insert the steps of a run, in the caller's transaction; return their ids in order. Those
-    that wait for nothing start. Takes three round trips."""
+    that wait for nothing start. Takes three round trips.
+
+    ``taken`` has, by the place of a step, one that has ended and whose result it takes.
+    """
     ((ids, now, epoch),) = fetch(ALLOCATE, {"count": len(steps)})
     common: dict[int, str] = {}
     rows: list[str] = []
@@ -89,7 +99,7 @@ def insert_steps(run: int, steps: Sequence[NewStep]) -> list[int]:
         if status in ("ready", "blocked"):
             hints.add(new.queue if status == "ready" else BLOCKED + new.queue)
     copy_rows(COPY_STEPS, rows)
-    copy_rows(COPY_DEPENDENCIES, _dependencies(run, ids, steps))
+    copy_rows(COPY_DEPENDENCIES, _dependencies(run, ids, steps, taken))
     for hint in hints:
         notify_after_commit(hint)
     return list(ids)
@@ -106,7 +116,11 @@ def _first_status(is_later: bool, gates: Gates | None) -> str:
     return "ready" if gates is None else "blocked"
 
 
-def _dependencies(run: int, ids: Sequence[int], steps: Sequence[NewStep]) -> Iterable[str]:
+def _dependencies(
+    run: int, ids: Sequence[int], steps: Sequence[NewStep], taken: Mapping[int, Taken]
+) -> Iterable[str]:
+    for place, (parent, arguments) in taken.items():
+        yield f"{fields_of((run, parent, ids[place], When.FINISHED, json.dumps(arguments)))}\n"
     for id_, step in zip(ids, steps, strict=True):
         for parent, when in step.after.items():
             takes = step.takes.get(parent)

@@ -273,6 +273,17 @@ def test_what_succeeded_is_undone_in_reverse_order() -> None:
 
 
 @pytest.mark.django_db
+def test_a_compensation_takes_the_result_of_what_it_undoes() -> None:
+    steps = steps_of({"a": "", "b": "a"})
+    compensations = as_json({"a": steps_of({"undo a": ""})[0]}, {"a": ["result"]})
+    run = start(NewRun(name="graph", compensations=compensations), steps)
+    finish({"a": Succeeded(result='"paid"'), "b": DEAD})
+    (row,) = Dependency.objects.filter(child=step(run, "undo a"))
+    assert (row.parent_id, row.takes) == (step(run, "a").pk, ["result"])
+    assert reread(run).status == "failed"
+
+
+@pytest.mark.django_db
 def test_a_run_that_succeeds_undoes_nothing() -> None:
     steps = steps_of({"a": ""})
     compensations = as_json({"a": steps_of({"undo a": ""})[0]})

@@ -14,8 +14,8 @@ from ...lifecycle.compensating import as_json
 from ...lifecycle.job_columns import NewJobs
 from ...lifecycle.step_insert import NewStep
 from ..job_type import JobType
-from ..steps import Step, check_arguments
-from .arguments import chosen_for, missing_arguments
+from ..steps import Step, accepts, check_arguments
+from .arguments import RESULT, chosen_for, missing_arguments
 from .run_options import RunOptions
 
 
@@ -87,7 +87,8 @@ def compensations_of(
 ) -> str | None:
     """The jobs that undo steps, as they are stored with a run."""
     requests = Requests(options)
-    undoing = {}
+    undoing: dict[str, NewStep] = {}
+    takes: dict[str, list[str]] = {}
     for step in steps:
         if step.compensate is not None:
             job_type, new = requests.of(step.compensate)
@@ -99,7 +100,9 @@ def compensations_of(
                 payload=job_type.encoded(payload, "payload"),
                 gates=job_type.gates_of(payload),
             )
-    return as_json(undoing)
+            if accepts(job_type, RESULT):
+                takes[step.name] = [RESULT]
+    return as_json(undoing, takes)
 
 
 def demand_room_for(steps: Sequence[NewStep]) -> None:
