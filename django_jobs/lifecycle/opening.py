@@ -1,7 +1,8 @@
 """waiting -> ready or cancelled, of the steps of workflows; and the ends of their runs.
 
-Whatever ends a step calls :func:`open_next` in the same transaction. All that it locks comes in one
-order: steps before runs, each by its id.
+Whatever ends a step calls :func:`open_next` in the same transaction. What it locks at once comes in
+one order: steps before runs, each by its id. A cascade of skipped steps locks one level of the
+graph after the other, so that two sessions may wait for each other: then one is repeated.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ DATABASE_ERRORS = (DatabaseError, InterfaceError, psycopg.Error)
 """Django does not translate the errors that psycopg raises outside a cursor, such as in a pool."""
 
 NO_TABLE, NO_COLUMN = "42P01", "42703"
-SERIALIZATION_FAILURE = "40001"
+CONFLICTS = {"40001", "40P01"}
+"""SQLSTATEs of a serialization failure and a deadlock. A retry may succeed soon."""
 
 TRIES = 5
 """How often to try. A job moves once, so a second conflict is of other jobs."""
@@ -44,10 +45,10 @@ def jobs_connection() -> BaseDatabaseWrapper:
 
 def repeat_if_moved(work: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function of one ``atomic`` block: call it again if a row that it waited for has
-    moved to the history meanwhile.
+    moved to the history meanwhile, or if it waited for a session that waited for it.
 
-    PostgreSQL then raises a serialization failure, because the row has no later version in its
-    partition. The next try finds the job ended. Raises the error of the fifth try.
+    In the first case PostgreSQL raises a serialization failure, because the row has no later
+    version in its partition. The next try finds the job ended. Raises the error of the fifth try.
     """
 
     @functools.wraps(work)
@@ -56,7 +57,7 @@ def repeat_if_moved(work: Callable[P, R]) -> Callable[P, R]:
             try:
                 return work(*args, **options)
             except OperationalError as error:
-                if getattr(error.__cause__, "sqlstate", None) != SERIALIZATION_FAILURE:
+                if getattr(error.__cause__, "sqlstate", None) not in CONFLICTS:
                     raise
         return work(*args, **options)
 

@@ -21,6 +21,7 @@ from ...domain.errors import ErrorReport, chain, text_of
 from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
 from ...domain.ranking import is_priority
 from ...exceptions import Cancel, Discard, Retry, SignalTimeout, Snooze
+from ...models.database import CONFLICTS
 from ..connections import is_out_of_connections
 from ..context.attempt import StopHandler, Suspended
 from ..ipc.messages import AttemptEnd
@@ -47,10 +48,6 @@ def outcome_of_ending(end: AttemptEnd, reason: str, seconds: float) -> Outcome:
         case AttemptEnd.RELEASED:
             return Released(reason=reason)
     assert_never(end)
-
-
-LOST_RACE = {"40001", "40P01"}
-"""SQLSTATEs of a serialization failure and a deadlock. A retry may succeed soon."""
 
 
 GONE = {"57P01", "57P02", "57P03"}
@@ -170,13 +167,13 @@ def _is_of_the_database(error: BaseException) -> bool:
     links = list(chain(error))
     states = [state for link in links if (state := getattr(link, "sqlstate", None))]
     if states:
-        return any(state in LOST_RACE or state in GONE or state[:2] == "08" for state in states)
+        return any(state in CONFLICTS or state in GONE or state[:2] == "08" for state in states)
     return isinstance(links[-1], LOST)  # the cause of Django's error, if it has one
 
 
 def is_lost_race(error: BaseException) -> bool:
     """Whether ``error``, or its cause, is a deadlock or a serialization failure."""
-    return any(getattr(link, "sqlstate", None) in LOST_RACE for link in chain(error))
+    return any(getattr(link, "sqlstate", None) in CONFLICTS for link in chain(error))
 
 
 def _delay_asked(error: BaseException) -> float | None:
