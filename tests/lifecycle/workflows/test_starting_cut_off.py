@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -11,19 +11,21 @@ import pytest
 from django.db import DatabaseError, InterfaceError, connection
 
 from django_jobs.lifecycle import step_insert
+from django_jobs.lifecycle.step_insert import NewStep
+from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Dependency, Job, WorkflowRun
-from tests.workflows import start_graph, states
+from tests.workflows import states, steps_of
 
 STATEMENTS = (
     "the run",
     "the ids",
     "the steps",
     "the dependencies",
-    "the notification",
     "the run again",
     "the commit",
 )
 LOST = (DatabaseError, InterfaceError, psycopg.Error)
+RUN = NewRun(name="graph", idempotency_key="k")
 
 
 @contextmanager
@@ -61,22 +63,30 @@ def end_session(pid: int) -> None:
         other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.fixture
+def steps(transactional_db: None) -> Iterator[list[NewStep]]:
+    yield steps_of({"a": "", "b": "a"})
+    connection.close()
+
+
 @pytest.mark.parametrize("number", range(len(STATEMENTS)), ids=STATEMENTS)
 def test_a_start_that_is_cut_off_leaves_nothing(
-    number: int, monkeypatch: pytest.MonkeyPatch
+    steps: list[NewStep], number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch, cut_off_before(number, patch), pytest.raises(LOST):
-        start_graph({"a": "", "b": "a"}, key="k")
+        start(RUN, steps)
     connection.close()
     for model in (WorkflowRun, Job, Dependency):
         assert not model.objects.exists()
-    run = start_graph({"a": "", "b": "a"}, key="k")
-    assert states(run) == {"a": "ready", "b": "waiting"}
+    assert states(start(RUN, steps)) == {"a": "ready", "b": "waiting"}
 
 
-@pytest.mark.django_db(transaction=True)
-def test_no_statement_of_a_start_follows_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch, cut_off_before(len(STATEMENTS), patch):
-        run = start_graph({"a": "", "b": "a"}, key="k")
-    assert states(run) == {"a": "ready", "b": "waiting"}
+def test_a_start_that_is_cut_off_before_it_notifies_is_there(
+    steps: list[NewStep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = len(STATEMENTS)
+    with monkeypatch.context() as patch, cut_off_before(number, patch), suppress(*LOST):
+        start(RUN, steps)
+    connection.close()
+    assert states(start(RUN, steps)) == {"a": "ready", "b": "waiting"}
+    assert WorkflowRun.objects.count() == 1
