@@ -21,6 +21,7 @@ class JobsConfig(AppConfig):
         from . import registry
         from .checks import delivery, schedules, settings, workflows  # noqa: F401 — register checks
         from .lifecycle.operations import signals  # noqa: F401 — registers methods of models
+        from .worker.handlers import built_in  # noqa: F401 — registers job types
 
         registry.autodiscover()
         post_migrate.connect(seed, sender=self, dispatch_uid="django_jobs.seed")

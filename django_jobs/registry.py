@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .api.job_type import JobType
     from .api.workflows.workflow import Workflow
 
+BUILT_IN = "django_jobs."
+"""What the names of this package's job types begin with. Workers know them; no list shows them."""
+
 _job_types: dict[str, JobType[..., Any]] = {}
 _aliases: dict[str, JobType[..., Any]] = {}
 _clashes: list[tuple[str, str, str]] = []
@@ -72,8 +75,8 @@ def get(name: str) -> JobType[..., Any]:
 
 
 def names() -> list[str]:
-    """The names of all job types, sorted, without aliases."""
-    return sorted(_job_types)
+    """The names of the project's job types, sorted, without aliases."""
+    return sorted(name for name in _job_types if not name.startswith(BUILT_IN))
 
 
 def versions() -> dict[str, int]:

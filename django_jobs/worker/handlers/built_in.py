@@ -1,0 +1,33 @@
+"""The job types of this package: steps of workflows that wait, for a signal or for a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...api import job
+from ...exceptions import SignalTimeout
+from ..context.run_context import RunContext, current_run
+
+
+@job(name="django_jobs.wait")
+def wait(name: str, timeout: float | None = None, on_timeout: str = "fail") -> Any:
+    """Wait for a signal, and return its data. After ``timeout`` seconds the job is dead, or, with
+    ``on_timeout="continue"``, returns None."""
+    try:
+        return _this_run().wait_for(name, timeout)
+    except SignalTimeout:
+        if on_timeout == "continue":
+            return None
+        raise
+
+
+@job(name="django_jobs.sleep")
+def sleep(seconds: float) -> None:
+    """Sleep for so long from the first attempt."""
+    _this_run().sleep("sleep", seconds)
+
+
+def _this_run() -> RunContext:
+    run = current_run()
+    assert run is not None
+    return run
