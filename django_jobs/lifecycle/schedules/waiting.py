@@ -6,17 +6,21 @@ from ...models.database import fetch, fetch_locking
 from ..job_columns import AT_THE_GATES, IN_LIVE
 from ..notifying import notify_after_commit
 
+UNDER_WAY = """live.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+              AND (live.status <> 'waiting' OR live.awaits IS NOT NULL)"""
+"""A job that waits for a signal has begun: the next one of its schedule waits for its end."""
+
 # A schedule runs one job at a time. Locks each schedule that has waiting jobs and none under way,
 # as firing does; the next statement checks again under the lock.
-LOCK_WAITING = """
+LOCK_WAITING = f"""
 SELECT schedule.id FROM django_jobs_schedule AS schedule
 WHERE schedule.id = ANY(ARRAY(
     SELECT DISTINCT schedule_id FROM django_jobs_job AS waiting
-    WHERE schedule_id IS NOT NULL AND status = 'waiting'
+    WHERE schedule_id IS NOT NULL AND status = 'waiting' AND awaits IS NULL
       AND NOT EXISTS (
         SELECT 1 FROM django_jobs_job AS live
         WHERE live.schedule_id = waiting.schedule_id
-          AND live.status IN ('scheduled', 'blocked', 'ready', 'running'))))
+          AND {UNDER_WAY})))
 ORDER BY schedule.id
 FOR NO KEY UPDATE SKIP LOCKED
 """
@@ -27,12 +31,13 @@ WITH next AS MATERIALIZED (
     SELECT id FROM django_jobs_job
     WHERE status = 'waiting' AND id = ANY(ARRAY(
         SELECT (SELECT min(one.id) FROM django_jobs_job AS one
-                WHERE one.schedule_id = waiting.schedule_id AND one.status = 'waiting')
+                WHERE one.schedule_id = waiting.schedule_id AND one.status = 'waiting'
+                  AND one.awaits IS NULL)
         FROM unnest(%(schedules)s::bigint[]) AS waiting (schedule_id)
         WHERE NOT EXISTS (
             SELECT 1 FROM django_jobs_job AS live
             WHERE live.schedule_id = waiting.schedule_id
-              AND live.status IN ('scheduled', 'blocked', 'ready', 'running'))))
+              AND {UNDER_WAY})))
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_job AS job
@@ -48,7 +53,7 @@ RETURNING job.queue
 START_ORPHANS = f"""
 WITH orphans AS MATERIALIZED (
     SELECT id FROM django_jobs_job
-    WHERE schedule_id IS NOT NULL AND status = 'waiting'
+    WHERE schedule_id IS NOT NULL AND status = 'waiting' AND awaits IS NULL
       AND NOT EXISTS (
         SELECT 1 FROM django_jobs_schedule WHERE id = django_jobs_job.schedule_id)
     FOR NO KEY UPDATE SKIP LOCKED

@@ -39,6 +39,19 @@ def test_the_oldest_waiting_job_of_each_idle_schedule_starts() -> None:
     assert start_next_waiting() == 0
 
 
+def test_a_job_that_waits_for_a_signal_has_begun() -> None:
+    """It is not started again, and the next one of its schedule waits for its end."""
+    schedule, gone = due_schedule(name="kept"), due_schedule(name="gone")
+    begun, orphan = job(schedule), job(gone)
+    gone.delete()
+    Job.objects.filter(pk__in=[begun, orphan]).update(awaits="approval")
+    following = job(schedule)
+    assert start_next_waiting() == 0
+    Job.objects.filter(pk=begun).update(status="dead", awaits=None)
+    assert start_next_waiting() == 1
+    assert ready() == {following}
+
+
 def test_waiting_jobs_without_a_schedule_are_not_started() -> None:
     job(None)
     assert start_next_waiting() == 0
