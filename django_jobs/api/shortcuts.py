@@ -10,9 +10,11 @@ from .. import registry
 from ..domain.backoff import Backoff
 from ..domain.concurrency import Concurrency
 from ..domain.payload import a_kind
-from ..exceptions import PayloadError
+from ..exceptions import OperationRefused, PayloadError
 from ..lifecycle.operations import jobs as job_operations
-from ..models import Job
+from ..lifecycle.operations import workflows as workflow_operations
+from ..model_methods import implements
+from ..models import Job, WorkflowRun
 from ..models.database import needing_tables
 from .gating import name_rule, resource_names
 from .job_type import DEFAULT_MAX_CRASHES, Delivery, JobType
@@ -193,6 +195,14 @@ def replay_problem(job: Job) -> str | None:
     except (ValueError, RecursionError) as error:  # enqueue did not write this row
         return f"its payload cannot be read ({type(error).__name__})"
     return payload_problem(job.job_type, job.payload_version, payload)
+
+
+@implements("WorkflowRun.retry")
+def _retry_of(run: WorkflowRun, reason: str) -> None:
+    with needing_tables:
+        refused = workflow_operations.retry([run.pk], check=replay_problem, reason=reason).refused
+    if refused:
+        raise OperationRefused(f"run {run.pk} of {run.name}: {refused[run.pk]}")
 
 
 def payload_problem(job_type: str, version: int, payload: Any) -> str | None:

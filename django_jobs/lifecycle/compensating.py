@@ -22,7 +22,9 @@ WHERE workflow_run_id = %(run)s AND step = ANY(%(steps)s::text[]) AND status = '
 ORDER BY finished_at DESC, id DESC
 """
 BEGUN = """
-UPDATE django_jobs_workflowrun SET compensations = '[]', ends_left = 1 WHERE id = %(run)s
+UPDATE django_jobs_workflowrun
+SET compensations = jsonb_build_object('begun', %(steps)s::text[]), ends_left = 1
+WHERE id = %(run)s
 """
 
 
@@ -48,12 +50,20 @@ def as_json(
     )
 
 
+def begun(compensations: str | None) -> list[str] | None:
+    """The names of the steps that undo others, if they were inserted."""
+    stored = json.loads(compensations or "[]")
+    return list(stored["begun"]) if isinstance(stored, dict) else None
+
+
 def compensate(run: int, compensations: str) -> bool:
     """Insert the jobs that undo what succeeded, one after the other; False if there are none.
 
     ``compensations`` is what :func:`as_json` returned. A compensation that fails does not stop the
     others. The run is locked.
     """
+    if begun(compensations) is not None:
+        return False
     by_step = {one["undoes"]: one for one in json.loads(compensations)}
     rows = fetch(SUCCEEDED, {"run": run, "steps": list(by_step)})
     if not rows:
@@ -68,7 +78,7 @@ def compensate(run: int, compensations: str) -> bool:
         if by_step[name]["takes"]
     }
     insert_steps(run, steps, taken)
-    execute(BEGUN, {"run": run})
+    execute(BEGUN, {"run": run, "steps": [step.name for step in steps]})
     return True
 
 

@@ -38,6 +38,15 @@ passed over."""
 AT_THE_GATES = "CASE WHEN job.gates IS NULL THEN 'ready' ELSE 'blocked' END"
 """The status of a job that may start but for its gates."""
 
+REPLAYED = """failures = 0, crashes = 0, replays = job.replays + 1, reason = '', finished_at = NULL,
+    cancel_requested_at = NULL, expires_at = NULL, result = NULL, awaits = NULL,
+    headers = jsonb_set(job.headers, '{replays}',
+        coalesce(job.headers -> 'replays', '[]'::jsonb) || jsonb_build_object(
+            'at', clock.now, 'by', %(by)s::text, 'why', %(why)s::text,
+            'after_attempt', job.attempt, 'died_of', job.reason))"""
+"""Of the SET of a replay at ``clock.now``. The old runs stay and the attempt number keeps counting,
+so a late write about an old attempt still matches nothing."""
+
 FATE = """CASE WHEN job.status = 'succeeded' OR job.skipped = 'passed' THEN 'succeeded'
              WHEN job.skipped = 'unneeded' THEN 'unneeded' ELSE 'failed' END"""
 """The fate of a step that has ended: ``fate_of`` of ``domain.workflows`` in SQL."""

@@ -20,9 +20,25 @@ from .compensating import compensate
 from .job_columns import AT_THE_GATES
 from .notifying import BLOCKED, notify_after_commit
 
-# How far a step is delayed follows from the times that it was inserted with, and counts from its
-# opening. A step that another session skips meanwhile has moved to the history: see
-# repeat_if_moved.
+
+def opening_at(left: str) -> str:
+    """The SET of a statement that opens a waiting ``job`` if ``left``, an expression, is 0, at
+    ``clock.now``. How far it is delayed follows from the times that it was inserted with, and
+    counts from its opening."""
+    return f"""prerequisites = {left},
+        status = CASE WHEN {left} > 0 THEN 'waiting'
+                      WHEN job.available_at > job.created_at THEN 'scheduled'
+                      ELSE {AT_THE_GATES} END,
+        available_at = CASE WHEN {left} > 0 THEN job.available_at
+                            ELSE clock.now + (job.available_at - job.created_at) END,
+        rank = CASE WHEN {left} > 0 THEN job.rank
+                    ELSE job.rank + date_part('epoch', clock.now - job.created_at) END,
+        expires_at = CASE WHEN {left} > 0 THEN job.expires_at
+                          ELSE clock.now + (job.expires_at - job.created_at) END"""
+
+
+# An open step that waits for a signal has no prerequisites left. A step that another session skips
+# meanwhile has moved to the history: see repeat_if_moved.
 COUNT_DOWN = f"""
 WITH ended AS MATERIALIZED (
     SELECT id, fate FROM unnest(%(ids)s::bigint[], %(fates)s::text[]) AS step (id, fate)
@@ -35,6 +51,7 @@ WITH ended AS MATERIALIZED (
 ), waiting AS MATERIALIZED (
     SELECT job.id FROM django_jobs_job_live AS job
     WHERE job.id = ANY(ARRAY(SELECT child FROM edge)) AND job.status = 'waiting'
+      AND job.prerequisites > 0
     ORDER BY job.id
     FOR NO KEY UPDATE
 ), child AS MATERIALIZED (
@@ -45,16 +62,7 @@ WITH ended AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), opened AS (
     UPDATE django_jobs_job_live AS job
-    SET prerequisites = job.prerequisites - child.met,
-        status = CASE WHEN job.prerequisites > child.met THEN 'waiting'
-                      WHEN job.available_at > job.created_at THEN 'scheduled'
-                      ELSE {AT_THE_GATES} END,
-        available_at = CASE WHEN job.prerequisites > child.met THEN job.available_at
-                            ELSE clock.now + (job.available_at - job.created_at) END,
-        rank = CASE WHEN job.prerequisites > child.met THEN job.rank
-                    ELSE job.rank + date_part('epoch', clock.now - job.created_at) END,
-        expires_at = CASE WHEN job.prerequisites > child.met THEN job.expires_at
-                          ELSE clock.now + (job.expires_at - job.created_at) END
+    SET {opening_at("job.prerequisites - child.met")}
     FROM (SELECT id, met FROM child OFFSET 0) AS child, clock
     WHERE job.id = child.id AND job.status = 'waiting'
     RETURNING job.queue, job.status
@@ -113,9 +121,10 @@ WHERE run.id = input.id AND run.id = ANY(ARRAY(SELECT id FROM locked))
 RETURNING run.id, run.ends_left
 """
 
-# Dead steps stand beside the live ones. A cancelled one has left its reason.
+# Dead steps stand beside the live ones. A cancelled one has left its reason. What a person cancels
+# is not undone.
 OVER = """
-SELECT run.id, run.compensations, ARRAY(
+SELECT run.id, CASE WHEN run.cancel_requested_at IS NULL THEN run.compensations END, ARRAY(
     SELECT job.step FROM django_jobs_job_live AS job
     WHERE job.workflow_run_id = run.id AND job.status = 'dead'
     ORDER BY job.id LIMIT 4)
@@ -194,8 +203,14 @@ def open_next(ended: Sequence[EndedStep]) -> Opened:
                     ends[runs[id_]] += word is None
         level = _skip(broken) if broken else []
     if ends or reasons:
-        _count_ends(ends, reasons)
+        count_ends(ends, reasons)
     return opened
+
+
+def skip_and_open(broken: Sequence[tuple[int, str, int]]) -> Opened:
+    """:func:`open_next` after skipping waiting steps that can never run: each with why, and the
+    step that is the cause."""
+    return open_next(_skip(broken)) if broken else Opened()
 
 
 def follow_cancelled(jobs: Iterable[tuple[int, int | None]]) -> None:
@@ -206,8 +221,7 @@ def follow_cancelled(jobs: Iterable[tuple[int, int | None]]) -> None:
             notify_after_commit(hint)
 
 
-def _skip(steps: list[tuple[int, str, int]]) -> list[EndedStep]:
-    """Cancel waiting steps that can never run: each with why, and a step that is the cause."""
+def _skip(steps: Sequence[tuple[int, str, int]]) -> list[EndedStep]:
     ids, skipped, parents = map(list, zip(*steps, strict=True))
     rows = fetch(SKIP, {"ids": ids, "skipped": skipped, "parents": parents})
     return [
@@ -216,7 +230,9 @@ def _skip(steps: list[tuple[int, str, int]]) -> list[EndedStep]:
     ]
 
 
-def _count_ends(ends: Counter[int], reasons: dict[int, str]) -> None:
+def count_ends(ends: Counter[int], reasons: dict[int, str]) -> None:
+    """Count, by run, the steps that ended and that no other one waits for, and end the runs without
+    a live step. ``reasons`` are kept for runs without one."""
     runs = sorted(ends.keys() | reasons.keys())
     rows = fetch(
         COUNT_ENDS,

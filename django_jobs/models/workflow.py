@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from asgiref.sync import sync_to_async
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.workflows import When, WorkflowState
+from ..model_methods import call
 from .tenant import LONGEST_TENANT
 from .timestamps import TimestampField
 
@@ -138,6 +140,42 @@ class WorkflowRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} #{self.pk}"
+
+    def cancel(self, reason: str = "") -> bool:
+        """Cancel the steps that have not begun, and ask the running ones to stop. The run ends as
+        ``cancelled`` with its last running step. Returns False, and changes nothing, if it has
+        ended."""
+        return bool(call("WorkflowRun.cancel", self, reason))
+
+    def retry(self, reason: str = "") -> None:
+        """Start the failed and the cancelled steps again, and what was skipped because of them.
+        Steps that succeeded do not run again.
+
+        Raises :class:`OperationRefused` if no step failed, a step cannot run with the current code,
+        or the compensations of the run have begun.
+        """
+        call("WorkflowRun.retry", self, reason)
+
+    def signal(self, step: str, data: Any = None) -> bool:
+        """Send a ``wait`` step, by its name, the data for which it waits, or will wait.
+
+        It is part of your transaction. Returns False, and changes nothing, if there is no such
+        step, or it has ended or has its signal already. ``data`` is JSON with the limits of a
+        payload; otherwise :class:`PayloadError` is raised.
+        """
+        return bool(call("WorkflowRun.signal", self, step, data))
+
+    async def acancel(self, reason: str = "") -> bool:
+        """:meth:`cancel` for async code."""
+        return await sync_to_async(self.cancel)(reason)
+
+    async def aretry(self, reason: str = "") -> None:
+        """:meth:`retry` for async code."""
+        await sync_to_async(self.retry)(reason)
+
+    async def asignal(self, step: str, data: Any = None) -> bool:
+        """:meth:`signal` for async code."""
+        return await sync_to_async(self.signal)(step, data)
 
 
 class Dependency(models.Model):

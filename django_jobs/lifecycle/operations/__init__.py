@@ -3,6 +3,7 @@
 jobs         cancel, reprioritize, run now, replay; pause and resume queues; stop workers
 schedules    pause, resume, run now, backfill
 quarantines  block and unblock job types
+workflows    cancel and retry runs; skip a step, or send it a signal
 signals      send a job the data for which its handler waits
 limits       pause and resume resources and tenants; open and close breakers
 """

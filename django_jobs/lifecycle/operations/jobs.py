@@ -20,10 +20,11 @@ from ...domain.ranking import is_priority
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
 from ...models.database import fetch, jobs_connection, repeat_if_moved
-from ..job_columns import AT_THE_GATES, IN_LIVE
+from ..job_columns import AT_THE_GATES, IN_LIVE, REPLAYED
 from ..notifying import CANCELLED, notify_after_commit
 from ..opening import follow_cancelled
 from ..waits import FORGET_TIMEOUTS
+from ..workflows.restarting import KEY_TAKEN, lock_run, restart, restart_problem
 
 Actor = Any
 """A user (with ``has_perm``), or None for code and the command line, which may do everything."""
@@ -62,19 +63,11 @@ FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'scheduled'
 RETURNING job.id, job.queue
 """
-# The old runs stay and the attempt number keeps counting, so a late write about an old attempt
-# still matches nothing.
 REPLAY = f"""
 WITH forgotten AS ({FORGET_TIMEOUTS})
 UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}, available_at = clock.now,
     rank = job.rank + extract(epoch FROM clock.now)::float8
-           - extract(epoch FROM job.available_at)::float8,
-    failures = 0, crashes = 0, replays = job.replays + 1, reason = '', finished_at = NULL,
-    cancel_requested_at = NULL, expires_at = NULL, result = NULL,
-    headers = jsonb_set(job.headers, '{{replays}}',
-        coalesce(job.headers -> 'replays', '[]'::jsonb) || jsonb_build_object(
-            'at', clock.now, 'by', %(by)s::text, 'why', %(why)s::text,
-            'after_attempt', job.attempt, 'died_of', job.reason))
+           - extract(epoch FROM job.available_at)::float8, {REPLAYED}
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = %(id)s AND job.status = 'dead'
 RETURNING job.id
@@ -89,7 +82,7 @@ UPDATE django_jobs_queue SET paused_at = NULL, paused_reason = ''
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
 RETURNING name
 """
-NEEDED = "queue", "job_type", "idempotency_key", "payload_version"
+NEEDED = "queue", "job_type", "idempotency_key", "payload_version", "workflow_run_id", "step"
 """The fields of a job that a replay needs, besides its payload, which is read one by one."""
 
 STOP_WORKER = """
@@ -170,7 +163,8 @@ def replay(
     ``check`` is called with each job and returns why it cannot run today (an unknown handler, a
     payload its handler no longer takes), or None. A job is also refused while a live one holds its
     idempotency key. Who, when and why is stored in the job's headers under ``replays``; without an
-    actor, ``by`` is who.
+    actor, ``by`` is who. With a step of a workflow, those come back that were skipped because of
+    it, and its run is running again.
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
@@ -185,7 +179,7 @@ def replay(
     headers = dict(dead_jobs.values_list("pk", kind))
     others = _why_not({id_ for id_ in wanted if id_ not in dead})
     for id_ in wanted:
-        problem = others.get(id_) or _not_replayable(dead[id_], headers.get(id_), check)
+        problem = others.get(id_) or not_replayable(dead[id_], headers.get(id_), check)
         if problem is None:
             problem = _replay_one(dead[id_], name_of(actor) or by, reason, alias)
         if problem is None:
@@ -222,9 +216,9 @@ def stop_workers(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     return _result(wanted, [id_ for (id_,) in rows], Worker)
 
 
-def _not_replayable(
-    job: Job, headers: str | None, check: Callable[[Job], str | None]
-) -> str | None:
+def not_replayable(job: Job, headers: str | None, check: Callable[[Job], str | None]) -> str | None:
+    """Why a job cannot be replayed, or None. ``headers`` is the type of its headers; None if it has
+    no row."""
     if headers is None:
         return "it is not dead any more"
     if headers != "object":  # a row that was not written by enqueue
@@ -232,20 +226,32 @@ def _not_replayable(
     return check(job)
 
 
+@repeat_if_moved
 def _replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
     parameters = {"id": job.pk, "ids": [job.pk], "by": by, "why": reason}
     try:
         with transaction.atomic(using=alias):
+            if job.workflow_run_id is not None:
+                return _replay_step(job, job.workflow_run_id, by, reason)
             if not fetch(REPLAY, parameters):
                 return "it is not dead any more"
             notify_after_commit(job.queue)
     except DataError as error:
         return f"PostgreSQL refuses it: {ErrorReport.of(error).summary}"
     except IntegrityError:
+        if job.workflow_run_id is not None:
+            return KEY_TAKEN
         holder = Job.objects.using(alias).holding_key(job.queue, job.idempotency_key or "").first()
         name = f"job {holder.pk} ({holder.status})" if holder else "another job"
         return f"{name} holds its idempotency key {job.idempotency_key!r}"
     return None
+
+
+def _replay_step(job: Job, run_id: int, by: str, reason: str) -> str | None:
+    run = lock_run(run_id)
+    if problem := restart_problem(run, job.step or ""):
+        return problem
+    return None if restart(run_id, [job.pk], by, reason) else "it is not dead any more"
 
 
 @repeat_if_moved

@@ -1,0 +1,213 @@
+"""dead, cancelled -> waiting or ready, of the steps of workflows: those that start again, and those
+that were skipped because of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...domain.workflows import Fate, WorkflowState
+from ...models.database import execute, fetch
+from ..compensating import begun
+from ..job_columns import FATE, REPLAYED
+from ..notifying import notify_after_commit
+from ..opening import EndedStep, Opened, open_next, opening_at, skip_and_open
+from ..waits import FORGET_TIMEOUTS
+
+# With all live steps of a run locked, no settle counts a step down between two of our statements.
+LOCK_STEPS = """
+SELECT count(*) FROM (
+    SELECT id FROM django_jobs_job_live WHERE workflow_run_id = %(run)s
+    ORDER BY id
+    FOR NO KEY UPDATE) AS locked
+"""
+LOCK_RUN = """
+SELECT name, status, cancel_requested_at IS NOT NULL, compensations
+FROM django_jobs_workflowrun WHERE id = %(run)s
+FOR NO KEY UPDATE
+"""
+
+# A step that had begun, or could, is not delayed a second time.
+RESTART = f"""
+WITH forgotten AS ({FORGET_TIMEOUTS})
+UPDATE django_jobs_job AS job SET status = 'waiting', prerequisites = 0,
+    available_at = CASE WHEN job.prerequisites > 0 THEN job.available_at ELSE job.created_at END,
+    rank = CASE WHEN job.prerequisites > 0 THEN job.rank
+                ELSE job.rank - date_part('epoch', job.available_at - job.created_at) END,
+    {REPLAYED}
+FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+WHERE job.id = ANY(%(ids)s::bigint[]) AND job.workflow_run_id = %(run)s
+  AND job.status IN ('dead', 'cancelled') AND job.skipped IS NULL
+RETURNING job.id
+"""
+PUT_BACK = """
+UPDATE django_jobs_job AS job
+SET status = 'waiting', prerequisites = 0, finished_at = NULL, cancel_requested_at = NULL
+WHERE job.id = %(id)s AND job.status IN ('dead', 'cancelled') AND job.skipped IS NULL
+RETURNING job.id
+"""
+
+# What has ended and cannot open a step, so that it stays skipped.
+BROKEN_EDGE = f"""
+    SELECT edge.child_id AS child, job.id AS parent, {FATE} AS fate
+    FROM django_jobs_dependency AS edge JOIN django_jobs_job AS job ON job.id = edge.parent_id
+    WHERE edge.child_id = ANY(%(ids)s::bigint[]) AND job.workflow_run_id = %(run)s
+      AND job.status IN ('succeeded', 'dead', 'cancelled')
+      AND edge."when" NOT IN ('finished', {FATE})"""
+CHILDREN = """
+SELECT DISTINCT child_id FROM django_jobs_dependency WHERE parent_id = ANY(%(ids)s::bigint[])
+"""
+BRING_BACK = f"""
+WITH broken AS MATERIALIZED ({BROKEN_EDGE})
+UPDATE django_jobs_job AS job
+SET status = 'waiting', prerequisites = 0, finished_at = NULL, skipped = NULL, reason = ''
+WHERE job.id = ANY(%(ids)s::bigint[]) AND job.workflow_run_id = %(run)s
+  AND job.status = 'cancelled' AND job.skipped IN ('failed', 'unneeded')
+  AND job.id <> ALL(ARRAY(SELECT child FROM broken))
+RETURNING job.id
+"""
+BROKEN = f"""
+SELECT child, CASE WHEN bool_or(fate = 'failed') THEN 'failed' ELSE 'unneeded' END,
+    coalesce(min(parent) FILTER (WHERE fate = 'failed'), min(parent))
+FROM ({BROKEN_EDGE}) AS broken
+GROUP BY child
+"""
+
+# Steps that waited all the time had counted the ends that are undone now.
+COUNT_UP = """
+UPDATE django_jobs_job_live AS job SET prerequisites = job.prerequisites + again.edges
+FROM (SELECT child_id, count(*) AS edges FROM django_jobs_dependency
+      WHERE parent_id = ANY(%(ids)s::bigint[])
+      GROUP BY child_id OFFSET 0) AS again
+WHERE job.id = again.child_id AND job.status = 'waiting' AND job.prerequisites > 0
+"""
+COUNT_AGAIN = f"""
+WITH step AS MATERIALIZED (
+    SELECT restarted.id, (
+        SELECT count(*) FROM django_jobs_dependency AS edge
+        JOIN django_jobs_job_live AS parent ON parent.id = edge.parent_id
+        WHERE edge.child_id = restarted.id AND parent.status <> 'dead') AS pending
+    FROM unnest(%(ids)s::bigint[]) AS restarted (id)
+)
+UPDATE django_jobs_job_live AS job SET {opening_at("step.pending")}
+FROM (SELECT id, pending FROM step OFFSET 0) AS step,
+    (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+WHERE job.id = step.id
+RETURNING job.queue, job.status
+"""
+REOPEN = """
+UPDATE django_jobs_workflowrun AS run
+SET status = 'running', finished_at = NULL, cancel_requested_at = NULL,
+    reason = CASE WHEN EXISTS (
+        SELECT 1 FROM django_jobs_job AS job
+        WHERE job.workflow_run_id = run.id AND job.status = 'cancelled' AND job.skipped IS NULL
+    ) THEN 'a step was cancelled' ELSE '' END,
+    ends_left = (
+        SELECT count(*) FROM django_jobs_job_live AS job
+        WHERE job.workflow_run_id = run.id AND job.status <> 'dead' AND NOT EXISTS (
+            SELECT 1 FROM django_jobs_dependency AS edge WHERE edge.parent_id = job.id))
+WHERE run.id = %(run)s
+"""
+SKIP_BY_HAND = """
+UPDATE django_jobs_job
+SET status = 'cancelled', finished_at = clock_timestamp(), skipped = 'passed', awaits = NULL,
+    reason = %(reason)s
+WHERE id = %(id)s AND status IN ('waiting', 'scheduled', 'blocked', 'ready')
+RETURNING id
+"""
+
+KEY_TAKEN = "another running run holds the idempotency key of the workflow run"
+
+
+@dataclass(frozen=True, slots=True)
+class LockedRun:
+    """A run whose row and live steps are locked. ``undoing`` are the names of its compensations, if
+    they have begun."""
+
+    id: int
+    name: str
+    status: WorkflowState
+    cancel_requested: bool
+    undoing: list[str] | None
+
+
+def lock_run(run: int) -> LockedRun | None:
+    """Lock the live steps of a run, and then its row. None if there is no such run."""
+    execute(LOCK_STEPS, {"run": run})
+    for name, status, cancel_requested, compensations in fetch(LOCK_RUN, {"run": run}):
+        undoing = begun(compensations)
+        return LockedRun(run, name, WorkflowState(status), cancel_requested, undoing)
+    return None
+
+
+def restart_problem(run: LockedRun | None, step: str) -> str | None:
+    """Why a step of the run cannot start again, or None."""
+    if run is None:
+        return "its workflow run does not exist"
+    if run.status == WorkflowState.RUNNING and run.cancel_requested:
+        return "the workflow run is being cancelled"
+    if run.undoing is not None and step not in run.undoing:
+        return "the compensations of the workflow run have begun"
+    return None
+
+
+def restart(run: int, ids: Sequence[int], by: str, why: str) -> list[int]:
+    """Start failed and cancelled steps again, and bring back what was skipped because of them.
+    Return the ids of those that start again. The run is locked.
+
+    One that could not run after how those before it have ended since is skipped instead. Raises
+    ``IntegrityError`` if another run holds the key of this one.
+    """
+    restarted = [
+        id_ for (id_,) in fetch(RESTART, {"run": run, "ids": list(ids), "by": by, "why": why})
+    ]
+    if restarted:
+        back = _bring_back(run, restarted)
+        broken = fetch(BROKEN, {"run": run, "ids": restarted})
+        unable = {child for child, _, _ in broken}
+        opened = _count_again([id_ for id_ in back if id_ not in unable])
+        execute(REOPEN, {"run": run})
+        _notify(opened, skip_and_open([(child, word, parent) for child, word, parent in broken]))
+    return restarted
+
+
+def pass_over(run: int, id_: int, reason: str) -> bool:
+    """End a step as skipped by a person, so that those after it see a success. False if it is
+    running, or has ended as anything but failed. The run is locked."""
+    if fetch(PUT_BACK, {"id": id_}):
+        back = _bring_back(run, [id_])
+        opened = _count_again([other for other in back if other != id_])
+        execute(REOPEN, {"run": run})
+        _notify(opened)
+    if not fetch(SKIP_BY_HAND, {"id": id_, "reason": reason}):
+        return False
+    _notify(open_next([EndedStep(id_, run, Fate.SUCCEEDED)]))
+    return True
+
+
+def _bring_back(run: int, ids: Sequence[int]) -> list[int]:
+    """Bring back to ``waiting``, level by level, what was skipped because of these steps, which
+    are waiting again. Return the ids of all."""
+    back, level = list(ids), list(ids)
+    while level:
+        children = [id_ for (id_,) in fetch(CHILDREN, {"ids": level})]
+        level = [id_ for (id_,) in fetch(BRING_BACK, {"run": run, "ids": children})]
+        back += level
+    execute(COUNT_UP, {"ids": back})
+    return back
+
+
+def _count_again(ids: Sequence[int]) -> Opened:
+    opened = Opened()
+    for queue, status in fetch(COUNT_AGAIN, {"ids": list(ids)}):
+        if status == "ready":
+            opened.queues.add(queue)
+        elif status == "blocked":
+            opened.blocked.add(queue)
+    return opened
+
+
+def _notify(*opened: Opened) -> None:
+    for hint in {hint for one in opened for hint in one.hints}:
+        notify_after_commit(hint)
