@@ -22,6 +22,12 @@ EVERY_JOB = {
     "lifecycle.operations.quarantines.CRASHES": "the job of a crash may have ended since",
     "lifecycle.opening.SKIP": "names the step that is the cause, which has ended",
     "lifecycle.schedules.due.LAST_ENDS": "asks how jobs ended",
+    "lifecycle.workflows.results.NAMES": "the steps of a run, however they ended",
+    "lifecycle.workflows.results.OF_IDS": "steps that may have ended",
+    "lifecycle.workflows.results.PARENTS": "the steps before one, which have ended",
+    "lifecycle.workflows.results.STEP": "as that one",
+    "lifecycle.workflows.results.TAKEN": "as that one",
+    "lifecycle.workflows.stuck.STUCK": "waiting steps after steps that have ended",
 }
 """What finds jobs by their ids that may have ended."""
 HISTORY_ALONE = {
