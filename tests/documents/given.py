@@ -296,11 +296,23 @@ send_digest.enqueue()
 export.enqueue(2026)
 call_command("jobschedule", "run", "report")
 """,
+    "docs/workflows.md": """
+from django.core.management import call_command
+
+from django_jobs import registry
+
+assert fulfil.version == 1 and registry.workflow("shop.fulfil") is newer
+refund.enqueue(1)
+apologise.enqueue(1)
+call_command("migrate", verbosity=0)
+enqueue("shop.audit", {"text": "night"})
+""",
     "docs/tenants.md": """
 close_month.enqueue(1)
 export.enqueue(1)
 """,
     "docs/reference/api.md": """
+enqueue("shop.checkout", {"order_id": 1})
 tidy.enqueue()
 send_receipt.enqueue(1)
 send_digest.enqueue()
