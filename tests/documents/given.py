@@ -306,6 +306,7 @@ refund.enqueue(1)
 apologise.enqueue(1)
 call_command("migrate", verbosity=0)
 enqueue("shop.audit", {"text": "night"})
+enqueue("shop.refunds", {"order_id": 7})
 """,
     "docs/tenants.md": """
 close_month.enqueue(1)

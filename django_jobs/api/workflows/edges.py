@@ -33,6 +33,10 @@ class DeclaredSteps:
         """Add a step whose edges were found by this object."""
         self._by_name[step.name] = step
 
+    def named(self, name: str) -> Step:
+        """The step with this name."""
+        return self._by_name[name]
+
     def check_free(self, name: str) -> None:
         """Raise :class:`WorkflowError` if a step has this name."""
         if name in self._by_name:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ... import registry
-from ...domain.graph import Document, document_of
+from ...domain.durations import LONGEST_AGE, Duration, as_seconds
+from ...domain.graph import Document, StepKind, document_of
 from ...domain.numbers import is_whole
 from ...exceptions import WorkflowError
 from ..job_type import JobType
@@ -20,6 +21,8 @@ from .start_jobs import register_start_job
 from .startable import Startable
 
 HIGHEST_VERSION = 2**31 - 1
+WAIT, SLEEP = "django_jobs.wait", "django_jobs.sleep"
+"""The job types of steps that wait."""
 
 
 class Workflow(Startable):
@@ -128,6 +131,84 @@ class Workflow(Startable):
             )
         )
 
+    def wait(
+        self,
+        name: str,
+        *,
+        after: After | None = None,
+        when: str = "succeeded",
+        timeout: Duration | None = None,
+        on_timeout: Literal["fail", "continue"] = "fail",
+        permission: str | None = None,
+        **using: Any,
+    ) -> Step:
+        """Add a step that waits for ``run.signal(name, data)``; return it.
+
+        Its result is the data of the signal. If none comes within ``timeout`` (seconds or a
+        timedelta), the step fails, or with ``on_timeout="continue"`` succeeds with None. An
+        operator needs ``permission``, such as ``"shop.approve_order"``, to send it. It holds no
+        worker while it waits. ``after`` and ``when`` are those of :meth:`step`.
+        """
+        where = self._check_name(name)
+        if on_timeout not in ("fail", "continue"):
+            raise WorkflowError(f"{where}: on_timeout is 'fail' or 'continue', not {on_timeout!r}")
+        if permission is not None and not (isinstance(permission, str) and "." in permission):
+            raise WorkflowError(
+                f"{where}: permission is text such as 'shop.approve_order', not {permission!r}"
+            )
+        payload = {
+            "name": name,
+            "timeout": None if timeout is None else _seconds(timeout, f"{where}: timeout"),
+            "on_timeout": on_timeout,
+        }
+        details = {
+            "timeout": payload["timeout"],
+            "on_timeout": on_timeout,
+            "permission": permission,
+        }
+        return self._add_waiting(StepKind.WAIT, name, payload, details, after, when, using)
+
+    def sleep(
+        self,
+        name: str,
+        duration: Duration,
+        *,
+        after: After | None = None,
+        when: str = "succeeded",
+        **using: Any,
+    ) -> Step:
+        """Add a step that lets ``duration`` pass, seconds or a timedelta; return it. It holds no
+        worker meanwhile. ``after`` and ``when`` are those of :meth:`step`."""
+        payload = {"seconds": _seconds(duration, f"{self._check_name(name)}: duration")}
+        return self._add_waiting(StepKind.SLEEP, name, payload, payload, after, when, using)
+
+    def _add_waiting(
+        self,
+        kind: StepKind,
+        name: str,
+        payload: dict[str, Any],
+        details: dict[str, Any],
+        after: After | None,
+        when: str,
+        using: Mapping[str, Any],
+    ) -> Step:
+        edges = self._steps.edges(name, after, when)
+        # A worker serves the queue of the step before; the default queue may not exist.
+        parent = self._steps.named(next(iter(edges))) if edges else None
+        queue = {} if parent is None else {"queue": parent.job_type.queue}
+        job_type = registry.get(WAIT if kind is StepKind.WAIT else SLEEP)
+        job_type = job_type.using(**{**queue, **using})
+        check_options_of_step(job_type, f"{self}: step {name!r}")
+        step = Step(
+            name=name,
+            job_type=job_type,
+            kind=kind,
+            payload=payload,
+            after=edges,
+            details=details,
+        )
+        return self._add(step)
+
     def _definition(self) -> int:
         return definition_of(self)
 
@@ -154,3 +235,13 @@ class Workflow(Startable):
         if not isinstance(given, JobType):
             raise TypeError(f"{self}: {what} takes a job type, made by @job, not {given!r}")
         return given
+
+
+def _seconds(duration: Any, what: str) -> float:
+    seconds = as_seconds(duration)
+    if seconds is None or not 0 < seconds <= LONGEST_AGE:
+        raise WorkflowError(
+            f"{what} is a positive number of seconds, at most {LONGEST_AGE:,.0f}, or a timedelta, "
+            f"not {duration!r}"
+        )
+    return seconds

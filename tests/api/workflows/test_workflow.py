@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -263,3 +264,56 @@ def test_a_version_declared_twice_is_remembered(workflow: Declare) -> None:
     assert registry.workflow_copies() == [(first, second)]
     registry.forget_workflow("test.flow")
     assert registry.workflow_copies() == []
+
+
+def test_a_step_may_wait_for_a_signal_or_a_time(workflow: Declare) -> None:
+    flow = workflow()
+    first = flow.step(noop.using(queue="bulk"))
+    approval = flow.wait(
+        "approval",
+        after=first,
+        timeout=timedelta(days=3),
+        on_timeout="continue",
+        permission="app.approve",
+    )
+    pause = flow.sleep("pause", timedelta(hours=1), after=approval, when="finished")
+    flow.step(gather, after=pause, takes={"data": approval})
+    assert approval.payload == {"name": "approval", "timeout": 259200.0, "on_timeout": "continue"}
+    assert (approval.job_type.queue, pause.job_type.queue) == ("bulk", "bulk")
+    assert pause.payload == {"seconds": 3600.0}
+    assert flow.graph["steps"][1] == {
+        "name": "approval",
+        "job_type": "django_jobs.wait",
+        "kind": "wait",
+        "after": {"noop": "succeeded"},
+        "takes": {},
+        "compensate": None,
+        "timeout": 259200.0,
+        "on_timeout": "continue",
+        "permission": "app.approve",
+    }
+    assert str(flow.signature) == "(**arguments)"
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda flow: flow.wait("noop"), "two steps are named 'noop'"),
+        (lambda flow: flow.wait("a", after="nope"), "there is no step 'nope'"),
+        (lambda flow: flow.wait("a", timeout=0), "timeout is a positive number of seconds"),
+        (lambda flow: flow.wait("a", timeout="3d"), "or a timedelta, not '3d'"),
+        (lambda flow: flow.wait("a", on_timeout="skip"), "on_timeout is 'fail' or 'continue'"),
+        (lambda flow: flow.wait("a", permission="approve"), "permission is text such as"),
+        (lambda flow: flow.wait("a", idempotency_key="k"), "a step has no idempotency_key"),
+        (lambda flow: flow.sleep("a", timedelta(0)), "duration is a positive number of seconds"),
+        (lambda flow: flow.sleep("", 5), "the name of a step has 0 characters"),
+    ],
+)
+def test_a_wait_that_cannot_work_is_refused(
+    workflow: Declare, declare: Callable[[Workflow], Any], message: str
+) -> None:
+    flow = workflow()
+    flow.step(noop)
+    with pytest.raises(WorkflowError, match=f"^workflow test.flow v1: .*{message}"):
+        declare(flow)
+    assert [step.name for step in flow.steps] == ["noop"]
