@@ -58,6 +58,10 @@ class OperatorAction:
     named_by: str = "job_type"
     asked: _StrOrPromise | None = None
     """The message about rows that were only asked to change; ``done`` is then about the others."""
+    initial: Callable[[QuerySet[Any]], Mapping[str, Any]] = lambda rows: {}
+    """What the form shows at first, given the chosen rows."""
+    unlogged: frozenset[str] = frozenset()
+    """Fields of the form whose values may be secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +94,7 @@ def run_action(
     choice = _choice(page, request, matching, ceiling)
     if choice.across and ceiling is None:
         confirmed = False
-    form = action.form(request.POST) if confirmed else action.form()
+    form = action.form(request.POST) if confirmed else _empty_form(page, request, choice, action)
     if not confirmed or not form.is_valid():
         return _question(page, request, choice, action, form)
     _act(page, request, choice, action, form.cleaned_data)
@@ -99,6 +103,13 @@ def run_action(
         pk = [*choice.ids, *choice.gone][0]
         return HttpResponseRedirect(change_url(page.admin_site, _concrete(page), pk))
     return None
+
+
+def _empty_form(
+    page: ModelAdmin, request: HttpRequest, choice: Choice, action: OperatorAction
+) -> forms.Form:
+    rows = page.get_queryset(request).filter(pk__in=choice.ids)
+    return action.form(initial=dict(action.initial(rows)))
 
 
 def _ceiling(request: HttpRequest) -> int | None:
@@ -246,7 +257,11 @@ def _log(
     done: Sequence[int],
     given: Mapping[str, Any],
 ) -> None:
-    details = [str(value) for value in given.values() if value not in ("", None)]
+    details = [
+        str(value)
+        for name, value in given.items()
+        if value not in ("", None) and name not in action.unlogged
+    ]
     message = ": ".join([action.logged, *details])
     model = _concrete(page)
     user = request.user.pk

@@ -78,6 +78,8 @@ class JobPage(ConsoleAdmin):
     has_reprioritize_permission = allowed_by("reprioritize_job")
     has_run_permission = allowed_by("run_job")
     has_replay_permission = allowed_by("replay_job")
+    has_signal_permission = allowed_by("signal_workflowrun")
+    has_skip_permission = allowed_by("skip_workflowstep")
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         columns = texts(obj, PRIVATE)

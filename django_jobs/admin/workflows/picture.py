@@ -17,6 +17,7 @@ from ...domain.graph_folding import folded
 from ...domain.graph_layout import Key
 from ...domain.workflows import When
 from ...models import Job, JobStatus, StepCondition, StepSkipped, WorkflowRun
+from ..base.actions import OperatorAction
 from ..base.formatting import NOTHING, badge, change_url, duration, list_url, moment
 from .drawing import TIMES, Drawing, Line, Node, draw
 from .steps import SKIPPED, Edge, Step, Steps
@@ -49,6 +50,9 @@ class Row:
     took: str
     after: str
     reason: str
+    pk: int | None
+    """The job, if it is a single step."""
+    actions: Sequence[OperatorAction]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +63,21 @@ class Picture:
     rows: Sequence[Row]
     problem: str = ""
 
+    @property
+    def has_actions(self) -> bool:
+        """Whether the user can do anything with one of the steps."""
+        return any(row.actions for row in self.rows)
 
-def picture_of(run: WorkflowRun, steps: Steps, site: AdminSite, now: datetime) -> Picture:
-    """The picture of a run with these steps."""
+
+def picture_of(
+    run: WorkflowRun,
+    steps: Steps,
+    site: AdminSite,
+    now: datetime,
+    actions: Sequence[OperatorAction],
+) -> Picture:
+    """The picture of a run with these steps. The table has a button for each of the ``actions`` of
+    the user that a step can have."""
     kinds: dict[Key, str] = {pk: step.job_type for pk, step in steps.by_id.items()}
     pairs: list[tuple[Key, Key]] = [(edge.parent, edge.child) for edge in steps.edges]
     try:
@@ -69,7 +85,7 @@ def picture_of(run: WorkflowRun, steps: Steps, site: AdminSite, now: datetime) -
     except ValueError as error:  # its rows were changed by hand
         return Picture(drawing=None, rows=[], problem=str(error))
     nodes = [
-        _Group([steps.by_id[key] for key in group if isinstance(key, int)], run, site, now)
+        _Group([steps.by_id[key] for key in group if isinstance(key, int)], run, site, now, actions)
         for group in groups
     ]
     lines = _lines(groups, steps)
@@ -123,8 +139,14 @@ class _Group:
     """A step, or several that are drawn as one."""
 
     def __init__(
-        self, steps: Sequence[Step], run: WorkflowRun, site: AdminSite, now: datetime
+        self,
+        steps: Sequence[Step],
+        run: WorkflowRun,
+        site: AdminSite,
+        now: datetime,
+        actions: Sequence[OperatorAction],
     ) -> None:
+        self._allowed = actions
         self._steps = steps
         self._first = steps[0]
         self._run = run
@@ -171,7 +193,15 @@ class _Group:
             took=self._took(begun) or NOTHING,
             after=", ".join(after) or NOTHING,
             reason=self._first.reason_line if len(self._steps) == 1 else "",
+            pk=self._first.pk if len(self._steps) == 1 else None,
+            actions=self._actions(),
         )
+
+    def _actions(self) -> list[OperatorAction]:
+        """The actions that this step can have."""
+        if len(self._steps) > 1:
+            return []
+        return [action for action in self._allowed if action.applies(self._first)]
 
     def _facts(self) -> list[str]:
         """The state in words with its time, and what else is known of a single step."""

@@ -15,12 +15,14 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...domain.states import LIVE
 from ...models import Job, WorkflowDefinition, WorkflowRun
+from ..base.actions import OperatorAction
 from ..base.filters import StatusFilter
 from ..base.formatting import (
     ago,
     badge,
     duration,
     link,
+    list_url,
     moment_column,
     preformatted,
     shortened,
@@ -31,6 +33,7 @@ from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import MOST_COUNTED, CappedCount, counted
 from ..base.search import LARGEST_ID, OUTSIDE_HISTORY
 from ..jobs.progress import hidden
+from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
 from .compensations import compensations_of
 from .picture import STATES, picture_of, state_label
 from .starting import PERMISSION, start_url, start_view
@@ -68,7 +71,11 @@ class WorkflowRunAdmin(ConsoleAdmin):
         ),
     )
 
+    operator_actions = (CANCEL_RUN, RETRY_RUN)
+
     has_view_permission = allowed_by("view_workflowrun")
+    has_cancel_permission = allowed_by("cancel_workflowrun")
+    has_retry_permission = allowed_by("retry_workflowrun")
 
     def get_urls(self) -> list[Any]:
         start = self.admin_site.admin_view(lambda request: start_view(self, request))
@@ -105,13 +112,26 @@ class WorkflowRunAdmin(ConsoleAdmin):
         counts = counts_of(obj)
         return {
             **super().page_context(request, obj),
-            "picture": picture_of(obj, steps, self.admin_site, obj.read_at),
+            "picture": picture_of(
+                obj, steps, self.admin_site, obj.read_at, self._of_steps(request)
+            ),
+            "jobs_url": list_url(self.admin_site, Job),
             "progress": progress_of(counts),
             "most_steps": MOST_STEPS if steps.cut else None,
             "counts": _by_type(counts) if steps.cut else None,
             "documents": [document(title, *columns["payload"]) if seen else hidden(title)],
             "compensations": compensations_of(columns["compensations"][0]),
         }
+
+    def _of_steps(self, request: HttpRequest) -> list[OperatorAction]:
+        """The actions on steps that the user may take. They are those of the list of jobs."""
+        if not self.admin_site.is_registered(Job):  # a project's own site may leave it out
+            return []
+        jobs = self.admin_site.get_model_admin(Job)
+        if not jobs.has_view_permission(request):
+            return []
+        allowed = jobs.get_actions(request)
+        return [action for action in (SIGNAL, SKIP_STEP) if action.action in allowed]
 
     @admin.display(description=_("number"))
     def number(self, run: Any) -> str:

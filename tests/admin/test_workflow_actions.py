@@ -1,0 +1,171 @@
+"""The actions on runs of workflows and on their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from django_jobs.admin.workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.models import Job, WorkflowRun
+from tests.app.jobs import noop
+from tests.factories import claim_ready, failure, register_worker, settle_one
+from tests.workflows import start_graph, states
+
+from .walking import Page, change_url
+
+pytestmark = pytest.mark.django_db
+
+
+def end(run: WorkflowRun, name: str, *, well: bool = True) -> None:
+    """Run the step that is ready, and let it succeed or fail."""
+    (held,) = claim_ready(register_worker())
+    assert held.id == id_of(run, name)
+    settle_one(held, Succeeded() if well else failure(final=True))
+
+
+def id_of(run: WorkflowRun, name: str) -> int:
+    return int(Job.objects.get(workflow_run=run, step=name).pk)
+
+
+def status_of(run: WorkflowRun) -> str:
+    return WorkflowRun.objects.get(pk=run.pk).status
+
+
+def logged() -> list[tuple[str, str]]:
+    entries = LogEntry.objects.order_by("pk")
+    return list(entries.values_list("object_repr", "change_message"))
+
+
+def test_runs_are_cancelled(page: Page) -> None:
+    run = start_graph({"a": "", "b": "a"})
+    done = page.act(WorkflowRun, "cancel_workflow_runs", run.pk, reason="no longer needed")
+    assert done == "1 run was cancelled."
+    assert status_of(run) == "cancelled"
+    assert logged() == [(f"graph #{run.pk}", "cancelled: no longer needed")]
+    assert "no longer needed" in page.read(change_url(WorkflowRun, run.pk))
+    assert "it is cancelled" in page.act(WorkflowRun, "cancel_workflow_runs", run.pk)
+
+
+def test_a_run_with_a_running_step_is_asked_to_stop(page: Page) -> None:
+    run = start_graph({"a": "", "b": "a"})
+    claim_ready(register_worker())
+    done = page.act(WorkflowRun, "cancel_workflow_runs", run.pk)
+    assert done == "1 run is cancelled when its running steps have stopped."
+    assert 'value="cancel_workflow_runs"' not in page.text(change_url(WorkflowRun, run.pk))
+
+
+def test_a_failed_run_is_retried_from_its_failed_steps(page: Page) -> None:
+    run = start_graph({"a": "", "b": "a", "c": "b"})
+    end(run, "a")
+    end(run, "b", well=False)
+    assert status_of(run) == "failed"
+    assert page.act(WorkflowRun, "retry_workflow_runs", run.pk) == "1 run was retried."
+    assert states(run) == {"a": "succeeded", "b": "ready", "c": "waiting"}
+    assert status_of(run) == "running"
+
+
+def test_a_step_is_skipped_with_a_reason(page: Page) -> None:
+    run = start_graph({"a": "", "b": "a", "c": "b"})
+    end(run, "a")
+    pk = id_of(run, "b")
+    refused = page.confirm(Job, "skip_steps", pk)
+    assert "This field is required." in refused.content.decode()
+    done = page.act(Job, "skip_steps", pk, reason="done by hand")
+    assert done == "1 step was skipped."
+    assert states(run) == {"a": "succeeded", "b": "cancelled (passed)", "c": "ready"}
+    assert logged() == [(f"app.noop #{pk}", "skipped: done by hand")]
+    assert "done by hand" in page.read(change_url(WorkflowRun, run.pk))
+
+
+def test_what_cannot_be_skipped_is_refused_with_the_reason(page: Page) -> None:
+    run = start_graph({"a": "", "b": "a"})
+    end(run, "a")
+    plain, ended = noop.enqueue().pk, id_of(run, "a")
+    done = page.act(Job, "skip_steps", plain, ended, reason="why not")
+    assert f"#{plain}: it is not a step of a workflow" in done
+    assert f"#{ended}: step 'a' is succeeded" in done
+    assert not LogEntry.objects.exists()
+
+
+def waiting(name: str) -> int:
+    """A job that waits for a signal."""
+    job = noop.using(delay=900).enqueue()
+    Job.objects.filter(pk=job.pk).update(status="waiting", awaits=name)
+    return int(job.pk)
+
+
+def test_a_waiting_job_gets_its_signal_with_data(page: Page) -> None:
+    pk = waiting("approved")
+    asked = page.ask(Job, "signal_jobs", pk)
+    assert 'name="name" value="approved"' in asked.content.decode()
+    done = page.act(
+        Job, "signal_jobs", pk, name="approved", value='{"pin": "s3cret"}', reason="by phone"
+    )
+    assert done == "1 job got the signal."
+    job = Job.objects.get(pk=pk)
+    assert (job.status, job.signals) == ("ready", {"approved": {"pin": "s3cret"}})
+    assert logged() == [(f"app.noop #{pk}", "signalled: approved: by phone")]
+
+
+def test_jobs_that_wait_for_different_signals_need_a_name(page: Page) -> None:
+    text = page.ask(Job, "signal_jobs", waiting("one"), waiting("two")).content.decode()
+    assert "2 jobs" in text
+    assert 'value="one"' not in text
+
+
+@pytest.mark.parametrize("data", ["{", "NaN"])
+def test_data_that_is_not_json_is_refused(page: Page, data: str) -> None:
+    pk = waiting("approved")
+    asked = page.confirm(Job, "signal_jobs", pk, name="approved", value=data)
+    assert "This is not JSON" in asked.content.decode()
+    assert Job.objects.get(pk=pk).signals is None
+
+
+def test_a_second_signal_and_data_that_cannot_be_stored_are_refused(page: Page) -> None:
+    pk = waiting("approved")
+    page.act(Job, "signal_jobs", pk, name="approved")
+    assert "it has a signal of this name already" in page.act(
+        Job, "signal_jobs", pk, name="approved"
+    )
+    assert f"#{pk}: " in page.act(Job, "signal_jobs", pk, name="other", value='"\\u0000"')
+    assert Job.objects.get(pk=pk).signals == {"approved": None}
+
+
+def test_the_page_of_a_run_has_buttons_for_its_steps(page: Page) -> None:
+    run = start_graph({"a": "", "b": "a"})
+    text = page.text(change_url(WorkflowRun, run.pk))
+    assert text.count('value="skip_steps"') == text.count('value="signal_jobs"') == 2
+    end(run, "a", well=False)
+    text = page.text(change_url(WorkflowRun, run.pk))
+    assert text.count('value="skip_steps"') == 1
+    assert 'value="signal_jobs"' not in text
+    assert 'value="retry_workflow_runs"' in text
+
+
+def test_each_action_needs_its_permission(page_of: Callable[..., Page]) -> None:
+    run = start_graph({"a": "", "b": "a"})
+    pk = id_of(run, "b")
+    viewer = page_of("view_workflowrun", "view_job", "cancel_job", "replay_job")
+    for url in (change_url(WorkflowRun, run.pk), change_url(Job, pk)):
+        text = viewer.text(url)
+        for action in (CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP):
+            assert f'value="{action.action}"' not in text
+    viewer.confirm(WorkflowRun, "cancel_workflow_runs", run.pk)
+    viewer.confirm(Job, "skip_steps", pk, reason="x")
+    viewer.confirm(Job, "signal_jobs", pk, name="x")
+    assert states(run) == {"a": "ready", "b": "waiting"}
+    assert Job.objects.get(pk=pk).signals is None
+    may = page_of("view_job", "view_workflowrun", "skip_workflowstep", name="otto")
+    text = may.text(change_url(WorkflowRun, run.pk))
+    assert 'value="skip_steps"' in text
+    assert 'value="signal_jobs"' not in text
+    assert may.act(Job, "skip_steps", pk, reason="x") == "1 step was skipped."
+
+
+def test_buttons_of_steps_need_the_view_of_jobs(page_of: Callable[..., Page]) -> None:
+    run = start_graph({"a": "", "b": "a"})
+    text = page_of("view_workflowrun", "skip_workflowstep").text(change_url(WorkflowRun, run.pk))
+    assert 'value="skip_steps"' not in text
