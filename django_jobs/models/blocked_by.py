@@ -58,6 +58,24 @@ SELECT paused_at IS NOT NULL AS paused, paused_reason, max_concurrency,
 FROM django_jobs_tenant AS tenant
 WHERE tenant.name = %(tenant)s
 """
+SIGNAL_UNTIL = """
+SELECT (answer ->> 'until')::timestamptz FROM django_jobs_receipt
+WHERE job_id = %(job)s AND key = 'signal:' || %(name)s
+"""
+SLEEP = """
+SELECT substr(key, 7), (answer ->> 'until')::timestamptz FROM django_jobs_receipt
+WHERE job_id = %(job)s AND starts_with(key, 'sleep:')
+  AND (answer ->> 'until')::timestamptz > statement_timestamp()
+ORDER BY id DESC LIMIT 1
+"""
+MOST_STEPS = 4
+STEPS_BEFORE = """
+SELECT parent.step FROM django_jobs_dependency AS edge
+JOIN django_jobs_job AS parent ON parent.id = edge.parent_id
+    AND parent.status NOT IN ('succeeded', 'cancelled', 'dead')
+WHERE edge.child_id = %(job)s
+ORDER BY edge.parent_id LIMIT %(limit)s
+"""
 SCHEDULE = "SELECT name FROM django_jobs_schedule WHERE id = %(schedule)s"
 
 
@@ -72,6 +90,34 @@ def blocked_by(
         case JobState.BLOCKED:
             return "; ".join(_reasons(job_type, gates, failures > 0)) or _turn(gates)
     return ""
+
+
+def awaited_signal(job: int, name: str) -> str:
+    """The signal that a handler waits for, and until when."""
+    text = _("the signal %(name)s") % {"name": name}
+    for (until,) in fetch(SIGNAL_UNTIL, {"job": job, "name": name}):
+        if until is not None:
+            return _("%(signal)s, until %(time)s") % {"signal": text, "time": _shown(until)}
+    return text
+
+
+def unfinished_sleep(job: int) -> str:
+    """Until when the handler sleeps; empty if it does not."""
+    for key, until in fetch(SLEEP, {"job": job}):
+        return _("its sleep %(key)s, until %(time)s") % {"key": key, "time": _shown(until)}
+    return ""
+
+
+def steps_before(job: int) -> str:
+    """The first steps of a workflow that have to end before this one."""
+    found = [step for (step,) in fetch(STEPS_BEFORE, {"job": job, "limit": MOST_STEPS})]
+    if not found:
+        return _("its prerequisites")
+    names = ", ".join(found[: MOST_STEPS - 1])
+    if len(found) == MOST_STEPS:
+        names = _("%(steps)s and more") % {"steps": names}
+    text = ngettext("the step %(steps)s", "the steps %(steps)s", len(found))
+    return text % {"steps": names}
 
 
 def _prerequisite(schedule: int | None) -> str:
@@ -138,11 +184,15 @@ def _is_spent(budget: float | None, starts: float, retries: float) -> bool:
 def _open_breaker(name: str, until: datetime | None) -> str:
     if until is None or until <= timezone.now():
         return _("the breaker of %(name)s is open") % {"name": name}
-    local = timezone.localtime(until)
-    shown = f"{local:%H:%M:%S}"
-    if local.date() != timezone.localdate():
-        shown = f"{local:%Y-%m-%d} {shown}"
-    return _("the breaker of %(name)s is open until %(time)s") % {"name": name, "time": shown}
+    values = {"name": name, "time": _shown(until)}
+    return _("the breaker of %(name)s is open until %(time)s") % values
+
+
+def _shown(moment: datetime) -> str:
+    """In local time, with the date unless it is today."""
+    local = timezone.localtime(moment)
+    today = local.date() == timezone.localdate()
+    return f"{local:%H:%M:%S}" if today else f"{local:%Y-%m-%d %H:%M:%S}"
 
 
 def _key(gates: Gates) -> Iterator[str]:

@@ -272,6 +272,18 @@ rebuild_index.enqueue(7)
 refund.enqueue(7)
 print_receipt.enqueue(7)
 """,
+    "docs/durable.md": """
+from shop.views import confirm
+
+job = onboard.enqueue(1)
+assert confirm(job.pk, "small")
+assert not confirm(job.pk, "large")
+# As if it had begun its sleep long ago.
+Receipt.objects.create(
+    job=job, key="sleep:settle in", attempt=1, answer={"until": "2020-01-01T00:00:00Z"},
+    made_at=job.created_at,
+)
+""",
     "docs/limits.md": """
 fetch_rates.enqueue()
 import_catalogue.enqueue(1)

@@ -11,7 +11,15 @@ from pytest_django import DjangoAssertNumQueries
 
 from django_jobs.domain.gates import Gates
 from django_jobs.lifecycle.operations import limits, quarantines
-from django_jobs.models import Job, Resource, Schedule, Tenant, blocked_by
+from django_jobs.models import (
+    Dependency,
+    Job,
+    Receipt,
+    Resource,
+    Schedule,
+    Tenant,
+    blocked_by,
+)
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment, transfer_funds
 from tests.app.jobs import noop
 from tests.factories import copies_of, explain, run_sql
@@ -176,3 +184,47 @@ def test_each_statement_reads_an_index_of_the_taken_jobs() -> None:
             for node in explain(sql, given)
         ]
         assert max(read) <= 10, sql
+
+
+def receipt(job: Job, key: str, until: Any) -> None:
+    text = None if until is None else until.isoformat()
+    Receipt.objects.create(
+        job=job, key=key, attempt=1, answer={"until": text}, made_at=timezone.now()
+    )
+
+
+def test_a_handler_that_waits_names_the_signal_and_its_time_out() -> None:
+    job = noop.enqueue()
+    job.status, job.awaits = "waiting", "approval"
+    assert job.blocked_by == "the signal approval"
+    receipt(job, "signal:payment", timezone.now())
+    receipt(job, "signal:approval", timezone.now() + timedelta(days=2))
+    date = timezone.localtime(timezone.now() + timedelta(days=2))
+    assert job.blocked_by.startswith(f"the signal approval, until {date:%Y-%m-%d} ")
+    Receipt.objects.update(answer={"until": None})
+    assert job.blocked_by == "the signal approval"
+
+
+def test_a_handler_that_sleeps_says_until_when() -> None:
+    job = noop.using(delay=100).enqueue()
+    job.attempt = 1
+    assert job.blocked_by == "", "it waits for a retry"
+    receipt(job, "sleep:over", timezone.now() - timedelta(days=1))
+    assert job.blocked_by == ""
+    until = timezone.now() + timedelta(days=3)
+    receipt(job, "sleep:cooling", until)
+    shown = f"{timezone.localtime(until):%Y-%m-%d %H:%M:%S}"
+    assert job.blocked_by == f"its sleep cooling, until {shown}"
+
+
+def test_a_step_names_the_first_of_those_it_waits_for() -> None:
+    step = noop.enqueue()
+    step.status, step.prerequisites = "waiting", 5
+    assert step.blocked_by == "its prerequisites"
+    parents = [noop.enqueue() for _ in range(5)]
+    for number, parent in enumerate(parents):
+        Job.objects.filter(pk=parent.pk).update(step=f"part-{number}")
+        Dependency.objects.create(workflow_run_id=1, parent=parent, child=step, when="succeeded")
+    assert step.blocked_by == "the steps part-0, part-1, part-2 and more"
+    Job.objects.filter(pk__in=[one.pk for one in parents[1:]]).update(status="succeeded")
+    assert step.blocked_by == "the step part-0"
