@@ -122,7 +122,7 @@ RETRY_RUN = OperatorAction(
 SKIP_STEP = OperatorAction(
     action="skip_steps",
     permission="skip",
-    label=_("Skip this step"),
+    label=_("Skip"),
     question=_("Skip steps of workflows?"),
     explanation=_(
         "Only steps that have not started, that failed or that were cancelled can be skipped. The "
@@ -141,7 +141,7 @@ SKIP_STEP = OperatorAction(
 SIGNAL = OperatorAction(
     action="signal_jobs",
     permission="signal",
-    label=_("Send a signal"),
+    label=_("Signal"),
     question=_("Send a signal to jobs?"),
     explanation=_(
         "A job that waits for the signal continues with the data. Any other job that has not ended "
@@ -150,7 +150,7 @@ SIGNAL = OperatorAction(
     execute=_signal,
     done=ngettext_lazy("%(count)s job got the signal.", "%(count)s jobs got the signal.", "number"),
     logged="signalled",
-    applies=lambda job: job.status in LIVE and (job.awaits or job.step) is not None,
+    applies=lambda job: job.status in LIVE and job.awaits is not None,
     form=SignalForm,
     initial=_awaited,
     unlogged=frozenset({"value"}),

@@ -190,7 +190,7 @@ class _Group:
             states=self._badges(),
             attempts=self._attempts(),
             started=moment(min(begun, default=None)),
-            took=self._took(begun) or NOTHING,
+            took=self._took(begun),
             after=", ".join(after) or NOTHING,
             reason=self._first.reason_line if len(self._steps) == 1 else "",
             pk=self._first.pk if len(self._steps) == 1 else None,
