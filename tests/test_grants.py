@@ -118,6 +118,8 @@ def test_the_role_of_a_site_may_only_enqueue() -> None:
         for call in forbidden:
             with pytest.raises(ProgrammingError, match="permission denied"), transaction.atomic():
                 call()
+    with acting_as("site", "UPDATE ON django_jobs_job;SELECT ON django_jobs_receipt"):
+        assert job.signal("approval")
     with acting_as("site", "UPDATE ON django_jobs_job"):
         assert cancel(job.pk)
     with acting_as("site", "SELECT ON django_jobs_run;USAGE ON SEQUENCE django_jobs_run_id_seq"):

@@ -55,8 +55,9 @@ FROM begun, ours
 # once.
 TIMEOUT = f"{SignalTimeout.__module__}.{SignalTimeout.__qualname__}"
 FORGET_TIMEOUTS = f"""
-    DELETE FROM django_jobs_receipt AS receipt USING django_jobs_job_live AS job
-    WHERE job.id = ANY(%(ids)s::bigint[]) AND starts_with(job.last_error, '{TIMEOUT}:')
+    DELETE FROM django_jobs_receipt AS receipt USING django_jobs_job AS job
+    WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'dead'
+      AND starts_with(job.last_error, '{TIMEOUT}:')
       AND receipt.job_id = job.id AND starts_with(receipt.key, '{SIGNAL_KEY}')
       AND jsonb_exists(receipt.answer, 'over')"""
 

@@ -340,8 +340,9 @@ class Job(models.Model):
         ``run.wait_for(name)``.
 
         It is part of your transaction, and kept until the handler asks for it. Returns False, and
-        changes nothing, if the job has ended or has a signal of this name already. ``data`` is JSON
-        with the limits of a payload; otherwise :class:`PayloadError` is raised.
+        changes nothing, if the job has ended, has a signal of this name already, or has waited for
+        it in vain. ``data`` is JSON with the limits of a payload; otherwise :class:`PayloadError`
+        is raised.
         """
         return bool(call("Job.signal", self, name, data))
 
