@@ -1,0 +1,104 @@
+"""``manage.py jobworkflow``: list, show, cancel, retry and signal runs of workflows."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ...api import replay_problem
+from ...domain.workflows import WorkflowState
+from ...exceptions import JobsError
+from ...lifecycle.operations import workflows
+from ...lifecycle.operations.jobs import OperationResult
+from ..arguments import add_subcommand, count
+from ..base import OperatorCommand, operator
+from ..workflow_text import render_run, render_runs, run_as_row, runs_as_rows
+
+
+class Command(OperatorCommand):
+    """One subcommand for each action on runs of workflows."""
+
+    help = "List and show runs of workflows; cancel, retry or signal them, or skip a step."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        add = add_subcommand(
+            parsers, "list", self._list, "list runs, the newest first"
+        ).add_argument
+        add("name", nargs="?", metavar="WORKFLOW", help="only runs of this workflow")
+        add("--status", choices=[state.value for state in WorkflowState])
+        add("--limit", type=count, default=50, metavar="N", help="at most this number (50)")
+        add("--json", action="store_true", help="print one JSON array")
+        add = add_subcommand(parsers, "show", self._show, "show a run and its steps").add_argument
+        add("id", type=int, metavar="ID")
+        add("--json", action="store_true", help="print one JSON object")
+        for name, does, meaning in (
+            ("cancel", self._cancel, "cancel runs; running steps are asked to stop"),
+            (
+                "retry",
+                self._retry,
+                "start failed steps again, and those skipped because of them",
+            ),
+        ):
+            add = add_subcommand(parsers, name, does, meaning).add_argument
+            add("ids", nargs="+", type=int, metavar="ID")
+            add("--reason", default="", help="stored, with your user name")
+        add = add_subcommand(
+            parsers, "skip", self._skip, "skip a step; those after it continue"
+        ).add_argument
+        add("id", type=int, metavar="ID")
+        add("step", metavar="STEP")
+        add("--reason", required=True, help="stored, with your user name")
+        add = add_subcommand(
+            parsers, "signal", self._signal, "send a wait step its data"
+        ).add_argument
+        add("id", type=int, metavar="ID")
+        add("step", metavar="STEP")
+        add("--data", default="null", metavar="JSON", help="what the step gets (null)")
+        add("--reason", default="", help="logged, with your user name")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            options["does"](**options)
+        except (JobsError, ValueError) as error:
+            raise CommandError(str(error)) from None
+
+    def _list(self, *, name: str | None, status: str | None, limit: int, **options: Any) -> None:
+        rows = runs_as_rows(name=name, status=status, limit=limit)
+        self.stdout.write(json.dumps(rows, indent=2) if options["json"] else render_runs(rows))
+
+    def _show(self, *, id: int, **options: Any) -> None:
+        row = run_as_row(id)
+        self.stdout.write(json.dumps(row, indent=2) if options["json"] else render_run(row))
+
+    def _cancel(self, *, ids: list[int], reason: str, **options: Any) -> None:
+        result = workflows.cancel(ids, by=operator(), reason=reason)
+        self._report(result, "cancelled", "its running steps are asked to stop")
+
+    def _retry(self, *, ids: list[int], reason: str, **options: Any) -> None:
+        result = workflows.retry(ids, check=replay_problem, by=operator(), reason=reason)
+        self._report(result, "its failed steps start again")
+
+    def _skip(self, *, id: int, step: str, reason: str, **options: Any) -> None:
+        result = workflows.skip(id, step, by=operator(), reason=reason)
+        self._report(result, f"step {step!r} is skipped")
+
+    def _signal(self, *, id: int, step: str, data: str, reason: str, **options: Any) -> None:
+        try:
+            value = json.loads(data)
+        except ValueError as error:
+            raise CommandError(f"--data is not JSON: {error}") from None
+        result = workflows.signal(id, step, value, by=operator(), reason=reason)
+        self._report(result, f"step {step!r} has its signal")
+
+    def _report(self, result: OperationResult, done: str, asked: str = "") -> None:
+        for id_ in result.done:
+            self.stdout.write(f"run {id_}: {asked if id_ in result.asked else done}.")
+        for id_, why in result.refused.items():
+            self.stderr.write(f"run {id_} was refused: {why}")
+        if refused := len(result.refused):
+            total = refused + len(result.done)
+            raise CommandError(f"{refused} of {total} {'was' if refused == 1 else 'were'} refused")
