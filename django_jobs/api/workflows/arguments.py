@@ -96,5 +96,5 @@ def _open_parameters(step: Step) -> Iterator[Parameter]:
             yield parameter
     compensation = step.compensate.signature.parameters.values() if step.compensate else ()
     for parameter in compensation:
-        if parameter.name not in {*given, RESULT}:
+        if parameter.name not in {*step.payload, RESULT}:
             yield parameter

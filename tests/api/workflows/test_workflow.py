@@ -104,6 +104,19 @@ def test_a_compensation_may_need_an_argument_of_start(workflow: Declare) -> None
     assert str(flow.signature) == "(*, order_id: 'int')"
 
 
+def test_a_compensation_gets_no_result_that_its_step_took(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(reserve_stock, payload={"order_id": 1})
+    flow.step(
+        ship_order, after="reserve_stock", takes={"order_id": "reserve_stock"},
+        compensate=refund_card,
+    )  # fmt: skip
+    assert (
+        str(flow.signature)
+        == "(*, warehouse: 'str' = 'main', express: 'bool' = False, order_id: 'int')"
+    )
+
+
 def test_a_step_has_the_options_of_its_job_type(workflow: Declare) -> None:
     flow = workflow()
     step = flow.step(noop.using(queue="bulk"), priority=7, max_attempts=2)
