@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from ... import registry
 from ...conf import conf
-from ...domain.graph import difference, fingerprint
+from ...domain.graph import difference
 from ...exceptions import WorkflowError
 from ...models import WorkflowDefinition, WorkflowRun
 from ...models.database import has_todays_columns
@@ -30,8 +30,7 @@ def definition_of(workflow: Workflow) -> int:
     """
     rows = WorkflowDefinition.objects.using(conf().database)
     ours = rows.filter(name=workflow.name, version=workflow.version)
-    graph = workflow.graph
-    stored = {"graph": graph, "fingerprint": fingerprint(graph)}
+    stored = {"graph": workflow.graph, "fingerprint": workflow.fingerprint}
     row = ours.first()
     if row is None:
         new = WorkflowDefinition(
@@ -63,7 +62,7 @@ def changed_definitions() -> Iterator[str]:
     used = {(row.name, row.version): row for row in rows}
     for workflow in registry.workflows():
         row = used.get((workflow.name, workflow.version))
-        if row is not None and row.fingerprint != fingerprint(workflow.graph):
+        if row is not None and row.fingerprint != workflow.fingerprint:
             yield _problem(workflow, row)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...domain.graph import Circle, ancestors
+from ...domain.graph import Circle, Document, ancestors, document_of, fingerprint
 from ...domain.hints import did_you_mean
 from ...domain.workflows import When
 from ...exceptions import WorkflowError
@@ -25,6 +25,7 @@ class DeclaredSteps:
     def __init__(self, where: str) -> None:
         self._where = where
         self._by_name: dict[str, Step] = {}
+        self._stored: tuple[Document, str] | None = None
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self._by_name.values())
@@ -32,6 +33,15 @@ class DeclaredSteps:
     def add(self, step: Step) -> None:
         """Add a step whose edges were found by this object."""
         self._by_name[step.name] = step
+        self._stored = None
+
+    def stored(self) -> tuple[Document, str]:
+        """The graph as JSON, and its fingerprint. Computed once: for 10,000 steps that takes half a
+        second, a third of a start."""
+        if self._stored is None:
+            graph = document_of(step.graph_step() for step in self)
+            self._stored = graph, fingerprint(graph)
+        return self._stored
 
     def named(self, name: str) -> Step:
         """The step with this name."""

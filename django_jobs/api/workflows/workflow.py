@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ... import registry
 from ...domain.durations import LONGEST_AGE, Duration, as_seconds
-from ...domain.graph import Document, StepKind, document_of
+from ...domain.graph import Document, StepKind
 from ...domain.numbers import is_whole
 from ...exceptions import WorkflowError
 from ..job_type import JobType
@@ -70,7 +70,12 @@ class Workflow(Startable):
     @property
     def graph(self) -> Document:
         """The graph as JSON, as a definition stores it."""
-        return document_of(step.graph_step() for step in self._steps)
+        return self._steps.stored()[0]
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that is equal for equal graphs."""
+        return self._steps.stored()[1]
 
     @property
     def _arguments(self) -> StartArguments:
