@@ -13,6 +13,12 @@ def pass_by() -> None:
     """A step that does nothing."""
 
 
+@job(max_attempts=1)
+def fail() -> None:
+    """A step that fails."""
+    raise RuntimeError("as planned")
+
+
 @job
 def start_a_pair(key: str) -> None:
     """Starts a run with this key: ``b`` after ``a``."""

@@ -80,7 +80,7 @@ def pickup(times: int, scale: float) -> list[Figure]:
         medians, slowest, raw_medians, raw_slowest = [], [], [], []
         with connected:
             for _ in turns(times):
-                waits = _pickups(enqueue, count)
+                waits = pickups(enqueue, count)
                 medians.append(percentile(waits, 0.5) * 1_000)
                 slowest.append(percentile(waits, 0.99) * 1_000)
                 waits = raw.notified(count)
@@ -94,7 +94,7 @@ def pickup(times: int, scale: float) -> list[Figure]:
     return figures
 
 
-def _pickups(enqueue: Callable[[], object], count: int) -> list[float]:
+def pickups(enqueue: Callable[[], object], count: int) -> list[float]:
     """From the return of the enqueue, its commit included (how long a commit takes is the disk's
     affair), on the database's clock."""
     empty()

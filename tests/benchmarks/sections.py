@@ -28,6 +28,7 @@ SECTIONS: dict[str, str] = {
     "idle": "idling.idle",
     "slow": "mixing.slow_jobs",
     "gates": "gating.gates",
+    "workflows": "flowing.workflows",
     "fairness": "sharing.fairness",
     "rate": "sharing.rate",
     "orm": "mixing.orm_handlers",
