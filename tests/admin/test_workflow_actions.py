@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -145,6 +146,17 @@ def test_the_page_of_a_run_has_buttons_for_its_steps(page: Page) -> None:
     assert text.count('value="skip_steps"') == 1
     assert 'value="signal_jobs"' not in text
     assert 'value="retry_workflow_runs"' in text
+
+
+def test_no_button_of_a_step_is_in_a_form_within_a_form(page: Page) -> None:
+    run = start_graph({"a": "", "b": "a"})
+    text = page.text(change_url(WorkflowRun, run.pk))
+    (form,) = re.findall(r'<form[^>]* id="workflowrun_form".*?</form>', text, re.DOTALL)
+    assert form.count("<form") == 1
+    for name in "ab":
+        target = f"skip_steps-{id_of(run, name)}"
+        assert f'form="{target}"' in form
+        assert f'id="{target}"' in text
 
 
 def test_each_action_needs_its_permission(page_of: Callable[..., Page]) -> None:
