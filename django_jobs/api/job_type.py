@@ -211,7 +211,7 @@ class JobType(Generic[P, R]):
         """
         with needing_tables:
             rule = duplicates.rule_of_many(self, has_keys=idempotency_keys is not None)
-            items = self._items(payloads, idempotency_keys)
+            items = self.items(payloads, idempotency_keys)
             return enqueueing.enqueue_many(self.request(), items, rule)
 
     def step(self, /, **payload: Any) -> Step:
@@ -331,9 +331,11 @@ class JobType(Generic[P, R]):
         object.__setattr__(self, "_known_request", (queue, new))
         return new
 
-    def _items(
-        self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None] | None
+    def items(
+        self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None] | None = None
     ) -> Iterator[Item]:
+        """What the jobs of these payloads do not have in common. Raises :class:`PayloadError` with
+        the index of an invalid payload."""
         if keys is None:
             if self.idempotency_key is not None:
                 raise EnqueueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -46,6 +47,15 @@ COPY_GATED = f"""
 COPY django_jobs_job_live (
     {listed((*COPIED, *GATE_COLUMNS))}) FROM STDIN
 """
+OF_STEPS = ("workflow_run_id", "step")
+COPY_STEPS = f"""
+COPY django_jobs_job_live (
+    {listed((*COPIED, *OF_STEPS))}) FROM STDIN
+"""
+COPY_GATED_STEPS = f"""
+COPY django_jobs_job_live (
+    {listed((*COPIED, *GATE_COLUMNS, *OF_STEPS))}) FROM STDIN
+"""
 
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 """The characters that COPY's text format reserves. JSON as we write it contains only the backslash
@@ -56,7 +66,22 @@ PART = 250
 """Rows that are sent at once. PostgreSQL writes them while the next ones are made."""
 
 
-def copy_in(new: NewJobs, items: Sequence[Item]) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class NumberedSteps:
+    """Jobs that are steps of ``run``, with the names ``resize[0]``, ``resize[1]`` and so on."""
+
+    run: int
+    name: str
+    first: int = 0
+
+    def ends(self, ends: Iterable[str]) -> Iterator[str]:
+        """The rest of each row, after its other columns."""
+        name = _field(self.name)
+        for number, end in enumerate(ends, self.first):
+            yield f"{end}\t{self.run}\t{name}[{number}]"
+
+
+def copy_in(new: NewJobs, items: Sequence[Item], steps: NumberedSteps | None = None) -> list[int]:
     """Insert a job for each item; return their ids in order. Takes two round trips.
 
     Rows are written in the order of their keys, so that two requests for the same keys do not wait
@@ -64,15 +89,21 @@ def copy_in(new: NewJobs, items: Sequence[Item]) -> list[int]:
     """
     ((ids, *values),) = fetch(ALLOCATE, {**new.parameters, "count": len(items)})
     gated = any(gates is not None for _, _, gates in items)
+    ends: Iterable[str]
     if gated:
         ends = _gated_ends(new, dict(zip(TIMING, values, strict=True)), items)
     else:
         ends = repeat(_fields((*new.columns.values(), *values)), len(items))
+    if steps is not None:
+        ends = steps.ends(ends)
     rows = list(zip(ids, items, ends, strict=True))
     if any(key is not None for _, key, _ in items):
         rows.sort(key=lambda row: row[1][1] or "")
     connection = jobs_connection()
-    statement = COPY_GATED if gated else COPY
+    if steps is None:
+        statement = COPY_GATED if gated else COPY
+    else:
+        statement = COPY_GATED_STEPS if gated else COPY_STEPS
     # Django wraps the errors of execute() and not those of copy().
     with (
         connection.cursor() as cursor,

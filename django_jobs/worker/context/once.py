@@ -17,6 +17,7 @@ from ...domain.payload import key_problem
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.receipts import Answer, look_up, store
 from ...lifecycle.waits import SIGNAL_KEY, SLEEP_KEY
+from ...lifecycle.workflows.spawning import SPAWNED
 from ..connections import retry_while_disconnected
 from ..events import emit
 from .attempt import Attempt
@@ -76,6 +77,8 @@ def check_key(key: str) -> None:
     if key.startswith((SLEEP_KEY, SIGNAL_KEY)):
         reserved = f"{SLEEP_KEY!r} or {SIGNAL_KEY!r}"
         raise ValueError(f"once(): keys that begin with {reserved} are those of waits")
+    if key.startswith(SPAWNED):
+        raise ValueError(f"once(): keys that begin with {SPAWNED!r} are those of spawn()")
 
 
 def check_call(call: Any) -> None:

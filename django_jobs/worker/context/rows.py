@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import FieldDoesNotExist, SynchronousOnlyOperation
 from django.db.models import CompositePrimaryKey, Field, Model, QuerySet
 from django.db.models.query import ModelIterable
 
-from ...exceptions import Cancel
 from ..events import emit
-from .attempt import StopHandler
 
 if TYPE_CHECKING:
     from .run_context import RunContext
@@ -51,7 +49,7 @@ class Rows(Generic[M]):
 
     def __next__(self) -> M:
         self._finish_row()
-        if self._has_to_stop() or not self._ahead:
+        if self._run._has_to_stop() or not self._ahead:
             try:
                 self._go_on()
             except SynchronousOnlyOperation:
@@ -66,7 +64,7 @@ class Rows(Generic[M]):
 
     async def __anext__(self) -> M:
         self._finish_row()
-        if self._has_to_stop() or not self._ahead:
+        if self._run._has_to_stop() or not self._ahead:
             await sync_to_async(self._go_on)()
         if not self._ahead:
             raise StopAsyncIteration
@@ -98,24 +96,14 @@ class Rows(Generic[M]):
         self._in_hand = True
         return row
 
-    def _has_to_stop(self) -> bool:
-        run = self._run
-        return run.should_stop() or (run.draining() and run._can_go_on_elsewhere())
-
     def _go_on(self) -> None:
         """Stop if a stop is requested; read more rows if none is left."""
-        if self._has_to_stop():
-            self._stop()
+        if self._run._has_to_stop():
+            self._run._stop_handler()
         if self._total is None:
             self._begin()
         if not self._ahead and not self._at_end:
             self._read()
-
-    def _stop(self) -> NoReturn:
-        self._run._confirm()
-        if self._run.draining():
-            raise StopHandler
-        raise Cancel("cancelled while running")
 
     def _begin(self) -> None:
         saved = self._run.saved_checkpoint

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from math import nan
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.db.models import Model, QuerySet
 
+from ...api.job_type import JobType
+from ...api.steps import Step
 from ...conf import conf
 from ...domain.durations import Duration
 from ...domain.errors import text_of
 from ...domain.payload import NotStorable, encode
-from ...exceptions import PayloadError
+from ...exceptions import Cancel, PayloadError
 from ...models.database import jobs_connection
 from . import once, suspending
-from .attempt import Attempt
+from .attempt import Attempt, StopHandler
 from .progress import in_transaction
 from .rows import Rows
-from .steps import Children, Results, joined_by
+from .steps import Call, Children, Results, joined_by, spawn, spawned_by
 
 M = TypeVar("M", bound=Model)
 
@@ -33,11 +36,12 @@ class RunContext:
     ``RuntimeError``.
     """
 
-    __slots__ = ("_attempt", "_results")
+    __slots__ = ("_attempt", "_results", "_spawned")
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._results: Results | None = None
+        self._spawned: list[str] = []
 
     def __repr__(self) -> str:
         return f"<RunContext {self.job_type} #{self.job_id} attempt {self.attempt}>"
@@ -216,12 +220,68 @@ class RunContext:
 
     def children(self) -> Children:
         """The steps of the fan-out that this step joins, in their order: an iterable, for ``for``
-        and ``async for``, of tuples ``(id, step, status, result)``.
+        and ``async for``, of tuples ``(id, step, status, result)``. After :meth:`spawn`, those that
+        this handler has spawned.
 
         They are read in pages of 1,000. ``result`` is None if the step did not succeed. A step that
         spawned others is left out, because those stand for it.
         """
+        if self._spawned:
+            return spawned_by(self._attempt.job, self._spawned)
         return joined_by(self._attempt.job)
+
+    def spawn(
+        self,
+        job_type: JobType[..., Any],
+        payloads: Iterable[Mapping[str, Any]],
+        then: JobType[..., Any] | Step | None = None,
+        *,
+        key: str | None = None,
+        when: str = "succeeded",
+    ) -> None:
+        """Make a job for each payload, as steps of this job's run; then one of ``then``.
+
+        The children are written 5,000 at a time, and start as each batch is committed. If the
+        attempt fails, the next one continues: give the same payloads in the same order. ``then`` (a
+        job type, or ``publish.step(...)``) starts when this job and all children succeeded; with
+        ``when="finished"``, when the children ended. What waits for this step in its workflow
+        waits for ``then`` too, or else for the children. ``key`` names the spawn and its children;
+        default: the handler's name, with a number from the second call on.
+
+        Raises what :meth:`JobType.enqueue_many` raises, :class:`EnqueueError` inside a transaction,
+        and :class:`LeaseLost`.
+        """
+        self._note_progress()
+        call = Call(job_type, payloads, then, key, when)
+        number = len(self._spawned) + 1
+        self._spawned.append(spawn(self._attempt, call, number, self._between_batches))
+
+    async def aspawn(
+        self,
+        job_type: JobType[..., Any],
+        payloads: Iterable[Mapping[str, Any]],
+        then: JobType[..., Any] | Step | None = None,
+        *,
+        key: str | None = None,
+        when: str = "succeeded",
+    ) -> None:
+        """:meth:`spawn` for async code."""
+        await sync_to_async(self.spawn)(job_type, payloads, then, key=key, when=when)
+
+    def _between_batches(self) -> None:
+        self._note_progress()
+        if self._has_to_stop():
+            self._stop_handler()
+
+    def _has_to_stop(self) -> bool:
+        """Whether a handler that can continue in the next attempt should stop now."""
+        return self.should_stop() or (self.draining() and self._can_go_on_elsewhere())
+
+    def _stop_handler(self) -> NoReturn:
+        self._confirm()
+        if self.draining():
+            raise StopHandler
+        raise Cancel("cancelled while running")
 
     def _note_progress(self) -> None:
         """Reset the silence: the handler has reported something."""

@@ -1,20 +1,38 @@
-"""The other steps of the run of a handler: their results."""
+"""The other steps of the run of a handler: their results, and those that it spawns."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
+from ...api.job_type import JobType
+from ...api.steps import Step, check_options_of_step
+from ...domain.payload import key_problem
+from ...domain.workflows import When
+from ...exceptions import EnqueueError, WorkflowError
+from ...lifecycle.enqueueing import BATCH
 from ...lifecycle.job_columns import ClaimedJob
+from ...lifecycle.step_insert import NewStep
+from ...lifecycle.workflows import results
 from ...lifecycle.workflows.results import (
     StepResult,
     parents_after,
     result_of,
     step_names,
+    steps_of,
 )
+from ...lifecycle.workflows.spawning import NewSpawn, new_run_id, stored, write_batch
+from ...models.database import jobs_connection
+from .attempt import Attempt
+from .progress import in_transaction
+
+LONGEST_KEY = 150
+"""Characters of the key of a spawn, which is the name of its children without their numbers."""
 
 Page = tuple[list[StepResult], Any]
 
@@ -55,19 +73,19 @@ class Children:
     """The steps of a fan-out in their order, for ``for`` and ``async for``. They are read in pages,
     so that a million of them take little memory. Each iteration reads them again."""
 
-    def __init__(self, read: Callable[[Any], Page], start: Any) -> None:
+    def __init__(self, read: Callable[[Any], Page], start: Callable[[], Any]) -> None:
         self._read = read
         self._start = start
 
     def __iter__(self) -> Iterator[StepResult]:
-        at = self._start
+        at = self._start()
         while at is not None:
             with NotAsync("async for child in run.children()"):
                 page, at = self._read(at)
             yield from page
 
     async def __aiter__(self) -> AsyncIterator[StepResult]:
-        at = self._start
+        at = self._start()
         while at is not None:
             page, at = await sync_to_async(self._read)(at)
             for child in page:
@@ -76,7 +94,124 @@ class Children:
 
 def joined_by(job: ClaimedJob) -> Children:
     """The steps that a step waited for."""
-    return Children(lambda after: parents_after(job, after), 0)
+    return Children(lambda after: parents_after(job, after), int)
+
+
+def spawned_by(job: ClaimedJob, keys: Sequence[str]) -> Children:
+    """The steps that a job has spawned under these keys."""
+
+    def read(at: Iterator[int]) -> Page:
+        ids = list(islice(at, results.PAGE))
+        return steps_of(ids), at if len(ids) == results.PAGE else None
+
+    def ids() -> Iterator[int]:
+        for key in keys:
+            for first, last in stored(job, key).ids:
+                yield from range(first, last + 1)
+
+    return Children(read, ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of ``spawn()``."""
+
+    job_type: JobType[..., Any]
+    payloads: Iterable[Mapping[str, Any]]
+    then: JobType[..., Any] | Step | None
+    key: str | None
+    when: str
+
+
+def spawn(attempt: Attempt, call: Call, number: int, on_batch: Callable[[], None]) -> str:
+    """Write what a call of ``spawn()`` asks for, from where the last attempt stopped; return its
+    key. ``number`` counts the calls of the handler from 1; ``on_batch`` is called before each
+    batch."""
+    _check(attempt, call)
+    new = _new_spawn(attempt, call, number)
+    if attempt.job.workflow_run_id is None:
+        # Known before the first batch is: whatever its answer, the settle opens what comes next.
+        attempt.job = attempt.job._replace(workflow_run_id=new_run_id())
+    spawned = stored(attempt.job, new.key)
+    if spawned.is_done:
+        return new.key
+    items = call.job_type.items(call.payloads)
+    skipped = sum(1 for _ in islice(items, spawned.count))
+    if skipped < spawned.count:
+        raise EnqueueError(
+            f"spawn(): an earlier attempt wrote {spawned.count} children, and there are only "
+            f"{skipped} payloads now; each attempt has to give the same ones, in the same order"
+        )
+    count, is_last = skipped, False
+    while not is_last:
+        batch = list(islice(items, BATCH))
+        is_last = len(batch) < BATCH
+        on_batch()
+        count = write_batch(attempt.job, new, count, batch, is_last=is_last).count
+    return new.key
+
+
+def _check(attempt: Attempt, call: Call) -> None:
+    job_type, then = call.job_type, call.then
+    if not isinstance(job_type, JobType):
+        raise TypeError(f"spawn() takes a job type, made by @job, not {job_type!r}")
+    if then is not None and not isinstance(then, JobType | Step):
+        raise TypeError(f"spawn(): then is a job type or one of its steps, not {then!r}")
+    if call.when not in (When.SUCCEEDED, When.FINISHED):
+        raise ValueError(f"spawn(): when is 'succeeded' or 'finished', not {call.when!r}")
+    if call.key is not None and (problem := key_problem(call.key, "a key", "key")):
+        raise ValueError(f"spawn(): {problem}")
+    if call.key is not None and len(call.key) > LONGEST_KEY:
+        raise ValueError(f"spawn(): a key has at most {LONGEST_KEY} characters")
+    if attempt.job_type is not None and attempt.job_type.delivery == "exactly_once":
+        raise EnqueueError(
+            "spawn() commits each batch by itself, and an exactly_once handler is one transaction; "
+            "use at_least_once, where a repeated spawn() continues and makes no child twice"
+        )
+    if in_transaction(jobs_connection()):
+        raise EnqueueError(
+            "spawn() commits each batch by itself; call it outside of transaction.atomic()"
+        )
+    check_options_of_step(job_type, f"spawn({job_type.name})")
+
+
+def _new_spawn(attempt: Attempt, call: Call, number: int) -> NewSpawn:
+    own = attempt.job_type.handler.__name__ if attempt.job_type else attempt.job.job_type
+    more = "" if number == 1 else f"-{number}"
+    key = call.key or f"{call.job_type.handler.__name__[:LONGEST_KEY]}{more}"
+    then, takes = None, []
+    if call.then is not None:
+        step = call.then if isinstance(call.then, Step) else call.then.step()
+        takes = _takes(step, own)
+        job_type, payload = step.job_type, dict(step.payload)
+        job_type.check_payload(payload | dict.fromkeys(takes))
+        then = NewStep(
+            name=f"{step.name}{more}",
+            new=job_type.request(),
+            payload=job_type.encoded(payload, "payload"),
+            gates=job_type.gates_of(payload),
+            others=1,
+        )
+    return NewSpawn(
+        key=key,
+        name=key,
+        step=own,
+        new=call.job_type.request(),
+        then=then,
+        takes=takes,
+        when=When(call.when),
+    )
+
+
+def _takes(step: Step, own: str) -> list[str]:
+    """The arguments of ``then`` that get the result of the handler that spawns."""
+    for argument, source in step.takes.items():
+        if source != own:
+            raise WorkflowError(
+                f"spawn(): {step.name!r} takes {argument!r} from {source!r}; what comes after the "
+                f"children can take the result of {own!r} only"
+            )
+    return list(step.takes)
 
 
 class NotAsync:

@@ -73,11 +73,13 @@ class Steps:
         worker = register_worker()
         while held := claim_ready(worker):
             for job in held:
-                outcome = self.desk.make(job)
+                attempt = self.desk.begin(job)
+                outcome = handler_call.call(attempt)
+                self.desk.reporter.end(attempt, outcome)
                 assert not isinstance(outcome, Settled)
                 if isinstance(outcome, Failed):
                     outcome = failure(final=True)
-                settle([Ending(job, outcome)])
+                settle([Ending(attempt.job, outcome)])  # which may be a step now
 
 
 @pytest.fixture
