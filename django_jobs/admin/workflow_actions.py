@@ -34,7 +34,7 @@ class WhyForm(forms.Form):
     )
 
 
-class SignalForm(ReasonForm):
+class SignalForm(forms.Form):
     name = forms.CharField(
         label=_("Signal"), max_length=200, widget=forms.TextInput(attrs={"class": "vTextField"})
     )
@@ -43,7 +43,13 @@ class SignalForm(ReasonForm):
         required=False,
         help_text=_('JSON, such as {"approved": true}. The handler gets it. Empty: none.'),
     )
-    field_order = ("name", "value", "reason")
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=300,
+        required=False,
+        help_text=_("Optional. Stored in the history."),
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+    )
 
 
 def _skip(ids: list[int], *, actor: Any, reason: str) -> OperationResult:
