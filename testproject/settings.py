@@ -70,5 +70,6 @@ DJANGO_JOBS = {
         "default": {},
         "index": {},
         "webhooks": {"max_concurrency": 4},
+        "shop": {},
     },
 }

@@ -1,4 +1,5 @@
-"""The handlers and schedules of the demo: an index of sources, webhooks, and two that fail."""
+"""The handlers and schedules of the demo: an index of sources, webhooks, and two that fail. Those
+of the workflows are in ``shop.py``."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from django.utils import timezone
 
 from django_jobs import Backoff, job, schedule
 
+from . import shop as shop
 from . import sources
 from .models import Module, Package
 

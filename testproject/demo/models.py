@@ -1,4 +1,4 @@
-"""The index that the demo's jobs build."""
+"""What the demo's jobs write: an index of sources, and the stock of a shop."""
 
 from __future__ import annotations
 
@@ -39,3 +39,16 @@ class Module(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class StockMovement(models.Model):
+    """Pieces that an order took from the shelf, below zero, or put back."""
+
+    order = models.PositiveIntegerField()
+    pieces = models.IntegerField()
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"order {self.order}: {self.pieces:+}"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import checking, work
+from . import checking, shop_checking, work
 from .receiver import Receiver
 from .running import Child, Children, DemoError, StopAsked, start_worker
 
@@ -27,14 +27,17 @@ def run_once(say: Callable[[str], None], stop: StopAsked, time_limit: float) -> 
         Children(Path(logs)) as children,
     ):
         deliveries = work.enqueue_everything(receiver)
+        shop_checking.start_everything()
         worker = start_worker(children)
         deadline = Deadline(worker, stop, time_limit)
         deadline.wait_until(work.is_under_way)
         work.enqueue_killer()
         deadline.wait_until(lambda: not checking.demo_jobs().live().exists())
+        deadline.wait_until(shop_checking.is_over)
         settled = time.monotonic()
         exit_code = worker.stop()
         checks = checking.check_everything(receiver, deliveries)
+        checks += shop_checking.check_shop()
         checks.append(
             checking.Check("the worker stopped cleanly", exit_code == 0, f"exit code {exit_code}")
         )

@@ -7,10 +7,10 @@ import uuid
 
 from django.db import connection, transaction
 
-from django_jobs.models import Job
+from django_jobs.models import Dependency, Job, WorkflowRun
 
 from . import jobs
-from .models import Package
+from .models import Package, StockMovement
 from .receiver import Receiver, Script
 
 WEBHOOKS = 24
@@ -29,7 +29,12 @@ def forget_earlier_runs() -> None:
     """Remove the demo's own jobs and index; everything else in the database stays."""
     with transaction.atomic():
         Job.objects.filter(job_type__startswith="demo.").delete()
+        runs = WorkflowRun.objects.filter(name__startswith="shop.")
+        Dependency.objects.filter(workflow_run__in=runs).delete()
+        Job.objects.filter(workflow_run__in=runs).delete()
+        runs.delete()
         Package.objects.all().delete()
+        StockMovement.objects.all().delete()
 
 
 def enqueue_everything(receiver: Receiver) -> dict[str, Script]:

@@ -57,4 +57,18 @@ class Migration(migrations.Migration):
             ],
             options={"ordering": ("path",)},
         ),
+        migrations.CreateModel(
+            name="StockMovement",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("order", models.PositiveIntegerField()),
+                ("pieces", models.IntegerField()),
+            ],
+            options={"ordering": ("id",)},
+        ),
     )
