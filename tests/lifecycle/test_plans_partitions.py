@@ -27,6 +27,12 @@ EVERY_JOB = {
     "lifecycle.workflows.results.PARENTS": "the steps before one, which have ended",
     "lifecycle.workflows.results.STEP": "as that one",
     "lifecycle.workflows.results.TAKEN": "as that one",
+    "lifecycle.workflows.restarting.BRING_BACK": "steps that were skipped",
+    "lifecycle.workflows.restarting.BROKEN": "steps after steps that have ended",
+    "lifecycle.workflows.restarting.BROKEN_EDGE": "as that one",
+    "lifecycle.workflows.restarting.PUT_BACK": "a step that failed or was cancelled",
+    "lifecycle.workflows.restarting.REOPEN": "looks for a step that was cancelled",
+    "lifecycle.workflows.restarting.RESTART": "steps that failed or were cancelled",
     "lifecycle.workflows.stuck.STUCK": "waiting steps after steps that have ended",
 }
 """What finds jobs by their ids that may have ended."""
