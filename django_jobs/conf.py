@@ -41,7 +41,13 @@ class Conf:
     max_payload_bytes: int = 1_048_576
     max_result_bytes: int = 1_048_576
     retention: Mapping[str, Any] = field(
-        default_factory=lambda: {"succeeded": "7d", "cancelled": "7d", "dead": None, "runs": None}
+        default_factory=lambda: {
+            "succeeded": "7d",
+            "cancelled": "7d",
+            "dead": None,
+            "runs": None,
+            "workflows": "7d",
+        }
     )
     history: Mapping[str, str] = field(default_factory=lambda: {"partition": "day"})
     redact_keys: tuple[str, ...] = DEFAULT_REDACT_KEYS

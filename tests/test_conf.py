@@ -19,6 +19,7 @@ def test_without_the_setting_the_defaults_hold(settings: Settings) -> None:
         "cancelled": "7d",
         "dead": None,
         "runs": None,
+        "workflows": "7d",
     }
 
 

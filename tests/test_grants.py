@@ -22,7 +22,7 @@ from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.lifecycle import reaping
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.operations import quarantines
+from django_jobs.lifecycle.operations import quarantines, workflows
 from django_jobs.maintenance.history import keep_partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.models import (
@@ -53,6 +53,7 @@ from tests.factories import (
     settle_one,
 )
 from tests.throwaway import Project, fresh_database
+from tests.workflows import start_graph
 
 OPERATIONS = (Path(__file__).resolve().parent.parent / "docs" / "operations.md").read_text()
 RIGHTS = OPERATIONS.split("## Rights in the database")[1].split("\n## ")[0]
@@ -169,6 +170,26 @@ def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -
             call_command(*command.split(), stdout=StringIO())
         Retention().run_once()
         keep_partitions()
+
+
+@pytest.mark.django_db
+def test_runs_of_workflows_need_no_other_rights() -> None:
+    runs = [start_graph({"a": "", "b": "a", "sorry": "-a"}) for _ in range(3)]
+    with acting_as("worker"):
+        for held in claim_ready(register_worker()):
+            settle_one(held, failure(final=True))
+    with acting_as("console"):
+        assert workflows.cancel([runs[0].pk]).done
+        assert workflows.retry([one.pk for one in runs[:2]], check=lambda job: None).done
+        assert workflows.skip(runs[2].pk, "a").done
+        assert workflows.signal(runs[1].pk, "a").done
+    with acting_as("worker"):
+        while ready := claim_ready(register_worker()):
+            for held in ready:
+                settle_one(held, Succeeded())
+        run_sql("UPDATE django_jobs_workflowrun SET finished_at = now() - interval '1 year'")
+        Retention().run_once()
+    assert not Job.objects.exists()
 
 
 @pytest.mark.django_db

@@ -11,7 +11,7 @@ from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.partitions import Period
 from ..domain.ranking import STRICT_WEIGHT
-from ..domain.retention import kept_by_status
+from ..domain.retention import NOT_OF_JOBS, kept_by_status
 from ..models.queue import A_QUEUE_NAME, OnFull, is_queue_name
 
 Problem = str | None
@@ -65,11 +65,12 @@ def _retention(value: Any) -> Problem:
 def _retention_of_all(value: Any) -> Problem:
     if not isinstance(value, Mapping):
         return "not a dict"
-    try:
-        seconds_of(value.get("runs"))
-    except ValueError as error:
-        return f'wrong ("runs": {error})'
-    return _retention({key: kept for key, kept in value.items() if key != "runs"})
+    for key in NOT_OF_JOBS:
+        try:
+            seconds_of(value.get(key))
+        except ValueError as error:
+            return f'wrong ("{key}": {error})'
+    return _retention({key: kept for key, kept in value.items() if key not in NOT_OF_JOBS})
 
 
 def _history(value: Any) -> Problem:

@@ -24,6 +24,9 @@ class Kept:
 
 ALL = Kept()
 
+NOT_OF_JOBS = ("runs", "workflows")
+"""Keys of the setting that are ages, and no statuses of jobs."""
+
 
 def kept_by_status(given: Mapping[Any, Any]) -> dict[str, Kept]:
     """A retention as people write it, such as ``{"succeeded": "7d", "dead": {"number": 1000}}``.

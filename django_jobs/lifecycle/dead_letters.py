@@ -36,12 +36,13 @@ SELECT queue FROM found WHERE queue IS NOT NULL
 
 # The newest job that is too old or one too many is the bound; all up to it have to go. So the index
 # is read from both of its ends, up to the number that is kept and for a page. Both limits are
-# tested again on the locked row: a job that was replayed meanwhile stays.
+# tested again on the locked row: a job that was replayed meanwhile stays. Steps of workflows go
+# with their run.
 BEYOND = """
 WITH bound AS MATERIALIZED (
     SELECT finished_at, id FROM (
         (SELECT finished_at, id FROM django_jobs_job
-         WHERE %(number)s::bigint IS NOT NULL
+         WHERE %(number)s::bigint IS NOT NULL AND workflow_run_id IS NULL
            AND status = 'dead' AND {column} = %(name)s AND job_type <> ALL(%(but)s::text[])
          ORDER BY finished_at DESC, id DESC
          OFFSET %(number)s::bigint LIMIT 1)
@@ -56,6 +57,7 @@ SELECT job.id, job.job_type, job.queue,
          THEN 'age' ELSE 'number' END AS reason
 FROM django_jobs_job AS job
 WHERE job.status = 'dead' AND job.{column} = %(name)s AND job.job_type <> ALL(%(but)s::text[])
+  AND job.workflow_run_id IS NULL
   AND (job.finished_at, job.id) <= ((SELECT finished_at FROM bound), (SELECT id FROM bound))
   AND (%(queue)s::text IS NULL OR job.queue = %(queue)s)
 """

@@ -61,18 +61,19 @@ DROP = "DROP TABLE {name}"
 PRUNE_PROGRESS = """
 DELETE FROM django_jobs_progress WHERE job_id = ANY(ARRAY(
     SELECT job.id FROM django_jobs_progress AS progress JOIN {name} AS job
-        ON job.id = progress.job_id
+        ON job.id = progress.job_id AND job.workflow_run_id IS NULL
     LIMIT %(page)s))
 """
 PRUNE_RECEIPTS = """
 DELETE FROM django_jobs_receipt WHERE id = ANY(ARRAY(
     SELECT receipt.id FROM django_jobs_receipt AS receipt JOIN {name} AS job
-        ON job.id = receipt.job_id
+        ON job.id = receipt.job_id AND job.workflow_run_id IS NULL
     LIMIT %(page)s))
 """
 PRUNE_RUNS = """
 DELETE FROM django_jobs_run_default WHERE id = ANY(ARRAY(
-    SELECT run.id FROM django_jobs_run_default AS run JOIN {name} AS job ON job.id = run.job_id
+    SELECT run.id FROM django_jobs_run_default AS run JOIN {name} AS job
+        ON job.id = run.job_id AND job.workflow_run_id IS NULL
     LIMIT %(page)s))
 """
 
@@ -87,6 +88,22 @@ WITH page AS MATERIALIZED (
 )
 SELECT page.id, EXISTS (SELECT 1 FROM {jobs} AS job WHERE job.id = page.job_id)
 FROM page ORDER BY page.id
+"""
+MOST_KEPT_STEPS = 20_000
+"""Steps that move to the default partition while others wait for the lock. A partition with more of
+them stays until their runs have expired."""
+
+# The steps of workflows stay as long as their run. There is an index on them.
+COUNT_STEPS = """
+SELECT count(*) FROM (
+    SELECT 1 FROM {name} WHERE workflow_run_id IS NOT NULL LIMIT %(most)s) AS steps
+"""
+KEEP_STEPS = """
+INSERT INTO django_jobs_job_history_default SELECT * FROM {name} WHERE workflow_run_id IS NOT NULL
+"""
+SUCCEEDED_STEPS = """
+SELECT run.id FROM {name} AS run JOIN django_jobs_job_history_default AS job ON job.id = run.job_id
+WHERE job.workflow_run_id IS NOT NULL AND run.outcome = 'succeeded'
 """
 KEEP = "INSERT INTO django_jobs_run_default SELECT * FROM {name} WHERE id = ANY(%(ids)s::bigint[])"
 
@@ -182,15 +199,18 @@ def _last_in_default(table: PartitionedTable, start: datetime) -> datetime | Non
 def drop(
     partition: Partition, *, keeps_runs_of: str = "django_jobs_job", with_runs: bool = False
 ) -> bool:
-    """Drop a partition with its rows; return False if it is in use.
+    """Drop a partition with its rows; return False if it is in use, or has too many steps of
+    workflows to keep.
 
     With a partition of jobs go their progress and receipts, and ``with_runs`` also those of their
-    runs that are in the default partition. Runs of a job that is still in the table
-    ``keeps_runs_of`` move to the default partition.
+    runs that are in the default partition. Steps move there, as do their runs, and those of a job
+    that is still in the table ``keeps_runs_of``.
     """
     kept: list[int] = []
     last = 0
     if partition.table is JOBS:
+        if _count_steps(partition.name) > MOST_KEPT_STEPS:
+            return False
         runs = [PRUNE_RUNS] if with_runs else []
         for statement in (PRUNE_PROGRESS, PRUNE_RECEIPTS, *runs):
             text = _written(statement, name=partition.name)
@@ -204,13 +224,20 @@ def drop(
         ids = kept
         if partition.table is RUNS:  # what arrived meanwhile; from now on nothing does
             late, _ = _runs_of_kept_jobs(partition.name, keeps_runs_of, after=last)
-            ids = kept + late
+            ids = kept + late + [id_ for (id_,) in _read(SUCCEEDED_STEPS, {}, name=partition.name)]
+        elif _count_steps(partition.name):
+            execute(_written(KEEP_STEPS, name=partition.name), {})
         if ids:
             execute(_written(KEEP, name=partition.name), {"ids": ids})
         _do(DROP, name=partition.name)
         return True
 
     return _in_a_moment(work)
+
+
+def _count_steps(name: str) -> int:
+    ((steps,),) = _read(COUNT_STEPS, {"most": MOST_KEPT_STEPS + 1}, name=name)
+    return int(steps)
 
 
 def _runs_of_kept_jobs(name: str, jobs: str, after: int = 0) -> tuple[list[int], int]:

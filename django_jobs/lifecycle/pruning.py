@@ -67,7 +67,7 @@ WITH page AS MATERIALIZED (
     LIMIT %(page)s
 ), expired AS MATERIALIZED (
     SELECT job.id FROM {table} AS job
-    WHERE job.id = ANY(ARRAY(SELECT id FROM page))
+    WHERE job.id = ANY(ARRAY(SELECT id FROM page)) AND job.workflow_run_id IS NULL
       AND job.finished_at < statement_timestamp() - make_interval(secs => (
             coalesce(%(rules)s::jsonb -> job.queue, %(rules)s::jsonb -> '*') ->> job.status
           )::float8)
@@ -86,13 +86,14 @@ PRUNE = {table: _prune(table) for table in (HISTORY, WITHOUT_PARTITION)}
 
 COUNT_EXPIRED = """
 WITH page AS MATERIALIZED (
-    SELECT id, queue, status, finished_at, created_at FROM django_jobs_job_history
+    SELECT id, queue, status, finished_at, created_at, workflow_run_id FROM django_jobs_job_history
     WHERE id > %(after)s::bigint
     ORDER BY id
     LIMIT %(page)s
 )
 SELECT count(*) FILTER (
-        WHERE finished_at < statement_timestamp() - make_interval(secs => (
+        WHERE workflow_run_id IS NULL
+          AND finished_at < statement_timestamp() - make_interval(secs => (
                 coalesce(%(rules)s::jsonb -> queue, %(rules)s::jsonb -> '*') ->> status
               )::float8)),
     max(id), count(*),
@@ -118,6 +119,35 @@ WITH page AS MATERIALIZED (
     RETURNING id
 )
 SELECT (SELECT count(*) FROM gone), max(id), count(*) FROM page
+"""
+
+# The steps of a run stay until it has expired, and then go with it: page by page, and its row with
+# the last of them. A dead step can be replayed as long as other dead jobs.
+PRUNE_WORKFLOWS = f"""
+WITH run AS MATERIALIZED (
+    SELECT run.id FROM django_jobs_workflowrun AS run
+    WHERE run.finished_at < statement_timestamp() - make_interval(secs => %(older)s::float8)
+      AND run.status <> 'running'
+      AND (coalesce(run.finished_at < statement_timestamp()
+                    - make_interval(secs => %(dead)s::float8), false)
+           OR NOT EXISTS (
+            SELECT 1 FROM django_jobs_job_live AS job
+            WHERE job.workflow_run_id = run.id OFFSET 0))
+    ORDER BY run.finished_at
+    LIMIT %(page)s
+    FOR UPDATE SKIP LOCKED
+), expired AS MATERIALIZED (
+    SELECT id FROM django_jobs_job
+    WHERE workflow_run_id = ANY(ARRAY(SELECT id FROM run))
+    LIMIT %(page)s
+), edges AS (
+    DELETE FROM django_jobs_dependency WHERE child_id = ANY(ARRAY(SELECT id FROM expired))
+), {delete_expired(ALL_JOBS).strip()}, gone AS (
+    DELETE FROM django_jobs_workflowrun
+    WHERE id = ANY(ARRAY(SELECT id FROM run)) AND (SELECT count(*) FROM expired) < %(page)s
+    RETURNING id
+)
+SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM gone)
 """
 
 # Their runs keep the worker's number; only its name is lost.
@@ -227,6 +257,20 @@ def prune_runs(older_than: float, *, after: int = 0, page: int = PAGE) -> Page:
     parameters = {"after": after, "page": page, "older": min(older_than, LONGEST_KEPT)}
     deleted, last, seen = fetch(PRUNE_RUNS, parameters)[0]
     return Page(deleted=deleted, next_after=None if seen < page else last)
+
+
+def prune_workflows(older_than: float, dead: float | None, page: int = PAGE) -> int:
+    """Delete up to ``page`` steps of the runs of workflows that ended more than ``older_than``
+    seconds ago, and the runs that have none left; return how many. A run with a dead step stays for
+    ``dead`` seconds, or for ever if that is None."""
+    parameters = {
+        "older": min(older_than, LONGEST_KEPT),
+        "dead": None if dead is None else min(max(dead, older_than), LONGEST_KEPT),
+        "page": page,
+        "with_runs": runs_go_with_jobs(),
+    }
+    ((deleted,),) = fetch(PRUNE_WORKFLOWS, parameters)
+    return int(deleted)
 
 
 def prune_workers(older_than: float) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from ..conf import conf
 from ..domain.durations import seconds_of
 from ..domain.partitions import Period, end_of
-from ..domain.retention import ALL, Kept, kept_by_status
+from ..domain.retention import ALL, NOT_OF_JOBS, Kept, kept_by_status
 from ..domain.states import FINAL, JobState
 from ..lifecycle import history
 from ..lifecycle.pruning import (
@@ -28,6 +28,7 @@ from ..lifecycle.pruning import (
     prune_ticks,
     prune_unique_keys,
     prune_workers,
+    prune_workflows,
     runs_go_with_jobs,
 )
 from ..models import Queue
@@ -75,7 +76,8 @@ class Retention:
         rules = rules_in_force()
         deadline = time.monotonic() + self.budget
         by_row = kept_less_long(rules) if history.owns_tables() else rules
-        deleted = self._walk(WITHOUT_PARTITION, partial(_prune_jobs, rules), deadline)
+        deleted = self._prune_workflows(deadline)
+        deleted += self._walk(WITHOUT_PARTITION, partial(_prune_jobs, rules), deadline)
         deleted += self._walk(HISTORY, partial(_prune_jobs, by_row), deadline)
         if not runs_go_with_jobs() and (age := runs_kept(rules)) is not None:
             deleted += self._walk(RUNS, partial(_prune_runs, age), deadline)
@@ -85,6 +87,14 @@ class Retention:
         deleted += self._repeat(prune_unique_keys, deadline)
         deleted += self._repeat(prune_resource_outcomes, deadline)
         return deleted + self._repeat(partial(prune_ticks, TICK_SECONDS), deadline)
+
+    def _prune_workflows(self, deadline: float) -> int:
+        """Delete the expired runs of workflows with their steps."""
+        age = seconds_of(conf().retention["workflows"])
+        if age is None:
+            return 0
+        dead = kept_by_queue()[EVERY_OTHER_QUEUE]["dead"].age
+        return self._repeat(lambda page: prune_workflows(age, dead, page), deadline)
 
     def _walk(self, table: str, step: Step, deadline: float) -> int:
         deleted = 0
@@ -146,7 +156,7 @@ def longest_kept(rules: Rules) -> float | None:
 def kept_by_queue() -> dict[str, dict[str, Kept]]:
     """``DJANGO_JOBS["RETENTION"]``, with the settings of the queues that have their own."""
     retention = conf().retention
-    default = kept_by_status({key: retention[key] for key in retention if key != "runs"})
+    default = kept_by_status({key: retention[key] for key in retention if key not in NOT_OF_JOBS})
     kept = {EVERY_OTHER_QUEUE: default}
     queues = Queue.objects.using(conf().database).filter(retention__isnull=False)
     for name, own in queues.values_list("name", "retention"):

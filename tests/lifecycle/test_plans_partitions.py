@@ -21,6 +21,7 @@ BEGINS = re.compile(r"\s*(COPY \(\s*)?(WITH|SELECT|INSERT|UPDATE|DELETE)\b")
 EVERY_JOB = {
     "lifecycle.operations.quarantines.CRASHES": "the job of a crash may have ended since",
     "lifecycle.opening.SKIP": "names the step that is the cause, which has ended",
+    "lifecycle.pruning.PRUNE_WORKFLOWS": "the steps of a run, however they ended",
     "lifecycle.schedules.due.LAST_ENDS": "asks how jobs ended",
     "lifecycle.workflows.results.NAMES": "the steps of a run, however they ended",
     "lifecycle.workflows.results.OF_IDS": "steps that may have ended",
@@ -49,6 +50,7 @@ EVERY_RUN = {
     "lifecycle.dead_letters.DELETE": "the runs of a job may have ended weeks apart",
     "lifecycle.pruning.PRUNE[django_jobs_job_history]": "as that one",
     "lifecycle.pruning.PRUNE[django_jobs_job_history_default]": "as that one",
+    "lifecycle.pruning.PRUNE_WORKFLOWS": "as that one",
     "lifecycle.settling.EXPLAIN_REFUSAL": "the run may have been written at any time",
     "lifecycle.settling.SETTLE_AND_DELETE": "the runs of a job may have ended weeks apart",
     "lifecycle.settling_rows.END_UNSETTLEABLE": "the run may have been written at any time",
