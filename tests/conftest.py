@@ -69,9 +69,11 @@ def pytest_runtest_makereport(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The schedules of the demo are not written to the tests' tables. Workers that are started here
-    hear SIGINT and SIGHUP, also where a shell put this process into the background, or ``nohup``
-    started it: a process inherits what is ignored, and not what is caught."""
+    """The schedules and workflows of the demo are not written to the tests' tables.
+
+    Workers that are started here hear SIGINT and SIGHUP, also where a shell put this process into
+    the background, or ``nohup`` started it: a process inherits what is ignored, and not what is
+    caught."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # A hangup ends xdist's workers with the process that started them, if that hears it.
@@ -80,6 +82,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, fields in registry.schedules().items():
         if fields["job_type"].startswith("demo."):
             registry.forget_schedule(name)
+    for workflow in registry.workflows():
+        if workflow.name.startswith("shop."):
+            registry.forget_workflow(workflow.name)
 
 
 @pytest.fixture(autouse=True)

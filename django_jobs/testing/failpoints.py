@@ -69,7 +69,7 @@ POINTS = {
     "before_opening": Point(((settling, "open_next"),)),
     "before_skip": Point(((opening, "_skip"),)),
     "after_skip": Point(((opening, "_skip"),), after=True),
-    "before_count_ends": Point(((opening, "_count_ends"),)),
+    "before_count_ends": Point(((opening, "count_ends"),)),
     "before_end_run": Point(((opening, "end_runs"),)),
     "before_compensation": Point(((opening, "compensate"),)),
     "after_compensation": Point(((opening, "compensate"),), after=True),

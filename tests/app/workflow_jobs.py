@@ -14,7 +14,7 @@ def pass_by() -> None:
 
 
 @job(max_attempts=1)
-def fail() -> None:
+def fail_at_once() -> None:
     """A step that fails."""
     raise RuntimeError("as planned")
 

@@ -22,6 +22,10 @@ MODELS = """
 from django.db import models
 
 
+class Photo(models.Model):
+    album = models.PositiveIntegerField(default=1)
+
+
 class Order(models.Model):
     email = models.EmailField(default="ada@example.com")
     total = models.IntegerField(default=1)
@@ -117,6 +121,7 @@ DEPLOY = "#!/bin/sh\n"
 
 ROWS = """
 Order.objects.create()
+Photo.objects.bulk_create([Photo(), Photo()])
 Subscription.objects.create()
 Customer.objects.create()
 Invoice.objects.create(number=1)
@@ -284,6 +289,7 @@ Receipt.objects.create(
     made_at=job.created_at,
 )
 """,
+    "docs/fan-out.md": "import_album.enqueue(1)",
     "docs/limits.md": """
 fetch_rates.enqueue()
 import_catalogue.enqueue(1)

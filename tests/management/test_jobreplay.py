@@ -145,11 +145,11 @@ def test_nothing_to_replay_is_not_a_failure() -> None:
 def test_only_a_job_type_without_jobs_and_handler_is_refused() -> None:
     gone = make_dead()
     assert replay("--type", "app.add") == "Replayed 0 jobs."
-    with pytest.raises(CommandError, match=r"^no job type is named 'shop\.gone'$"):
-        replay("--type", "shop.gone")
-    run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone' WHERE id = %s", [gone.pk])
+    with pytest.raises(CommandError, match=r"^no job type is named 'old\.gone'$"):
+        replay("--type", "old.gone")
+    run_sql("UPDATE django_jobs_job SET job_type = 'old.gone' WHERE id = %s", [gone.pk])
     with pytest.raises(CommandError, match=r"^1 of 1 was refused$"):  # and told why
-        replay("--type", "shop.gone")
+        replay("--type", "old.gone")
     settle_one(enqueue_and_claim(), Succeeded())
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.done' WHERE status = 'succeeded'")
     assert replay("--type", "shop.done") == "Replayed 0 jobs."

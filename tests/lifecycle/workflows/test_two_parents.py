@@ -16,7 +16,7 @@ from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.lifecycle.workflows.stuck import stuck
 from django_jobs.models import Job, Run, WorkflowRun
 from tests.app.jobs import noop
-from tests.app.workflow_jobs import fail
+from tests.app.workflow_jobs import fail_at_once
 from tests.factories import run_sql
 from tests.worker.processes import JobWorker, until
 from tests.workflow_account import contradictions
@@ -36,7 +36,7 @@ def test_two_parents_that_end_at_once_open_their_child_once(
 ) -> None:
     """``a`` and ``b`` are in queues that different processes serve, in the same order."""
     there = noop.using(queue="bulk").request()
-    fails = fail.using(queue="bulk").request()
+    fails = fail_at_once.using(queue="bulk").request()
     steps = steps_of(GRAPH)
     for number in range(ROUNDS):
         steps[1] = replace(steps[1], new=fails if number % FAILS == 0 else there)
