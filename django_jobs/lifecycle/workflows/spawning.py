@@ -146,12 +146,12 @@ def write_batch(
         ends = 0
         if spawned.waiting is None:
             ends += _begin(job, run, spawn, spawned, waiting, has_edges)
+        if not spawned.waiting:
+            ends += len(items)
+        if ends:  # first, because a full queue may drop some of the children at once
+            execute(ADD_ENDS, {"run": run, "ends": ends})
         if items:
             _insert(run, spawn, spawned, items)
-            if not spawned.waiting:
-                ends += len(items)
-        if ends:
-            execute(ADD_ENDS, {"run": run, "ends": ends})
         spawned.is_done = is_last
         parameters = {"id": job.id, "key": SPAWNED + spawn.key, "attempt": job.attempt}
         execute(STORE, {**parameters, "answer": json.dumps(asdict(spawned))})

@@ -14,7 +14,7 @@ from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.domain.workflows import When
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.lifecycle.workflows import results, spawning
-from django_jobs.models import Dependency, Job, Receipt, WorkflowRun
+from django_jobs.models import Dependency, Job, Queue, Receipt, WorkflowRun
 from django_jobs.worker.context import steps as context_steps
 from tests.app.jobs import noop
 from tests.app.long_jobs import this_run
@@ -85,6 +85,22 @@ def test_a_plain_job_gets_a_run_with_its_children(desk: Desk, parts: JobType[...
         7,
         True,
     )
+
+
+def test_children_that_a_full_queue_drops_are_not_counted(
+    desk: Desk, parts: JobType[..., Any]
+) -> None:
+    Queue.objects.filter(name="bulk").update(max_backlog=1, on_full="drop_lowest")
+    Queue.objects.forget_recent()
+    counted: list[tuple[int, int]] = []
+
+    def spawner() -> None:
+        this_run().spawn(parts.using(queue="bulk"), numbers(4))
+        live = Job.objects.live().filter(job_type="app.part").count()
+        counted.append((live, WorkflowRun.objects.get().ends_left))
+
+    plain(spawner, desk)
+    assert counted == [(1, 2)]  # the child, and the spawner
 
 
 def test_then_opens_when_all_children_exist_and_succeeded(
