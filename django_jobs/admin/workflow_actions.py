@@ -106,7 +106,7 @@ CANCEL_RUN = OperatorAction(
     ),
     logged="cancelled",
     named_by="name",
-    applies=lambda run: run.status == WorkflowState.RUNNING and run.cancel_requested_at is None,
+    applies=lambda run: run.status == WorkflowState.RUNNING,
     form=ReasonForm,
 )
 RETRY_RUN = OperatorAction(

@@ -61,6 +61,15 @@ FORGET_TIMEOUTS = f"""
       AND receipt.job_id = job.id AND starts_with(receipt.key, '{SIGNAL_KEY}')
       AND jsonb_exists(receipt.answer, 'over')"""
 
+# A part of the restart of cancelled steps: what they waited for may have timed out since.
+FORGET_MISSED = f"""
+    DELETE FROM django_jobs_receipt AS receipt USING django_jobs_job AS job
+    WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'cancelled'
+      AND receipt.job_id = job.id AND starts_with(receipt.key, '{SIGNAL_KEY}')
+      AND (receipt.answer ->> 'until')::timestamptz <= clock_timestamp()
+      AND NOT coalesce(jsonb_exists(
+          job.signals, substr(receipt.key, {len(SIGNAL_KEY) + 1})), false)"""
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:

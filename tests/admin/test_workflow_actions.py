@@ -55,7 +55,8 @@ def test_a_run_with_a_running_step_is_asked_to_stop(page: Page) -> None:
     claim_ready(register_worker())
     done = page.act(WorkflowRun, "cancel_workflow_runs", run.pk)
     assert done == "1 run is cancelled when its running steps have stopped."
-    assert 'value="cancel_workflow_runs"' not in page.text(change_url(WorkflowRun, run.pk))
+    # Again, because the cancel of many steps may have been cut short.
+    assert page.act(WorkflowRun, "cancel_workflow_runs", run.pk) == done
 
 
 def test_a_failed_run_is_retried_from_its_failed_steps(page: Page) -> None:

@@ -48,9 +48,12 @@ def signal(id_: int, name: str, data: Any = None, *, actor: Actor = None) -> Ope
     or whose handler has waited for it in vain.
 
     Raises ``ValueError`` if ``name`` is not text of 1 to 200 characters, :class:`PayloadError` if
-    ``data`` is not JSON or too large, ``PermissionDenied`` if ``actor`` may not.
+    ``data`` is not JSON or too large, ``PermissionDenied`` if ``actor`` may not; a ``wait`` step
+    can demand a permission besides.
     """
     demand(actor, "django_jobs.signal_workflowrun")
+    if actor is not None:
+        _demand_of_step(actor, id_, name)
     if problem := key_problem(name, "the name of a signal", "name"):
         raise ValueError(problem)
     try:
@@ -67,6 +70,15 @@ def signal(id_: int, name: str, data: Any = None, *, actor: Actor = None) -> Ope
 @implements("Job.signal")
 def _signal_of(job: Job, name: str, data: Any) -> bool:
     return bool(signal(job.pk, name, data).done)
+
+
+def _demand_of_step(actor: Actor, id_: int, name: str) -> None:
+    """Demand the permission that the step of a workflow was declared with, if the job is one."""
+    jobs = Job.objects.using(conf().database).filter(pk=id_, workflow_run__isnull=False)
+    for step, graph in jobs.values_list("step", "workflow_run__definition__graph"):
+        for declared in (graph or {}).get("steps", ()):
+            if declared["name"] == step == name and declared.get("permission"):
+                demand(actor, declared["permission"])
 
 
 def _why_refused(id_: int, name: str) -> str:

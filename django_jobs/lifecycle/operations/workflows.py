@@ -23,7 +23,7 @@ from ...models import Job, WorkflowRun
 from ...models.database import execute, fetch, jobs_connection, repeat_if_moved
 from ...signals import worker_event
 from ..notifying import CANCELLED, notify_after_commit
-from ..opening import count_ends
+from ..opening import count_ends, end_runs
 from ..workflows.restarting import (
     KEY_TAKEN,
     LockedRun,
@@ -157,7 +157,7 @@ def signal(
         jobs = list(_steps_named(run, step).values_list("pk", flat=True))
         if len(jobs) != 1:
             return OperationResult(refused={run: _not_one(run, step, jobs)})
-        refused = signal_job(jobs[0], step, data).refused
+        refused = signal_job(jobs[0], step, data, actor=actor).refused
         if refused:
             return OperationResult(refused={run: f"step {step!r}: {refused[jobs[0]]}"})
         fields = {"run": run, "step": step, "by": name_of(actor) or by, "reason": reason}
@@ -206,6 +206,8 @@ def _cancel_steps(run: int, ids: list[int], why: str) -> None:
         ((ends,),) = fetch(ENDS_AMONG, {"ids": cancelled})
         execute(REQUEST_CANCEL, {"run": run, "reason": why})
         count_ends(Counter({run: ends}), {})
+        if not ids:  # no step is left to cancel
+            end_runs([run])
 
 
 @repeat_if_moved

@@ -13,7 +13,7 @@ from ..compensating import begun
 from ..job_columns import FATE, REPLAYED
 from ..notifying import notify_after_commit
 from ..opening import EndedStep, Opened, open_next, opening_at, skip_and_open
-from ..waits import FORGET_TIMEOUTS
+from ..waits import FORGET_MISSED, FORGET_TIMEOUTS
 
 # With all live steps of a run locked, no settle counts a step down between two of our statements.
 LOCK_STEPS = """
@@ -30,7 +30,7 @@ FOR NO KEY UPDATE
 
 # A step that had begun, or could, is not delayed a second time.
 RESTART = f"""
-WITH forgotten AS ({FORGET_TIMEOUTS})
+WITH forgotten AS ({FORGET_TIMEOUTS}), missed AS ({FORGET_MISSED})
 UPDATE django_jobs_job AS job SET status = 'waiting', prerequisites = 0,
     available_at = CASE WHEN job.prerequisites > 0 THEN job.available_at ELSE job.created_at END,
     rank = CASE WHEN job.prerequisites > 0 THEN job.rank

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import PermissionDenied
+from django.utils import timezone
 
 from django_jobs import OperationRefused
 from django_jobs.api import replay_problem
@@ -14,11 +15,11 @@ from django_jobs.domain.outcomes import Cancelled, Outcome
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.notifying import CANCELLED
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.operations import workflows
+from django_jobs.lifecycle.operations import signals, workflows
 from django_jobs.lifecycle.settling import Ending, give_back, settle
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.lifecycle.workflows.stuck import stuck
-from django_jobs.models import Job, Run, WorkflowRun
+from django_jobs.models import Job, Receipt, Run, WorkflowDefinition, WorkflowRun
 from django_jobs.signals import worker_event, workflow_finished
 from tests.factories import (
     claim_ready,
@@ -95,6 +96,12 @@ class TestCancel:
         (held,) = claim_ready(register_worker())
         workflows.cancel([run.pk])
         give_back([held.fence])
+        assert ended(run) == ("cancelled", "cancelled")
+
+    def test_a_run_without_a_live_step_ends_even_if_its_row_is_wrong(self) -> None:
+        run = start_graph({"a": ""})
+        WorkflowRun.objects.filter(pk=run.pk).update(ends_left=7)
+        assert workflows.cancel([run.pk]).asked == []
         assert ended(run) == ("cancelled", "cancelled")
 
     def test_nothing_is_undone(self) -> None:
@@ -242,6 +249,17 @@ class TestRetry:
         }
         assert finish() == ["b", "d", "c", "e"]
         assert ended(run) == ("succeeded", "")
+
+    def test_a_wait_that_was_over_meanwhile_begins_again(self) -> None:
+        run = start_graph({"approval": "", "b": ""})
+        approval, other = step(run, "approval"), step(run, "b")
+        for job, until in ((approval, "2020-01-01T00:00Z"), (other, "2999-01-01T00:00Z")):
+            Receipt.objects.create(
+                job=job, key="signal:ok", attempt=1, answer={"until": until}, made_at=timezone.now()
+            )
+        workflows.cancel([run.pk])
+        assert retry(run) is None
+        assert list(Receipt.objects.values_list("job", flat=True)) == [other.pk]
 
     def test_a_run_stays_cancelled_by_a_step_that_was_not_replayed(self) -> None:
         run = start_graph({"a": "", "b": "", "x": "a"})
@@ -422,6 +440,23 @@ class TestSignal:
         assert run.signal("approval", 7)
         assert states(run)["approval"] == "waiting"
         assert step(run, "approval").prerequisites == 1
+
+    def test_a_step_can_demand_a_permission_besides(self) -> None:
+        demanded = "django_jobs.replay_job"
+        graph = {"steps": [{"name": "approval", "permission": demanded}, {"name": "b"}]}
+        definition = WorkflowDefinition.objects.create(
+            name="graph", version=1, fingerprint="", graph=graph, created_at=timezone.now()
+        )
+        steps = steps_of({"approval": "", "b": "approval"})
+        run = start(NewRun(name="graph", definition=definition.pk), steps)
+        job, ada = step(run, "approval").pk, make_user("signal_workflowrun", name="ada")
+        with pytest.raises(PermissionDenied, match=demanded):
+            workflows.signal(run.pk, "approval", actor=ada)
+        with pytest.raises(PermissionDenied, match=demanded):
+            signals.signal(job, "approval", actor=ada)
+        assert signals.signal(job, "other", actor=ada).done == [job]
+        eve = make_user("signal_workflowrun", "replay_job", name="eve")
+        assert workflows.signal(run.pk, "approval", actor=eve).done == [run.pk]
 
     def test_what_is_refused_is_said(self) -> None:
         run = failed_graph({"a": ""}, {})
