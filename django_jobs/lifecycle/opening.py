@@ -56,7 +56,7 @@ WITH ended AS MATERIALIZED (
     FOR NO KEY UPDATE
 ), child AS MATERIALIZED (
     SELECT child AS id, count(*) AS met FROM edge
-    WHERE child = ANY(ARRAY(SELECT id FROM waiting))
+    WHERE child IN (SELECT id FROM waiting)
     GROUP BY child HAVING bool_and(met)
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -74,14 +74,14 @@ SELECT 'broken', child, NULL,
     CASE WHEN bool_or(fate = 'failed' AND NOT met) THEN 'failed' ELSE 'unneeded' END,
     coalesce(min(parent) FILTER (WHERE fate = 'failed' AND NOT met),
              min(parent) FILTER (WHERE NOT met))
-FROM edge WHERE child = ANY(ARRAY(SELECT id FROM waiting))
+FROM edge WHERE child IN (SELECT id FROM waiting)
 GROUP BY child HAVING NOT bool_and(met)
 UNION ALL
 SELECT 'last', ended.id, NULL,
-    CASE WHEN ended.id = ANY(ARRAY(SELECT parent FROM edge)) THEN 'waited for' END, NULL
+    CASE WHEN ended.id IN (SELECT parent FROM edge) THEN 'waited for' END, NULL
 FROM ended
-WHERE ended.id <> ALL(ARRAY(
-    SELECT parent FROM edge WHERE child = ANY(ARRAY(SELECT id FROM waiting))))
+WHERE ended.id NOT IN (
+    SELECT parent FROM edge WHERE child IN (SELECT id FROM waiting))
 """
 
 SKIP = """
