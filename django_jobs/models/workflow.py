@@ -45,7 +45,7 @@ class RunProgress(NamedTuple):
 
 
 class WorkflowDefinition(models.Model):
-    """One version of a workflow. Written when it is first started, and never changed."""
+    """One version of a workflow. It follows the code until it has a run, and never changes then."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(_("name"), max_length=200)
