@@ -341,8 +341,8 @@ class Job(models.Model):
 
         It is part of your transaction, and kept until the handler asks for it. Returns False, and
         changes nothing, if the job has ended, has a signal of this name already, or has waited for
-        it in vain. ``data`` is JSON with the limits of a payload; otherwise :class:`PayloadError`
-        is raised.
+        it in vain. ``data`` is JSON with the limits of a payload; otherwise
+        :class:`~django_jobs.PayloadError` is raised.
         """
         return bool(call("Job.signal", self, name, data))
 
