@@ -38,6 +38,7 @@ EVERY_JOB = {
 }
 """What finds jobs by their ids that may have ended."""
 HISTORY_ALONE = {
+    "lifecycle.waits.FORGET_MISSED": "the waits of cancelled steps",
     "lifecycle.compensating.SUCCEEDED": "the steps of a run may have ended days apart",
     "lifecycle.pruning.COUNT_EXPIRED": "counts what retention deletes",
     "lifecycle.pruning.PRUNE[django_jobs_job_history]": "deletes it",
