@@ -238,4 +238,5 @@ def test_a_receiver_finds_its_other_database_again_after_an_outage(
             until(lambda: settler._claimed.ended == COUNT - len(held))
     finally:
         job_finished.disconnect(export)
-    assert len(set(sessions)) == 2
+    # A job is let go before its signals are sent, so a third one may have ended meanwhile.
+    assert len(set(sessions)) == len(sessions)
