@@ -115,7 +115,7 @@ def ancestors(names: Iterable[T], parents: Callable[[T], Iterable[T]]) -> set[T]
 
 
 def fingerprint(graph: Document) -> str:
-    """A text that is equal for equal graphs, whatever the order of their steps."""
+    """A text that is equal for equal graphs, in any order of their steps."""
     steps = sorted(graph["steps"], key=lambda step: str(step["name"]))
     text = json.dumps({**graph, "steps": steps}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

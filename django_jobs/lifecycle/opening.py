@@ -1,8 +1,8 @@
 """waiting -> ready or cancelled, of the steps of workflows; and the ends of their runs.
 
-Whatever ends a step calls :func:`open_next` in the same transaction. What it locks at once comes in
-one order: steps before runs, each by its id. A cascade of skipped steps locks one level of the
-graph after the other, so that two sessions may wait for each other: then one is repeated.
+Each door that ends a step calls :func:`open_next` in the same transaction. What it locks at once
+comes in one order: steps before runs, each by its id. A cascade of skipped steps locks one level
+of the graph after the other, so that two sessions may wait for each other: then one is repeated.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ WHERE run.id = input.id AND run.id = ANY(ARRAY(SELECT id FROM locked))
 RETURNING run.id, run.ends_left
 """
 
-# Dead steps stand beside the live ones. A cancelled one has left its reason. What a person cancels
-# is not undone.
+# Dead steps are in the partition of the live ones. A cancelled one has left its reason. What a
+# person cancels is not undone.
 OVER = """
 SELECT run.id, CASE WHEN run.cancel_requested_at IS NULL THEN run.compensations END, ARRAY(
     SELECT job.step FROM django_jobs_job_live AS job

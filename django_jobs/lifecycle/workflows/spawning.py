@@ -130,7 +130,7 @@ def stored(job: ClaimedJob, key: str) -> Spawned:
 def write_batch(
     job: ClaimedJob, spawn: NewSpawn, so_far: int, items: Sequence[Item], *, is_last: bool
 ) -> Spawned:
-    """Insert the children with the numbers from ``so_far`` on, in a transaction of its own, unless
+    """Insert the children with the numbers from ``so_far`` on, in a separate transaction, unless
     they are there already; return how far the spawn has come.
 
     Raises :class:`LeaseLost` if the job is no longer its worker's, and :class:`Cancel` if it is to

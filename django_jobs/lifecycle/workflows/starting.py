@@ -42,7 +42,7 @@ class NewRun:
 
 
 def start(new: NewRun, steps: Sequence[NewStep]) -> WorkflowRun:
-    """Insert a run with its steps, in the caller's transaction or in one of its own.
+    """Insert a run with its steps, in the caller's transaction, or in a new one.
 
     Returns the running run of this name that holds the idempotency key, marked as
     ``deduplicated``, if there is one. Raises :class:`EnqueueError` if the key changed hands at each

@@ -1,4 +1,4 @@
-"""Finds runs of workflows that could never end. There are none, whatever crashed when."""
+"""Finds runs of workflows that could never end. A crash leaves none."""
 
 from __future__ import annotations
 

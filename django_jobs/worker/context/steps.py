@@ -130,7 +130,7 @@ def spawn(attempt: Attempt, call: Call, number: int, on_batch: Callable[[], None
     _check(attempt, call)
     new = _new_spawn(attempt, call, number)
     if attempt.job.workflow_run_id is None:
-        # Known before the first batch is: whatever its answer, the settle opens what comes next.
+        # Known before the first batch, so the settle opens what comes next if its answer is lost.
         attempt.job = attempt.job._replace(workflow_run_id=new_run_id())
     spawned = stored(attempt.job, new.key)
     if spawned.is_done:
