@@ -57,6 +57,10 @@ class Conf:
     )
     code_version: str = ""
     schedules: bool = True
+    immediate: bool = False
+    hooks: tuple[str, ...] = ()
+    check_annotations: bool = False
+    runserver: bool = False
 
     @property
     def beat_seconds(self) -> float:
@@ -86,8 +90,9 @@ def conf() -> Conf:
         values["history"] = {**Conf().history, **values["history"]}
     if "quarantine" in values:
         values["quarantine"] = {**Conf().quarantine, **values["quarantine"]}
-    if "redact_keys" in values:
-        values["redact_keys"] = tuple(values["redact_keys"])
+    for key in ("redact_keys", "hooks"):
+        if key in values:
+            values[key] = tuple(values[key])
     return Conf(**values)
 
 

@@ -12,6 +12,7 @@ JobsError
 ├── NotMigrated             the tables do not exist, or belong to an older version
 ├── OperationRefused        an operator's action was refused
 ├── LeaseLost               the attempt is no longer this worker's
+├── HookError               a hook failed at the run of a job
 ├── SignalTimeout           no signal arrived for which a handler waited
 ├── TimeLimitExceeded       raised in a handler that exceeded its time-out
 └── Fate                    raised by a handler to decide what happens to its job
@@ -27,6 +28,7 @@ from typing import Any
 
 from .domain.durations import Duration, as_seconds
 from .domain.errors import cut, text_of
+from .domain.numbers import is_whole
 from .domain.payload import a_kind
 from .domain.ranking import is_priority
 
@@ -88,13 +90,22 @@ class LeaseLost(JobsError):
     transaction are rolled back."""
 
 
+class HookError(JobsError):
+    """A hook raised an exception at the run of a job, before its handler was called or after it had
+    returned; or a hook is no context manager. The run is a failed attempt, which is retried
+    regardless of the ``retry_on`` and ``discard_on`` of the job type. The cause has the details."""
+
+
 class SignalTimeout(JobsError):
     """The time-out of ``run.wait_for(name)`` was over before the signal ``name`` arrived. It is
     raised in every later attempt too. If the handler does not catch it, the job is dead, unless its
     ``retry_on`` names this class. A replay waits again."""
 
+    TEXT = "the signal '{}' did not arrive in time"
+    """Of its message, by which a replay finds the wait that it is to forget."""
+
     def __init__(self, name: str) -> None:
-        super().__init__(f"the signal {name!r} did not arrive in time")
+        super().__init__(self.TEXT.format(name))
         self.name = name
 
 
@@ -117,6 +128,9 @@ class Retry(Fate):
     From then on the job is in ``queue`` and has ``priority`` (-100 to 100), if they are given. It
     stays in its queue if no such queue exists, or if another job there holds its idempotency key;
     the error of the run says so.
+
+    ``max_attempts`` replaces that of the job for this failure. A job that is delivered at most once
+    runs again only if it is given: the handler then says that this attempt has ended in good order.
     """
 
     def __init__(
@@ -126,10 +140,12 @@ class Retry(Fate):
         *,
         queue: str | None = None,
         priority: int | None = None,
+        max_attempts: int | None = None,
     ) -> None:
         self.after = as_seconds(after)
         self.queue = queue if isinstance(queue, str) else None
         self.priority = priority if is_priority(priority) else None
+        self.max_attempts = max_attempts if is_whole(max_attempts) else None
         self.reason = _text_of(reason)
         if after is not None and self.after is None:
             self.reason = _with_note(self.reason, after, "a number of seconds: its backoff decides")
@@ -138,6 +154,9 @@ class Retry(Fate):
         if priority is not None and self.priority is None:
             known = "a whole number from -100 to 100: it keeps its priority"
             self.reason = _with_note(self.reason, priority, known)
+        if max_attempts is not None and self.max_attempts is None:
+            known = "a whole number: the job keeps its own"
+            self.reason = _with_note(self.reason, max_attempts, known)
         super().__init__(self.reason or "retry asked for")
 
 

@@ -47,13 +47,13 @@ def test_a_retry_may_ask_for_a_queue_and_a_priority() -> None:
         ({"priority": 101}, "101 is not a whole number from -100 to 100: it keeps its priority"),
         ({"priority": "1"}, "a str is not a whole number from -100 to 100: it keeps its priority"),
         ({"priority": True}, "True is not a whole number from -100 to 100: it keeps its priority"),
+        ({"max_attempts": 2.5}, "a float is not a whole number: the job keeps its own"),
     ],
 )
-def test_an_invalid_queue_or_priority_is_left_out_and_noted(
-    options: dict[str, Any], note: str
-) -> None:
+def test_an_invalid_option_is_left_out_and_noted(options: dict[str, Any], note: str) -> None:
     retry = Retry(reason="busy", **options)
-    assert (retry.queue, retry.priority, str(retry)) == (None, None, f"busy ({note})")
+    assert (retry.queue, retry.priority, retry.max_attempts) == (None, None, None)
+    assert str(retry) == f"busy ({note})"
     assert len(str(Retry(priority=10**6000))) < 200  # longer than Python makes texts of
 
 

@@ -116,6 +116,13 @@ _seconds = rule(
     lambda value: is_number(value) and 0 < value < 1e9, "not a positive number below 1,000,000,000"
 )
 _text = rule(lambda value: isinstance(value, str), "not text")
+_texts = rule(
+    lambda value: (
+        isinstance(value, list | tuple | set | frozenset)
+        and all(isinstance(item, str) for item in value)
+    ),
+    "not a list of text",
+)
 _mapping = rule(lambda value: isinstance(value, Mapping), "not a dict")
 
 RULES: dict[str, Rule] = {
@@ -136,13 +143,14 @@ RULES: dict[str, Rule] = {
         "not a number of seconds from 0 to 1,000,000,000",
     ),
     "QUARANTINE": _quarantine,
-    "SCHEDULES": rule(lambda value: isinstance(value, bool), "not True or False"),
-    "REDACT_KEYS": rule(
-        lambda value: (
-            isinstance(value, list | tuple | set | frozenset)
-            and all(isinstance(item, str) for item in value)
-        ),
-        "not a list of text",
+    **dict.fromkeys(
+        ("SCHEDULES", "RUNSERVER", "IMMEDIATE", "CHECK_ANNOTATIONS"),
+        rule(lambda value: isinstance(value, bool), "not True or False"),
+    ),
+    "REDACT_KEYS": _texts,
+    "HOOKS": rule(
+        lambda value: isinstance(value, list | tuple) and _texts(value) is None,
+        "not a list of dotted paths",
     ),
 }
 QUEUE_RULES: dict[str, Rule] = {
@@ -183,8 +191,12 @@ EXAMPLES = {
     "HISTORY": '{"partition": "day"}, or "week" or "month"',
     "CANCEL_GRACE_SECONDS": "5, a number of seconds",
     "QUARANTINE": '{"crashes": 10, "seconds": 600}, or {"crashes": None} to quarantine none',
+    "RUNSERVER": "True in development",
+    "IMMEDIATE": "True in the settings of tests or of development",
     "SCHEDULES": "True, or False on workers that fire no schedules",
+    "CHECK_ANNOTATIONS": "True, or False",
     "REDACT_KEYS": '["password", "token"]',
+    "HOOKS": '["mysite.hooks.locale", "mysite.hooks.tenant"]',
 }
 QUEUE_EXAMPLES = {
     "max_concurrency": "20, or leave it out for no limit",

@@ -4,11 +4,14 @@ E001 not PostgreSQL      E005 job type named twice   E012 AUTOCOMMIT off
 E002 unknown key         E007 unusable value         E013 encoding not UTF8 (database check)
 E003 lease too short     E008 no such database       W001 queue of a handler not configured
 E004 USE_TZ off          E009 PostgreSQL older than 15 (database check)
+E019 hook cannot be used E020 routers forbid tables  W004 routers read them elsewhere
+                         E020 routers forbid the tables  W004 routers read them elsewhere
                          W002 resource of a handler not configured
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,12 +21,16 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import connections, router
 from django.db.backends.utils import CursorWrapper
+from django.utils.module_loading import import_string
 
 from .. import registry
 from ..conf import KEYS, conf, raw
+from ..domain.errors import ErrorReport
 from ..domain.hints import did_you_mean
+from ..domain.payload import a_kind
+from ..models import Job
 from . import limit_rules, setting_rules
 from .setting_rules import EXAMPLES, RULES, Section
 
@@ -47,7 +54,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
         return [_error("E007", f"{error}.", 'Write DJANGO_JOBS = {"QUEUES": {"default": {}}}.')]
     messages = [*_unknown(setting, KEYS, "DJANGO_JOBS"), *_bad_values(setting)]
     if not any(message.id == _id("E007") for message in messages):
-        messages += [*_bad_lease(), *_bad_database(), *_unconfigured()]
+        messages += [*_bad_lease(), *_bad_database(), *_unconfigured(), *_bad_hooks()]
     return messages
 
 
@@ -158,7 +165,48 @@ def _bad_database() -> list[CheckMessage]:
             "statements belong together."
         )
         return [_error("E012", text, hint)]
-    return []
+    return list(_bad_routers(alias))
+
+
+def _bad_routers(alias: str) -> Iterator[CheckMessage]:
+    hint = 'Put "django_jobs.routers.JobsRouter" first in DATABASE_ROUTERS.'
+    if not router.allow_migrate_model(alias, Job):
+        text = f"DATABASE_ROUTERS forbid the tables of the jobs on their alias, {alias!r}."
+        yield _error("E020", text, hint)
+    elif others := {router.db_for_read(Job), router.db_for_write(Job)} - {alias}:
+        text = f"Job.objects uses the database {min(others)!r}, and the jobs are in {alias!r}."
+        yield Warning(text, hint=hint, id=_id("W004"))
+
+
+def _bad_hooks() -> Iterator[CheckMessage]:
+    for path in conf().hooks:
+        try:
+            hook = import_string(path)
+        except Exception as error:  # of the module that is imported
+            reason = f"cannot be imported: {ErrorReport.of(error).summary}"
+            hint = "Write the dotted path of a function, such as mysite.hooks.locale."
+        else:
+            reason = _why_no_hook(hook)
+            hint = "A hook is a function of one argument, decorated with @contextmanager."
+        if reason:
+            yield _error("E019", f"The hook {path!r} in {_lookup('HOOKS')} {reason}.", hint)
+
+
+def _why_no_hook(hook: Any) -> str:
+    """The end of the message about something that cannot be a hook; "" for what may be one."""
+    if not callable(hook):
+        return f"is {a_kind(hook)}, which cannot be called"
+    if inspect.isgeneratorfunction(hook):
+        return "is a generator function without @contextmanager"
+    if inspect.iscoroutinefunction(hook) or inspect.isasyncgenfunction(hook):
+        return "is async; a hook is a plain function, also for async handlers"
+    try:
+        inspect.signature(hook).bind(object())
+    except TypeError:
+        return "does not take one argument, the event"
+    except ValueError:  # a function of C has no signature
+        pass
+    return ""
 
 
 def _unconfigured() -> Iterator[CheckMessage]:

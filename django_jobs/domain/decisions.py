@@ -153,7 +153,7 @@ def _after_failure(
         return fate(JobState.CANCELLED, "cancelled while running")
     if failed.final:
         return fate(JobState.DEAD, f"not retried: {error.summary}")
-    if facts.at_most_once:
+    if facts.at_most_once and failed.max_attempts is None:
         return fate(JobState.DEAD, f"{AT_MOST_ONCE}, and it failed: {error.summary}")
     if facts.down:
         # Behind the jobs that wait already: or one that fails for another cause would be the
@@ -163,13 +163,15 @@ def _after_failure(
             failures=facts.failures,
             error=error.noted(f"not counted: the breaker of {facts.down} is not closed"),
         )
-    if failures >= facts.max_attempts:
-        return fate(JobState.DEAD, f"failed {failures} of {facts.max_attempts} times")
+    most = facts.max_attempts if failed.max_attempts is None else failed.max_attempts
+    if failures >= most:
+        return fate(JobState.DEAD, f"failed {failures} of {most} times")
     if not within_budget:
         budget = f"failed {failures} times, and the error budget of {error.type} is {failed.budget}"
         return fate(JobState.DEAD, budget)
     if failed.retry_after is not None:
-        delay = _bounded(failed.retry_after, LONGEST_RETRY_AFTER)
+        by_handler = failed.max_attempts is not None
+        delay = _bounded(failed.retry_after, LONGEST_SNOOZE if by_handler else LONGEST_RETRY_AFTER)
     else:
         delay = Backoff.from_json(facts.backoff).delay(failures, spread)
     if facts.expires_at is not None and now + delay >= facts.expires_at:

@@ -20,7 +20,9 @@ class Failed:
 
     ``retry_after`` (seconds) overrides the backoff. ``final`` forbids another attempt. ``budget``
     is the number of failures at which this error makes the job dead. ``queue`` and ``priority`` are
-    those of the next attempt; None keeps the job's.
+    those of the next attempt; None keeps the job's. ``max_attempts`` replaces that of the job, and
+    allows another attempt of a job that is delivered at most once. ``exception``
+    is what was raised, for receivers of signals.
     """
 
     error: ErrorReport
@@ -29,6 +31,8 @@ class Failed:
     priority: int | None = None
     final: bool = False
     budget: int | None = None
+    max_attempts: int | None = None
+    exception: BaseException | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +40,13 @@ class TimedOut:
     """The attempt ran for longer than ``seconds``, its time-out, and was stopped.
 
     ``silent``: it reported no progress for that time. ``traceback`` shows where the handler was;
-    it is empty if the handler was killed.
+    it is empty if the handler was killed. ``exception`` is what the handler raised then, if it did.
     """
 
     seconds: float
     silent: bool = False
     traceback: str = field(default="", compare=False)
+    exception: BaseException | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from ..metrics.quarantines import QuarantineSnapshot, capped
 from ..metrics.sizing import Sizing
 from ..metrics.snapshot import MAX_LAG, SchedulesSnapshot, Snapshot, stuck_jobs
 from ..models.schedule_state import ScheduleState
-from ..models.worker import pools_text
+from ..models.worker import pools_text, slots_text
 from .base import counted, table
 
 QUEUE_HEADS = (
@@ -53,7 +53,7 @@ def render_status(snapshot: Snapshot) -> str:
             "no heartbeat" if worker.lease_seconds < 0 else worker.status,
             worker.host,
             str(worker.pid),
-            str(worker.threads),
+            slots_text(worker.threads, worker.async_slots),
             str(worker.claimed),
             f"{age(worker.heartbeat_seconds)} ago",
             pools_text(worker.pools) or ",".join(worker.queues),

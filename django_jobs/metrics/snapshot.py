@@ -45,7 +45,7 @@ SELECT 'dead', queue, count(*) FROM (
 
 WORKERS = """
 SELECT worker.id, worker.name, worker.host, worker.pid, worker.status, worker.queues,
-    worker.threads, worker.pools, worker.code_version,
+    worker.threads, worker.async_slots, worker.pools, worker.code_version,
     extract(epoch FROM clock_timestamp() - worker.heartbeat_at)::float8 AS heartbeat_seconds,
     extract(epoch FROM worker.lease_expires_at - clock_timestamp())::float8 AS lease_seconds,
     (SELECT count(*) FROM django_jobs_job AS job
@@ -110,6 +110,7 @@ class WorkerSnapshot:
     status: str
     queues: tuple[str, ...]
     threads: int
+    async_slots: int
     pools: tuple[dict[str, Any], ...]
     code_version: str
     heartbeat_seconds: float

@@ -33,6 +33,7 @@ class Worker(models.Model):
     pid = models.PositiveIntegerField(_("process id"))
     queues = models.JSONField(_("queues"), default=list)
     threads = models.PositiveIntegerField(_("threads"), default=1)
+    async_slots = models.PositiveIntegerField(_("async slots"), default=0, db_default=0)
     pools = models.JSONField(_("thread pools"), default=list, blank=True)
     code_version = models.CharField(_("code version"), max_length=100, blank=True, default="")
     job_types = models.JSONField(_("known job types"), default=list)
@@ -74,6 +75,11 @@ class Worker(models.Model):
     def is_alive(self) -> bool:
         """Whether the worker is running or draining, as of the last write to the row."""
         return self.status in ALIVE
+
+
+def slots_text(threads: int, async_slots: int) -> str:
+    """The threads of a worker, and the slots of its loop if it has any: ``4 + 100``."""
+    return f"{threads:,} + {async_slots:,}" if async_slots else f"{threads:,}"
 
 
 def pools_text(pools: Iterable[Mapping[str, Any]]) -> str:

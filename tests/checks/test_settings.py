@@ -97,7 +97,7 @@ def test_an_unknown_key_is_reported_with_a_similar_one(
 def test_an_unknown_key_is_reported_with_all_known_ones(settings: Settings) -> None:
     message = only(found(settings, BROKER_URL="redis://"))
     assert "Did you mean" not in str(message.hint)
-    assert "Known are: CANCEL_GRACE_SECONDS, CODE_VERSION, DATABASE," in str(message.hint)
+    assert "Known are: CANCEL_GRACE_SECONDS, CHECK_ANNOTATIONS, CODE_VERSION," in str(message.hint)
 
 
 def test_an_unknown_option_of_a_queue_is_reported(settings: Settings) -> None:
@@ -244,8 +244,12 @@ BAD_VALUES: dict[str, list[Any]] = {
         *(None, 10, {"crash": 3}, {"crashes": 0}, {"crashes": True}, {"crashes": 2.5}),
         *({"seconds": 0}, {"seconds": None}, {"seconds": "10m"}, {7: 7}),
     ],
+    "IMMEDIATE": [None, 0, 1, "no"],
     "SCHEDULES": [None, 0, 1, "no"],
     "REDACT_KEYS": ["password", None, [1]],
+    "CHECK_ANNOTATIONS": ["yes", 1],
+    "RUNSERVER": ["yes", 1],
+    "HOOKS": ["mysite.hooks.locale", None, [print], {"mysite.hooks.locale"}],
 }
 BAD_OPTIONS: dict[str, dict[str, list[Any]]] = {
     "QUEUES": {
@@ -404,3 +408,30 @@ def test_a_server_that_is_too_old_is_reported(monkeypatch: pytest.MonkeyPatch) -
     message = only(checks_settings.check_server(databases=["default"]))
     assert ids([message]) == ["E009"]
     assert f"is PostgreSQL {major}" in message.msg
+
+
+# Hooks
+
+
+def test_hooks_that_can_be_used_pass(settings: Settings) -> None:
+    assert found(settings, HOOKS=["tests.app.hooks.locale", "tests.app.hooks.tenants"]) == []
+
+
+@pytest.mark.parametrize(
+    "path, problem",
+    [
+        ("nowhere.hooks.locale", "cannot be imported: ModuleNotFoundError: No module named"),
+        ("tests.app.hooks.locael", "cannot be imported: ImportError: Module "),
+        ("locale", "cannot be imported: ImportError: locale doesn't look like a module path"),
+        ("tests.app.hooks.seen", "is a list, which cannot be called"),
+        ("tests.app.hooks.undecorated", "is a generator function without @contextmanager"),
+        ("tests.app.hooks.asynchronous", "is async; a hook is a plain function"),
+        ("tests.app.hook_jobs.context", "does not take one argument, the event"),
+    ],
+)
+def test_a_hook_that_cannot_be_used_is_reported(
+    settings: Settings, path: str, problem: str
+) -> None:
+    message = only(found(settings, HOOKS=[path]))
+    assert ids([message]) == ["E019"]
+    assert message.msg.startswith(f'The hook {path!r} in DJANGO_JOBS["HOOKS"] {problem}')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .progress import Reporter
 
 RunAsync = Callable[[Any, float | None], Any]
+AwaitAsync = Callable[[Any, float | None], Awaitable[Any]]
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class StopHandler(BaseException):
@@ -57,7 +59,11 @@ class Attempt:
     limit: TimeLimit | None = None
     """The time limit of a plain handler."""
     run_async: RunAsync | None = None
-    """Runs an async handler."""
+    """Runs an async handler from another thread than that of the loop."""
+    await_async: AwaitAsync | None = None
+    """Runs an async handler in a task of the loop."""
+    in_thread: InThread | None = None
+    """Makes a blocking call for it in its thread, in the context of its task."""
     on_progress: Callable[[], None] = ignore_progress
     """Called for every report of the handler."""
     submitted: list[Future[Any]] = field(default_factory=list)

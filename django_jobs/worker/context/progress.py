@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,11 +153,32 @@ class Reporter:
         refuses it. A receipt of :meth:`RunContext.once` is also written first, however long that
         takes: without it the next attempt would repeat the call.
         """
-        if not (outcome is None or isinstance(outcome, (Succeeded, Settled))):
+        if _is_reported_first(outcome):
             self.background.wait_for_attempt(attempt)
-            reports = self._open.get(attempt)
-            if reports is not None and reports.is_unwritten and not reports.lost:
+            if (reports := self._unwritten(attempt)) is not None:
                 self._flush(reports)
+        self._close(attempt)
+
+    async def aend(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        """:meth:`end` on an event loop."""
+        try:
+            if _is_reported_first(outcome):
+                for future in attempt.submitted:
+                    with contextlib.suppress(Exception):
+                        await asyncio.shield(asyncio.wrap_future(future))
+                if (reports := self._unwritten(attempt)) is not None:
+                    written = asyncio.wrap_future(self._flushing(reports))
+                    await asyncio.wait([written], timeout=PATIENCE)
+        finally:
+            self._close(attempt)
+
+    def _unwritten(self, attempt: Attempt) -> Reports | None:
+        reports = self._open.get(attempt)
+        if reports is None or reports.lost or not reports.is_unwritten:
+            return None
+        return reports
+
+    def _close(self, attempt: Attempt) -> None:
         attempt.is_live = False
         self._open.pop(attempt, None)
 
@@ -175,9 +198,12 @@ class Reporter:
         reports.holder = connection
 
     def _flush(self, reports: Reports) -> None:
-        until = time.monotonic() + PATIENCE
         with contextlib.suppress(TimeoutError):
-            self.background.submit(lambda: self._write([reports], until)).result(PATIENCE)
+            self._flushing(reports).result(PATIENCE)
+
+    def _flushing(self, reports: Reports) -> Future[bool]:
+        until = time.monotonic() + PATIENCE
+        return self.background.submit(lambda: self._write([reports], until))
 
     def _plan(self, soonest: float = 0.0) -> None:
         """Schedule a write of all unwritten reports, :data:`EVERY` seconds after the last one."""
@@ -232,6 +258,11 @@ class Reporter:
             reports.has_row = (reports.job.id, reports.job.attempt) in written
             reports.lost = not reports.has_row
         return True
+
+
+def _is_reported_first(outcome: Outcome | Settled | None) -> bool:
+    """Whether the reports are written before the settle: the next attempt may need them."""
+    return not (outcome is None or isinstance(outcome, (Succeeded, Settled)))
 
 
 def in_transaction(connection: BaseDatabaseWrapper) -> bool:

@@ -16,6 +16,7 @@ from ...api.steps import Step
 from ...conf import conf
 from ...domain.durations import Duration
 from ...domain.errors import text_of
+from ...domain.gates import parse
 from ...domain.payload import NotStorable, encode
 from ...exceptions import Cancel, PayloadError
 from ...models.database import jobs_connection
@@ -76,6 +77,17 @@ class RunContext:
     def queue(self) -> str:
         """The name of the queue from which the job was claimed."""
         return self._attempt.job.queue
+
+    @property
+    def tenant(self) -> str | None:
+        """The name of the tenant of the job, or None."""
+        gates = self._attempt.job.gates
+        return None if gates is None else parse(gates).tenant
+
+    @property
+    def priority(self) -> int:
+        """The priority of the job."""
+        return self._attempt.job.priority
 
     @property
     def attempt(self) -> int:

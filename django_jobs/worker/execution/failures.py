@@ -18,9 +18,10 @@ from django.db import InterfaceError, OperationalError
 from ...api.job_type import JobType
 from ...domain.durations import as_seconds
 from ...domain.errors import ErrorReport, chain, text_of
+from ...domain.numbers import is_whole
 from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
 from ...domain.ranking import is_priority
-from ...exceptions import Cancel, Discard, Retry, SignalTimeout, Snooze
+from ...exceptions import Cancel, Discard, HookError, Retry, SignalTimeout, Snooze
 from ...models.database import CONFLICTS
 from ..connections import is_out_of_connections
 from ..context.attempt import StopHandler, Suspended
@@ -72,7 +73,7 @@ def outcome_of_exception(error: BaseException, job_type: JobType[..., Any]) -> O
     except StopHandler:  # it arrived here instead of in the handler
         return STOPPED
     except BaseException:
-        return Failed(error=ErrorReport.of(error))
+        return Failed(error=ErrorReport.of(error), exception=error)
 
 
 def _chosen_by(error: BaseException) -> Outcome | None:
@@ -86,13 +87,15 @@ def _chosen_by(error: BaseException) -> Outcome | None:
         case Cancel():
             return Cancelled(reason=str(error))
         case Discard():
-            return Failed(error=ErrorReport.of(error), final=True)
-        case Retry(after=after, queue=queue, priority=priority):
+            return Failed(error=ErrorReport.of(error), exception=error, final=True)
+        case Retry(after=after, queue=queue, priority=priority, max_attempts=most):
             return Failed(
                 error=ErrorReport.of(error),
+                exception=error,
                 retry_after=as_seconds(after),
                 queue=str(queue) if isinstance(queue, str) else None,
                 priority=int(priority) if is_priority(priority) else None,
+                max_attempts=int(most) if is_whole(most) else None,
             )
     return None
 
@@ -109,7 +112,7 @@ def _without_connection(error: BaseException, job_type: JobType[..., Any]) -> Sn
 
 
 def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
-    final = (
+    final = not isinstance(error, HookError) and (
         isinstance(error, job_type.discard_on)
         or _is_hopeless(error, job_type)
         or bool(
@@ -127,6 +130,7 @@ def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
     budgets = [most for kind, most in job_type.error_budgets.items() if isinstance(error, kind)]
     return Failed(
         error=ErrorReport.of(error),
+        exception=error,
         retry_after=retry_after,
         final=final,
         budget=min(budgets, default=None),

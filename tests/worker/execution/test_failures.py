@@ -76,7 +76,8 @@ def test_a_handler_chooses_its_fate() -> None:
     assert failed(Discard("hopeless")).final
     assert failed(Retry(Decimal(5))).retry_after == 5
     retry = failed(Retry(queue="slow", priority=-5))
-    assert (retry.queue, retry.priority) == ("slow", -5)
+    assert (retry.queue, retry.priority, retry.max_attempts) == ("slow", -5, None)
+    assert failed(Retry(max_attempts=3)).max_attempts == 3
     assert isinstance(fate_of(StopHandler()), Released)
 
 
@@ -85,8 +86,10 @@ def test_a_fate_that_was_changed_afterwards_is_still_usable() -> None:
     snooze.seconds = retry.after = "soon"  # type: ignore[assignment]
     assert fate_of(snooze) == Snoozed(seconds=0)
     retry.queue, retry.priority = object(), 101  # type: ignore[assignment]
+    retry.max_attempts = "3"  # type: ignore[assignment]
     assert failed(retry).retry_after is None
     assert (failed(retry).queue, failed(retry).priority) == (None, None)
+    assert failed(retry).max_attempts is None
 
 
 UNREADABLE: dict[str, Callable[[], Exception]] = {
