@@ -14,6 +14,9 @@ from .workflows import When
 
 T = TypeVar("T", bound=Hashable)
 
+WAIT, SLEEP = "django_jobs.wait", "django_jobs.sleep"
+"""The job types of steps that wait."""
+
 Document = dict[str, Any]
 """A graph as JSON: ``{"steps": [{"name": …, "job_type": …, "after": {…}, …}, …]}``, in order."""
 

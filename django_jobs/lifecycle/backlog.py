@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.db import transaction
 from django.utils import timezone
@@ -14,7 +14,7 @@ from ..domain.gates import Gates
 from ..domain.pressure import Level
 from ..exceptions import QueueFull
 from ..models import Job, JobStatus
-from ..models.database import execute, fetch, fetch_locking, jobs_connection
+from ..models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..models.queue import OnFull
 from .job_columns import IN_LIVE, NewJobs
 from .opening import follow_cancelled
@@ -227,13 +227,20 @@ def drop_lowest(new: NewJobs, count: int) -> Dropped:
         "most": count + SPARE,
         "reason": reason,
     }
-    rows = fetch_locking(DROP_LOWEST, parameters)
+    rows = _drop_lowest(parameters)
     ids = {id_: finished_at for id_, finished_at, _, _ in rows}
     keys = [key for _, _, key, _ in rows if key is not None]
-    follow_cancelled((id_, run) for id_, _, _, run in rows)
     if keys:
         execute(FREE_KEYS, {"queue": new.queue, "keys": keys, "ids": list(ids)})
     return Dropped(reason, ids)
+
+
+@repeat_conflicts
+def _drop_lowest(parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+    with transaction.atomic(using=jobs_connection().alias):
+        rows = fetch(DROP_LOWEST, parameters)
+        follow_cancelled((id_, run) for id_, _, _, run in rows)
+    return rows
 
 
 def within_limit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +14,7 @@ from psycopg.adapt import PyFormat, Transformer
 
 from ..conf import conf
 from ..exceptions import LeaseLost
-from ..models.database import fetch, fetch_locking, jobs_connection, repeat_if_moved
+from ..models.database import fetch, fetch_locking, jobs_connection, repeat_conflicts
 from .job_columns import CLAIMED, ClaimedJob, QueuePosition
 
 UNBOUNDED = 2**62
@@ -62,6 +63,11 @@ WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
 RETURNING {CLAIMED}
 """
 
+# A worker with async handlers claims for its threads and for its event loop apart. A suspect runs
+# alone in a child, for which a thread waits, so it is a job for the threads.
+SUSPECTS_OF_ASYNC = "(crashes > 0 OR NOT job_type = ANY(%(async_types)s::text[]))"
+NO_SUSPECTS = "crashes = 0"
+
 # Claims the picked rows in order until their payloads fill the byte limit, and the first row in any
 # case. Sizes are those of the stored payloads, because reading them would take as long as the rest.
 # A compressed payload counts as the most that it can expand to: 256 times its size, or the largest
@@ -79,6 +85,30 @@ WHERE job.id = ANY(ARRAY(
     SELECT id FROM summed WHERE up_to <= %(bytes)s::bigint OR up_to = bytes))
 RETURNING {CLAIMED}
 """
+
+
+def _narrowed(statement: str, condition: str) -> str:
+    return statement.replace(
+        "    ORDER BY rank, id", f"      AND {condition}\n    ORDER BY rank, id"
+    )
+
+
+CLAIM_FOR_THREADS = _narrowed(CLAIM, SUSPECTS_OF_ASYNC)
+CLAIM_FOR_THREADS_WITHIN_BYTES = _narrowed(CLAIM_WITHIN_BYTES, SUSPECTS_OF_ASYNC)
+CLAIM_FOR_LOOP = _narrowed(CLAIM, NO_SUSPECTS)
+CLAIM_FOR_LOOP_WITHIN_BYTES = _narrowed(CLAIM_WITHIN_BYTES, NO_SUSPECTS)
+
+
+class Slots(Enum):
+    """For what a worker claims, with the statement for it and the one within bytes."""
+
+    ANY = CLAIM, CLAIM_WITHIN_BYTES
+    """All that it has handlers for."""
+    THREADS = CLAIM_FOR_THREADS, CLAIM_FOR_THREADS_WITHIN_BYTES
+    """Of the async job types only the suspects."""
+    LOOP = CLAIM_FOR_LOOP, CLAIM_FOR_LOOP_WITHIN_BYTES
+    """No suspects."""
+
 
 CLAIMED_BY = f"""
 SELECT {CLAIMED}, job.worker_id
@@ -111,6 +141,8 @@ def claim(
     after: QueuePosition = START,
     limited: bool = False,
     most_bytes: int = UNBOUNDED,
+    slots: Slots = Slots.ANY,
+    async_types: Sequence[str] = (),
 ) -> list[ClaimedJob]:
     """Claim up to ``limit`` ready jobs of one queue for ``worker``; return them best rank first.
 
@@ -118,10 +150,12 @@ def claim(
     each handler reads. ``after`` continues behind a position in the queue. ``limited`` states that
     the queue has a ``max_concurrency``; the claim then keeps to it, counting the running jobs of
     all workers. Without ``limited`` nothing is claimed from a queue that has one. ``most_bytes``
-    bounds the memory that the payloads take, except that of the first job.
+    bounds the memory that the payloads take, except that of the first job. ``slots`` says what is
+    to run them; ``Slots.THREADS`` needs the names of the ``async_types``.
     """
     largest = conf().max_payload_bytes
-    statement = CLAIM if limit * largest <= most_bytes else CLAIM_WITHIN_BYTES
+    whole, within_bytes = slots.value
+    statement = whole if limit * largest <= most_bytes else within_bytes
     parameters: dict[str, Any] = {
         "queue": queue,
         "rank": after[0],
@@ -132,13 +166,14 @@ def claim(
         "within_limit": limited,
         "bytes": most_bytes,
         "largest": largest,
+        "async_types": list(async_types),
     }
     if not limited:
         return _claimed_jobs(fetch_locking(statement, parameters), worker)
     return _claimed_jobs(_claim_within_limit(statement, parameters), worker)
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _claim_within_limit(statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
     with transaction.atomic(using=jobs_connection().alias):
         rows = fetch(LOCK_QUEUE, parameters)

@@ -51,6 +51,13 @@ FATE = """CASE WHEN job.status = 'succeeded' OR job.skipped = 'passed' THEN 'suc
              WHEN job.skipped = 'unneeded' THEN 'unneeded' ELSE 'failed' END"""
 """The fate of a step that has ended: ``fate_of`` of ``domain.workflows`` in SQL."""
 
+
+def as_array(items: Iterable[object]) -> str:
+    """Numbers or words as the text of an array, because the driver would inspect each item of a
+    list."""
+    return f"{{{','.join(map(str, items))}}}"
+
+
 Fence = tuple[int, int, int]
 """``(job, attempt, worker)``. No two attempts, of one job or of several, have the same."""
 

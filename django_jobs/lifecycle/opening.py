@@ -1,23 +1,29 @@
 """waiting -> ready or cancelled, of the steps of workflows; and the ends of their runs.
 
-Each door that ends a step calls :func:`open_next` in the same transaction. What it locks at once
-comes in one order: steps before runs, each by its id. A cascade of skipped steps locks one level
-of the graph after the other, so that two sessions may wait for each other: then one is repeated.
+Each door that ends a step calls :func:`open_next` in the same transaction. All that change the
+steps of a run lock in one order: steps before runs, and what one statement locks by its id. A
+cascade of skipped steps locks one level of the graph after the other, so that two sessions may wait
+for each other: then one is repeated.
+
+A step that waits is counted down under its lock. One that does not was skipped, and a retry may
+bring it back just now, which counts the steps before it that have not ended. So who ends one of
+these, or adds one, locks the run, as the retry does before it counts, and looks again: see
+:func:`demand_absent`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from ..domain.workflows import Fate, Skipped
-from ..models.database import fetch, jobs_connection
+from ..models.database import ChangedMeanwhile, fetch, fetch_last, jobs_connection
 from ..signals import workflow_finished
 from .compensating import compensate
-from .job_columns import AT_THE_GATES
+from .job_columns import AT_THE_GATES, as_array
 from .notifying import BLOCKED, notify_after_commit
 
 
@@ -38,52 +44,66 @@ def opening_at(left: str) -> str:
 
 
 # An open step that waits for a signal has no prerequisites left. A step that another session skips
-# meanwhile has moved to the history: see repeat_if_moved.
+# meanwhile has moved to the history: see repeat_conflicts. One that is "absent" does not wait. All
+# others are locked in the order of their ids: by the update, or before it if one of them is broken
+# and is to be skipped. The lengths of the arrays are hidden from the planner, as in SETTLE.
 COUNT_DOWN = f"""
 WITH ended AS MATERIALIZED (
-    SELECT id, fate FROM unnest(%(ids)s::bigint[], %(fates)s::text[]) AS step (id, fate)
+    SELECT id, run, fate FROM unnest(
+        (SELECT %(ids)s::bigint[]), (SELECT %(runs)s::bigint[]), (SELECT %(fates)s::text[]))
+        AS step (id, run, fate)
 ), edge AS MATERIALIZED (
-    SELECT ended.id AS parent, ended.fate, dependency.child_id AS child,
+    SELECT ended.id AS parent, ended.run, ended.fate, dependency.child_id AS child,
         dependency."when" IN ('finished', ended.fate) AS met
     FROM ended, LATERAL (
         SELECT child_id, "when" FROM django_jobs_dependency
         WHERE parent_id = ended.id OFFSET 0) AS dependency
-), waiting AS MATERIALIZED (
+), child AS MATERIALIZED (
+    SELECT child AS id, count(*) AS edges, bool_and(met) AS met FROM edge
+    GROUP BY child ORDER BY child
+), locked AS MATERIALIZED (
     SELECT job.id FROM django_jobs_job_live AS job
-    WHERE job.id = ANY(ARRAY(SELECT child FROM edge)) AND job.status = 'waiting'
-      AND job.prerequisites > 0
+    WHERE job.id = ANY(ARRAY(SELECT id FROM child WHERE (SELECT bool_or(NOT met) FROM child)))
+      AND job.status = 'waiting' AND job.prerequisites > 0
     ORDER BY job.id
     FOR NO KEY UPDATE
-), child AS MATERIALIZED (
-    SELECT child AS id, count(*) AS met FROM edge
-    WHERE child IN (SELECT id FROM waiting)
-    GROUP BY child HAVING bool_and(met)
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
-), opened AS (
+), counted AS (
     UPDATE django_jobs_job_live AS job
-    SET {opening_at("job.prerequisites - child.met")}
-    FROM (SELECT id, met FROM child OFFSET 0) AS child, clock
-    WHERE job.id = child.id AND job.status = 'waiting'
-    RETURNING job.queue, job.status
+    SET {opening_at("job.prerequisites - child.edges")}
+    FROM clock, (
+        SELECT id, edges FROM child
+        WHERE met AND (SELECT count(*) FROM locked) >= 0 OFFSET 0) AS child
+    WHERE job.id = child.id AND job.status = 'waiting' AND job.prerequisites > 0
+    RETURNING job.id, job.queue, job.status
+), broken AS MATERIALIZED (
+    SELECT id FROM child WHERE NOT met AND id IN (SELECT id FROM locked)
+), waiting AS MATERIALIZED (
+    SELECT id FROM counted UNION ALL SELECT id FROM broken
 )
-SELECT DISTINCT 'opened', NULL::bigint, queue, status, NULL::bigint FROM opened
+SELECT DISTINCT 'opened', NULL::bigint, queue, status, NULL::bigint FROM counted
 WHERE status IN ('ready', 'blocked')
 UNION ALL
 SELECT 'broken', child, NULL,
     CASE WHEN bool_or(fate = 'failed' AND NOT met) THEN 'failed' ELSE 'unneeded' END,
     coalesce(min(parent) FILTER (WHERE fate = 'failed' AND NOT met),
              min(parent) FILTER (WHERE NOT met))
-FROM edge WHERE child IN (SELECT id FROM waiting)
-GROUP BY child HAVING NOT bool_and(met)
+FROM edge WHERE child IN (SELECT id FROM broken)
+GROUP BY child
 UNION ALL
-SELECT 'last', ended.id, NULL,
-    CASE WHEN ended.id IN (SELECT parent FROM edge) THEN 'waited for' END, NULL
+SELECT 'absent', child, NULL, NULL, min(run) FROM edge
+WHERE child NOT IN (SELECT id FROM waiting)
+GROUP BY child
+UNION ALL
+SELECT 'last', run, NULL, NULL, count(*) FILTER (WHERE id NOT IN (SELECT parent FROM edge))
 FROM ended
-WHERE ended.id NOT IN (
-    SELECT parent FROM edge WHERE child IN (SELECT id FROM waiting))
+WHERE id NOT IN (SELECT parent FROM edge WHERE child IN (SELECT id FROM waiting))
+GROUP BY run
 """
 
+# The ids twice, because the planner expects the join to give a thousand rows, and would read all
+# waiting jobs.
 SKIP = """
 UPDATE django_jobs_job AS job
 SET status = 'cancelled', finished_at = clock_timestamp(), skipped = input.skipped,
@@ -98,58 +118,69 @@ FROM (
     JOIN django_jobs_job AS parent ON parent.id = step.parent
     OFFSET 0
 ) AS input
-WHERE job.id = input.id AND job.status = 'waiting'
+WHERE job.id = input.id AND job.id = ANY(ARRAY(SELECT unnest(%(ids)s::bigint[])))
+  AND job.status = 'waiting'
 RETURNING job.id, job.workflow_run_id, job.skipped
 """
 
-# Locks the runs, so that of two settles that end the last steps the second sees the first.
+LOCK_RUNS = """
+SELECT id FROM django_jobs_workflowrun WHERE id = ANY(%(runs)s::bigint[]) ORDER BY id
+FOR NO KEY UPDATE
+"""
+
+# After the lock, so that of two settles that end the last steps the second sees the first. The
+# count says when to look whether a step is live. One that is too low ends no run too early, and one
+# that is wrong is found by ``stuck``. Dead steps are in the partition of the live ones, and the
+# first three are named. What a person cancels is neither failed nor undone. The ids are named
+# three times, or the planner may read all runs.
 COUNT_ENDS = """
 WITH input AS MATERIALIZED (
-    SELECT * FROM unnest(%(runs)s::bigint[], %(ends)s::integer[], %(reasons)s::text[])
-        AS ended (id, ends, reason)
-), locked AS MATERIALIZED (
-    SELECT run.id FROM django_jobs_workflowrun AS run
+    SELECT id, ends, cancelled FROM unnest(
+        (SELECT %(runs)s::bigint[]), (SELECT %(ends)s::integer[]),
+        (SELECT %(cancelled)s::boolean[])) AS ended (id, ends, cancelled)
+), counted AS MATERIALIZED (
+    SELECT run.id, greatest(run.ends_left - input.ends, 0) AS ends_left,
+        CASE WHEN run.reason = '' AND input.cancelled THEN 'a step was cancelled'
+             ELSE run.reason END AS reason,
+        run.cancel_requested_at IS NOT NULL AS stopped,
+        CASE WHEN %(undo)s THEN run.compensations END AS compensations,
+        run.status = 'running' AND (run.ends_left <= input.ends OR %(look)s) AND NOT EXISTS (
+            SELECT 1 FROM django_jobs_job_live AS job
+            WHERE job.workflow_run_id = run.id AND job.status <> 'dead') AS is_over
+    FROM input JOIN django_jobs_workflowrun AS run USING (id)
     WHERE run.id = ANY(%(runs)s::bigint[])
-    ORDER BY run.id
-    FOR NO KEY UPDATE
+), failed AS MATERIALIZED (
+    SELECT counted.id, counted.compensations, array_to_string(dead.steps[:3], ', ')
+        || CASE WHEN cardinality(dead.steps) > 3 THEN ', ...' ELSE '' END || ' failed' AS reason
+    FROM counted, LATERAL (SELECT ARRAY(
+        SELECT job.step FROM django_jobs_job_live AS job
+        WHERE job.workflow_run_id = counted.id AND job.status = 'dead'
+        ORDER BY job.id LIMIT 4) AS steps OFFSET 0) AS dead
+    WHERE counted.is_over AND NOT counted.stopped AND dead.steps <> '{}'
 )
 UPDATE django_jobs_workflowrun AS run
-SET ends_left = greatest(run.ends_left - input.ends, 0),
-    reason = CASE WHEN run.reason = '' THEN input.reason ELSE run.reason END
-FROM input
-WHERE run.id = input.id AND run.id = ANY(ARRAY(SELECT id FROM locked))
-RETURNING run.id, run.ends_left
+SET ends_left = ended.ends_left, reason = ended.reason,
+    status = coalesce(ended.status, run.status),
+    finished_at = CASE WHEN ended.status IS NULL THEN run.finished_at ELSE clock_timestamp() END
+FROM (
+    SELECT counted.id, counted.ends_left, failed.compensations,
+        CASE WHEN failed.compensations IS NULL THEN coalesce(failed.reason, counted.reason)
+             ELSE counted.reason END AS reason,
+        CASE WHEN NOT counted.is_over OR failed.compensations IS NOT NULL THEN NULL
+             WHEN failed.id IS NOT NULL THEN 'failed'
+             WHEN counted.stopped OR counted.reason <> '' THEN 'cancelled'
+             ELSE 'succeeded' END AS status
+    FROM counted LEFT JOIN failed USING (id) OFFSET 0
+) AS ended
+WHERE run.id = ended.id AND run.id = ANY(%(runs)s::bigint[])
+RETURNING run.id, run.name, ended.status, run.reason, ended.compensations
 """
 
-# Dead steps are in the partition of the live ones. A cancelled one has left its reason. What a
-# person cancels is not undone.
-OVER = """
-SELECT run.id, CASE WHEN run.cancel_requested_at IS NULL THEN run.compensations END, ARRAY(
-    SELECT job.step FROM django_jobs_job_live AS job
-    WHERE job.workflow_run_id = run.id AND job.status = 'dead'
-    ORDER BY job.id LIMIT 4)
-FROM django_jobs_workflowrun AS run
-WHERE run.id = ANY(%(runs)s::bigint[]) AND run.status = 'running' AND NOT EXISTS (
-    SELECT 1 FROM django_jobs_job_live AS job
-    WHERE job.workflow_run_id = run.id AND job.status <> 'dead')
+BACK = """
+SELECT job.id FROM django_jobs_job_live AS job
+WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'waiting' AND job.prerequisites > 0
+LIMIT 1
 """
-END_RUNS = """
-UPDATE django_jobs_workflowrun AS run
-SET finished_at = clock_timestamp(),
-    status = CASE WHEN run.cancel_requested_at IS NOT NULL THEN 'cancelled'
-                  WHEN input.failed <> '' THEN 'failed'
-                  WHEN run.reason <> '' THEN 'cancelled' ELSE 'succeeded' END,
-    reason = CASE WHEN run.cancel_requested_at IS NULL AND input.failed <> ''
-                  THEN input.failed ELSE run.reason END
-FROM (SELECT * FROM unnest(%(runs)s::bigint[], %(failed)s::text[]) AS over (id, failed) OFFSET 0)
-    AS input
-WHERE run.id = input.id AND run.status = 'running'
-RETURNING run.id, run.name, run.status, run.reason
-"""
-
-
-MOST_NAMED = 3
-"""Failed steps that the reason of a run names."""
 
 
 class EndedStep(NamedTuple):
@@ -184,27 +215,36 @@ def open_next(ended: Sequence[EndedStep]) -> Opened:
     """
     opened = Opened()
     ends: Counter[int] = Counter()
-    reasons = {step.run: "a step was cancelled" for step in ended if step.cancelled}
+    cancelled = {step.run for step in ended if step.cancelled}
     level = list(ended)
+    absent: dict[int, int] = {}
     while level:
-        runs = {step.id: step.run for step in level}
         broken: list[tuple[int, str, int]] = []
-        rows = fetch(
-            COUNT_DOWN,
-            {"ids": [step.id for step in level], "fates": [step.fate.value for step in level]},
-        )
-        for what, id_, queue, word, parent in rows:
+        ids, runs, fates, _ = zip(*level, strict=True)
+        arrays = {"ids": as_array(ids), "runs": as_array(runs), "fates": as_array(fates)}
+        for what, id_, queue, word, number in fetch(COUNT_DOWN, arrays):
             match what:
                 case "opened":
                     (opened.queues if word == "ready" else opened.blocked).add(queue)
                 case "broken":
-                    broken.append((id_, word, parent))
+                    broken.append((id_, word, number))
+                case "absent":
+                    absent[id_] = number
                 case "last":
-                    ends[runs[id_]] += word is None
+                    ends[id_] += number
         level = _skip(broken) if broken else []
-    if ends or reasons:
-        count_ends(ends, reasons)
+    for run in absent.values():
+        ends[run] += 0  # locks it
+    if ends or cancelled:
+        count_ends(ends, cancelled, absent)
     return opened
+
+
+def demand_absent(steps: Collection[int]) -> None:
+    """Raise :class:`ChangedMeanwhile` if one of these steps, which did not wait, waits now. Their
+    runs are locked."""
+    if steps and fetch(BACK, {"ids": list(steps)}):
+        raise ChangedMeanwhile("a step that was skipped has come back")
 
 
 def skip_and_open(broken: Sequence[tuple[int, str, int]]) -> Opened:
@@ -230,35 +270,38 @@ def _skip(steps: Sequence[tuple[int, str, int]]) -> list[EndedStep]:
     ]
 
 
-def count_ends(ends: Counter[int], reasons: dict[int, str]) -> None:
+def count_ends(
+    ends: Mapping[int, int],
+    cancelled: Set[int] = frozenset(),
+    absent: Collection[int] = (),
+    *,
+    look: bool = False,
+    undo: bool = True,
+) -> None:
     """Count, by run, the steps that ended and that no other one waits for, and end the runs without
-    a live step. ``reasons`` are kept for runs without one."""
-    runs = sorted(ends.keys() | reasons.keys())
-    rows = fetch(
-        COUNT_ENDS,
-        {
-            "runs": runs,
-            "ends": [ends[run] for run in runs],
-            "reasons": [reasons.get(run, "") for run in runs],
-        },
-    )
-    if over := [run for run, left in rows if left == 0]:
-        end_runs(over)
+    a live step. A step of the runs ``cancelled`` was cancelled. ``absent`` are the steps after
+    those that ended and that did not wait. ``look`` for a live step whatever the count says.
 
-
-def end_runs(runs: Iterable[int]) -> None:
-    """End those of these runs that have no live step left. Their rows are locked.
-
-    A run that failed first undoes what succeeded, if it has compensations for it.
+    A run that failed first undoes what succeeded, if it has compensations for it, unless ``undo``
+    is false.
     """
-    failed: dict[int, str] = {}
-    for run, compensations, dead in fetch(OVER, {"runs": list(runs)}):
-        if not (dead and compensations and compensate(run, compensations)):
-            more = ", ..." if len(dead) > MOST_NAMED else ""
-            failed[run] = f"{', '.join(dead[:MOST_NAMED])}{more} failed" if dead else ""
-    ended = {"runs": list(failed), "failed": list(failed.values())}
-    for id_, name, status, reason in fetch(END_RUNS, ended) if failed else ():
-        send = partial(
-            workflow_finished.send_robust, name, run_id=id_, status=status, reason=reason
-        )
-        jobs_connection().on_commit(send, robust=True)
+    runs = sorted(ends.keys() | cancelled)
+    parameters = {
+        "runs": as_array(runs),
+        "ends": as_array(ends.get(run, 0) for run in runs),
+        "cancelled": as_array(run in cancelled for run in runs),
+        "look": look,
+        "undo": undo,
+    }
+    rows = fetch_last([LOCK_RUNS, COUNT_ENDS], parameters)
+    demand_absent(absent)
+    nothing_to_undo: dict[int, int] = {}
+    for id_, name, status, reason, compensations in rows:
+        if status is not None:
+            result = {"run_id": id_, "status": status, "reason": reason}
+            send = partial(workflow_finished.send_robust, name, **result)
+            jobs_connection().on_commit(send, robust=True)
+        elif compensations is not None and not compensate(id_, compensations):
+            nothing_to_undo[id_] = 0
+    if nothing_to_undo:
+        count_ends(nothing_to_undo, undo=False)

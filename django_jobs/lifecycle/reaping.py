@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from django.db import transaction
 
 from ..domain.outcomes import Lost, Outcome
-from ..models.database import fetch, jobs_connection, repeat_if_moved
+from ..models.database import fetch, jobs_connection, repeat_conflicts
 from .claiming import claimed_by
 from .job_columns import Fence
 from .notifying import notify
@@ -58,7 +58,7 @@ def reap() -> list[Settled]:
     return settled
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _settle_abandoned() -> list[Settled]:
     with transaction.atomic(using=jobs_connection().alias):
         abandoned: dict[int, list[int]] = {}
@@ -72,7 +72,7 @@ def _settle_abandoned() -> list[Settled]:
         return settled
 
 
-@repeat_if_moved
+@repeat_conflicts
 def recover_process(
     worker: int, outcomes: Mapping[Fence, Outcome], *, reason: str, status: str = "lost"
 ) -> list[Settled]:

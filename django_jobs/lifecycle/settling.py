@@ -21,8 +21,8 @@ from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Failed, Outcome, Succeeded
 from ..domain.states import FINAL, JobState, RunState
 from ..domain.workflows import fate_of
-from ..models.database import fetch, jobs_connection, repeat_if_moved
-from .job_columns import ClaimedJob, Fence
+from ..models.database import fetch, jobs_connection, repeat_conflicts
+from .job_columns import ClaimedJob, Fence, as_array
 from .notifying import BLOCKED, notify_after_commit
 from .opening import EndedStep, follow_cancelled, open_next
 from .pruning import runs_go_with_jobs
@@ -34,6 +34,7 @@ from .settling_statements import (
     SETTLE,
     SETTLE_AND_DELETE,
     SETTLE_AND_HAND_OVER,
+    SIGNALLED_ALREADY,
 )
 
 NO_RESULT = Succeeded()
@@ -114,7 +115,7 @@ def settle(
     return settled
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _settle_and_open(
     endings: Sequence[Ending], now: float | None, hand_over: HandOver
 ) -> list[Settled]:
@@ -176,6 +177,7 @@ def _settle(
 ) -> list[Settled]:
     decided = [Settled(ending, _decide(ending, now, seen)) for ending in endings]
     written = _write(decided, hand_over)
+    _find_signalled(decided, hand_over)
     if len(written) == len(decided):
         return decided
     refused = [settled for settled in decided if settled.ending.job.id not in written]
@@ -199,6 +201,23 @@ def _settle(
     return decided
 
 
+def _find_signalled(decided: Sequence[Settled], hand_over: HandOver) -> None:
+    """Hand over the jobs that were to wait for a signal, and had it already."""
+    ids = [
+        one.ending.job.id
+        for one in decided
+        if one.decision is not PLAIN_SUCCESS
+        and one.decision is not None
+        and one.decision.awaits is not None
+    ]
+    for queue, status in fetch(SIGNALLED_ALREADY, {"ids": ids}) if ids else ():
+        if status == JobState.READY:
+            hand_over.queues.add(queue)
+        else:
+            hand_over.freed = True
+            notify_after_commit(BLOCKED + queue)
+
+
 def give_back(fences: Collection[Fence]) -> list[int]:
     """Make prefetched jobs that never started ready again and take their attempt back. A job whose
     cancel was requested ends cancelled. Return the ids of the jobs given back: all but those that
@@ -209,7 +228,7 @@ def give_back(fences: Collection[Fence]) -> list[int]:
     return _give_back({"ids": ids, "attempts": attempts, "workers": workers})
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _give_back(fences: dict[str, Any]) -> list[int]:
     with transaction.atomic(using=jobs_connection().alias):
         rows = fetch(GIVE_BACK, fences)
@@ -277,8 +296,7 @@ def _explain(refused: Sequence[Settled]) -> list[tuple[str | None, bool]]:
 
 
 def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
-    """The parameters of :data:`SETTLE`. Arrays are passed as text, because the driver would inspect
-    each number of a list."""
+    """The parameters of :data:`SETTLE`."""
     now = time.monotonic()
     rows: list[dict[str, Any]] = []
     ids, attempts, workers, ran, ago = [], [], [], [], []
@@ -286,25 +304,21 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
         ending = settled.ending
         if settled.decision is PLAIN_SUCCESS and ending.started is not None:
             job = ending.job
-            ids.append(str(job.id))
-            attempts.append(str(job.attempt))
-            workers.append(str(job.worker))
+            ids.append(job.id)
+            attempts.append(job.attempt)
+            workers.append(job.worker)
             ran.append(f"{ending.finished - ending.started:.6f}")
             ago.append(f"{max(now - ending.finished, 0.0):.6f}")
         else:
             rows.append(_row(settled, now))
     return {
         "rows": json.dumps(rows),
-        "ids": _array(ids),
-        "attempts": _array(attempts),
-        "workers": _array(workers),
-        "ran": _array(ran),
-        "ago": _array(ago),
+        "ids": as_array(ids),
+        "attempts": as_array(attempts),
+        "workers": as_array(workers),
+        "ran": as_array(ran),
+        "ago": as_array(ago),
     }
-
-
-def _array(items: Iterable[str]) -> str:
-    return f"{{{','.join(items)}}}"
 
 
 def _row(settled: Settled, now: float) -> dict[str, Any]:

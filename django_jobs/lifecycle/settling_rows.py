@@ -17,7 +17,7 @@ from ..domain.decisions import Decision
 from ..domain.errors import ErrorReport
 from ..domain.outcomes import Lost
 from ..domain.states import JobState, RunState
-from ..models.database import fetch, jobs_connection
+from ..models.database import fetch, jobs_connection, repeat_conflicts
 from .claiming import claimed_by
 from .job_columns import IN_LIVE, Fence
 from .notifying import notify_after_commit
@@ -90,8 +90,7 @@ def settle_row_by_row(
     if ending.stay("it was refused there"):  # such as for its key, which another job has taken
         return settle_row_by_row([ending])
     try:
-        with transaction.atomic(using=alias):
-            return [_end_unsettleable(ending, error)]
+        return [_end_unsettleable(ending, error)]
     except REFUSALS as second:
         fields = ending.job.id, ending.job.attempt, ErrorReport.of(second).summary
         logger.error("event=unsettleable job_id=%s attempt=%s error=%r", *fields)
@@ -129,6 +128,7 @@ def give_back_row_by_row(fences: Collection[Fence]) -> None:
         logger.warning("event=not_given_back job_id=%s attempt=%s error=%r", *fields)
 
 
+@repeat_conflicts
 def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
     job, error = ending.job, ErrorReport.of(refusal)
     # The first line only: the others quote the whole row.
@@ -141,23 +141,22 @@ def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
         reason=reason,
         error=replace(error, message=reason, traceback=""),
     )
-    rows = fetch(
-        END_UNSETTLEABLE,
-        {
-            "id": job.id,
-            "attempt": job.attempt,
-            "worker": job.worker,
-            "outcome": decision.run.value,
-            "reason": reason,
-            "summary": error.summary,
-            "type": error.type,
-            "code": error.code,
-            "fingerprint": error.fingerprint,
-        },
-    )
-    settled = Settled(ending, decision if rows else None)
-    for hint in open_next(ended_steps([settled])).hints:
-        notify_after_commit(hint)
+    parameters = {
+        "id": job.id,
+        "attempt": job.attempt,
+        "worker": job.worker,
+        "outcome": decision.run.value,
+        "reason": reason,
+        "summary": error.summary,
+        "type": error.type,
+        "code": error.code,
+        "fingerprint": error.fingerprint,
+    }
+    with transaction.atomic(using=jobs_connection().alias):
+        rows = fetch(END_UNSETTLEABLE, parameters)
+        settled = Settled(ending, decision if rows else None)
+        for hint in open_next(ended_steps([settled])).hints:
+            notify_after_commit(hint)
     return settled
 
 

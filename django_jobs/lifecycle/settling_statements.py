@@ -112,6 +112,12 @@ INSERT INTO {RUNS}), freed AS MATERIALIZED (
 SELECT job_id, NULL FROM written UNION ALL SELECT NULL, queue FROM opened
 """
 
+# Of the jobs of a batch that were to wait, those that may start at once.
+SIGNALLED_ALREADY = """
+SELECT DISTINCT queue, status FROM django_jobs_job_live
+WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('ready', 'blocked')
+"""
+
 # For successes that are not kept. Runs of earlier attempts go too, unless runs have an age.
 SETTLE_AND_DELETE = f"""
 {ENDINGS}, deleted AS (

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..domain.states import JobState, RunState
 from ..signals import attempt_failed, job_dead, job_finished
 from .settling import Settled
+
+logger = logging.getLogger("django_jobs")
+
+_by_job_type: dict[str, Callable[..., None]] = {}
+
+
+def receive_ends_of(job_type: str, receiver: Callable[..., None]) -> None:
+    """Call ``receiver`` with the job type and the keywords of ``job_finished`` for each ended
+    attempt of this job type. A receiver of the signal would cost time for every job: Django knows
+    senders by their identity, and the name is another object in each row."""
+    _by_job_type[job_type] = receiver
+
+
+def ignore_ends_of(job_type: str) -> None:
+    """Undo :func:`receive_ends_of`."""
+    _by_job_type.pop(job_type, None)
 
 
 def send_job_signals(settled: Iterable[Settled]) -> None:
@@ -20,9 +37,16 @@ def send_job_signals(settled: Iterable[Settled]) -> None:
         if decision is None:
             continue
         succeeded = decision.run == RunState.SUCCEEDED
-        if succeeded and not (job_finished.receivers and job_finished.has_listeners(job_type)):
+        own = _by_job_type.get(job_type)
+        heard = job_finished.receivers and job_finished.has_listeners(job_type)
+        if succeeded and own is None and not heard:
             continue
         keywords = _keywords(attempt)
+        if own is not None:
+            try:
+                own(job_type, **keywords)
+            except Exception:
+                logger.exception("event=receiver_failed job_type=%s", job_type)
         job_finished.send_robust(job_type, **keywords)
         if not succeeded:
             attempt_failed.send_robust(job_type, **keywords)
@@ -44,4 +68,5 @@ def _keywords(attempt: Settled) -> dict[str, Any]:
         "error_code": decision.error.code if decision.error else "",
         "reason": decision.reason,
         "traceback": decision.error.traceback if decision.error else "",
+        "exception": getattr(ending.outcome, "exception", None),
     }

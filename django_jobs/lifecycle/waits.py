@@ -16,7 +16,8 @@ SLEEP_KEY, SIGNAL_KEY = "sleep:", "signal:"
 
 OURS = f"""
     SELECT id, signals FROM django_jobs_job
-    WHERE id = %(id)s AND attempt = %(attempt)s AND worker_id = %(worker)s AND {IN_LIVE}"""
+    WHERE id = %(id)s AND attempt = %(attempt)s AND worker_id = %(worker)s AND {IN_LIVE}
+    FOR NO KEY UPDATE"""
 UNTIL = """
     SELECT id, %(key)s, %(attempt)s, jsonb_build_object(
         'until', clock_timestamp() + make_interval(secs => %(seconds)s::float8)), clock_timestamp()
@@ -35,7 +36,8 @@ WITH ours AS MATERIALIZED ({OURS}
 SELECT {LEFT} FROM begun
 """
 
-# A wait that is over without a signal stays over, or later attempts might take another way.
+# A wait that is over without a signal stays over, or later attempts might take another way. A
+# signal locks the job too, so that the second of the two sees what the first wrote.
 BEGIN_WAIT = f"""
 WITH ours AS MATERIALIZED ({OURS}
 ), begun AS (
@@ -52,14 +54,15 @@ FROM begun, ours
 """
 
 # A part of the replay of jobs whose last error was the time-out of a wait, which would be over at
-# once.
-TIMEOUT = f"{SignalTimeout.__module__}.{SignalTimeout.__qualname__}"
+# once. Those that the handler has caught stay over.
+TIMEOUT = f"{SignalTimeout.__module__}.{SignalTimeout.__qualname__}: {SignalTimeout.TEXT}"
+NAME = f"substr(receipt.key, {len(SIGNAL_KEY) + 1})"
 FORGET_TIMEOUTS = f"""
     DELETE FROM django_jobs_receipt AS receipt USING django_jobs_job AS job
     WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'dead'
-      AND starts_with(job.last_error, '{TIMEOUT}:')
       AND receipt.job_id = job.id AND starts_with(receipt.key, '{SIGNAL_KEY}')
-      AND jsonb_exists(receipt.answer, 'over')"""
+      AND jsonb_exists(receipt.answer, 'over')
+      AND starts_with(job.last_error, '{TIMEOUT.replace("'", "''").format(f"' || {NAME} || '")}')"""
 
 # A part of the restart of cancelled steps: what they waited for may have timed out since.
 FORGET_MISSED = f"""
@@ -67,8 +70,8 @@ FORGET_MISSED = f"""
     WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'cancelled'
       AND receipt.job_id = job.id AND starts_with(receipt.key, '{SIGNAL_KEY}')
       AND (receipt.answer ->> 'until')::timestamptz <= clock_timestamp()
-      AND NOT coalesce(jsonb_exists(
-          job.signals, substr(receipt.key, {len(SIGNAL_KEY) + 1})), false)"""
+      AND NOT jsonb_exists(receipt.answer, 'over')
+      AND NOT coalesce(jsonb_exists(job.signals, {NAME}), false)"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,17 +38,22 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class ChangedMeanwhile(OperationalError):
+    """What a transaction has read was changed before it locked it: see :func:`repeat_conflicts`."""
+
+
 def jobs_connection() -> BaseDatabaseWrapper:
     """This thread's connection to the jobs' database."""
     return connections[conf().database]
 
 
-def repeat_if_moved(work: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function of one ``atomic`` block: call it again if a row that it waited for has
-    moved to the history meanwhile, or if it waited for a session that waited for it.
+def repeat_conflicts(work: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function of one ``atomic`` block: call it again after a conflict with another
+    session. Raises the error of the fifth try.
 
-    In the first case PostgreSQL raises a serialization failure, because the row has no later
-    version in its partition. The next try finds the job ended. Raises the error of the fifth try.
+    A row that it waited for has moved to the history: PostgreSQL raises a serialization failure,
+    because the row has no later version in its partition. The next try finds the job ended. Or it
+    waited for a session that waited for it, a deadlock. Or it raises :class:`ChangedMeanwhile`.
     """
 
     @functools.wraps(work)
@@ -57,26 +62,41 @@ def repeat_if_moved(work: Callable[P, R]) -> Callable[P, R]:
             try:
                 return work(*args, **options)
             except OperationalError as error:
-                if getattr(error.__cause__, "sqlstate", None) not in CONFLICTS:
+                if not (isinstance(error, ChangedMeanwhile) or _state_of(error) in CONFLICTS):
                     raise
         return work(*args, **options)
 
     return repeated
 
 
+def _state_of(error: Exception) -> str | None:
+    return getattr(error.__cause__, "sqlstate", None)
+
+
 def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     """Run one statement and return its rows. Outside of a transaction it is repeated like those of
-    :func:`repeat_if_moved`."""
+    :func:`repeat_conflicts`."""
     rows: list[tuple[Any, ...]] = _run(sql, parameters, methodcaller("fetchall"))
     return rows
 
 
 def fetch_last(statements: Sequence[str], parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Run statements in one transaction and one round trip, and return the rows of the last. Each
-    sees what was committed before it began. Not for a connection that binds parameters on the
-    server. Repeated like :func:`fetch`."""
+    sees what was committed before it began. Repeated like :func:`fetch`.
+
+    A connection that binds parameters on the server sends one after the other.
+    """
+    if jobs_connection().settings_dict["OPTIONS"].get("server_side_binding"):
+        return _fetch_one_by_one(statements, parameters)
     rows: list[tuple[Any, ...]] = _run(";".join(statements), parameters, _rows_of_the_last)
     return rows
+
+
+def _fetch_one_by_one(
+    statements: Sequence[str], parameters: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    with transaction.atomic(using=jobs_connection().alias):
+        return [fetch(statement, parameters) for statement in statements][-1]
 
 
 def _rows_of_the_last(cursor: Any) -> Any:
@@ -93,7 +113,7 @@ def fetch_locking(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     return fetch(sql, parameters)
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _fetch_in_savepoint(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     with transaction.atomic(using=jobs_connection().alias):
         return fetch(sql, parameters)
@@ -118,7 +138,7 @@ def _run_once(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> A
         return read(cursor)
 
 
-_run_again = repeat_if_moved(_run_once)
+_run_again = repeat_conflicts(_run_once)
 
 
 def _run(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> Any:
@@ -148,7 +168,7 @@ def migration_problem(error: Exception) -> str | None:
     """The command to run if ``error`` shows that the tables do not match this code; None for any
     other error."""
     alias = conf().database
-    state = getattr(error.__cause__, "sqlstate", None)
+    state = _state_of(error)
     migrate = "manage.py migrate" + ("" if alias == "default" else f" --database={alias}")
     if state == NO_TABLE and "django_jobs_" in str(error):  # or it is a table of a trigger's
         return f"django_jobs has no tables in {alias!r}: run {migrate}"

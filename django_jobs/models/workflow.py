@@ -133,6 +133,12 @@ class WorkflowRun(models.Model):
                 condition=models.Q(status="running"),
                 name="django_jobs_running_workflow",
             ),
+            # Read to finish what was cut short.
+            models.Index(
+                fields=("id",),
+                condition=models.Q(status="running", cancel_requested_at__isnull=False),
+                name="django_jobs_run_cancelled",
+            ),
             # Read by the retention.
             models.Index(
                 fields=("finished_at",),

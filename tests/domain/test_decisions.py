@@ -66,6 +66,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
         budget=st.none() | st.integers(1, 50),
         queue=st.none() | st.just("slow"),
         priority=st.none() | st.integers(-100, 100),
+        max_attempts=st.none() | st.integers(1, 50),
     ),
     st.builds(TimedOut, seconds=any_float, silent=st.booleans()),
     st.builds(Lost, reason=st.text(max_size=20), alone=st.booleans()),
@@ -194,7 +195,18 @@ def test_an_at_most_once_job_runs_again_only_if_its_handler_asks(
     decision = decide(replace(facts, at_most_once=True), outcome, NOW)
     if isinstance(outcome, Snoozed) or (isinstance(outcome, Released) and not outcome.began):
         return
+    if isinstance(outcome, Failed) and outcome.max_attempts is not None:
+        return
     assert decision.status in FINAL
+
+
+def test_a_retry_with_its_own_number_of_attempts_overrides_that_of_the_job() -> None:
+    facts = some_facts(at_most_once=True, max_attempts=1, failures=1)
+    asked = Failed(error=ERROR, retry_after=2 * LONGEST_RETRY_AFTER, max_attempts=3)
+    decision = decide(facts, asked, NOW)
+    assert (decision.status, decision.delay) == (JobState.SCHEDULED, 2 * LONGEST_RETRY_AFTER)
+    decision = decide(replace(facts, failures=2), asked, NOW)
+    assert (decision.status, decision.reason) == (JobState.DEAD, "failed 3 of 3 times")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.db import connection
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from django_jobs.domain.admission import FairShares
@@ -64,6 +65,20 @@ def test_a_step_waits_for_all_before_it() -> None:
     assert (ended.status, ended.ends_left, ended.reason) == ("succeeded", 0, "")
     assert ended.finished_at is not None
     assert Run.objects.filter(job__workflow_run=run).count() == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_binds_on_the_server_opens_and_ends_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "server_side_binding", True)
+    try:
+        run = start_graph(DIAMOND)
+        assert finish({"b": DEAD}) == ["a", "b", "c"]
+        assert (reread(run).status, reread(run).reason) == ("failed", "b failed")
+    finally:
+        connection.close()
 
 
 @pytest.mark.django_db

@@ -7,8 +7,13 @@ import time
 import pytest
 
 from django_jobs.domain.outcomes import Snoozed, Succeeded
-from django_jobs.lifecycle.signalling import send_job_signals
+from django_jobs.lifecycle.signalling import (
+    ignore_ends_of,
+    receive_ends_of,
+    send_job_signals,
+)
 from django_jobs.signals import attempt_failed, job_dead, job_finished
+from tests.app.jobs import add, noop
 from tests.factories import enqueue_and_claim, failure, heard, settle_one
 
 
@@ -32,6 +37,7 @@ def test_a_success_sends_only_job_finished() -> None:
             "error_code": "",
             "reason": "",
             "traceback": "",
+            "exception": None,
         }
     ]
     assert failed == dead == []
@@ -79,3 +85,25 @@ def test_a_receiver_that_raises_does_not_affect_others() -> None:
     finally:
         attempt_failed.disconnect(broken)
     assert len(failed) == 1
+
+
+@pytest.mark.django_db
+def test_a_receiver_of_one_job_type_hears_of_its_ends_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ended: list[str] = []
+
+    def receive(sender: str, *, status: str, **kwargs: object) -> None:
+        ended.append(f"{sender} {status}")
+        raise ValueError("the receiver has a bug")
+
+    receive_ends_of("app.noop", receive)
+    try:
+        for job_type in (noop, add):
+            arguments = (1, 2) if job_type is add else ()
+            settled = settle_one(enqueue_and_claim(job_type, *arguments), Succeeded())
+            send_job_signals([settled])
+    finally:
+        ignore_ends_of("app.noop")
+    assert ended == ["app.noop succeeded"]
+    assert "event=receiver_failed job_type=app.noop" in caplog.text

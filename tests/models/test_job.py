@@ -77,13 +77,13 @@ def test_a_job_without_a_rule_backs_off_by_the_default() -> None:
     assert Job(backoff=Backoff.fixed(3).as_json()).backoff_rule == Backoff.fixed(3)
 
 
-@pytest.mark.parametrize("habit", ["get", "wait", "ready", "successful", "failed", "state"])
+@pytest.mark.parametrize("habit", ["get", "ready", "successful", "failed", "state"])
 def test_attributes_of_other_libraries_raise_with_a_hint(habit: str) -> None:
     job = Job(pk=7)
     assert not hasattr(job, habit)
     with pytest.raises(AttributeError) as refused:
         getattr(job, habit)
     assert str(refused.value) == (
-        f"'Job' object has no attribute {habit!r}; write job.refresh_from_db(), and then read "
-        "job.status and job.result"
+        f"'Job' object has no attribute {habit!r}; write job.wait(), or job.refresh_from_db(), and "
+        "then read job.status and job.result"
     )

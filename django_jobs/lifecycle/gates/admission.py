@@ -15,7 +15,7 @@ from typing import Any
 from django.db import transaction
 
 from ...domain.admission import FairShares, Line, share_out
-from ...models.database import fetch, jobs_connection, repeat_if_moved
+from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..job_columns import IN_LINE
 from . import breakers
 from .conflicts import resolve
@@ -119,7 +119,7 @@ def admit(
     return admission
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _admit(
     room: Mapping[str, int], shares: FairShares, after: str, most: int
 ) -> tuple[Admission, list[Line]]:

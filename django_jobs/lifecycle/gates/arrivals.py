@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ...domain.admission import MOST_AT_ONCE
 from ...domain.gates import KEY_ALONE
-from ...models.database import fetch_last, jobs_connection
+from ...models.database import fetch_last
 from ..job_columns import IN_LINE
 from .admission import TAKE_TURN
 
@@ -76,8 +76,6 @@ class Arrivals:
 
 def admit_arrivals() -> Arrivals:
     """Make jobs ready that wait for a key alone which has room."""
-    if jobs_connection().settings_dict["OPTIONS"].get("server_side_binding"):
-        return Arrivals()  # such a connection sends one statement at a time
     parameters = {"key_alone": KEY_ALONE, "few": FEW, "most": MOST_AT_ONCE}
     rows = fetch_last([TURN, ADMIT_ARRIVALS], parameters)
     return Arrivals(

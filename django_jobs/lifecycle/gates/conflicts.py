@@ -7,7 +7,7 @@ from typing import Any
 from django.db import transaction
 
 from ...domain.gates import Gates, OnConflict
-from ...models.database import fetch, jobs_connection, repeat_if_moved
+from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..opening import follow_cancelled
 from ..operations.jobs import cancel
 
@@ -85,7 +85,7 @@ def resolve(gates: Gates, line: str) -> None:
             cancel(older, reason=why, wait=False)
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _end_blocked(parameters: dict[str, Any]) -> None:
     with transaction.atomic(using=jobs_connection().alias):
         follow_cancelled(fetch(END_BLOCKED, parameters))

@@ -19,12 +19,12 @@ from ...domain.errors import ErrorReport
 from ...domain.ranking import is_priority
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
-from ...models.database import fetch, jobs_connection, repeat_if_moved
+from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..job_columns import AT_THE_GATES, IN_LIVE, REPLAYED
 from ..notifying import CANCELLED, notify_after_commit
 from ..opening import follow_cancelled
 from ..waits import FORGET_TIMEOUTS
-from ..workflows.restarting import KEY_TAKEN, lock_run, restart, restart_problem
+from ..workflows.restarting import KEY_TAKEN, restart, restart_problem, see_run
 
 Actor = Any
 """A user (with ``has_perm``), or None for code and the command line, which may do everything."""
@@ -115,7 +115,7 @@ def cancel(
     return _cancel(list(ids), reason or done_by("cancelled", actor), wait)
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _cancel(wanted: list[int], why: str, wait: bool) -> OperationResult:
     with transaction.atomic(using=jobs_connection().alias):
         locking = LOCK_JOBS if wait else f"{LOCK_JOBS} SKIP LOCKED"
@@ -226,7 +226,7 @@ def not_replayable(job: Job, headers: str | None, check: Callable[[Job], str | N
     return check(job)
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
     parameters = {"id": job.pk, "ids": [job.pk], "by": by, "why": reason}
     try:
@@ -248,13 +248,14 @@ def _replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
 
 
 def _replay_step(job: Job, run_id: int, by: str, reason: str) -> str | None:
-    run = lock_run(run_id)
+    run = see_run(run_id)
     if problem := restart_problem(run, job.step or ""):
         return problem
-    return None if restart(run_id, [job.pk], by, reason) else "it is not dead any more"
+    assert run is not None
+    return None if restart(run, [job.pk], by, reason) else "it is not dead any more"
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _moved(wanted: list[int], sql: str, parameters: dict[str, Any]) -> OperationResult:
     with transaction.atomic(using=jobs_connection().alias):
         fetch(LOCK_JOBS, {"ids": wanted})

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
+
 from ...conf import conf
+from ...domain.graph import SLEEP, WAIT
 from ...domain.payload import NotStorable, encode, key_problem
 from ...domain.states import FINAL
 from ...exceptions import PayloadError
 from ...model_methods import implements
 from ...models import Job
-from ...models.database import fetch_locking
-from ..job_columns import AT_THE_GATES
+from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
+from ..job_columns import AT_THE_GATES, IN_LIVE
 from ..notifying import notify_after_commit
 from ..waits import SIGNAL_KEY
 from .jobs import Actor, OperationResult, demand
 
 AWAITED = "job.status = 'waiting' AND job.awaits = %(name)s"
 
-# Every SET sees the row as it is when it is locked. A settle that makes the job wait locks it too,
-# and looks at the signals, so the second of the two sees what the first wrote.
+# First, so that the signal sees the note of an attempt that has waited in vain: that locks the job
+# too. So does a settle that makes the job wait, and looks at the signals. Of two at once the second
+# sees what the first wrote.
+LOCK = f"""
+SELECT FROM django_jobs_job WHERE id = %(id)s AND {IN_LIVE} FOR NO KEY UPDATE
+"""
 SIGNAL = f"""
 UPDATE django_jobs_job AS job SET
     signals = coalesce(job.signals, '{{}}') || jsonb_build_object(%(name)s::text, %(data)s::jsonb),
@@ -32,6 +39,8 @@ UPDATE django_jobs_job AS job SET
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = %(id)s AND job.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
   AND NOT coalesce(jsonb_exists(job.signals, %(name)s), false)
+  AND NOT (job.job_type = '{SLEEP}'
+           OR job.job_type = '{WAIT}' AND job.payload ->> 'name' <> %(name)s)
   AND NOT EXISTS (
       SELECT 1 FROM django_jobs_receipt AS receipt
       WHERE receipt.job_id = job.id AND receipt.key = %(key)s
@@ -45,7 +54,7 @@ def signal(id_: int, name: str, data: Any = None, *, actor: Actor = None) -> Ope
 
     It is kept until the handler waits for it; a job that waits already becomes ready. A job keeps
     the first signal of each name, so a second one is refused. So is one for a job that has ended,
-    or whose handler has waited for it in vain.
+    or whose handler has waited for it in vain, and another name than that of a ``wait`` step.
 
     Raises ``ValueError`` if ``name`` is not text of 1 to 200 characters, :class:`PayloadError` if
     ``data`` is not JSON or too large, ``PermissionDenied`` if ``actor`` may not; a ``wait`` step
@@ -60,11 +69,19 @@ def signal(id_: int, name: str, data: Any = None, *, actor: Actor = None) -> Ope
         text = encode(data, max_bytes=conf().max_payload_bytes, name="data")
     except NotStorable as error:
         raise PayloadError(f"the signal {name!r}: {error}") from None
-    rows = fetch_locking(SIGNAL, {"id": id_, "name": name, "data": text, "key": SIGNAL_KEY + name})
-    if rows:
-        notify_after_commit(rows[0][0])
+    if _store({"id": id_, "name": name, "data": text, "key": SIGNAL_KEY + name}):
         return OperationResult(done=[id_])
     return OperationResult(refused={id_: _why_refused(id_, name)})
+
+
+@repeat_conflicts
+def _store(parameters: dict[str, Any]) -> bool:
+    with transaction.atomic(using=jobs_connection().alias):
+        execute(LOCK, parameters)
+        rows = fetch(SIGNAL, parameters)
+        for (queue,) in rows:
+            notify_after_commit(queue)
+    return bool(rows)
 
 
 @implements("Job.signal")
@@ -83,9 +100,14 @@ def _demand_of_step(actor: Actor, id_: int, name: str) -> None:
 
 def _why_refused(id_: int, name: str) -> str:
     rows = Job.objects.using(conf().database).filter(pk=id_)
-    for status, signals in rows.values_list("status", "signals"):
+    columns = rows.values_list("status", "signals", "job_type", "payload__name")
+    for status, signals, job_type, awaited in columns:
         if status in FINAL:
             return f"it is {status}"
+        if job_type == SLEEP:
+            return "it waits for no signal"
+        if job_type == WAIT and awaited != name:
+            return f"it waits for the signal {awaited!r} alone"
         if name in (signals or ()):
             return "it has a signal of this name already"
         return "it has waited for this signal, and the time is over"

@@ -1,36 +1,38 @@
 """Operations on runs of workflows: cancel, retry, skip a step, signal a step.
 
-Each locks the live steps of one run, in the order of their ids, and then the run. Each run is one
-transaction; the cancel of a run with more than ``PAGE`` live steps takes several.
+Each locks the steps that it changes, and then the run: see :mod:`~django_jobs.lifecycle.opening`.
+Each run is one transaction; the cancel of a run with more than ``PAGE`` live steps takes several.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from django.db import DataError, IntegrityError, transaction
-from django.db.models import CharField, Func
+from django.db.models import CharField, Func, TextField
+from django.db.models.functions import Cast
 
 from ...domain.errors import ErrorReport
 from ...domain.states import PENDING, JobState
 from ...domain.workflows import WorkflowState
 from ...model_methods import implements
 from ...models import Job, WorkflowRun
-from ...models.database import execute, fetch, jobs_connection, repeat_if_moved
+from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ...signals import worker_event
 from ..notifying import CANCELLED, notify_after_commit
-from ..opening import count_ends, end_runs
+from ..opening import count_ends
 from ..workflows.restarting import (
     KEY_TAKEN,
-    LockedRun,
-    lock_run,
+    SeenRun,
     pass_over,
     restart,
     restart_problem,
+    see_run,
 )
 from .jobs import (
     ASK_TO_CANCEL,
@@ -48,6 +50,9 @@ from .signals import signal as signal_job
 PAGE = 2_000
 """Steps that one statement cancels."""
 
+CANCEL_SECONDS = 10.0
+"""After so long the cancel of a run may have been cut short."""
+
 NO_RUN = "there is no such run"
 
 WAITING = [JobState.WAITING.value]
@@ -61,9 +66,22 @@ WHERE workflow_run_id = %(run)s AND (step, id) > (%(step)s, %(id)s)
 ORDER BY step, id
 LIMIT %(page)s
 """
+UNFINISHED_CANCELS = """
+SELECT run.id, run.reason FROM django_jobs_workflowrun AS run
+WHERE run.status = 'running' AND run.cancel_requested_at IS NOT NULL
+  AND run.cancel_requested_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+  AND EXISTS (
+      SELECT 1 FROM django_jobs_job_live AS job
+      WHERE job.workflow_run_id = run.id AND job.status <> 'dead'
+        AND NOT (job.status = 'running' AND job.cancel_requested_at IS NOT NULL))
+ORDER BY run.id
+LIMIT 1
+"""
 REQUEST_CANCEL = """
-UPDATE django_jobs_workflowrun SET cancel_requested_at = clock_timestamp(), reason = %(reason)s
-WHERE id = %(run)s AND status = 'running' AND cancel_requested_at IS NULL
+UPDATE django_jobs_workflowrun
+SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp()),
+    reason = CASE WHEN cancel_requested_at IS NULL THEN %(reason)s ELSE reason END
+WHERE id = %(run)s AND status = 'running'
 """
 ENDS_AMONG = """
 SELECT count(*) FROM unnest(%(ids)s::bigint[]) AS step (id)
@@ -78,8 +96,8 @@ def cancel(
     """Cancel runs: their steps that have not begun at once, and the running ones are asked to stop.
 
     No step opens because of it, and nothing is undone. A run ends as cancelled with its last
-    running step, which may be at once. Without an actor, ``by`` is who. Raises ``PermissionDenied``
-    if ``actor`` may not.
+    running step, which may be at once. If it is cut short, maintenance finishes it. Without an
+    actor, ``by`` is who. Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.cancel_workflowrun")
     why = _signed("cancelled", name_of(actor) or by, reason)
@@ -89,12 +107,27 @@ def cancel(
         if status != WorkflowState.RUNNING:
             result.refused[run] = NO_RUN if status is None else f"it is {status}"
             continue
+        requested = False
         for ids in _to_cancel(run):
-            _cancel_steps(run, ids, why)
+            requested |= _cancel_steps(run, ids, why)
+        status = _status_of(run)
+        if not requested:
+            result.refused[run] = f"it is {status}"
+            continue
         result.done.append(run)
-        if _status_of(run) == WorkflowState.RUNNING:
+        if status == WorkflowState.RUNNING:
             result.asked.append(run)
     return result
+
+
+def finish_cancel() -> int:
+    """Cancel a page of the steps of a run whose cancel was cut short; return how many there were.
+    Steps that were added since the cancel are found too."""
+    for run, why in fetch(UNFINISHED_CANCELS, {"seconds": CANCEL_SECONDS}):
+        ids = next(_to_cancel(run))
+        _cancel_steps(run, ids, why)
+        return len(ids)
+    return 0
 
 
 def retry(
@@ -196,41 +229,42 @@ def _walk(run: int, statuses: Sequence[str]) -> Iterator[list[int]]:
         step, id_ = rows[-1]
 
 
-@repeat_if_moved
-def _cancel_steps(run: int, ids: list[int], why: str) -> None:
+@repeat_conflicts
+def _cancel_steps(run: int, ids: list[int], why: str) -> bool:
+    """Cancel some steps of a run, and the run with them. False if it has ended."""
     with transaction.atomic(using=jobs_connection().alias):
         locked = [id_ for (id_,) in fetch(LOCK_JOBS, {"ids": ids})]
         cancelled = [id_ for id_, _ in fetch(CANCEL_PENDING, {"ids": locked, "reason": why})]
         if fetch(ASK_TO_CANCEL, {"ids": locked}):
             notify_after_commit(CANCELLED)
         ((ends,),) = fetch(ENDS_AMONG, {"ids": cancelled})
-        execute(REQUEST_CANCEL, {"run": run, "reason": why})
-        count_ends(Counter({run: ends}), {})
-        if not ids:  # no step is left to cancel
-            end_runs([run])
+        requested = execute(REQUEST_CANCEL, {"run": run, "reason": why}) > 0
+        count_ends({run: ends}, look=not ids)  # without ids no step is left to cancel
+    return requested
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _retry_one(run: int, check: Callable[[Job], str | None], by: str, reason: str) -> str | None:
     try:
         with transaction.atomic(using=jobs_connection().alias):
-            if problem := _not_retried(lock_run(run)):
+            seen = see_run(run)
+            if seen is None:
+                return NO_RUN
+            if problem := _not_retried(seen):
                 return problem
             ids: list[int] = []
             for job, headers in _failed_steps(run):
                 if problem := not_replayable(job, headers, check):
                     return f"step {job.step!r}: {problem}"
                 ids.append(job.pk)
-            return None if restart(run, ids, by, reason) else "none of its steps failed"
+            return None if restart(seen, ids, by, reason) else "none of its steps failed"
     except DataError as error:
         return f"PostgreSQL refuses it: {ErrorReport.of(error).summary}"
     except IntegrityError:
         return KEY_TAKEN
 
 
-def _not_retried(run: LockedRun | None) -> str | None:
-    if run is None:
-        return NO_RUN
+def _not_retried(run: SeenRun) -> str | None:
     if run.status == WorkflowState.SUCCEEDED:
         return "it is succeeded"
     if run.undoing is not None:
@@ -239,30 +273,34 @@ def _not_retried(run: LockedRun | None) -> str | None:
 
 
 def _failed_steps(run: int) -> Iterator[tuple[Job, str]]:
-    """The failed and cancelled steps of a run, each with the type of its headers."""
+    """The failed and cancelled steps of a run, each with the type of its headers, in one statement.
+    A payload that cannot be decoded is not set, so that ``check`` sees why when it reads it."""
     failed = Job.objects.using(jobs_connection().alias).filter(
         workflow_run=run, status__in=(JobState.DEAD, JobState.CANCELLED), skipped=None
     )
     kind = Func("headers", function="jsonb_typeof", output_field=CharField())
-    headers = dict(failed.values_list("pk", kind))
-    for job in failed.only(*NEEDED).order_by("pk"):
-        yield job, headers[job.pk]
+    rows: Any = failed.annotate(kind=kind, text=Cast("payload", TextField()))
+    for job in rows.only(*NEEDED).order_by("pk"):
+        with suppress(ValueError, RecursionError):
+            job.payload = json.loads(job.text)
+        yield job, job.kind
 
 
-@repeat_if_moved
+@repeat_conflicts
 def _skip_one(run: int, step: str, why: str) -> str | None:
     try:
         with transaction.atomic(using=jobs_connection().alias):
-            locked = lock_run(run)
-            jobs = list(_steps_named(run, step).values_list("pk", "status", "skipped"))
-            if locked is None or len(jobs) != 1:
+            seen = see_run(run)
+            jobs = list(_steps_named(run, step).values_list("pk", "skipped"))
+            if seen is None or len(jobs) != 1:
                 return _not_one(run, step, jobs)
-            if problem := restart_problem(locked, step):
+            if problem := restart_problem(seen, step):
                 return problem
-            ((id_, status, skipped),) = jobs
+            ((id_, skipped),) = jobs
             if skipped is not None:
                 return f"step {step!r} was skipped"
-            if not pass_over(run, id_, why):
+            if not pass_over(seen, id_, why):
+                (status,) = _steps_named(run, step).values_list("status", flat=True)
                 return f"step {step!r} is {status}"
             return None
     except IntegrityError:

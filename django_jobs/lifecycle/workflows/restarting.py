@@ -8,24 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...domain.workflows import Fate, WorkflowState
-from ...models.database import execute, fetch
+from ...models.database import ChangedMeanwhile, execute, fetch
 from ..compensating import begun
 from ..job_columns import FATE, REPLAYED
 from ..notifying import notify_after_commit
 from ..opening import EndedStep, Opened, open_next, opening_at, skip_and_open
 from ..waits import FORGET_MISSED, FORGET_TIMEOUTS
 
-# With all live steps of a run locked, no settle counts a step down between two of our statements.
-LOCK_STEPS = """
-SELECT count(*) FROM (
-    SELECT id FROM django_jobs_job_live WHERE workflow_run_id = %(run)s
-    ORDER BY id
-    FOR NO KEY UPDATE) AS locked
-"""
-LOCK_RUN = """
+READ_RUN = """
 SELECT name, status, cancel_requested_at IS NOT NULL, compensations
 FROM django_jobs_workflowrun WHERE id = %(run)s
-FOR NO KEY UPDATE
+"""
+LOCK_RUN = f"""{READ_RUN}FOR NO KEY UPDATE
 """
 
 # A step that had begun, or could, is not delayed a second time.
@@ -76,11 +70,20 @@ GROUP BY child
 
 # Steps that waited all the time had counted the ends that are undone now.
 COUNT_UP = """
+WITH again AS MATERIALIZED (
+    SELECT child_id, count(*) AS edges FROM django_jobs_dependency
+    WHERE parent_id = ANY(%(ids)s::bigint[])
+    GROUP BY child_id
+), waiting AS MATERIALIZED (
+    SELECT job.id FROM django_jobs_job_live AS job
+    WHERE job.id = ANY(ARRAY(SELECT child_id FROM again)) AND job.status = 'waiting'
+      AND job.prerequisites > 0
+    ORDER BY job.id
+    FOR NO KEY UPDATE
+)
 UPDATE django_jobs_job_live AS job SET prerequisites = job.prerequisites + again.edges
-FROM (SELECT child_id, count(*) AS edges FROM django_jobs_dependency
-      WHERE parent_id = ANY(%(ids)s::bigint[])
-      GROUP BY child_id OFFSET 0) AS again
-WHERE job.id = again.child_id AND job.status = 'waiting' AND job.prerequisites > 0
+FROM (SELECT child_id, edges FROM again OFFSET 0) AS again
+WHERE job.id = again.child_id AND job.id = ANY(ARRAY(SELECT id FROM waiting))
 """
 COUNT_AGAIN = f"""
 WITH step AS MATERIALIZED (
@@ -121,9 +124,9 @@ KEY_TAKEN = "another running run holds the idempotency key of the workflow run"
 
 
 @dataclass(frozen=True, slots=True)
-class LockedRun:
-    """A run whose row and live steps are locked. ``undoing`` are the names of its compensations, if
-    they have begun."""
+class SeenRun:
+    """The row of a run as it was read. ``undoing`` are the names of its compensations, if they have
+    begun."""
 
     id: int
     name: str
@@ -132,16 +135,15 @@ class LockedRun:
     undoing: list[str] | None
 
 
-def lock_run(run: int) -> LockedRun | None:
-    """Lock the live steps of a run, and then its row. None if there is no such run."""
-    execute(LOCK_STEPS, {"run": run})
-    for name, status, cancel_requested, compensations in fetch(LOCK_RUN, {"run": run}):
+def see_run(run: int, statement: str = READ_RUN) -> SeenRun | None:
+    """Read the row of a run. None if there is no such run."""
+    for name, status, cancel_requested, compensations in fetch(statement, {"run": run}):
         undoing = begun(compensations)
-        return LockedRun(run, name, WorkflowState(status), cancel_requested, undoing)
+        return SeenRun(run, name, WorkflowState(status), cancel_requested, undoing)
     return None
 
 
-def restart_problem(run: LockedRun | None, step: str) -> str | None:
+def restart_problem(run: SeenRun | None, step: str) -> str | None:
     """Why a step of the run cannot start again, or None."""
     if run is None:
         return "its workflow run does not exist"
@@ -152,37 +154,30 @@ def restart_problem(run: LockedRun | None, step: str) -> str | None:
     return None
 
 
-def restart(run: int, ids: Sequence[int], by: str, why: str) -> list[int]:
+def restart(run: SeenRun, ids: Sequence[int], by: str, why: str) -> list[int]:
     """Start failed and cancelled steps again, and bring back what was skipped because of them.
-    Return the ids of those that start again. The run is locked.
+    Return the ids of those that start again.
 
     One that could not run after how those before it have ended since is skipped instead. Raises
-    ``IntegrityError`` if another run holds the key of this one.
+    ``IntegrityError`` if another run holds the key of this one, :class:`ChangedMeanwhile` if the
+    run is not as it was seen.
     """
-    restarted = [
-        id_ for (id_,) in fetch(RESTART, {"run": run, "ids": list(ids), "by": by, "why": why})
-    ]
+    parameters = {"run": run.id, "ids": list(ids), "by": by, "why": why}
+    restarted = [id_ for (id_,) in fetch(RESTART, parameters)]
     if restarted:
-        back = _bring_back(run, restarted)
-        broken = fetch(BROKEN, {"run": run, "ids": restarted})
-        unable = {child for child, _, _ in broken}
-        opened = _count_again([id_ for id_ in back if id_ not in unable])
-        execute(REOPEN, {"run": run})
-        _notify(opened, skip_and_open([(child, word, parent) for child, word, parent in broken]))
+        _open_again(run, _bring_back(run.id, restarted))
     return restarted
 
 
-def pass_over(run: int, id_: int, reason: str) -> bool:
+def pass_over(run: SeenRun, id_: int, reason: str) -> bool:
     """End a step as skipped by a person, so that those after it see a success. False if it is
-    running, or has ended as anything but failed. The run is locked."""
+    running, or has ended as anything but failed. Raises what :func:`restart` raises."""
     if fetch(PUT_BACK, {"id": id_}):
-        back = _bring_back(run, [id_])
-        opened = _count_again([other for other in back if other != id_])
-        execute(REOPEN, {"run": run})
-        _notify(opened)
+        back = _bring_back(run.id, [id_])
+        _open_again(run, [other for other in back if other != id_])
     if not fetch(SKIP_BY_HAND, {"id": id_, "reason": reason}):
         return False
-    _notify(open_next([EndedStep(id_, run, Fate.SUCCEEDED)]))
+    _notify(open_next([EndedStep(id_, run.id, Fate.SUCCEEDED)]))
     return True
 
 
@@ -196,6 +191,18 @@ def _bring_back(run: int, ids: Sequence[int]) -> list[int]:
         back += level
     execute(COUNT_UP, {"ids": back})
     return back
+
+
+def _open_again(run: SeenRun, back: Sequence[int]) -> None:
+    """Count what each of these steps waits for, after all are locked. With the run locked too, no
+    settle that left one of them out can end before: see :mod:`~django_jobs.lifecycle.opening`."""
+    if see_run(run.id, LOCK_RUN) != run:
+        raise ChangedMeanwhile(f"run {run.id} of {run.name} has changed")
+    broken = fetch(BROKEN, {"run": run.id, "ids": list(back)})
+    unable = {child for child, _, _ in broken}
+    opened = _count_again([id_ for id_ in back if id_ not in unable])
+    execute(REOPEN, {"run": run.id})
+    _notify(opened, skip_and_open([(child, word, parent) for child, word, parent in broken]))
 
 
 def _count_again(ids: Sequence[int]) -> Opened:

@@ -35,11 +35,12 @@ ORDER BY id LIMIT %(limit)s
 """
 
 # A page of ids first, because the planner does not know how many partitions to look into for them.
+# OFFSET 0, or it may read all receipts.
 # A parent that spawned others is left out: these stand for it.
 PARENTS = """
 SELECT job.id, job.step, job.status, job.result, EXISTS (
     SELECT 1 FROM django_jobs_receipt AS receipt
-    WHERE receipt.job_id = job.id AND starts_with(receipt.key, 'spawn:'))
+    WHERE receipt.job_id = job.id AND starts_with(receipt.key, 'spawn:') OFFSET 0)
 FROM (
     SELECT parent_id FROM django_jobs_dependency
     WHERE child_id = %(id)s AND parent_id > %(after)s

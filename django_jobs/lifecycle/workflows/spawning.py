@@ -1,7 +1,7 @@
 """Insert the steps that a running job asks for, batch by batch.
 
 Each batch is one transaction with a receipt, in which the job is still its worker's. Rows are
-locked as in :mod:`~django_jobs.lifecycle.opening`: steps before the run, each by its id.
+locked as in :mod:`~django_jobs.lifecycle.opening`: steps before the run.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import Any
 
 from django.db import transaction
 
+from ...domain.states import JobState
 from ...domain.workflows import When
 from ...exceptions import Cancel
-from ...models.database import execute, fetch, jobs_connection, repeat_if_moved
+from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..backlog import within_limit
 from ..bulk_insert import Item, NumberedSteps, copy_in
 from ..claiming import lease_lost
 from ..job_columns import NOW, ClaimedJob, NewJobs
 from ..notifying import BLOCKED, notify_after_commit
+from ..opening import demand_absent
 from ..step_insert import COPY_DEPENDENCIES, NewStep, copy_rows, fields_of, insert_steps
 
 SPAWNED = "spawn:"
@@ -35,11 +37,14 @@ SELECT answer FROM django_jobs_receipt WHERE job_id = %(id)s AND key = %(key)s
 """
 
 LOCK = """
-SELECT id, attempt, worker_id, workflow_run_id, cancel_requested_at IS NOT NULL
+SELECT id, attempt, worker_id, workflow_run_id, cancel_requested_at IS NOT NULL, status
 FROM django_jobs_job_live
 WHERE id = ANY(%(ids)s::bigint[])
 ORDER BY id
 FOR NO KEY UPDATE
+"""
+LOCK_RUN = """
+SELECT FROM django_jobs_workflowrun WHERE id = %(run)s FOR NO KEY UPDATE
 """
 
 # What waits for the job, without what its own spawns added.
@@ -126,7 +131,7 @@ def stored(job: ClaimedJob, key: str) -> Spawned:
     return Spawned(**json.loads(rows[0][0])) if rows else Spawned()
 
 
-@repeat_if_moved
+@repeat_conflicts
 def write_batch(
     job: ClaimedJob, spawn: NewSpawn, so_far: int, items: Sequence[Item], *, is_last: bool
 ) -> Spawned:
@@ -139,7 +144,7 @@ def write_batch(
     """
     with transaction.atomic(using=jobs_connection().alias, durable=True):
         waiting, has_edges = _waiting_for(job)
-        run = _lock(job, spawn, [child for child, _ in waiting])
+        run, absent = _lock(job, spawn, [child for child, _ in waiting])
         spawned = stored(job, spawn.key)
         if spawned.count > so_far or spawned.is_done:
             return spawned
@@ -155,6 +160,9 @@ def write_batch(
         spawned.is_done = is_last
         parameters = {"id": job.id, "key": SPAWNED + spawn.key, "attempt": job.attempt}
         execute(STORE, {**parameters, "answer": json.dumps(asdict(spawned))})
+        if absent:
+            execute(LOCK_RUN, {"run": run})
+            demand_absent(absent)
     return spawned
 
 
@@ -166,12 +174,15 @@ def _waiting_for(job: ClaimedJob) -> tuple[list[tuple[int, str]], bool]:
     return joining, bool(rows)
 
 
-def _lock(job: ClaimedJob, spawn: NewSpawn, waiting: Sequence[int]) -> int:
-    """Lock the job, the steps that wait for it and the own ``then`` of the spawn; return the run,
-    which is made for a job that is no step."""
+def _lock(job: ClaimedJob, spawn: NewSpawn, waiting: Sequence[int]) -> tuple[int, set[int]]:
+    """Lock the job, the steps that wait for it and the own ``then`` of the spawn. Return the run,
+    which is made for a job that is no step, and those of the steps that do not wait: they were
+    skipped."""
     own = stored(job, spawn.key).then
-    ids = [job.id, *waiting, *([] if own is None else [own])]
-    for id_, attempt, worker, run, cancelled in fetch(LOCK, {"ids": ids}):
+    steps = {*waiting, *([] if own is None else [own])}
+    rows = fetch(LOCK, {"ids": [job.id, *steps]})
+    absent = steps - {id_ for id_, *_, status in rows if status == JobState.WAITING}
+    for id_, attempt, worker, run, cancelled, _ in rows:
         if (id_, attempt, worker) != job.fence:
             continue
         if cancelled:
@@ -180,7 +191,7 @@ def _lock(job: ClaimedJob, spawn: NewSpawn, waiting: Sequence[int]) -> int:
             run = job.workflow_run_id
             execute(INSERT_RUN, {"run": run, "id": job.id})
             execute(MAKE_STEP, {"run": run, "id": job.id, "step": spawn.step})
-        return int(run)
+        return int(run), absent
     raise lease_lost(job)
 
 

@@ -1,4 +1,4 @@
-"""Finds runs of workflows that could never end. A crash leaves none."""
+"""Finds runs of workflows that could never end, or that count wrongly. A crash leaves none."""
 
 from __future__ import annotations
 
@@ -42,6 +42,23 @@ UNION ALL
 SELECT run.id, job.id, job.step, 'it has not ended, and its run has'
 FROM django_jobs_job_live AS job JOIN django_jobs_workflowrun AS run ON run.id = job.workflow_run_id
 WHERE job.workflow_run_id IS NOT NULL AND job.status <> 'dead' AND run.status <> 'running'
+UNION ALL
+SELECT job.workflow_run_id, job.id, job.step,
+    'it waits for ' || job.prerequisites || ' steps, and ' || before.pending || ' have not ended'
+FROM django_jobs_job_live AS job, LATERAL (
+    SELECT count(*) AS pending FROM django_jobs_dependency AS edge
+    JOIN django_jobs_job_live AS parent ON parent.id = edge.parent_id
+    WHERE edge.child_id = job.id AND parent.status <> 'dead') AS before
+WHERE job.workflow_run_id IS NOT NULL AND job.status = 'waiting' AND job.awaits IS NULL
+  AND before.pending NOT IN (0, job.prerequisites)
+UNION ALL
+SELECT run.id, NULL, NULL,
+    'it counts ' || run.ends_left || ' last steps, and ' || steps.ends || ' have not ended'
+FROM django_jobs_workflowrun AS run, LATERAL (
+    SELECT count(*) AS ends FROM django_jobs_job_live AS job
+    WHERE job.workflow_run_id = run.id AND job.status <> 'dead' AND NOT EXISTS (
+        SELECT 1 FROM django_jobs_dependency AS edge WHERE edge.parent_id = job.id)) AS steps
+WHERE run.status = 'running' AND steps.ends NOT IN (0, run.ends_left)
 ORDER BY 1, 2
 """
 

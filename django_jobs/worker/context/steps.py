@@ -10,6 +10,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
+from ...api.hooks import around, enqueue_event, request_with_hooks
 from ...api.job_type import JobType
 from ...api.steps import Step, check_options_of_step
 from ...domain.payload import key_problem
@@ -26,7 +27,13 @@ from ...lifecycle.workflows.results import (
     step_names,
     steps_of,
 )
-from ...lifecycle.workflows.spawning import NewSpawn, new_run_id, stored, write_batch
+from ...lifecycle.workflows.spawning import (
+    NewSpawn,
+    Spawned,
+    new_run_id,
+    stored,
+    write_batch,
+)
 from ...models.database import jobs_connection
 from .attempt import Attempt
 from .progress import in_transaction
@@ -128,13 +135,25 @@ def spawn(attempt: Attempt, call: Call, number: int, on_batch: Callable[[], None
     key. ``number`` counts the calls of the handler from 1; ``on_batch`` is called before each
     batch."""
     _check(attempt, call)
-    new = _new_spawn(attempt, call, number)
+    key = call.key or f"{call.job_type.handler.__name__[:LONGEST_KEY]}{_suffix(number)}"
+    spawned = stored(attempt.job, key)
+    if not spawned.is_done:
+        with around(enqueue_event(call.job_type)) as event:
+            new = _new_spawn(attempt, call, key, number, event.headers)
+            _write(attempt, call, new, spawned, on_batch)
+    return key
+
+
+def _write(
+    attempt: Attempt,
+    call: Call,
+    new: NewSpawn,
+    spawned: Spawned,
+    on_batch: Callable[[], None],
+) -> None:
     if attempt.job.workflow_run_id is None:
         # Known before the first batch, so the settle opens what comes next if its answer is lost.
         attempt.job = attempt.job._replace(workflow_run_id=new_run_id())
-    spawned = stored(attempt.job, new.key)
-    if spawned.is_done:
-        return new.key
     items = call.job_type.items(call.payloads)
     skipped = sum(1 for _ in islice(items, spawned.count))
     if skipped < spawned.count:
@@ -148,7 +167,6 @@ def spawn(attempt: Attempt, call: Call, number: int, on_batch: Callable[[], None
         is_last = len(batch) < BATCH
         on_batch()
         count = write_batch(attempt.job, new, count, batch, is_last=is_last).count
-    return new.key
 
 
 def _check(attempt: Attempt, call: Call) -> None:
@@ -175,10 +193,14 @@ def _check(attempt: Attempt, call: Call) -> None:
     check_options_of_step(job_type, f"spawn({job_type.name})")
 
 
-def _new_spawn(attempt: Attempt, call: Call, number: int) -> NewSpawn:
+def _suffix(number: int) -> str:
+    return "" if number == 1 else f"-{number}"
+
+
+def _new_spawn(
+    attempt: Attempt, call: Call, key: str, number: int, headers: Mapping[str, Any]
+) -> NewSpawn:
     own = attempt.job_type.handler.__name__ if attempt.job_type else attempt.job.job_type
-    more = "" if number == 1 else f"-{number}"
-    key = call.key or f"{call.job_type.handler.__name__[:LONGEST_KEY]}{more}"
     then, takes = None, []
     if call.then is not None:
         step = call.then if isinstance(call.then, Step) else call.then.step()
@@ -186,9 +208,9 @@ def _new_spawn(attempt: Attempt, call: Call, number: int) -> NewSpawn:
         job_type, payload = step.job_type, dict(step.payload)
         job_type.check_payload(payload | dict.fromkeys(takes))
         then = NewStep(
-            name=f"{step.name}{more}",
-            new=job_type.request(),
-            payload=job_type.encoded(payload, "payload"),
+            name=f"{step.name}{_suffix(number)}",
+            new=request_with_hooks(job_type, payload),
+            payload=job_type.encoded_payload(payload),
             gates=job_type.gates_of(payload),
             others=1,
         )
@@ -196,7 +218,7 @@ def _new_spawn(attempt: Attempt, call: Call, number: int) -> NewSpawn:
         key=key,
         name=key,
         step=own,
-        new=call.job_type.request(),
+        new=call.job_type.request(headers),
         then=then,
         takes=takes,
         when=When(call.when),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...api import job
+from ...domain.graph import SLEEP, WAIT
 from ...exceptions import SignalTimeout
 from ..context.run_context import RunContext, current_run
 
 
-@job(name="django_jobs.wait")
+@job(name=WAIT)
 def wait(name: str, timeout: float | None = None, on_timeout: str = "fail") -> Any:
     """Wait for a signal, and return its data. After ``timeout`` seconds the job is dead, or, with
     ``on_timeout="continue"``, returns None."""
@@ -21,7 +22,7 @@ def wait(name: str, timeout: float | None = None, on_timeout: str = "fail") -> A
         raise
 
 
-@job(name="django_jobs.sleep")
+@job(name=SLEEP)
 def sleep(seconds: float) -> None:
     """Sleep for so long from the first attempt."""
     _this_run().sleep("sleep", seconds)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
+from django.db import connection, transaction
 
-from django_jobs import PayloadError, cancel
+from django_jobs import PayloadError, cancel, enqueue
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.operations.signals import signal
+from django_jobs.lifecycle.waits import Wait, begin_wait
 from django_jobs.model_methods import implemented
 from django_jobs.models import Job, Resource
 from tests.app.gate_jobs import refund_payment
@@ -27,6 +29,7 @@ from tests.factories import (
     settle_one,
 )
 from tests.test_architecture import PACKAGE
+from tests.worker.processes import until
 
 
 def waiting_for(name: str, job: Job | None = None) -> Job:
@@ -78,6 +81,41 @@ class TestInTransactions:
         kept = in_threads(8, lambda number: job.signal("approval", number))
         assert sum(kept) == 1
         assert Job.objects.get(pk=job.pk).signals == {"approval": kept.index(True)}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("first", ["signal", "time-out"])
+def test_at_its_time_out_a_signal_is_read_or_refused(first: str) -> None:
+    """The second waits for the first, and sees what it wrote."""
+    held = enqueue_and_claim()
+    job = Job.objects.get(pk=held.id)
+    begin_wait(held, "approval", 0.0)
+    written, other = threading.Event(), [0]
+
+    def act(number: int) -> object:
+        is_signal = (number == 0) == (first == "signal")
+        if number == 1:
+            assert written.wait(60)
+            connection.ensure_connection()
+            other[0] = connection.connection.info.backend_pid
+            return act_now(is_signal)
+        with transaction.atomic():
+            result = act_now(is_signal)
+            written.set()
+            waits = "SELECT 1 FROM pg_locks WHERE pid = %s AND NOT granted"
+            until(lambda: run_sql(waits, other))
+        return result
+
+    def act_now(is_signal: bool) -> object:
+        return job.signal("approval", 7) if is_signal else begin_wait(held, "approval", 0.0)
+
+    result = in_threads(2, act)
+    sent, seen = result if first == "signal" else reversed(result)
+    assert isinstance(seen, Wait)
+    if first == "signal":
+        assert (sent, seen.data, seen.is_over) == (True, ("7",), False)
+    else:
+        assert (sent, seen.data, seen.is_over) == (False, None, True)
 
 
 @pytest.mark.django_db
@@ -162,3 +200,20 @@ class TestSignals:
         job = noop.enqueue()
         assert async_to_sync(job.asignal)("approval", 1)
         assert Job.objects.get(pk=job.pk).signals == {"approval": 1}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("job_type", "payload", "why"),
+    [
+        ("django_jobs.wait", {"name": "approval"}, "it waits for the signal 'approval' alone"),
+        ("django_jobs.sleep", {"seconds": 60}, "it waits for no signal"),
+    ],
+)
+def test_a_step_that_would_never_read_a_signal_refuses_it(
+    job_type: str, payload: dict[str, Any], why: str
+) -> None:
+    job = enqueue(job_type, payload)
+    assert signal(job.pk, "aproval").refused == {job.pk: why}
+    assert not job.signal("aproval")
+    assert job.signal("approval") is (job_type == "django_jobs.wait")

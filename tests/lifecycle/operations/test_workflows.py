@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.exceptions import PermissionDenied
 from django.utils import timezone
+from pytest_django.fixtures import DjangoAssertNumQueries
 
 from django_jobs import OperationRefused
 from django_jobs.api import replay_problem
@@ -19,6 +21,7 @@ from django_jobs.lifecycle.operations import signals, workflows
 from django_jobs.lifecycle.settling import Ending, give_back, settle
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.lifecycle.workflows.stuck import stuck
+from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.models import Job, Receipt, Run, WorkflowDefinition, WorkflowRun
 from django_jobs.signals import worker_event, workflow_finished
 from tests.factories import (
@@ -143,6 +146,42 @@ class TestCancel:
 
 
 @pytest.mark.django_db
+def test_maintenance_finishes_a_cancel_that_was_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workflows, "PAGE", 2)
+    run = start_graph({"a": ""} | {str(n): "a" for n in range(6)} | {"last": "1"})
+    with monkeypatch.context() as patch:
+        cancel = workflows._cancel_steps
+
+        def cut_short(run: int, ids: list[int], why: str) -> None:
+            patch.setattr(workflows, "_cancel_steps", None)
+            cancel(run, ids, why)
+
+        patch.setattr(workflows, "_cancel_steps", cut_short)
+        with pytest.raises(TypeError):
+            workflows.cancel([run.pk], by="ada")
+    task = next(one for one in maintenance_tasks() if one.name == "cancels")
+    assert list(states(run).values()).count("cancelled") == 2
+    assert task.run_once() == 0, "the session that cancels may be at it"
+    WorkflowRun.objects.update(cancel_requested_at=timezone.now() - timedelta(seconds=11))
+    changed = [task.run_once() for _ in range(5)]
+    assert changed == [2, 2, 1, 1, 0]
+    assert [task.has_more(count) for count in changed] == [True] * 4 + [False]
+    assert set(states(run).values()) == {"cancelled"}
+    assert set(Job.objects.values_list("reason", flat=True)) == {"cancelled by ada"}
+    assert ended(run) == ("cancelled", "cancelled by ada")
+
+
+@pytest.mark.django_db
+def test_a_cancel_that_waits_for_running_steps_is_left_alone() -> None:
+    run = start_graph({"a": "", "b": "a"})
+    claim_ready(register_worker())
+    workflows.cancel([run.pk])
+    WorkflowRun.objects.update(cancel_requested_at=timezone.now() - timedelta(seconds=11))
+    assert workflows.finish_cancel() == 0
+    assert states(run) == {"a": "running", "b": "cancelled"}
+
+
+@pytest.mark.django_db
 class TestRetry:
     def test_the_failed_steps_start_again_with_what_was_skipped(self) -> None:
         graph = {"a": "", "b": "a", "c": "b", "d": "c", "sorry": "-b"}
@@ -253,13 +292,21 @@ class TestRetry:
     def test_a_wait_that_was_over_meanwhile_begins_again(self) -> None:
         run = start_graph({"approval": "", "b": ""})
         approval, other = step(run, "approval"), step(run, "b")
-        for job, until in ((approval, "2020-01-01T00:00Z"), (other, "2999-01-01T00:00Z")):
+        past, future = "2020-01-01T00:00Z", "2999-01-01T00:00Z"
+        for job, key, answer in (
+            (approval, "signal:ok", {"until": past}),
+            (approval, "signal:caught", {"until": past, "over": True}),
+            (other, "signal:ok", {"until": future}),
+        ):
             Receipt.objects.create(
-                job=job, key="signal:ok", attempt=1, answer={"until": until}, made_at=timezone.now()
+                job=job, key=key, attempt=1, answer=answer, made_at=timezone.now()
             )
         workflows.cancel([run.pk])
         assert retry(run) is None
-        assert list(Receipt.objects.values_list("job", flat=True)) == [other.pk]
+        assert set(Receipt.objects.values_list("job", "key")) == {
+            (approval.pk, "signal:caught"),
+            (other.pk, "signal:ok"),
+        }
 
     def test_a_run_stays_cancelled_by_a_step_that_was_not_replayed(self) -> None:
         run = start_graph({"a": "", "b": "", "x": "a"})
@@ -338,6 +385,23 @@ class TestRetry:
         assert retry(run) == "step 'b': no handler is registered for 'app.gone'"
         assert states(run) == before
         assert ended(run)[0] == "failed"
+
+    @pytest.mark.parametrize("failed", [1, 5])
+    def test_all_failed_steps_are_read_in_one_statement(
+        self, failed: int, django_assert_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        graph = {str(number): "" for number in range(failed)}
+        run = failed_graph(graph, dict.fromkeys(graph, DEAD))
+        with django_assert_num_queries(12):
+            assert retry(run) is None
+
+    def test_a_payload_that_cannot_be_read_refuses_the_retry(self) -> None:
+        run = failed_graph({"a": "", "b": ""}, {"a": DEAD, "b": DEAD})
+        run_sql(
+            "UPDATE django_jobs_job SET payload = ('{\"n\": 1' || repeat('0', 5000) || '}')::jsonb"
+            " WHERE step = 'b'"
+        )
+        assert retry(run) == "step 'b': its payload cannot be read (ValueError)"
 
     def test_the_key_of_the_run_may_be_taken(self) -> None:
         run = failed_graph({"a": ""}, {"a": DEAD}, key="k")
@@ -504,6 +568,22 @@ def test_a_run_has_methods_for_it() -> None:
     assert ended(run) == ("succeeded", "")
     with pytest.raises(OperationRefused, match=f"run {run.pk} of graph: it is succeeded"):
         run.retry()
+
+
+@pytest.mark.django_db
+def test_a_cancel_of_a_run_that_ends_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start_graph({"a": ""})
+    (held,) = claim_ready(register_worker())
+    look = workflows._to_cancel
+
+    def look_after_its_end(id_: int) -> Iterator[list[int]]:
+        settle_one(held, DEAD)
+        return look(id_)
+
+    monkeypatch.setattr(workflows, "_to_cancel", look_after_its_end)
+    result = workflows.cancel([run.pk])
+    assert (result.done, result.refused) == ([], {run.pk: "it is failed"})
+    assert ended(run) == ("failed", "a failed")
 
 
 @pytest.mark.django_db(transaction=True)

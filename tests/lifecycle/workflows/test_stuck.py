@@ -54,7 +54,10 @@ def test_a_step_that_waits_for_nothing_is_found() -> None:
 def test_a_step_that_should_have_been_skipped_is_found() -> None:
     start_graph({"a": "", "b": "", "c": "a b"})
     Job.objects.filter(step="a").update(status="dead")
-    assert problems() == [("c", "it waits after a, with which it cannot start")]
+    assert problems() == [
+        ("c", "it waits after a, with which it cannot start"),
+        ("c", "it waits for 2 steps, and 1 have not ended"),
+    ]
 
 
 @pytest.mark.django_db
@@ -76,6 +79,17 @@ def test_a_step_that_outlives_its_run_is_found() -> None:
     run = start_graph({"a": ""})
     WorkflowRun.objects.filter(pk=run.pk).update(status="failed")
     assert problems() == [("a", "it has not ended, and its run has")]
+
+
+@pytest.mark.django_db
+def test_counts_that_are_wrong_are_found() -> None:
+    run = start_graph({"a": "", "b": "", "c": "a b", "d": ""})
+    Job.objects.filter(step="c").update(prerequisites=3)
+    assert problems() == [("c", "it waits for 3 steps, and 2 have not ended")]
+    Job.objects.filter(step="c").update(prerequisites=2)
+    for wrong in (0, 1, 3):
+        WorkflowRun.objects.filter(pk=run.pk).update(ends_left=wrong)
+        assert problems() == [(None, f"it counts {wrong} last steps, and 2 have not ended")]
 
 
 @pytest.mark.django_db

@@ -250,6 +250,26 @@ def test_a_replay_waits_again_if_the_job_died_of_the_time_out(desk: Desk, caught
         claim_ready(register_worker())
 
 
+@pytest.mark.parametrize("name", ["approval", "l'accord", "50% \\ {done}"])
+def test_a_replay_forgets_no_wait_that_the_handler_caught(desk: Desk, name: str) -> None:
+    def handler() -> None:
+        for other in ("first", f"{name} too"):
+            with contextlib.suppress(SignalTimeout):
+                this_run().wait_for(other, timeout=0)
+        this_run().wait_for(name, timeout=0)
+
+    flow = Flow(desk, handler, max_attempts=1)
+    held = flow.held
+    outcome = flow.run()
+    run_sql("UPDATE django_jobs_job SET attempt = 1")
+    assert not isinstance(outcome, Settled)
+    settle_one(held, outcome)
+    with declared(handler, name="app.flow"):
+        assert job_operations.replay([held.id], check=replay_problem).done == [held.id]
+    keys = set(Receipt.objects.values_list("key", flat=True))
+    assert keys == {"signal:first", f"signal:{name} too"}
+
+
 @pytest.mark.parametrize("method", ["sleep", "wait_for"])
 def test_a_job_that_is_delivered_at_most_once_is_refused(desk: Desk, method: str) -> None:
     def handler() -> None:
