@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..models import Job, Worker
-from ..models.worker import pools_text
+from ..models.worker import pools_text, slots_text
 from .base.filters import StatusFilter
 from .base.formatting import NOTHING, ago, badge, moment_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
@@ -80,7 +80,7 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("jobs / threads"))
     def busy(self, worker: Any) -> str:
-        return f"{counted(worker.claimed)} / {worker.threads:,}"
+        return f"{counted(worker.claimed)} / {slots_text(worker.threads, worker.async_slots)}"
 
     @admin.display(description=_("host and process"))
     def place(self, worker: Any) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from django import forms
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
@@ -22,6 +22,7 @@ from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job
 from .base.actions import OperatorAction
 from .base.arguments import JsonText
+from .base.search import OUTSIDE_HISTORY
 from .operator_actions import ReasonForm
 
 
@@ -88,6 +89,15 @@ def _awaited(jobs: QuerySet[Any]) -> dict[str, str]:
     return {"name": name} if name else {}
 
 
+def _has_failed_steps(run: Any) -> bool:
+    """Whether a retry finds something to start again, also while other steps still run."""
+    if run.status != WorkflowState.RUNNING:
+        return bool(run.status != WorkflowState.SUCCEEDED)
+    recent = OUTSIDE_HISTORY | Q(finished_at__gte=run.started_at)
+    ended = (JobState.DEAD, JobState.CANCELLED)
+    return bool(run.steps.filter(recent, status__in=ended, skipped=None).exists())
+
+
 CANCEL_RUN = OperatorAction(
     action="cancel_workflow_runs",
     permission="cancel",
@@ -122,7 +132,7 @@ RETRY_RUN = OperatorAction(
     done=ngettext_lazy("%(count)s run was retried.", "%(count)s runs were retried.", "number"),
     logged="retried",
     named_by="name",
-    applies=lambda run: run.status != WorkflowState.SUCCEEDED,
+    applies=_has_failed_steps,
     form=ReasonForm,
 )
 SKIP_STEP = OperatorAction(

@@ -142,7 +142,7 @@ def gates_of(job_type: JobType[..., Any], payload: dict[str, Any]) -> Gates | No
     tenant = key = None
     limit, on_conflict = 1, str(OnConflict.WAIT)
     if job_type.tenant is not None:
-        tenant = _name(job_type.tenant, arguments, "tenant", LONGEST_TENANT, where)
+        tenant = tenant_of(job_type.tenant, arguments, where)
     concurrency = job_type.concurrency
     if job_type.concurrency_key is not None:
         key = job_type.concurrency_key
@@ -161,6 +161,11 @@ def gates_of(job_type: JobType[..., Any], payload: dict[str, Any]) -> Gates | No
         on_conflict=OnConflict(on_conflict),
         resources=job_type.resources,
     )
+
+
+def tenant_of(rule: NameRule, arguments: dict[str, Any], where: str) -> str | None:
+    """The name of the tenant that follows from arguments; None if there is none."""
+    return _name(rule, arguments, "tenant", LONGEST_TENANT, where)
 
 
 def _name(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
+
 from .. import registry
-from ..exceptions import PayloadError, QueueFull
+from ..conf import conf
+from ..domain.errors import ErrorReport
+from ..exceptions import HookError, JobsError, PayloadError, QueueFull
 from ..lifecycle.backlog import demand_room
 from ..lifecycle.job_columns import NewJobs
 from ..lifecycle.schedules.firing import JobRequest
 from ..models import Schedule
+from .hooks import request_with_hooks
 from .job_type import JobType
 
 
@@ -23,8 +28,8 @@ class Requests:
     def of(self, schedule: Schedule) -> JobRequest:
         """What ``schedule`` enqueues.
 
-        Raises ``JobsError`` if its job type or queue is unknown, its queue is full, or its payload
-        does not fit the handler.
+        Raises ``JobsError`` if its job type or queue is unknown, its queue is full, its payload
+        does not fit the handler, or a hook raises.
         """
         job_type = registry.get(schedule.job_type)
         if not isinstance(schedule.payload, dict):
@@ -37,7 +42,7 @@ class Requests:
             job_type.check_payload(arguments)
         except TypeError as error:  # an upgrade returned a key that is not text
             raise PayloadError(f"{schedule.job_type}: the payload: {error}") from None
-        payload = job_type.encoded(arguments, "payload")
+        payload = job_type.encoded_payload(arguments)
         options = schedule.job_type, schedule.queue, schedule.priority
         if options not in self._known:
             configured = job_type.using(queue=schedule.queue or None, priority=schedule.priority)
@@ -50,7 +55,23 @@ class Requests:
         configured, new = self._known[options]
         if isinstance(new, QueueFull):
             raise new
+        if conf().hooks:
+            new = _with_hooks(configured, arguments)
         return JobRequest(new, payload, configured.gates_of(arguments))
+
+
+def _with_hooks(job_type: JobType[..., Any], arguments: dict[str, Any]) -> NewJobs:
+    """The request with what the hooks write, in a savepoint: the transaction is that of other
+    schedules too. Raises :class:`HookError` for what a hook raises."""
+    try:
+        with transaction.atomic(using=conf().database):
+            return request_with_hooks(job_type, arguments)
+    except JobsError:
+        raise
+    except Exception as error:
+        raise HookError(
+            f"{job_type.name}: a hook raised {ErrorReport.of(error).summary}"
+        ) from error
 
 
 def request_of(schedule: Schedule) -> JobRequest:

@@ -16,7 +16,7 @@ from ..conf import conf
 from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
 from ..domain.schedules import Admission, Overlap, TickState, admit, plan
-from ..exceptions import QueueFull
+from ..exceptions import HookError, QueueFull
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.schedules import due as due_schedules
 from ..lifecycle.schedules import errors as schedule_errors
@@ -64,11 +64,11 @@ class Scheduling:
             with transaction.atomic(using=conf().database):
                 start_next_waiting()
         if horizon.stale:
-            done += _work_on(lambda: due_schedules.take_stale(BATCH), _arm)
+            done += _work_on(lambda: due_schedules.take_stale(BATCH), arm)
         next_due_in = NEVER if horizon.next_due_in is None else horizon.next_due_in
         if next_due_in > 0:
             return 0.0 if done else next_due_in
-        done += _work_on(lambda: due_schedules.take_due(versions, BATCH), _fire)
+        done += _work_on(lambda: due_schedules.take_due(versions, BATCH), fire)
         self._pause = FIRST_PAUSE if done else min(2 * self._pause, LONGEST_PAUSE)
         if done:
             return 0.0
@@ -102,9 +102,9 @@ def _do(ids: Sequence[int], work: Work) -> None:
             _do(ids[middle:], work)
 
 
-def _arm(schedules: Sequence[Schedule]) -> None:
-    """Compute the next due time from now on. Due times that passed before the rule was changed do
-    not belong to the new rule."""
+def arm(schedules: Sequence[Schedule]) -> None:
+    """Compute the next due times after ``schedule.now``. Those that passed before the rule was
+    changed do not belong to the new rule."""
     batch = _Batch()
     for schedule in schedules:
         try:
@@ -116,7 +116,8 @@ def _arm(schedules: Sequence[Schedule]) -> None:
     batch.write()
 
 
-def _fire(schedules: Sequence[Schedule]) -> None:
+def fire(schedules: Sequence[Schedule]) -> None:
+    """Decide what the due times of these schedules do, up to ``schedule.now``, and write it."""
     batch = _Batch()
     live = due_schedules.live_jobs(
         [schedule.pk for schedule in schedules if _asks_for_live_jobs(schedule)]
@@ -204,8 +205,8 @@ def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch)
         ticks.append(_not_fired(schedule, moment, TickState.SKIPPED_LATE, f"seen {late} late"))
     try:
         ticks += _admitted(schedule, due.fire, live, batch)
-    except QueueFull as full:
-        reason = str(full)
+    except (QueueFull, HookError) as refused:
+        reason = str(refused)
         ticks += [_not_fired(schedule, moment, TickState.SUPPRESSED, reason) for moment in due.fire]
     batch.ticks += ticks
     seen = [*due.late, *due.fire]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..conf import conf
 from ..domain.maintenance import MaintenanceTask
 from ..lifecycle import pruning, reaping
-from ..lifecycle.operations import quarantines
+from ..lifecycle.operations import quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
 from .dead_letters import prune_dead_letters
 from .history import keep_partitions
@@ -39,6 +39,7 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             batch=quarantines.PAGE,
             run_once=Quarantining().run_once,
         ),
+        MaintenanceTask(name="cancels", every=sweep, batch=1, run_once=workflows.finish_cancel),
         MaintenanceTask(name="pressure", every=sweep, batch=1_000, run_once=watch_pressure),
     ]
 

@@ -18,6 +18,7 @@ from django.db import (
 from .. import registry
 from ..conf import conf
 from ..domain.hints import did_you_mean
+from ..exceptions import JobsError
 from ..models import Job, Quarantine, Queue, Run, Worker
 from ..models.database import DATABASE_ERRORS, migration_problem
 
@@ -35,6 +36,17 @@ class OperatorCommand(BaseCommand):
             if problem is None:
                 raise
             raise CommandError(problem) from error
+
+
+class ActionCommand(OperatorCommand):
+    """Runs the chosen subcommand, ``does`` of the options, and prints the lines that it yields."""
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            for line in options["does"](options):
+                self.stdout.write(line)
+        except JobsError as error:
+            raise CommandError(str(error)) from None
 
 
 def database_problem(error: Exception) -> str | None:

@@ -23,6 +23,7 @@ def test_each_has_a_name_and_sweeps_are_as_frequent_as_the_setting_says(
         "dead_letters": 60.0,
         "partitions": 60.0,
         "quarantining": 2.5,
+        "cancels": 2.5,
         "pressure": 2.5,
     }
     assert all(task.batch > 0 for task in tasks.values())

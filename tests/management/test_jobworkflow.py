@@ -74,13 +74,22 @@ def test_runs_are_cancelled_and_retried() -> None:
         output("cancel", run.pk, other.pk)
 
 
+def test_a_signal_for_a_step_that_does_not_wait_yet_says_so() -> None:
+    run = start_graph({"a": "", "approval": "a"})
+    assert output("signal", run.pk, "approval") == (
+        f"run {run.pk}: step 'approval' has its signal; it does not wait for it yet.\n"
+    )
+
+
 def test_a_step_is_skipped_and_signalled() -> None:
     run = start_graph({"a": "", "approval": "a"})
     assert output("skip", run.pk, "a", "--reason", "done") == (
         f"run {run.pk}: step 'a' is skipped.\n"
     )
     Job.objects.filter(step="approval").update(status="waiting", awaits="approval")
-    output("signal", run.pk, "approval", "--data", '{"ok": true}')
+    assert output("signal", run.pk, "approval", "--data", '{"ok": true}') == (
+        f"run {run.pk}: step 'approval' has its signal.\n"
+    )
     assert step(run, "approval").signals == {"approval": {"ok": True}}
     assert step(run, "approval").status == "ready"
     with pytest.raises(CommandError, match="--data is not JSON"):

@@ -20,7 +20,7 @@ from ...models import Job, JobStatus, StepCondition, StepSkipped, WorkflowRun
 from ..base.actions import OperatorAction
 from ..base.formatting import NOTHING, badge, change_url, duration, list_url, moment
 from .drawing import TIMES, Drawing, Line, Node, draw
-from .steps import SKIPPED, Edge, Step, Steps
+from .steps import SKIPPED, SPAWNED_BY, Edge, Step, Steps
 
 STATES = (
     "dead",
@@ -119,9 +119,13 @@ def _lines(groups: Sequence[tuple[object, ...]], steps: Steps) -> list[Line]:
 
 
 def _conditions(edges: Iterable[Edge]) -> str:
-    """How parents have to end, if that is not the usual way."""
+    """How parents have to end, if that is not the usual way, or that they spawned the child."""
     conditions = {edge.when for edge in edges} - {When.SUCCEEDED.value}
-    return ", ".join(str(CONDITIONS[when]) for when in sorted(conditions))
+    return ", ".join(_condition(when) for when in sorted(conditions))
+
+
+def _condition(when: str) -> str:
+    return _("spawned") if when == SPAWNED_BY else str(CONDITIONS[when])
 
 
 def _state(edges: Iterable[Edge], steps: Steps) -> str:

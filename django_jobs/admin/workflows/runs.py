@@ -155,6 +155,8 @@ class WorkflowRunAdmin(ConsoleAdmin):
     def progress_text(self, run: Any) -> str:
         if run.steps_ > MOST_COUNTED:
             numbers = {"left": counted(run.live_), "total": counted(run.steps_)}
+            if not run.live_:
+                return _now("all of %(total)s") % numbers
             return _now("%(left)s of %(total)s left") % numbers
         ended = run.steps_ - run.live_
         return _now("%(ended)s of %(total)s") % {"ended": f"{ended:,}", "total": f"{run.steps_:,}"}

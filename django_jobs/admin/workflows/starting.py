@@ -146,7 +146,9 @@ def _started(page: ModelAdmin, request: HttpRequest, run: WorkflowRun) -> HttpRe
         user = request.user.pk
         assert user is not None
         LogEntry.objects.log_actions(user, [run], ADDITION, "started by hand", single_object=True)
-        page.message_user(request, _now("%(run)s was started.") % {"run": run}, messages.SUCCESS)
+        # Django begins a message with a capital letter, which is no part of the name.
+        text = _now("The run %(run)s was started.") % {"run": run}
+        page.message_user(request, text, messages.SUCCESS)
     return HttpResponseRedirect(change_url(page.admin_site, WorkflowRun, run.pk))
 
 

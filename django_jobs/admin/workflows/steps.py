@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from django.db.models.functions import Left
 
 from ...domain.states import LIVE, JobState
 from ...domain.workflows import Fate, Skipped, When, fate_of, is_met
-from ...models import Dependency, Job, JobStatus, WorkflowRun
+from ...lifecycle.workflows.spawning import SPAWNED
+from ...models import Dependency, Job, JobStatus, Receipt, WorkflowRun
 from ..base.formatting import duration
 from ..base.search import OUTSIDE_HISTORY
 
@@ -22,6 +24,8 @@ MOST_STEPS = 10_000
 LONGEST_REASON = 200
 SKIPPED = "skipped"
 """The state that the pages show for a cancelled job that is a skipped step."""
+SPAWNED_BY = "spawned"
+"""What an edge has as its condition that leads from a step to one that its handler spawned."""
 
 
 class Step(NamedTuple):
@@ -62,6 +66,8 @@ class Step(NamedTuple):
 
 
 class Edge(NamedTuple):
+    """``when`` is a condition, or ``SPAWNED_BY``."""
+
     parent: int
     child: int
     when: str
@@ -78,6 +84,8 @@ class Steps:
 
     def edge_state(self, edge: Edge) -> str:
         """Whether what the child waits for has happened: ``open``, ``met`` or ``broken``."""
+        if edge.when == SPAWNED_BY:
+            return "met"
         fate = self.by_id[edge.parent].fate
         if fate is None:
             return "open"
@@ -114,11 +122,24 @@ def steps_of(run: WorkflowRun) -> Steps:
         "child_id", "parent_id"
     )
     edges = [Edge(*row) for row in pairs[: 10 * MOST_STEPS]]
+    edges += _spawned(run, rows)
     return Steps(
         by_id=by_id,
         edges=[edge for edge in edges if edge.parent in by_id and edge.child in by_id],
         cut=cut,
     )
+
+
+def _spawned(run: WorkflowRun, steps: Sequence[Step]) -> list[Edge]:
+    """The edges to the steps that others spawned, of which receipts have the rows of ids."""
+    ids = [step.pk for step in steps]
+    receipts = Receipt.objects.using(run._state.db).filter(job_id__in=ids, key__startswith=SPAWNED)
+    return [
+        Edge(job, child, SPAWNED_BY)
+        for job, rows in receipts.values_list("job_id", "answer__ids")
+        for first, last in rows or []
+        for child in ids[bisect_left(ids, first) : bisect_right(ids, last)]
+    ]
 
 
 def counts_of(run: WorkflowRun) -> Counts:

@@ -24,6 +24,7 @@ class StartArguments:
 
     def __init__(self) -> None:
         self._parameters: dict[str, Parameter] = {}
+        self._needed_by: dict[str, str] = {}
         self._anything = False
 
     def add(self, step: Step) -> bool:
@@ -35,6 +36,7 @@ class StartArguments:
                 continue
             known = self._parameters.get(parameter.name)
             if known is None or known.default is not Parameter.empty is parameter.default:
+                self._needed_by[parameter.name] = step.name
                 self._parameters[parameter.name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
         return before != (self._anything, self._parameters)
 
@@ -47,7 +49,7 @@ class StartArguments:
     def check(self, given: Mapping[str, Any], where: str) -> None:
         """Raise :class:`PayloadError` for missing and unknown arguments, with their names."""
         missing = [
-            name
+            f"{name} (for {self._needed_by[name]})"
             for name, parameter in self._parameters.items()
             if parameter.default is parameter.empty and name not in given
         ]
@@ -55,13 +57,14 @@ class StartArguments:
         if not missing and not unknown:
             return
         problems = []
+        hints = [hint for name in unknown if (hint := self._hint(name))]
         if missing:
             problems.append(f"missing: {', '.join(missing)}")
         if unknown:
             problems.append(f"unknown: {', '.join(unknown)}")
-            problems += [hint for name in unknown if (hint := self._hint(name))]
         listed = f"its arguments are: {', '.join(self._parameters) or 'none'}"
-        raise PayloadError(f"{where}.start(): {'; '.join([*problems, listed])}")
+        rest = " ".join([*hints, listed])
+        raise PayloadError(f"{where}.start(): {'; '.join([*problems, rest])}")
 
     def _hint(self, name: str) -> str:
         return did_you_mean(str(name), self._parameters)

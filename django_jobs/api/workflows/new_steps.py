@@ -75,7 +75,7 @@ def _new_step(
     return NewStep(
         name=step.name,
         new=new,
-        payload=job_type.encoded(payload, "payload"),
+        payload=job_type.encoded_payload(payload),
         gates=job_type.gates_of(payload),
         after=after,
         takes=takes,
@@ -97,7 +97,7 @@ def compensations_of(
             undoing[step.name] = NewStep(
                 name=f"undo {step.name}",
                 new=new,
-                payload=job_type.encoded(payload, "payload"),
+                payload=job_type.encoded_payload(payload),
                 gates=job_type.gates_of(payload),
             )
             if accepts(job_type, RESULT):

@@ -8,16 +8,23 @@ from typing import Any
 
 from ... import registry
 from ...exceptions import WorkflowError
+from ..gating import NameRule
 from ..job_type import JobType
 
 Handler = Callable[..., dict[str, Any]]
 
 
 def register_start_job(
-    name: str, module: str, signature: inspect.Signature, *, schedulable: bool
+    name: str,
+    module: str,
+    signature: inspect.Signature,
+    *,
+    schedulable: bool,
+    tenant: NameRule | None,
 ) -> None:
     """Register the job type that starts the highest version of the workflow ``name``. It takes the
-    arguments of ``start()``, and commits the run together with its own success."""
+    arguments of ``start()``, and commits the run together with its own success. The steps get its
+    tenant, and its priority unless that is 0."""
     known = registry.find(name)
     is_ours = known is not None and getattr(known.handler, "starts_workflow", None) == name
     handler = known.handler if known is not None and is_ours else _handler(name, module)
@@ -28,6 +35,7 @@ def register_start_job(
             signature=signature,
             delivery="exactly_once",
             schedulable=schedulable,
+            tenant=tenant,
         )
     )
 
@@ -39,9 +47,13 @@ def _handler(name: str, module: str) -> Handler:
         workflow, run = registry.workflow(name), current_run()
         if workflow is None:
             raise WorkflowError(f"no workflow is named {name!r}")
-        key = None if run is None else f"job:{run.job_id}"
-        started = workflow.using(idempotency_key=key).start(**arguments)
-        return {"workflow_run": started.pk}
+        if run is not None:
+            workflow = workflow.using(
+                idempotency_key=f"job:{run.job_id}",
+                tenant=run.tenant,
+                priority=run.priority or None,
+            )
+        return {"workflow_run": workflow.start(**arguments).pk}
 
     start.__module__ = module
     start.__qualname__ = f"Workflow({name!r}).start"

@@ -6,6 +6,8 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 from asgiref.sync import sync_to_async
@@ -16,6 +18,7 @@ from ...exceptions import PayloadError
 from ...lifecycle.workflows.starting import NewRun, start
 from ...models import WorkflowRun
 from ...models.database import needing_tables
+from ..hooks import HookEvent, around
 from ..steps import Step
 from .arguments import StartArguments
 from .new_steps import compensations_of, demand_room_for, new_steps
@@ -43,6 +46,10 @@ class Startable(ABC):
 
     def _definition(self) -> int | None:
         """The id of the stored definition, which is written if it does not exist."""
+        return None
+
+    def _tenant(self, arguments: Mapping[str, Any]) -> str | None:
+        """The tenant of a run for which no other is chosen."""
         return None
 
     @property
@@ -95,6 +102,21 @@ class Startable(ABC):
         """
         self.check_arguments(arguments)
         options = self._options
+        if options.tenant is None and (tenant := self._tenant(arguments)) is not None:
+            options = replace(options, tenant=tenant)
+        if not conf().hooks:
+            return self._start(arguments, options)
+        event = HookEvent(
+            kind="enqueue",
+            job_type=self.name,
+            queue=options.queue,
+            headers=dict(options.headers or {}),
+            payload=MappingProxyType(arguments),
+        )
+        with around(event):
+            return self._start(arguments, replace(options, headers=event.headers))
+
+    def _start(self, arguments: dict[str, Any], options: RunOptions) -> WorkflowRun:
         with needing_tables:
             steps = new_steps(self.steps, arguments, options, str(self))
             demand_room_for(steps)

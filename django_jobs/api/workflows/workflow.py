@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from ... import registry
 from ...domain.durations import LONGEST_AGE, Duration, as_seconds
-from ...domain.graph import Document, StepKind
+from ...domain.graph import SLEEP, WAIT, Document, StepKind
 from ...domain.numbers import is_whole
 from ...exceptions import WorkflowError
+from ..gating import defaults_of, name_rule, tenant_of
 from ..job_type import JobType
 from ..steps import Step, check_arguments, check_options_of_step, check_step_name
 from ..validation import LONGEST_NAME
@@ -21,8 +22,6 @@ from .start_jobs import register_start_job
 from .startable import Startable
 
 HIGHEST_VERSION = 2**31 - 1
-WAIT, SLEEP = "django_jobs.wait", "django_jobs.sleep"
-"""The job types of steps that wait."""
 
 
 class Workflow(Startable):
@@ -32,10 +31,18 @@ class Workflow(Startable):
     keeps the version with which it started. Raise the version when you change the steps.
 
     A job type of the same name starts a run, for schedules and :func:`enqueue`. ``schedulable``:
-    schedules created in the admin may use it.
+    schedules created in the admin may use it. ``tenant`` is that of all steps, as ``@job`` takes
+    it: a text with arguments of :meth:`start` in braces, or a function of them.
     """
 
-    def __init__(self, name: str, *, version: int = 1, schedulable: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: int = 1,
+        schedulable: bool = False,
+        tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
+    ) -> None:
         if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
             raise WorkflowError(
                 f"the name of a workflow is text of 1 to {LONGEST_NAME} characters, not {name!r}"
@@ -47,6 +54,7 @@ class Workflow(Startable):
         self._steps = DeclaredSteps(str(self))
         self._start_arguments = StartArguments()
         self._schedulable = schedulable
+        self._tenant_rule = name_rule(tenant, "tenant", str(self))
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
         registry.register_workflow(self)
         self._register_start_job()
@@ -214,6 +222,11 @@ class Workflow(Startable):
         )
         return self._add(step)
 
+    def _tenant(self, arguments: Mapping[str, Any]) -> str | None:
+        if self._tenant_rule is None:
+            return None
+        return tenant_of(self._tenant_rule, {**defaults_of(self.signature), **arguments}, str(self))
+
     def _definition(self) -> int:
         return definition_of(self)
 
@@ -226,7 +239,11 @@ class Workflow(Startable):
     def _register_start_job(self) -> None:
         if registry.workflow(self.name) is self:
             register_start_job(
-                self.name, self._module, self.signature, schedulable=self._schedulable
+                self.name,
+                self._module,
+                self.signature,
+                schedulable=self._schedulable,
+                tenant=self._tenant_rule,
             )
 
     def _check_name(self, name: Any) -> str:

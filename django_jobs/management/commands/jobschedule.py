@@ -6,20 +6,18 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from ...contrib.celery.beat_import import BROKERS, import_beat
+from ...contrib.celery.beat.importing import BROKERS, import_beat
 from ...domain.cron import DST_POLICIES
-from ...exceptions import JobsError
 from ..arguments import add_subcommand
-from ..base import OperatorCommand
+from ..base import ActionCommand
 from ..schedules import subcommands
 
 Subcommand = Callable[[dict[str, Any]], Iterator[str]]
 
 
-class Command(OperatorCommand):
+class Command(ActionCommand):
     """One subcommand for each action on schedules."""
 
     help = "Show when schedules are due; run, pause, resume, backfill or import them."
@@ -42,13 +40,6 @@ class Command(OperatorCommand):
                 add("--reason", default="", help="stored with the schedule, with your user name")
         _add_backfill(action("backfill", subcommands.backfill, "make the jobs of past due times"))
         _add_import(action("import-beat", import_beat, "import the tables of django-celery-beat"))
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            for line in options["does"](options):
-                self.stdout.write(line)
-        except JobsError as error:
-            raise CommandError(str(error)) from None
 
 
 def _add_views(action: Callable[..., Callable[..., Any]]) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ...api import replay_problem
+from ...conf import conf
 from ...domain.workflows import WorkflowState
 from ...exceptions import JobsError
 from ...lifecycle.operations import workflows
 from ...lifecycle.operations.jobs import OperationResult
+from ...models import Job
 from ..arguments import add_subcommand, count
 from ..base import OperatorCommand, operator
 from ..workflow_text import render_run, render_runs, run_as_row, runs_as_rows
@@ -91,8 +93,13 @@ class Command(OperatorCommand):
             value = json.loads(data)
         except ValueError as error:
             raise CommandError(f"--data is not JSON: {error}") from None
+        # A handler that waits for another name, or for none, would not read it either.
+        is_awaited = Job.objects.using(conf().database).filter(
+            workflow_run=id, step=step, awaits=step
+        )
+        early = "" if is_awaited.exists() else "; it does not wait for it yet"
         result = workflows.signal(id, step, value, by=operator(), reason=reason)
-        self._report(result, f"step {step!r} has its signal")
+        self._report(result, f"step {step!r} has its signal{early}")
 
     def _report(self, result: OperationResult, done: str, asked: str = "") -> None:
         for id_ in result.done:

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.admin.workflows.drawing import TIMES
-from django_jobs.models import Dependency, Job, WorkflowRun
+from django_jobs.models import Dependency, Job, Receipt, WorkflowRun
 from tests.admin.test_safety import EVIL
 from tests.admin.walking import BROKEN_PAYLOADS, Live, Page, change_url, list_url
 from tests.factories import run_sql
@@ -62,6 +62,11 @@ def test_the_list_shows_the_state_and_the_progress_of_each_run(page: Page) -> No
 def test_the_progress_of_a_large_run_is_counted_up_to_a_limit(page: Page) -> None:
     images(1_010)
     assert ">4 of 1,000+ left<" in page.read(list_url(WorkflowRun))
+    run_sql(
+        "UPDATE django_jobs_job SET status = 'cancelled', finished_at = clock_timestamp()"
+        " WHERE finished_at IS NULL"
+    )
+    assert ">all of 1,000+<" in page.read(list_url(WorkflowRun))
 
 
 def test_the_list_is_filtered_by_status_and_name(page: Page) -> None:
@@ -139,6 +144,30 @@ def test_edges_show_their_condition_and_what_is_skipped(page: Page) -> None:
     labels = drawing.iter(f"{SVG}text")
     found = [one.text for one in labels if one.get("class") == "jobs-edge-label"]
     assert sorted(map(str, found)) == ["failed", "finished", "finished"]
+
+
+def test_steps_are_drawn_below_the_one_that_spawned_them(page: Page) -> None:
+    run = run_of({"split": step("succeeded"), **{f"part[{n}]": step("ready") for n in range(3)}})
+    ids = dict(run.steps.values_list("step", "pk"))
+    Receipt.objects.create(
+        job_id=ids["split"],
+        key="spawn:part",
+        attempt=1,
+        answer={"ids": [[ids["part[0]"], ids["part[1]"]], [ids["part[2]"]] * 2]},
+        made_at=run.started_at,
+    )
+    drawing = drawing_of(page.text(change_url(WorkflowRun, run.pk)))
+    classes = [one.get("class", "") for one in drawing.iter(f"{SVG}path")]
+    assert classes.count("jobs-edge jobs-edge-met") == 3
+    assert page.text(change_url(WorkflowRun, run.pk)).count("split (spawned)") == 3
+
+
+def test_a_retry_is_offered_once_a_step_has_failed(page: Page) -> None:
+    label = "Retry from the failed steps"
+    waiting = run_of({"first": step("succeeded"), "second": step("waiting", "first")})
+    assert label not in page.text(change_url(WorkflowRun, waiting.pk))
+    failing = run_of({"first": step("dead"), "second": step("running")})
+    assert label in page.text(change_url(WorkflowRun, failing.pk))
 
 
 def test_the_picture_has_a_title_and_the_same_facts_in_a_table(page: Page) -> None:

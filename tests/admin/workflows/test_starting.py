@@ -68,7 +68,7 @@ def test_a_run_is_started_and_logged(page: Page) -> None:
     answered = page.client.post(ORDER, given(argument_warehouse="north", argument_express="0"))
     run = WorkflowRun.objects.get()
     assert answered.url == change_url(WorkflowRun, run.pk)
-    assert message_of(answered) == f"test.order #{run.pk} was started."
+    assert message_of(answered) == f"The run test.order #{run.pk} was started."
     assert run.payload == {"order_id": 7, "warehouse": "north", "express": True}
     assert run.definition is not None
     assert run.definition.version == 2

@@ -15,9 +15,9 @@ def workflow() -> Iterator[Callable[..., Workflow]]:
     """Declares a workflow that is forgotten after the test."""
     names = set()
 
-    def declare(name: str = "test.flow", version: int = 1) -> Workflow:
+    def declare(name: str = "test.flow", version: int = 1, tenant: str | None = None) -> Workflow:
         names.add(name)
-        return Workflow(name, version=version)
+        return Workflow(name, version=version, tenant=tenant)
 
     yield declare
     for name in names:

@@ -11,7 +11,7 @@ from django_jobs.api.workflows.workflow import Workflow
 from django_jobs.models import Job, WorkflowRun
 from tests.app.flow_jobs import reserve_stock
 from tests.app.jobs import noop
-from tests.factories import claim_ready, register_worker
+from tests.factories import claim_ready, due_schedule, look, register_worker
 from tests.worker.attempts import Desk
 
 Declare = Callable[..., Workflow]
@@ -70,6 +70,55 @@ def test_the_job_starts_a_run_and_ends_in_one_transaction(workflow: Declare) -> 
     assert (job.status, job.result) == ("succeeded", {"workflow_run": run.pk})
     assert (run.idempotency_key, run.payload) == (f"job:{job.pk}", {"order_id": 7})
     assert Job.objects.get(workflow_run=run).step == "reserve_stock"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_steps_get_the_tenant_and_the_priority_of_the_job(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(reserve_stock)
+    flow.step(noop, after="reserve_stock")
+    enqueue("test.flow", {"order_id": 7}, tenant="acme", priority=-50)
+    (run,) = made_runs()
+    assert run.tenant == "acme"
+    assert list(run.steps.values_list("tenant", "priority")) == [("acme", -50)] * 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_steps_keep_what_they_declare_if_the_job_has_no_priority(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(reserve_stock.using(priority=30))
+    enqueue("test.flow", {"order_id": 7})
+    (run,) = made_runs()
+    assert run.tenant is None
+    assert list(run.steps.values_list("tenant", "priority")) == [(None, 30)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_scheduled_workflow_gives_its_tenant_to_its_steps(workflow: Declare) -> None:
+    flow = workflow(tenant="shop-{warehouse}")
+    flow.step(reserve_stock)
+    due_schedule(job_type="test.flow", payload={"order_id": 7}, priority=20)
+    look()
+    assert Job.objects.get().tenant == "shop-main"
+    (run,) = made_runs()
+    assert run.tenant == "shop-main"
+    assert list(run.steps.values_list("tenant", "priority")) == [("shop-main", 20)]
+
+
+@pytest.mark.django_db
+def test_the_tenant_follows_from_the_arguments_unless_another_is_chosen(workflow: Declare) -> None:
+    flow = workflow(tenant="shop-{warehouse}")
+    flow.step(reserve_stock)
+    assert flow.start(order_id=7, warehouse="north").tenant == "shop-north"
+    assert flow.using(tenant="acme").start(order_id=8).tenant == "acme"
+
+
+def made_runs() -> list[WorkflowRun]:
+    """The runs after the job that starts one has run."""
+    Job.objects.update(status="ready")
+    (held,) = claim_ready(register_worker())
+    Desk().make(held)
+    return list(WorkflowRun.objects.all())
 
 
 @pytest.mark.django_db(transaction=True)

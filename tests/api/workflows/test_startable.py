@@ -11,6 +11,7 @@ from asgiref.sync import async_to_sync
 from django_jobs import EnqueueError, PayloadError, QueueFull, WorkflowError
 from django_jobs.api.workflows.workflow import Workflow
 from django_jobs.models import Dependency, Job, Queue, WorkflowRun
+from tests.app import hooks
 from tests.app.flow_jobs import (
     book_entry,
     charge_card,
@@ -19,7 +20,7 @@ from tests.app.flow_jobs import (
     reserve_stock,
     ship_order,
 )
-from tests.app.jobs import noop
+from tests.app.jobs import add, noop
 
 pytestmark = pytest.mark.django_db
 
@@ -170,3 +171,21 @@ def test_what_undoes_a_step_is_stored_with_the_run(workflow: Declare) -> None:
 def test_async_code_starts_a_run(order: Workflow) -> None:
     run = async_to_sync(order.astart)(order_id=7)
     assert len(steps(run)) == 3
+
+
+def test_the_start_of_a_workflow_is_one_event_and_all_its_jobs_have_the_headers(
+    hooked: Callable[..., None], workflow: Callable[..., Workflow]
+) -> None:
+    flow = workflow("test.flow")
+    first = flow.step(noop)
+    flow.step(add, after=first, compensate=noop)
+    hooked("inner", "tenants")
+    hooks.tenant.set("acme")
+    run = flow.using(headers={"given": 1}, queue="bulk").start(first=1, second=2)
+    assert hooks.seen == [
+        ("inner", "enqueue", "test.flow", "bulk", {"given": 1}),
+        ("inner left", "enqueue", {"first": 1, "second": 2}, None, None),
+    ]
+    written = {"given": 1, "tenant": "acme"}
+    assert list(run.steps.values_list("headers", flat=True)) == [written] * 2
+    assert "acme" in str(WorkflowRun.objects.get(pk=run.pk).compensations)

@@ -93,8 +93,8 @@ def test_start_refuses_missing_and_unknown_arguments_with_their_names(fulfil: Wo
     with pytest.raises(PayloadError) as caught:
         fulfil.check_arguments({"oder_id": "secret"})
     assert str(caught.value) == (
-        "workflow orders.fulfil v3.start(): missing: order_id; unknown: oder_id; "
-        "did you mean 'order_id'?; its arguments are: order_id, warehouse, express"
+        "workflow orders.fulfil v3.start(): missing: order_id (for reserve_stock); "
+        "unknown: oder_id; did you mean 'order_id'? its arguments are: order_id, warehouse, express"
     )
 
 
