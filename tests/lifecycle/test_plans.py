@@ -145,11 +145,12 @@ def claim_plan(
         "within_limit": False,
         "bytes": claiming.UNBOUNDED,
         "largest": 2**20,
+        "async_types": ["app.add_async"],
     }
     return explain(claim, parameters)
 
 
-CLAIMS = (claiming.CLAIM, claiming.CLAIM_WITHIN_BYTES)
+CLAIMS = [statement for slots in claiming.Slots for statement in slots.value]
 
 
 @pytest.mark.django_db
