@@ -11,7 +11,15 @@ import pytest
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import history
 from tests.chaos import partitions
-from tests.factories import enqueue_and_claim, failure, run_sql, settle_one
+from tests.factories import (
+    claim_ready,
+    enqueue_and_claim,
+    failure,
+    register_worker,
+    run_sql,
+    settle_one,
+)
+from tests.workflows import start_graph
 
 JOBS, RUNS = "django_jobs_job_20200101", "django_jobs_run_20200101"
 
@@ -127,6 +135,19 @@ def test_what_was_dropped_and_what_was_kept_balance(storm: Path):
 def test_each_row_lost_or_doubled_does_not_balance(storm: Path, fault: str, problem: str):
     run_sql(fault)
     assert problem in found(storm)
+
+
+def test_a_step_of_a_workflow_is_kept_when_its_partition_is_dropped(storm: Path):
+    start_graph({"a": ""})
+    (held,) = claim_ready(register_worker())
+    settle_one(held, Succeeded())
+    for name, column in ("django_jobs_job", "id"), ("django_jobs_run", "job_id"):
+        run_sql(f"UPDATE {name} SET finished_at = '2020-01-01 13:00' WHERE {column} = {held.id}")
+    drop(JOBS, RUNS)
+    assert partitions.counted(Here(), storm)["steps kept"] == 1
+    assert run_sql(f"SELECT count(*) FROM accounts.django_jobs_job WHERE id = {held.id}") == [(1,)]
+    run_sql(f"DELETE FROM django_jobs_job WHERE id = {held.id}")
+    assert "a step that ended and is not there" in found(storm)
 
 
 def test_a_drop_that_was_not_as_promised_does_not_balance(storm: Path):

@@ -16,13 +16,14 @@ from django.core.management import call_command
 from django.db import ProgrammingError, connection, transaction
 from pytest_django import Settings
 
-from django_jobs import cancel, queue_pressure
+from django_jobs import Workflow, cancel, chain, queue_pressure, registry
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.lifecycle import reaping
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines, workflows
+from django_jobs.lifecycle.workflows.spawning import new_run_id
 from django_jobs.maintenance.history import keep_partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.models import (
@@ -37,6 +38,8 @@ from django_jobs.models import (
     Tenant,
     Tick,
     Worker,
+    WorkflowDefinition,
+    WorkflowRun,
 )
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.gate_jobs import refund_payment, transfer_funds
@@ -75,6 +78,12 @@ CONSOLE = (
     Tick,
     Backfill,
     Quarantine,
+    WorkflowDefinition,
+    WorkflowRun,
+)
+STARTING = (
+    "SELECT, INSERT ON django_jobs_workflowrun, django_jobs_workflowdefinition,"
+    " django_jobs_dependency"
 )
 
 
@@ -192,6 +201,29 @@ def test_runs_of_workflows_need_no_other_rights() -> None:
     assert not Job.objects.exists()
 
 
+@pytest.fixture
+def flow() -> Iterator[Workflow]:
+    flow = Workflow("test.flow")
+    flow.step(noop)
+    yield flow
+    registry.forget_workflow("test.flow")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("role", ["site", "worker", "console"])
+def test_these_roles_may_start_workflows(flow: Workflow, role: str) -> None:
+    assert STARTING in " ".join(RIGHTS.split())
+    with acting_as(role, STARTING if role == "site" else ""):
+        assert flow.start().steps.count() == 1
+        assert chain(noop, noop).start().steps.count() == 2
+
+
+@pytest.mark.django_db
+def test_the_role_of_a_worker_may_spawn() -> None:
+    with acting_as("worker"):
+        assert new_run_id()
+
+
 @pytest.mark.django_db
 def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: Any) -> None:
     dead, waiting = make_dead(), noop.using(delay=60).enqueue()
@@ -200,6 +232,7 @@ def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: A
     stripe, acme = Resource.objects.create(name="stripe"), Tenant.objects.create(name="acme")
     Resource.objects.create(name="ledger")
     blocked = transfer_funds.enqueue(1, "acme")
+    start_graph({"a": "", "b": "a"})
     quarantines.quarantine("app.add", reason="why not")
     client.force_login(admin_user)
     page = Page(client)

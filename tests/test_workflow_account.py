@@ -7,6 +7,7 @@ import re
 import pytest
 
 from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.operations import workflows
 from tests.factories import claim_ready, failure, register_worker, run_sql, settle_one
 from tests.workflow_account import contradictions
 from tests.workflows import start_graph
@@ -53,6 +54,25 @@ WRONG = {
 
 @pytest.mark.usefixtures("_graph")
 def test_what_follows_from_its_parents_is_no_contradiction() -> None:
+    assert contradictions(run_sql) == []
+
+
+@pytest.mark.usefixtures("_graph")
+def test_what_persons_did_is_no_contradiction() -> None:
+    runs = [start_graph({"a": "", "sorry": "-a", "b": "a", "c": "b"}) for _ in range(3)]
+    worker = register_worker()
+    for outcome in (failure(final=True), Succeeded(), failure(final=True)):
+        for held in claim_ready(worker):
+            settle_one(held, outcome)
+    retried, skipped, cancelled = (run.pk for run in runs)
+    assert workflows.retry([retried, cancelled], check=lambda job: None).done
+    for held in claim_ready(worker):
+        settle_one(held, Succeeded())
+    assert workflows.skip(skipped, "a").done
+    assert workflows.cancel([cancelled]).done
+    while ready := claim_ready(worker):
+        for held in ready:
+            settle_one(held, Succeeded())
     assert contradictions(run_sql) == []
 
 

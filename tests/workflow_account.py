@@ -18,15 +18,16 @@ from django_jobs.domain.workflows import (
 
 STEPS = """
 SELECT job.id, job.workflow_run_id, job.step, job.status, job.skipped, job.prerequisites,
-    job.finished_at, run.claimed_at
+    job.replays, job.finished_at, run.first, run.last
 FROM django_jobs_job AS job LEFT JOIN (
-    SELECT job_id, min(claimed_at) AS claimed_at FROM django_jobs_run GROUP BY job_id
+    SELECT job_id, min(claimed_at) AS first, max(claimed_at) AS last
+    FROM django_jobs_run GROUP BY job_id
 ) AS run ON run.job_id = job.id
 WHERE job.workflow_run_id IS NOT NULL
 ORDER BY job.id
 """
 EDGES = 'SELECT child_id, parent_id, "when" FROM django_jobs_dependency ORDER BY 1, 2'
-RUNS = "SELECT id, status FROM django_jobs_workflowrun ORDER BY id"
+RUNS = "SELECT id, status, cancel_requested_at FROM django_jobs_workflowrun ORDER BY id"
 
 
 class Step(NamedTuple):
@@ -38,8 +39,10 @@ class Step(NamedTuple):
     status: JobState
     skipped: Skipped | None
     prerequisites: int | None
+    replays: int
     finished_at: Any
     first_claimed_at: Any
+    last_claimed_at: Any
 
     @property
     def is_over(self) -> bool:
@@ -58,50 +61,74 @@ def contradictions(fetch: Callable[[str], Sequence[tuple[Any, ...]]]) -> list[st
         for id_, run, name, status, skipped, *others in fetch(STEPS)
     }
     edges: dict[int, list[tuple[Step, When]]] = defaultdict(list)
+    found = []
     for child, parent, when in fetch(EDGES):
-        edges[child].append((steps[parent], When(when)))
+        if parent in steps and child in steps:
+            edges[child].append((steps[parent], When(when)))
+        else:
+            found.append(f"step #{child} waits for step #{parent}, and one of them is gone")
     by_run: dict[int, list[Step]] = defaultdict(list)
     for step in steps.values():
         by_run[step.run].append(step)
-    found = [f"{_of(step)} {what}" for step in steps.values() for what in _wrong(step, edges)]
-    for run, status in fetch(RUNS):
+    for run, status, cancel_requested_at in fetch(RUNS):
+        again = any(step.replays or step.skipped == Skipped.PASSED for step in by_run[run])
+        for step in by_run[run]:
+            found += [f"{_of(step)} {what}" for what in _wrong(step, edges[step.id], again)]
         names = [step.name for step in by_run[run]]
         if twice := {name for name in names if names.count(name) > 1}:
             found.append(f"run {run} has steps twice: {sorted(twice)}")
-        if (right := _status(by_run[run])) != status:
+        if (right := _status(by_run[run], cancel_requested_at is not None)) != status:
             found.append(f"run {run} is {status} and not {right}")
     return found
 
 
-def _wrong(step: Step, edges: dict[int, list[tuple[Step, When]]]) -> Iterator[str]:
+def _wrong(step: Step, edges: list[tuple[Step, When]], again: bool) -> Iterator[str]:
+    """``again``: a person started steps of the run again, or skipped some. What had ended by then
+    stays as it was."""
+    if step.skipped == Skipped.PASSED:
+        return
     ended = [
         (parent, is_met(when, fate_of(parent.status, parent.skipped)))
-        for parent, when in edges[step.id]
+        for parent, when in edges
         if parent.is_over
     ]
-    met = [parent for parent, is_right in ended if is_right]
     broken = [parent for parent, is_right in ended if not is_right]
-    left = len(edges[step.id]) - len(met)
-    if broken:
+    if step.is_skipped:
         reasons = {fate_of_skipped(fate_of(parent.status, parent.skipped)) for parent in broken}
-        if step.status != JobState.CANCELLED or step.skipped not in {*reasons, None}:
-            right = " or ".join(sorted(reasons))
-            yield f"is {step.status} ({step.skipped}) and not skipped as {right}"
+        if not broken:
+            yield f"was skipped as {step.skipped}, and nothing before it is a reason"
+        elif step.skipped not in reasons:
+            yield f"is {step.status} ({step.skipped}) and not skipped as {_either(reasons)}"
         return
-    if step.is_skipped and step.skipped != Skipped.PASSED:
-        yield f"was skipped as {step.skipped}, and nothing before it is a reason"
-    if left and step.status not in (JobState.WAITING, JobState.CANCELLED):
+    if again and step.is_over:
+        ended = [one for one in ended if one[0].finished_at < step.finished_at]
+        broken = [parent for parent, is_right in ended if not is_right]
+    met = [parent for parent, is_right in ended if is_right]
+    left = len(edges) - len(met)
+    if broken:
+        if step.status != JobState.CANCELLED:
+            reasons = {fate_of_skipped(fate_of(parent.status, parent.skipped)) for parent in broken}
+            yield f"is {step.status} ({step.skipped}) and not skipped as {_either(reasons)}"
+        return
+    if left and not again and step.status not in (JobState.WAITING, JobState.CANCELLED):
         yield f"is {step.status}, and {left} steps before it have not ended"
     if step.status == JobState.WAITING and (not left or step.prerequisites != left):
         yield f"waits for {step.prerequisites} steps, and {left} before it have not ended"
+    claimed_at = step.last_claimed_at if again else step.first_claimed_at
     for parent in met:
-        if step.first_claimed_at is not None and step.first_claimed_at < parent.finished_at:
+        if claimed_at is not None and claimed_at < parent.finished_at:
             yield f"was claimed before {_of(parent)} had ended"
 
 
-def _status(steps: list[Step]) -> WorkflowState:
+def _either(reasons: set[Skipped]) -> str:
+    return " or ".join(sorted(reasons))
+
+
+def _status(steps: list[Step], cancel_requested: bool) -> WorkflowState:
     if not all(step.is_over for step in steps):
         return WorkflowState.RUNNING
+    if cancel_requested:
+        return WorkflowState.CANCELLED
     if any(step.status == JobState.DEAD for step in steps):
         return WorkflowState.FAILED
     if any(step.status == JobState.CANCELLED and step.skipped is None for step in steps):

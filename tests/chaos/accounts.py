@@ -32,6 +32,7 @@ ACCOUNTS = {
     19: "the same for a resource",
     20: "no more jobs start in any window than burst and rate allow",
     21: "the same for a tenant as for a key",
+    22: "each step exists once and ends as its run says, and no workflow is stuck",
 }
 """The eleventh is the negative control."""
 
@@ -62,7 +63,8 @@ ROWS = (
         "an innocent job that is not done",
         """
         SELECT id, status, job_type, reason FROM django_jobs_job
-        WHERE job_type NOT IN ('chaos.poison', 'chaos.cancelled') AND status <> 'succeeded'""",
+        WHERE job_type NOT IN ('chaos.poison', 'chaos.cancelled') AND workflow_run_id IS NULL
+          AND status <> 'succeeded'""",
     ),
     (
         3,
@@ -70,7 +72,7 @@ ROWS = (
         """
         SELECT job.id, job.status, count(mark.id) FROM django_jobs_job AS job
         LEFT JOIN chaos_mark AS mark ON mark.job_id = job.id
-        WHERE job.job_type = 'chaos.inside' GROUP BY job.id, job.status
+        WHERE job.job_type IN ('chaos.inside', 'chaos.adds_inside') GROUP BY job.id, job.status
         HAVING count(mark.id) <> CASE WHEN job.status = 'succeeded' THEN 1 ELSE 0 END""",
     ),
     (
@@ -151,6 +153,12 @@ ROWS = (
     ),
 )
 
+# The steps of a workflow have none, but a job that became one because it spawned.
+KEYS = """
+SELECT idempotency_key FROM django_jobs_job
+WHERE schedule_id IS NULL AND (workflow_run_id IS NULL OR idempotency_key IS NOT NULL)
+"""
+
 # From the first due time, which was written with the schedule, to the one that was next when it was
 # stopped: no worker has a say in either.
 DUE = """
@@ -172,8 +180,7 @@ def problems(cluster: Cluster, directory: Path, next_due: object) -> Iterator[Pr
         if rows:
             yield number, f"{name}: {len(rows)}, such as {rows[:3]}"
     written = [json.loads(file.read_text()) for file in directory.glob("keys-*.json")]
-    sql = "SELECT idempotency_key FROM django_jobs_job WHERE schedule_id IS NULL"
-    there = {key for (key,) in cluster.fetch(sql)}
+    there = {key for (key,) in cluster.fetch(KEYS)}
     kept = {key for one in written for key in one["kept"]}
     dropped = {key for one in written for key in one["dropped"]}
     for name, keys in {

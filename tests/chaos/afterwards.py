@@ -52,13 +52,17 @@ WHERE job.status = 'running'
 def come_to_rest(ground: Ground) -> Iterator[Problem]:
     """All is asked for and all ends."""
     ground.all_asked()
+    ground.end_operator()
     begun = time.monotonic()
     in_time = begun + IN_TIME
     while True:
         now = time.monotonic()
         ground.keep_trees()
-        live, ready = ground.live()
+        live, ready, waiting = ground.live()
         if not live:
+            break
+        if waiting == live:
+            yield 2, f"{live} jobs wait for the end of others, and all others have ended"
             break
         if ready:
             in_time = now + IN_TIME

@@ -17,7 +17,7 @@ class ChaosConfig(AppConfig):
     def ready(self) -> None:
         """With the status in place of the fence a late worker writes over a newer attempt, and the
         accounts must show it: a test that cannot fail proves nothing. Likewise an admission that
-        counts no slots and spends no tokens."""
+        counts no slots and spends no tokens, and a settle that commits before it opens steps."""
         if os.environ.get("CHAOS_WITHOUT_FENCE"):
             from django_jobs.lifecycle import settling
 
@@ -38,3 +38,7 @@ class ChaosConfig(AppConfig):
                 supply.TAKEN[kind] = statement.replace(taken, none)
             arrivals.ADMIT_ARRIVALS = arrivals.ADMIT_ARRIVALS.replace(taken, none)
             supply.SPEND = supply.SPEND.replace(spent, "")
+        if os.environ.get("CHAOS_WITHOUT_ATOMICITY"):
+            from .opening_later import break_settling
+
+            break_settling()

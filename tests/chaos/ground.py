@@ -18,7 +18,8 @@ from .fleet import Tree
 from .history import History
 
 LIVE = """
-SELECT count(*), count(*) FILTER (WHERE status = 'ready') FROM django_jobs_job
+SELECT count(*), count(*) FILTER (WHERE status = 'ready'),
+    count(*) FILTER (WHERE status = 'waiting' AND awaits IS NULL) FROM django_jobs_job
 WHERE status NOT IN ('succeeded', 'dead', 'cancelled')
 """
 
@@ -39,6 +40,7 @@ class Ground:
         *,
         without_fence: bool,
         without_limits: bool,
+        without_atomicity: bool,
         patience: float,
         say: Callable[[str], None],
     ) -> None:
@@ -56,6 +58,7 @@ class Ground:
         self._enqueuer: subprocess.Popen[bytes] | None = None
         self._flusher: subprocess.Popen[bytes] | None = None
         self._dropper: subprocess.Popen[bytes] | None = None
+        self._operator: subprocess.Popen[bytes] | None = None
         self._environment = {
             **cluster.environment,
             "TEST_DATABASE_NAME": "postgres",
@@ -65,6 +68,8 @@ class Ground:
             self._environment["CHAOS_WITHOUT_FENCE"] = "1"
         if without_limits:
             self._environment["CHAOS_WITHOUT_LIMITS"] = "1"
+        if without_atomicity:
+            self._environment["CHAOS_WITHOUT_ATOMICITY"] = "1"
 
     def start_trees(self, count: int) -> None:
         """The fleet, with the rights that the documentation says, so that partitions are changed by
@@ -105,6 +110,19 @@ class Ground:
         self._dropper.terminate()
         if code := self._dropper.wait(self.patience):
             raise RuntimeError(f"the dropper ended with {code}")
+
+    def start_operator(self, runs: int, seconds: float, seed: int) -> None:
+        """What starts workflows, and operates them."""
+        self._operator = self._python(
+            self._environment, "tests.chaos.operator", str(self.directory / "keys-workflows.json"),
+            "--runs", str(runs), "--seconds", str(seconds), "--seed", str(seed),
+        )  # fmt: skip
+
+    def end_operator(self) -> None:
+        """Wait for the end of what it does."""
+        assert self._operator is not None
+        if code := self._operator.wait(self.patience):
+            raise RuntimeError(f"the operator ended with {code}")
 
     def end_guests(self) -> None:
         """Wait for the last jobs of the other database, then drain them all."""
@@ -155,10 +173,11 @@ class Ground:
         if code := self._enqueuer.wait(self.patience):
             raise RuntimeError(f"the enqueuer ended with {code}")
 
-    def live(self) -> tuple[int, int]:
-        """How many jobs have not ended, and how many of them wait for a free thread."""
-        ((live, ready),) = self.cluster.fetch(LIVE)
-        return live, ready
+    def live(self) -> tuple[int, int, int]:
+        """How many jobs have not ended, and how many of them wait for a free thread, or for the end
+        of another job."""
+        ((live, ready, waiting),) = self.cluster.fetch(LIVE)
+        return live, ready, waiting
 
     def wait_for_all(self) -> None:
         """Until nothing is live. What never ends is found by the accounts."""
@@ -174,7 +193,7 @@ class Ground:
         for pid in resources.ours(self.directory):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for process in (self._enqueuer, self._flusher, self._dropper):
+        for process in (self._enqueuer, self._flusher, self._dropper, self._operator):
             if process is not None:
                 process.kill()
                 process.wait()

@@ -15,29 +15,12 @@ from psycopg import sql
 
 from django_jobs import Backoff, Concurrency, current_run, job
 
+from . import graphs as graphs  # declares the workflows
+from .lines import leave_a_line, note
 from .models import Mark
 from .timing import HOLD
 
 SOON = Backoff.fixed(0.2, jitter=0.5)
-
-
-def leave_a_line() -> int:
-    """Append job, attempt, tree, process and time."""
-    run = current_run()
-    assert run is not None
-    note("", run.job_id, run.attempt, os.environ["CHAOS_TREE"], os.getpid(), f"{time.time():.6f}")
-    return run.attempt
-
-
-def note(suffix: str, *words: object) -> None:
-    """Append them to the file of effects, or with a ``suffix`` to the one next to it, in one write,
-    so that lines never mix."""
-    path = os.environ["CHAOS_EFFECTS"] + suffix
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(file, (" ".join(map(str, words)) + "\n").encode())
-    finally:
-        os.close(file)
 
 
 @job(backoff=SOON, max_crashes=50, max_attempts=50)

@@ -2,7 +2,8 @@
 
 Triggers copy each row that enters the history or the runs to a ledger, with the name of the
 partition. Nothing that makes or drops partitions writes there. The views of the schema
-``accounts`` show what is still there together with what went with a dropped partition.
+``accounts`` show what is still there together with what went with a dropped partition. The steps of
+workflows do not go with it, and may leave the history for a retry.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ CREATE SCHEMA accounts;
 CREATE FUNCTION accounts.is_dropped(partition text) RETURNS boolean LANGUAGE sql
     RETURN to_regclass('public.' || partition) IS NULL;
 
-CREATE TABLE accounts.ended_job (partition text, job django_jobs_job);
+CREATE TABLE accounts.ended_job (partition text, job django_jobs_job, is_step boolean);
 CREATE FUNCTION accounts.note_job() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-    INSERT INTO accounts.ended_job VALUES (TG_TABLE_NAME, NEW);
+    INSERT INTO accounts.ended_job
+    VALUES (TG_TABLE_NAME, NEW, NEW.workflow_run_id IS NOT NULL);
     RETURN NULL;
 END $$;
 CREATE TRIGGER note AFTER INSERT ON django_jobs_job_history
@@ -42,10 +44,10 @@ CREATE TRIGGER note AFTER INSERT ON django_jobs_job_history
 CREATE VIEW accounts.django_jobs_job AS
     SELECT * FROM django_jobs_job
     UNION ALL
-    SELECT (job).* FROM accounts.ended_job WHERE accounts.is_dropped(partition);
+    SELECT (job).* FROM accounts.ended_job WHERE accounts.is_dropped(partition) AND NOT is_step;
 
 CREATE VIEW accounts.dropped_job AS
-    SELECT (job).id FROM accounts.ended_job WHERE accounts.is_dropped(partition);
+    SELECT (job).id FROM accounts.ended_job WHERE accounts.is_dropped(partition) AND NOT is_step;
 
 CREATE TABLE accounts.ended_run (partition text, run django_jobs_run);
 CREATE FUNCTION accounts.note_run() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
@@ -78,10 +80,14 @@ ROWS = {
     "a job that was dropped and is still there": """
         SELECT id, partition, there.tableoid::regclass::text FROM accounts.ended_job AS ended
         JOIN public.django_jobs_job AS there ON there.id = (ended.job).id
-        WHERE accounts.is_dropped(partition)""",
+        WHERE accounts.is_dropped(partition) AND NOT is_step""",
+    "a step that ended and is not there": """
+        SELECT DISTINCT (job).id FROM accounts.ended_job AS ended
+        WHERE is_step AND NOT EXISTS (
+            SELECT FROM public.django_jobs_job AS there WHERE there.id = (ended.job).id)""",
     "a job that ended and is neither there nor in a dropped partition": """
         SELECT (job).id, partition FROM accounts.ended_job AS ended
-        WHERE NOT accounts.is_dropped(partition)
+        WHERE NOT accounts.is_dropped(partition) AND NOT is_step
           AND NOT EXISTS (SELECT FROM public.django_jobs_job AS there
                           WHERE there.id = (ended.job).id
                             AND there.tableoid = to_regclass('public.' || partition))""",
@@ -115,12 +121,13 @@ ROWS = {
 }
 
 COUNTED = """
-SELECT (SELECT count(*) FROM accounts.ended_job WHERE accounts.is_dropped(partition)),
+SELECT (SELECT count(*) FROM accounts.dropped_job),
     (SELECT count(*) FROM accounts.ended_run WHERE accounts.is_dropped(partition)),
     (SELECT count(*) FROM public.django_jobs_job_history_default),
     (SELECT count(*) FROM accounts.ended_run AS ended
      JOIN public.django_jobs_run_default AS kept ON kept.id = (ended.run).id
-     WHERE accounts.is_dropped(partition))
+     WHERE accounts.is_dropped(partition)),
+    (SELECT count(*) FROM accounts.ended_job WHERE accounts.is_dropped(partition) AND is_step)
 """
 
 REFUSED_WITHIN = 0.15 + STALL
@@ -163,7 +170,7 @@ def problems(database: Database, directory: Path) -> Iterator[tuple[int, str]]:
 
 def counted(database: Database, directory: Path) -> dict[str, int]:
     """What was done, and how many rows it concerned."""
-    names = ("jobs dropped", "runs dropped", "jobs without a partition", "runs kept")
+    names = ("jobs dropped", "runs dropped", "jobs without a partition", "runs kept", "steps kept")
     rows = dict(zip(names, database.fetch(COUNTED)[0], strict=True))
     return {**_found(directory)["counts"], **rows}
 

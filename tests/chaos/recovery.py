@@ -52,7 +52,7 @@ JOIN django_jobs_job AS job ON job.id = run.job_id AND job.queue = 'default'
 JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
 JOIN django_jobs_run AS later ON later.job_id = run.job_id AND later.attempt = run.attempt + 1
 JOIN django_jobs_worker AS taker ON taker.id = later.worker_id
-WHERE run.outcome IN ('lost', 'released')
+WHERE run.outcome IN ('lost', 'released') AND job.replays = 0  -- an operator takes any time
 ORDER BY run.finished_at
 """
 

@@ -36,7 +36,7 @@ def write(file: Path, results: Sequence[Result], controls: Sequence[Result] = ()
     for control in controls:
         failed = ", ".join(map(str, sorted(control.failed))) or "none"
         parts += [
-            f"Without the fence and the limits, seed {control.asked.seed}:"
+            f"Without the fence, the limits and the atomicity, seed {control.asked.seed}:"
             f" accounts that fail: {failed}.",
             "",
         ]
@@ -48,9 +48,11 @@ def _report(result: Result) -> Iterable[str]:
     yield f"## Seed {asked.seed}"
     yield ""
     yield (
-        f"{asked.jobs:,} jobs in {asked.seconds:g} s, {asked.workers} workers"
+        f"{asked.jobs:,} jobs and {asked.workflows:,} workflows in {asked.seconds:g} s,"
+        f" {asked.workers} workers"
         f"{', without the fence' if asked.without_fence else ''}"
-        f"{', without the limits' if asked.without_limits else ''}."
+        f"{', without the limits' if asked.without_limits else ''}"
+        f"{', without the atomicity' if asked.without_atomicity else ''}."
         f" CPython {platform.python_version()}, Django {version('django')},"
         f" psycopg {version('psycopg')}, PostgreSQL {result.server},"
         f" {os.cpu_count()} cores ({platform.machine()}). {result.seconds:.0f} s in all."

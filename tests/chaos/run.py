@@ -26,6 +26,7 @@ from . import (
     roles,
     sessions,
     worker_logs,
+    workflows,
 )
 from .accounts import Problem
 from .faults import Faults
@@ -46,12 +47,19 @@ class Asked:
 
     seconds: float = 60.0
     jobs: int = 1_500
+    workflows: int = 100
     workers: int = 4
     seed: int = 1
     without_fence: bool = False
     without_limits: bool = False
+    without_atomicity: bool = False
     patience: float = 120.0
     keep: Path | None = None
+
+    @property
+    def is_control(self) -> bool:
+        """Whether an account has to fail."""
+        return self.without_fence or self.without_limits or self.without_atomicity
 
 
 @dataclass(kw_only=True)
@@ -90,6 +98,7 @@ def run(asked: Asked, say: Callable[[str], None]) -> Result:
             directory,
             without_fence=asked.without_fence,
             without_limits=asked.without_limits,
+            without_atomicity=asked.without_atomicity,
             patience=asked.patience,
             say=say,
         )
@@ -114,6 +123,7 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     gates.make(ground.cluster)
     ground.start_dropper(asked.seed)
     ground.ask("storm", jobs=asked.jobs, seed=asked.seed, seconds=asked.seconds)
+    ground.start_operator(asked.workflows, asked.seconds, asked.seed)
     ground.start_trees(asked.workers)
     ground.start_guests(asked.seconds, asked.seed)
     ground.wait_for_begin()
@@ -124,7 +134,7 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     next_due = afterwards.stop_schedule(ground)
     result.found += afterwards.come_to_rest(ground)
     ground.end_guests()
-    if not (asked.without_fence or asked.without_limits):  # the control is about the storm
+    if not asked.is_control:  # it is about the storm
         result.found += afterwards.rest(ground)
         result.found += pools.problems(ground.directory)
         afterwards.drill(ground)
@@ -145,6 +155,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.found += cancels.problems(cluster, directory, lines, ground.history)
     result.found += partitions.problems(cluster, directory)
     result.found += gates.problems(cluster)
+    result.found += workflows.problems(cluster, directory)
     result.recoveries = recovery.measure(cluster, result.history, lines)
     result.found += result.recoveries.problems()
     names = ("jobs", "runs", "boots of workers", "due times")
@@ -155,6 +166,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.totals |= neighbour.counted(directory)
     result.totals |= partitions.counted(cluster, directory)
     result.totals |= gates.counted(cluster)
+    result.totals |= workflows.counted(cluster, directory)
     result.outcomes = dict(cluster.fetch(OUTCOMES))
     result.repeated = effects.count_repeated(lines)
     result.server = cluster.fetch("SHOW server_version")[0][0]

@@ -14,9 +14,11 @@ EXPECTED = {
     "heartbeat_hangs": "the heartbeat was stopped, and killed for it",
     "fenced": "the lease could not be renewed: the database was away, or the heartbeat stopped",
     "stale_handlers": "a handler went on for two seconds after its lease was lost",
-    "job_dead": "a poison pill",
+    "job_dead": "a poison pill, a step that fails on purpose, a wait without its signal",
 }
 """Events at level ERROR, and why they are expected here."""
+
+DEAD = re.compile(r" job_type=(chaos\.(poison|fails)|django_jobs\.wait)\b")
 
 AWAY = re.compile(
     r"^CommandError: the database 'default' does not answer: |^\s*$"
@@ -46,5 +48,5 @@ def _expected(line: str) -> bool:
     if event["level"] in ("DEBUG", "INFO", "WARNING"):
         return "permission denied" not in event["text"]
     return event["event"] in EXPECTED and (
-        event["event"] != "job_dead" or "job_type=chaos.poison" in event["text"]
+        event["event"] != "job_dead" or DEAD.search(event["text"]) is not None
     )

@@ -59,7 +59,6 @@ FAULTS = (
     "after_skip:kill:1",
     "after_skip:kill:2",
     "before_count_ends:kill:1",
-    "before_end_run:kill:1",
     "before_compensation:kill:1",
     "after_compensation:kill:1",
     "before_opening:raise:1",

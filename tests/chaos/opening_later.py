@@ -1,0 +1,33 @@
+"""The negative control of the workflows: steps open after the commit of what ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from django_jobs.lifecycle import settling
+from django_jobs.lifecycle.opening import open_next
+from django_jobs.lifecycle.settling import Ending, HandOver, Settled, ended_steps
+from django_jobs.models.database import jobs_connection
+
+PAUSE = 0.1
+"""Seconds between the two, so that a short storm comes between them."""
+
+
+def break_settling() -> None:
+    """From now on in this process."""
+    assert callable(settling._settle_and_open)
+    settling._settle_and_open = _settle_then_open
+
+
+def _settle_then_open(
+    endings: Sequence[Ending], now: float | None, hand_over: HandOver
+) -> list[Settled]:
+    settled = settling._settle_and_record(endings, now, hand_over)
+    time.sleep(PAUSE)
+    with transaction.atomic(using=jobs_connection().alias):
+        hand_over.queues |= open_next(ended_steps(settled)).queues
+    hand_over.freed = True
+    return settled
