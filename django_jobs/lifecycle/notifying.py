@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence
 
 from django.db import DatabaseError, InterfaceError
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -18,12 +19,19 @@ SCHEDULES = ":schedules"
 GATES = ":gates"
 BLOCKED = ":blocked:"
 BLOCKED_BY_KEY = ":keyed:"
+AWAITED = ":awaited:"
 """Sent in place of a queue's name, which never begins with a colon. ``CANCELLED``: the cancel of a
 running job was requested. ``QUARANTINED``: a job type was quarantined, and ready jobs of it may be
 left to block. ``SCHEDULES``: schedules were changed. ``GATES``: a resource or a tenant was changed,
 and jobs of any queue may have room. ``BLOCKED``, before the name of a queue: a job came that waits
 at gates, so that a worker looks at these first. ``BLOCKED_BY_KEY``: the same, and a key is its only
-gate."""
+gate. ``AWAITED``, before the id of a job: a caller waits for its end."""
+
+ENDS_CHANNEL = "django_jobs_ends"
+"""On this one workers say which awaited jobs have ended: their ids with commas. They do not listen
+there themselves."""
+MOST_IDS = 300
+"""A notification has less than 8,000 bytes, and an id at most 20."""
 
 THROTTLE_SECONDS = 0.02
 """A process sends at most one NOTIFY per queue in this many seconds, because NOTIFY takes a lock
@@ -37,6 +45,11 @@ _last_sent: dict[str, float] = {}
 _lock = threading.Lock()
 
 
+run_at_once: Callable[[str, BaseDatabaseWrapper], None] | None = None
+"""Called in place of a NOTIFY, in a process that runs its jobs itself: see
+:mod:`django_jobs.testing.at_once`."""
+
+
 def notify_after_commit(queue: str, connection: BaseDatabaseWrapper | None = None) -> None:
     """Wake the workers of ``queue`` once the caller's transaction has committed. ``connection``
     saves looking it up.
@@ -46,6 +59,9 @@ def notify_after_commit(queue: str, connection: BaseDatabaseWrapper | None = Non
     commit.
     """
     connection = connection or jobs_connection()
+    if run_at_once is not None:
+        run_at_once(queue, connection)
+        return
     if _is_manual(connection):
         fetch(NOTIFY, [CHANNEL, queue])
     else:
@@ -65,8 +81,23 @@ def notify(queue: str) -> None:
         if now - _last_sent.get(queue, -1.0) < THROTTLE_SECONDS:
             return
         _last_sent[queue] = now
+    _send(CHANNEL, queue)
+
+
+def ask_for_end(job_id: int) -> None:
+    """Ask all workers to say when this job has ended."""
+    _send(CHANNEL, f"{AWAITED}{job_id}")
+
+
+def notify_ends(job_ids: Sequence[int]) -> None:
+    """Say to those who asked that these jobs have ended."""
+    for start in range(0, len(job_ids), MOST_IDS):
+        _send(ENDS_CHANNEL, ",".join(map(str, job_ids[start : start + MOST_IDS])))
+
+
+def _send(channel: str, payload: str) -> None:
     try:
         with jobs_connection().cursor() as cursor:
-            cursor.execute(NOTIFY, [CHANNEL, queue])
+            cursor.execute(NOTIFY, [channel, payload])
     except (DatabaseError, InterfaceError) as error:
-        logger.info("event=wake_failed queue=%s error=%s", queue, type(error).__name__)
+        logger.info("event=wake_failed hint=%s error=%s", payload, type(error).__name__)

@@ -18,11 +18,12 @@ the other's jobs. JSON and JavaScript keep sixteen digits exactly. Ids that olde
 the sequence are below."""
 
 REGISTER = """
-INSERT INTO django_jobs_worker (id, name, host, pid, queues, threads, pools, code_version,
-    job_types, payload_versions, status, started_at, heartbeat_at, lease_expires_at, stop_reason)
-SELECT %(id)s, %(name)s, %(host)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(pools)s::jsonb,
-    %(code_version)s, %(job_types)s::jsonb, %(versions)s::jsonb, 'running', now, now,
-    now + make_interval(secs => %(lease)s::float8), ''
+INSERT INTO django_jobs_worker (id, name, host, pid, queues, threads, async_slots, pools,
+    code_version, job_types, payload_versions, status, started_at, heartbeat_at, lease_expires_at,
+    stop_reason)
+SELECT %(id)s, %(name)s, %(host)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(async_slots)s,
+    %(pools)s::jsonb, %(code_version)s, %(job_types)s::jsonb, %(versions)s::jsonb, 'running',
+    now, now, now + make_interval(secs => %(lease)s::float8), ''
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 ON CONFLICT (id) DO NOTHING
 RETURNING id
@@ -103,6 +104,7 @@ class WorkerInfo:
     pid: int
     queues: Sequence[str]
     threads: int
+    async_slots: int = 0
     pools: Sequence[tuple[Sequence[str], int]] = ()
     job_types: Mapping[str, int]
     code_version: str = ""
@@ -129,6 +131,7 @@ def register(info: WorkerInfo) -> int:
         "pid": info.pid,
         "queues": json.dumps(list(info.queues)),
         "threads": info.threads,
+        "async_slots": info.async_slots,
         "pools": json.dumps(
             [{"queues": list(queues), "threads": threads} for queues, threads in info.pools]
         ),

@@ -53,8 +53,8 @@ class NotOfAJob:
 
     def __get__(self, job: Job | None, owner: type) -> Never:
         raise AttributeError(
-            f"'Job' object has no attribute {self._name!r}; write job.refresh_from_db(), and then "
-            "read job.status and job.result",
+            f"'Job' object has no attribute {self._name!r}; write job.wait(), or "
+            "job.refresh_from_db(), and then read job.status and job.result",
             name=self._name,
             obj=job,
         )
@@ -179,7 +179,7 @@ class Job(models.Model):
     new one. Not stored. If that job was deleted, its status is empty, and only its id, queue, job
     type and key are known."""
 
-    get, wait, ready, successful, failed, state = (NotOfAJob() for _name in range(6))
+    get, ready, successful, failed, state = (NotOfAJob() for _name in range(5))
 
     class Meta:
         verbose_name = _("job")
@@ -349,6 +349,22 @@ class Job(models.Model):
     async def asignal(self, name: str, data: Any = None) -> bool:
         """:meth:`signal` for async code."""
         return await sync_to_async(self.signal)(name, data)
+
+    def wait(self, timeout: float | None = None) -> JobStatus:
+        """Wait until the job has ended, and return its status: ``succeeded``, ``dead`` or
+        ``cancelled``. The instance is read again, so that it has the ``result``.
+
+        ``timeout`` is in seconds; after it ``TimeoutError`` is raised, and the job continues. None
+        waits for ever. Inside ``transaction.atomic()`` :class:`~django_jobs.JobsError` is raised
+        for a job that has not ended, because a worker cannot see what is not committed.
+        ``Job.DoesNotExist``: the job was deleted. While anything waits, the process has one
+        connection to the database more.
+        """
+        return JobStatus(call("Job.wait", self, timeout))
+
+    async def await_end(self, timeout: float | None = None) -> JobStatus:
+        """:meth:`wait` for async code. It holds no thread."""
+        return JobStatus(await call("Job.await_end", self, timeout))
 
     @property
     def backoff_rule(self) -> Backoff:

@@ -13,11 +13,12 @@ from django.utils import timezone
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.lifecycle import reaping, workers
-from django_jobs.lifecycle.claiming import START, claimed_by
+from django_jobs.lifecycle.claiming import START, Slots, claimed_by
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending
 from django_jobs.lifecycle.settling_rows import settle_row_by_row
 from django_jobs.models import Job, Queue, Run
+from tests.app.async_jobs import noop_async
 from tests.app.jobs import add, noop
 from tests.factories import claim_ready, failure, in_threads, register_worker, run_sql, settle_one
 
@@ -169,6 +170,19 @@ def test_a_job_whose_process_died_is_a_suspect_at_its_next_claim() -> None:
     (again,) = claim_ready(worker)
     assert again.is_suspect
     assert (again.attempt, again.crashes) == (2, 1)
+
+
+@pytest.mark.django_db
+def test_threads_get_the_suspects_of_async_types_and_the_loop_the_others() -> None:
+    worker = register_worker()
+    plain, healthy, suspect = noop.enqueue(), noop_async.enqueue(), noop_async.enqueue()
+    plain_suspect = noop.enqueue()
+    Job.objects.filter(pk__in=[suspect.pk, plain_suspect.pk]).update(crashes=1)
+    names = [noop_async.name]
+    for_loop = claim_ready(worker, job_types={noop_async.name: 1}, slots=Slots.LOOP)
+    assert [held.id for held in for_loop] == [healthy.pk]
+    for_threads = claim_ready(worker, slots=Slots.THREADS, async_types=names)
+    assert [held.id for held in for_threads] == [plain.pk, suspect.pk, plain_suspect.pk]
 
 
 @pytest.mark.django_db

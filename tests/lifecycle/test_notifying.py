@@ -55,7 +55,7 @@ def test_a_notification_that_fails_is_logged_and_affects_no_job(
         notifying._last_sent.clear()
         notifying.notify_after_commit("bulk")
     connection.close()
-    assert "event=wake_failed queue=bulk" in caplog.text
+    assert "event=wake_failed hint=bulk" in caplog.text
     assert Job.objects.count() == 1
 
 

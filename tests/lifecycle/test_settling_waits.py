@@ -13,7 +13,7 @@ from django_jobs import cancel
 from django_jobs.domain.outcomes import Snoozed
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.promoting import promote
-from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.lifecycle.settling import Ending, HandOver, settle
 from django_jobs.models import Job, Resource, Run
 from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import noop
@@ -21,6 +21,7 @@ from tests.factories import (
     claim_ready,
     enqueue_and_claim,
     in_threads,
+    listening,
     register_worker,
     run_sql,
     settle_one,
@@ -53,6 +54,30 @@ def test_a_signal_that_came_before_the_settle_makes_the_job_ready() -> None:
     assert job.available_at.timestamp() == pytest.approx(held.claimed_at, abs=60)
     assert job.rank == pytest.approx(held.claimed_at, abs=60)
     assert Run.objects.get().outcome == "snoozed"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_settle_that_finds_the_signal_wakes_a_worker(gated: bool) -> None:
+    Resource.objects.create(name="stripe")
+    job = refund_payment.enqueue(7) if gated else noop.enqueue()
+    Job.objects.filter(pk=job.pk).update(status="ready")
+    (held,) = claim_ready(register_worker())
+    assert job.signal("approval")
+    handed = HandOver()
+    with listening() as notified:
+        settle([Ending(held, WAITS)], hand_over=handed)
+        assert notified() == ([":blocked:default"] if gated else [])
+    assert (handed.queues, handed.freed) == ((set(), True) if gated else ({"default"}, False))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_settle_for_another_process_notifies_of_it() -> None:
+    held = enqueue_and_claim()
+    assert Job.objects.get(pk=held.id).signal("approval")
+    with listening() as notified:
+        settle([Ending(held, WAITS)])
+        assert notified() == ["default"]
 
 
 @pytest.mark.django_db

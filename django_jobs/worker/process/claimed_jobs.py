@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from queue import Empty, SimpleQueue
 
 from ...lifecycle.job_columns import ClaimedJob, Fence
@@ -14,10 +14,16 @@ SMALL = 2_000
 """Bytes. Payloads below this do not count: those of all claimed jobs take at most a megabyte."""
 
 
+def _nothing() -> None:
+    """For threads, which wait for the next job."""
+
+
 class WaitingJobs:
-    """The claimed jobs that wait for a thread of one pool, the first one first."""
+    """The claimed jobs that wait for a slot of one pool, the first one first."""
 
     def __init__(self, wake_event: WakeEvent) -> None:
+        self.on_added: Callable[[], object] = _nothing
+        """Called when jobs were added."""
         self.wants_more = False
         """Whether to wake the claimer, once, when few jobs wait."""
         self.refill_below = 0
@@ -39,10 +45,21 @@ class WaitingJobs:
         """Let these wait again."""
         for job in jobs:
             self._jobs.put(job)
+        self.on_added()
 
     def next(self) -> ClaimedJob:
         """The next job. Waits for one."""
         job = self._jobs.get()
+        self._taken_at = job.taken_at
+        self.room_made()
+        return job
+
+    def next_if_any(self) -> ClaimedJob | None:
+        """The next job, or None."""
+        try:
+            job = self._jobs.get_nowait()
+        except Empty:
+            return None
         self._taken_at = job.taken_at
         self.room_made()
         return job
@@ -70,7 +87,7 @@ class WaitingJobs:
 
 
 class ClaimedJobs:
-    """The attempts of this process that are not settled. Some wait for a thread: each pool has its
+    """The attempts of this process that are not settled. Some wait for a slot: each pool has its
     line.
 
     The claimer adds them, and they are removed when they are settled. Each of these is one step of
@@ -87,6 +104,7 @@ class ClaimedJobs:
         self._queues: dict[Fence, str] = {}
         self._returning: set[Fence] = set()
         self._large: dict[Fence, int] = {}
+        self._on_loop: set[Fence] = set()
         self._counting = threading.Lock()
 
     def __len__(self) -> int:
@@ -105,12 +123,15 @@ class ClaimedJobs:
         self.lines.append(line)
         return line
 
-    def add(self, jobs: Collection[ClaimedJob]) -> None:
-        """Add claimed jobs. No thread starts one before it is in a line."""
+    def add(self, jobs: Collection[ClaimedJob], *, on_loop: bool = False) -> None:
+        """Add claimed jobs, for threads or for the event loop. None starts before it is in a
+        line."""
         for job in jobs:
             self._queues[job.fence] = job.queue
             if len(job.payload) > SMALL:
                 self._large[job.fence] = len(job.payload)
+        if on_loop:
+            self._on_loop.update(job.fence for job in jobs)
 
     def begin_return(self, jobs: Iterable[ClaimedJob]) -> None:
         """Mark these as being given back. They stay here until :meth:`remove_all`."""
@@ -122,12 +143,12 @@ class ClaimedJobs:
         return job.fence not in self._returning and job.fence in self._queues
 
     def take_unstarted(self) -> list[ClaimedJob]:
-        """Take back the jobs that no thread has started."""
+        """Take back the jobs that have not started."""
         return [job for line in self.lines for job in line.take_unstarted()]
 
     @property
     def waiting(self) -> int:
-        """The number of jobs that wait for a thread."""
+        """The number of jobs that wait for a slot."""
         return sum(map(len, self.lines))
 
     @property
@@ -145,6 +166,8 @@ class ClaimedJobs:
     def remove_all(self, jobs: Iterable[ClaimedJob]) -> None:
         """Remove all of these."""
         for job in jobs:
+            if self._on_loop:  # before the rest: see count
+                self._on_loop.discard(job.fence)
             self._queues.pop(job.fence, None)
             if self._large:
                 self._large.pop(job.fence, None)
@@ -158,6 +181,15 @@ class ClaimedJobs:
         """The memory of the payloads of these jobs, without the small ones."""
         return sum(list(self._large.values()))
 
-    def count_in(self, queues: Collection[str]) -> int:
-        """The number of jobs from these queues."""
-        return sum(1 for queue in list(self._queues.values()) if queue in queues)
+    def count(self, *, on_loop: bool) -> int:
+        """The number of jobs for threads, or for the event loop. While one for the loop is added or
+        removed, it counts for the threads, and neither kind is one too few."""
+        return len(self._on_loop) if on_loop else len(self._queues) - len(self._on_loop)
+
+    def count_in(self, queues: Collection[str], *, on_loop: bool = False) -> int:
+        """The number of those from these queues."""
+        return sum(
+            1
+            for fence, queue in list(self._queues.items())
+            if queue in queues and (fence in self._on_loop) == on_loop
+        )

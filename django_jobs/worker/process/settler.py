@@ -23,6 +23,7 @@ from ...lifecycle.settling_rows import (
     locked_by_others,
     settle_with_fallback,
 )
+from ..awaited_ends import AwaitedEnds
 from ..connections import (
     close_others,
     drop_connection,
@@ -67,6 +68,7 @@ class Settler:
         self.deadline = StatementTimeout(3.0)
         self.unkept_queues: frozenset[str] = frozenset()
         self.on_hand_over: Callable[[HandOver], None] = lambda handed: None
+        self.awaited = AwaitedEnds()
         self._slot = slot
         self._claimed = claimed
         self._cancels = cancels
@@ -118,6 +120,8 @@ class Settler:
         """Note that an attempt is settled, and send its signals."""
         self.let_go(settled.ending.job, entry)
         emit_settled([settled])
+        if self.awaited:
+            self.awaited.notify([settled])
 
     def let_go(self, job: ClaimedJob, entry: StartedJob | None) -> None:
         """Remove an attempt that needs nothing more of this process. ``entry`` is its entry on the
@@ -258,6 +262,8 @@ class Settler:
             self._slot.free(entry)
         self._claimed.end([ending.job for ending in endings])
         emit_settled(settled or ())
+        if self.awaited:
+            self.awaited.notify(settled or ())
         close_others()
 
     def _retry(self, work: Callable[[], R], what: str, give_up: Callable[[], bool]) -> R | None:
