@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import select
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -109,13 +110,21 @@ class Closable(Protocol):
         """Close the connections that were not used for ``seconds``."""
 
 
-closable: WeakSet[Closable] = WeakSet()
-"""The objects of this process."""
+_closable: WeakSet[Closable] = WeakSet()
+_closable_lock = threading.Lock()
+
+
+def add_closable(one: Closable) -> None:
+    """Let :func:`close_idle` close the connections of this object while it exists."""
+    with _closable_lock:
+        _closable.add(one)
 
 
 def close_idle(seconds: float = 0.0) -> None:
     """Close the connections of this process that handlers have not used for this long."""
-    for connections_of_a_thread in list(closable):
+    with _closable_lock:  # another thread may add one meanwhile
+        found = list(_closable)
+    for connections_of_a_thread in found:
         connections_of_a_thread.close_if_idle(seconds)
 
 

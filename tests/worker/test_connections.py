@@ -22,7 +22,7 @@ from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
 from django_jobs.worker.process.worker_process import WorkerProcess
-from tests.app import database_jobs, jobs, limit_jobs
+from tests.app import async_jobs, database_jobs, jobs, limit_jobs
 from tests.app.models import Effect
 from tests.clusters import FAST, Cluster
 from tests.factories import run_sql
@@ -67,16 +67,17 @@ def others() -> int:
 
 
 @pytest.mark.processes
-def test_a_default_worker_has_five_connections_idle_and_ten_at_most(
+def test_a_default_worker_has_five_connections_idle_and_fourteen_at_most(
     start_worker: Start, tmp_path: Path
 ) -> None:
     start_worker()
     until(lambda: others() == IDLE, what="it is idle")
     paths = [tmp_path / f"job-{number}" for number in range(4)]
     held = [database_jobs.hold_with_a_connection.enqueue(str(path)) for path in paths]
+    held += [async_jobs.hold_session.enqueue(str(path)) for path in paths]
     for path in paths:
-        until_marked(path)
-    assert DEFAULT.connections == 10
+        until_marked(path, 2)
+    assert DEFAULT.connections == 14
     until(lambda: others() == DEFAULT.connections, what="all is in use")
     for path in paths:
         let_go(path)
@@ -87,7 +88,7 @@ def test_a_default_worker_has_five_connections_idle_and_ten_at_most(
 
 def test_two_processes_of_eight_threads_need_the_computed_connections() -> None:
     options = Options(queues=(), processes=2, threads=8)
-    assert options.connections == 2 + 2 * (4 + 8)
+    assert options.connections == 2 + 2 * (4 + 8 + 8)  # there are async handlers
 
 
 def test_another_process_settles_what_one_process_leaves() -> None:
@@ -143,7 +144,7 @@ def test_a_worker_that_cannot_settle_and_renew_logs_it_and_claims_nothing(
     job = jobs.noop.enqueue()
     worker = start_worker(DATABASE_URL=role.url)
     until(lambda: "event=no_connection_left" in worker.text())
-    assert "this jobworker needs 10 connections" in worker.text()
+    assert "this jobworker needs 14 connections" in worker.text()
     assert not Worker.objects.exists()
     assert Job.objects.get(pk=job.pk).attempt == 0
     role.limit(10)

@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 
 from ...models.database import DATABASE_ERRORS
 from ..connections import (
-    closable,
+    add_closable,
     close_idle_of_tree,
     has_news,
     is_out_of_connections,
@@ -47,17 +47,21 @@ class HandlerConnections:
     def __init__(self) -> None:
         self.in_use = threading.Lock()
         """Held by the thread from before it prepares the connections until they are reset."""
-        self._all = [_HandlerConnection(alias) for alias in connections]
-        closable.add(self)
+        self.all = [self.new_connection(alias) for alias in connections]
+        add_closable(self)
+
+    def new_connection(self, alias: str) -> HandlerConnection:
+        """The connection to one database."""
+        return HandlerConnection(alias)
 
     def prepare(self) -> None:
         """Ensure before a handler that the open connections are usable."""
-        for connection in self._all:
+        for connection in self.all:
             connection.prepare()
 
     def clean(self) -> None:
         """Ensure after a handler that no transaction is open."""
-        for connection in self._all:
+        for connection in self.all:
             connection.clean()
 
     def close_if_idle(self, seconds: float) -> None:
@@ -65,7 +69,7 @@ class HandlerConnections:
         thread."""
         if self.in_use.acquire(blocking=False):
             try:
-                for connection in self._all:
+                for connection in self.all:
                     connection.close_if_idle(seconds)
             finally:
                 self.in_use.release()
@@ -73,11 +77,11 @@ class HandlerConnections:
     def reset(self) -> None:
         """Reset the sessions, so that the next handler gets no setting, lock or table of this
         one."""
-        for connection in self._all:
+        for connection in self.all:
             connection.reset()
 
 
-class _HandlerConnection:
+class HandlerConnection:
     """One database, and Django's wrapper of the session there.
 
     If state may be left behind, the wrapper is replaced, because backends and projects keep state
@@ -86,15 +90,15 @@ class _HandlerConnection:
     """
 
     def __init__(self, alias: str) -> None:
-        self._alias = alias
+        self.alias = alias
         self._pattern = unpooled(connections[alias])
         self._last_used = time.monotonic()
         self._as_connected: tuple[Any, ...] = ()
         self._other_touched = False
-        self._wrapper = self._new_wrapper()
+        self.wrapper = self._new_wrapper()
 
     def prepare(self) -> None:
-        wrapper = self._wrapper
+        wrapper = self.wrapper
         if wrapper.connection is None:
             return
         idle = time.monotonic() - self._last_used > IDLE_CHECK_SECONDS
@@ -105,29 +109,29 @@ class _HandlerConnection:
                 wrapper.close()
 
     def close_if_idle(self, seconds: float) -> None:
-        raw = self._wrapper.connection
+        raw = self.wrapper.connection
         # Only the session: Django's wrapper belongs to its thread, which finds it closed.
-        if _is_psycopg(raw) and time.monotonic() - self._last_used >= seconds:
+        if is_psycopg(raw) and time.monotonic() - self._last_used >= seconds:
             raw.close()
 
     def clean(self) -> None:
-        wrapper = self._wrapper
+        wrapper = self.wrapper
         if wrapper.connection is None:
             if wrapper.in_atomic_block or wrapper.execute_wrappers:
                 self._replace()
             return
         self._last_used = time.monotonic()
-        if (
-            wrapper.in_atomic_block
-            or self._as_connected != _client_side(wrapper)
-            or _has_open_transaction(wrapper.connection)
-        ):
+        if wrapper.in_atomic_block or self.is_changed() or has_open_transaction(wrapper.connection):
             self._replace()
         else:
             wrapper.queries_log.clear()
 
+    def is_changed(self) -> bool:
+        """Whether the handler has set something on the objects of Django or psycopg."""
+        return self._as_connected != _client_side(self.wrapper)
+
     def reset(self) -> None:
-        raw = self._wrapper.connection
+        raw = self.wrapper.connection
         if raw is None:
             return
         if self._other_touched:
@@ -144,11 +148,11 @@ class _HandlerConnection:
 
     def _replace(self, keep: Connection[Any] | None = None) -> None:
         """Make a new wrapper with the session that is to be kept."""
-        old = self._wrapper
+        old = self.wrapper
         if keep is None:
             _close(old)
         old.connection = None
-        self._wrapper = new = self._new_wrapper()
+        self.wrapper = new = self._new_wrapper()
         if keep is not None:
             try:
                 new.get_new_connection = lambda parameters: keep
@@ -161,17 +165,17 @@ class _HandlerConnection:
 
     def _new_wrapper(self) -> Any:
         self._other_touched = False
-        wrapper: Any = self._pattern.copy(self._alias)
+        wrapper: Any = self._pattern.copy(self.alias)
         # On the instance, not on a class: receivers of connection_created may select by sender.
-        wrapper.connect = functools.partial(self._connect, wrapper, wrapper.connect)
+        wrapper.connect = functools.partial(self.connect, wrapper, wrapper.connect)
         wrapper.chunked_cursor = functools.partial(_noted, wrapper, wrapper.chunked_cursor)
-        connections[self._alias] = wrapper
+        connections[self.alias] = wrapper
         return wrapper
 
-    def _connect(self, wrapper: Any, connect: Callable[[], None]) -> None:
+    def connect(self, wrapper: Any, connect: Callable[[], None]) -> None:
         _patiently(connect)
         raw = wrapper.connection
-        if _is_psycopg(raw):
+        if is_psycopg(raw):
             raw.cursor_factory = _watched(raw.cursor_factory)
             raw.server_cursor_factory = _watched(raw.server_cursor_factory)
             _touched.discard(raw)
@@ -248,12 +252,13 @@ def _watched(cursor: Any) -> Any:
 def _noted(wrapper: Any, chunked_cursor: Callable[[], Any]) -> Any:
     """A cursor for ``iterator()``, for which Django does not use the factory."""
     cursor = chunked_cursor()
-    if _is_psycopg(wrapper.connection):
+    if is_psycopg(wrapper.connection):
         _touched.add(wrapper.connection)
     return cursor
 
 
-def _is_psycopg(raw: Any) -> bool:
+def is_psycopg(raw: Any) -> bool:
+    """Whether this is a session of PostgreSQL."""
     return isinstance(raw, Connection)
 
 
@@ -261,7 +266,7 @@ def _client_side(wrapper: Any) -> tuple[Any, ...]:
     """The values that a handler may set on the objects of Django and psycopg."""
     raw = wrapper.connection
     ours = (wrapper.autocommit, wrapper.force_debug_cursor, *wrapper.execute_wrappers)
-    if not _is_psycopg(raw):
+    if not is_psycopg(raw):
         return ours
     return (
         *ours,
@@ -270,8 +275,14 @@ def _client_side(wrapper: Any) -> tuple[Any, ...]:
     )
 
 
-def _has_open_transaction(raw: Any) -> bool:
-    return _is_psycopg(raw) and bool(raw.pgconn.transaction_status != TransactionStatus.IDLE)
+def is_touched(raw: Any) -> bool:
+    """Whether a statement in this session was not plain."""
+    return raw in _touched
+
+
+def has_open_transaction(raw: Any) -> bool:
+    """Whether a transaction of PostgreSQL is open in this session."""
+    return is_psycopg(raw) and bool(raw.pgconn.transaction_status != TransactionStatus.IDLE)
 
 
 def _close(wrapper: BaseDatabaseWrapper) -> None:
