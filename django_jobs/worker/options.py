@@ -19,6 +19,11 @@ RECYCLE = 75
 
 DEFAULT_THREADS = 4
 
+DEFAULT_ASYNC_CONCURRENCY = 100
+
+MOST_ASYNC_CONCURRENCY = 2_000
+"""As many as fit into the scoreboard, with the jobs of the threads and those that wait."""
+
 FORCED = 143
 """The exit code of ``jobworker`` if it had to kill processes that did not exit in time."""
 
@@ -54,6 +59,7 @@ class Options:
     strict: bool = False
     processes: int = 1
     threads: int = DEFAULT_THREADS
+    async_concurrency: int = DEFAULT_ASYNC_CONCURRENCY
     named_pools: tuple[PoolOptions, ...] = ()
     drain_timeout: float = 25.0
     burst: bool = False
@@ -76,10 +82,17 @@ class Options:
         isolated children.
 
         The heartbeat process has one for leases and one for upkeep. Each worker process has one
-        each for claiming, settling, listening and reports, and one per thread. Without fork, crash
-        recovery needs one more, while all others may be in use.
+        each for claiming, settling, listening and reports, one per thread, and as many for async
+        handlers, if there are any. Without fork, crash recovery needs one more, while all others
+        may be in use.
         """
-        return 2 + self.processes * (4 + self.threads) + (not self.forks)
+        handlers = self.threads * (2 if async_types(self) else 1)
+        return 2 + self.processes * (4 + handlers) + (not self.forks)
+
+    def async_slots(self, pool: PoolOptions) -> int:
+        """How many async handlers of a pool run at once in a process: a share of all, by its
+        threads, and at least one."""
+        return max(self.async_concurrency * pool.threads // self.threads, 1)
 
 
 def chosen_queues(text: str | None, strict: bool, names: Sequence[str]) -> tuple[QueueShare, ...]:
@@ -161,6 +174,17 @@ def left_to_others() -> frozenset[str]:
     return frozenset(name for name in registry.versions() if runs_isolated(registry.find(name)))
 
 
+def async_types(options: Options) -> tuple[str, ...]:
+    """The names of the job types whose handlers run on the event loop of a worker process."""
+    return tuple(
+        name
+        for name in claimable(options)
+        if (job_type := registry.find(name)) is not None
+        and job_type.is_async
+        and not runs_isolated(job_type)
+    )
+
+
 def runs_isolated(job_type: JobType[..., Any] | None) -> bool:
     """Whether each attempt runs in a separate process."""
     return job_type is not None and (job_type.isolated or job_type.max_rss is not None)
@@ -175,6 +199,7 @@ def worker_info(options: Options, queues: list[str]) -> WorkerInfo:
         pid=os.getpid(),
         queues=queues,
         threads=options.threads,
+        async_slots=options.async_concurrency if async_types(options) else 0,
         pools=[
             ([share.name for share in pool.queues], pool.threads) for pool in options.named_pools
         ],

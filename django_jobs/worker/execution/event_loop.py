@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
-
-from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
-from django.db import connections
+from weakref import WeakKeyDictionary
 
 from ...domain.outcomes import Outcome, TimedOut
 from ..context.attempt import StopHandler
+from ..context.run_context import RunContext, current_run
+from ..handlers.call_threads import CallThreads, FreeThreads, HandlerCalls
+from ..handlers.lent_connections import Sessions
 from ..timeouts.limits import Interrupted
 
 TICK = 0.25
-"""Seconds between two checks whether a handler has to stop."""
+"""Seconds between two checks whether handlers have to stop."""
+
+Task = asyncio.Task[Any]
+Job = tuple[int, str]
+"""The id and the type of a job."""
 
 Asked = Callable[[], Outcome | None]
 """Returns how a handler has to end now, or None."""
@@ -28,11 +33,20 @@ def _nothing_asked() -> None:
 
 
 class HandlerLoop:
-    """Runs coroutines on one thread, which starts with the first one."""
+    """Runs coroutines on one thread, which starts with the first one. The blocking calls of all of
+    them have ``sessions`` connections to each database."""
 
-    def __init__(self) -> None:
+    def __init__(self, sessions: int = 1) -> None:
+        self.thread_id = 0
+        self._sessions = Sessions(sessions)
+        self._threads = CallThreads(self._sessions)
+        self._context = copy_context()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
+        self._running: set[_Limit] = set()
+        self._jobs: dict[Task, Job] = {}
+        self._helpers: WeakKeyDictionary[Task, RunContext] = WeakKeyDictionary()
+        self._ticks = False
         self._stopping = False
 
     def run(
@@ -41,45 +55,186 @@ class HandlerLoop:
         timeout: float | None,
         asked: Asked = _nothing_asked,
     ) -> Any:
-        """Run ``coroutine`` and wait for at most ``timeout`` seconds, from any thread. Raises
-        :class:`Interrupted` if it was stopped by its time-out, or because ``asked`` returned a
-        reason. The coroutine gets a ``CancelledError`` in both cases."""
+        """Run ``coroutine`` and wait for it, from another thread. It is limited as by
+        :meth:`bounded`, and its blocking calls have ended when this returns."""
+        future = asyncio.run_coroutine_threadsafe(
+            self._alone(coroutine, timeout, asked), self.started()
+        )
+        result = future.result()
+        if isinstance(result, _Exit):
+            raise result.error
+        return result
+
+    async def bounded(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        timeout: float | None,
+        asked: Asked = _nothing_asked,
+    ) -> Any:
+        """Await ``coroutine`` for at most ``timeout`` seconds, in a task of the loop.
+
+        Raises :class:`Interrupted` if it was stopped by its time-out, or because ``asked`` returned
+        a reason, and :class:`StopHandler` after :meth:`stop_all`. The coroutine gets a
+        ``CancelledError`` in each case.
+        """
         if self._stopping:
             coroutine.close()
             raise StopHandler
-        future = asyncio.run_coroutine_threadsafe(
-            _alone(coroutine, timeout, asked), self._started()
-        )
+        limit = _Limit(asked, asyncio.timeout(timeout), TimedOut(seconds=timeout or 0.0))
+        self._running.add(limit)
+        if not self._ticks:
+            self._ticks = True
+            asyncio.get_running_loop().call_later(TICK, self._tick)
         try:
-            result = future.result()
-        except (asyncio.CancelledError, concurrent.futures.CancelledError):  # no relatives
-            if self._stopping:
-                raise StopHandler from None
+            async with limit.timeout:
+                result = await coroutine
+        except BaseException as error:
+            if limit.timeout.expired():
+                raise limit.reason(error) from None
             raise
-        if isinstance(result, _Exit):
-            raise result.error
+        finally:
+            self._running.discard(limit)
+        if limit.timeout.expired() and isinstance(limit.outcome, TimedOut):
+            raise limit.reason()  # it caught the cancellation; after a cancel, its success counts
         return result
 
     def stop_all(self) -> None:
         """Cancel all running handlers."""
         self._stopping = True
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._cancel_all)
+            self._loop.call_soon_threadsafe(self._look)
 
-    def _cancel_all(self) -> None:
+    def call_soon(self, work: Callable[[], object]) -> None:
+        """Call ``work`` on the loop soon, from any thread."""
+        self.started().call_soon_threadsafe(work)
+
+    def new_context(self) -> Context:
+        """A context that no handler has changed."""
+        return self._context.copy()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], job: Job, context: Context) -> None:
+        """Run ``coroutine`` for a job, in a task with this context. Called on the loop."""
         assert self._loop is not None
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
+        task = self._loop.create_task(coroutine, context=context)
+        self._jobs[task] = job  # the loop itself keeps only weak references
+        task.add_done_callback(self._jobs.pop)
 
-    def _started(self) -> asyncio.AbstractEventLoop:
+    @property
+    def is_used(self) -> bool:
+        """Whether jobs run on it."""
+        return bool(self._jobs)
+
+    def current_task(self) -> Task | None:
+        """The task that is in a step now. Called by another thread."""
+        return None if self._loop is None else asyncio.current_task(self._loop)
+
+    def job_of(self, task: Task) -> Job | None:
+        """The job whose task this is, or whose handler started it."""
+        if (job := self._jobs.get(task)) is not None:
+            return job
+        run = self._helpers.get(task)
+        return None if run is None else (run.job_id, run.job_type)
+
+    def started(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs."""
         with self._lock:
             if self._loop is None:
                 loop = asyncio.new_event_loop()
+                loop.set_default_executor(FreeThreads(self._sessions))
+                loop.set_task_factory(self._new_task)
                 threading.Thread(
-                    target=_run_on, args=(loop,), name="django_jobs-loop", daemon=True
+                    target=self._run_on, args=(loop,), name="django_jobs-loop", daemon=True
                 ).start()  # which may fail; the next one tries again
                 self._loop = loop
             return self._loop
+
+    def _new_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
+    ) -> asyncio.Future[Any]:
+        task: Task = asyncio.Task(coroutine, loop=loop, **options)
+        if (run := current_run()) is not None and "context" not in options:
+            self._helpers[task] = run
+        return task
+
+    def enter(self) -> HandlerCalls:
+        """Give the handler of the current task its thread for blocking calls."""
+        return self._threads.enter()
+
+    def _run_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the loop forever: a task that a handler started may exit too, or call ``stop()``."""
+        self.thread_id = threading.get_ident()
+        while not loop.is_closed():
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):  # the code that awaits the task gets it too
+                continue
+
+    async def in_thread(
+        self, calls: HandlerCalls, context: Context, work: Callable[[], Any]
+    ) -> Any:
+        """Call ``work`` in the thread of a handler, in the ``context`` of the task that awaits."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+
+        def submit() -> None:  # once the task is suspended, because it has entered its context
+            try:
+                called = asyncio.wrap_future(calls.submit(context.run, work), loop=loop)
+            except RuntimeError as error:  # no thread can be started
+                if not answer.cancelled():
+                    answer.set_exception(error)
+                return
+            called.add_done_callback(pass_on)
+
+        def pass_on(called: asyncio.Future[Any]) -> None:
+            if not answer.cancelled():
+                answer.set_result(called)
+
+        loop.call_soon(submit)
+        return (await answer).result()
+
+    async def _alone(
+        self, coroutine: Coroutine[Any, Any, Any], timeout: float | None, asked: Asked
+    ) -> Any:
+        calls = self.enter()
+        try:
+            return await self.bounded(coroutine, timeout, asked)
+        except (SystemExit, KeyboardInterrupt) as error:
+            return _Exit(error)
+        finally:
+            if (ended := calls.close()) is not None:
+                await asyncio.wrap_future(ended)
+
+    def _tick(self) -> None:
+        """Look now and then while handlers run: one timer for all of them."""
+        self._look()
+        if self._running:
+            asyncio.get_running_loop().call_later(TICK, self._tick)
+        else:
+            self._ticks = False
+
+    def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for limit in list(self._running):
+            if limit.timeout.expired():
+                continue
+            outcome = None if self._stopping else limit.asked()
+            if self._stopping or outcome is not None:
+                limit.outcome = outcome
+                limit.timeout.reschedule(now)
+
+
+@dataclass(eq=False, slots=True)
+class _Limit:
+    """The limit of one handler. ``outcome`` is how its attempt ends if it is stopped; None for a
+    stop of the process."""
+
+    asked: Asked
+    timeout: asyncio.Timeout
+    outcome: Outcome | None
+
+    def reason(self, passed: BaseException | None = None) -> BaseException:
+        """What to raise in place of ``passed``, the exception of the handler."""
+        return StopHandler() if self.outcome is None else Interrupted(self.outcome, passed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,57 +242,3 @@ class _Exit:
     """Stands for ``sys.exit()`` and the like in a handler, which would end the loop."""
 
     error: BaseException
-
-
-def _run_on(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop forever: a task that a handler started may exit too, or call ``stop()``."""
-    while not loop.is_closed():
-        try:
-            loop.run_forever()
-        except (SystemExit, KeyboardInterrupt):  # the code that awaits the task gets it too
-            continue
-
-
-async def _alone(coroutine: Coroutine[Any, Any, Any], timeout: float | None, asked: Asked) -> Any:
-    """Run the coroutine like a request of ASGI: the ORM calls of this handler share no thread with
-    another handler's, and their connections are closed with it."""
-    async with ThreadSensitiveContext() as context:
-        try:
-            return await _bounded(coroutine, timeout, asked)
-        except (SystemExit, KeyboardInterrupt) as error:
-            return _Exit(error)
-        finally:
-            if context in SyncToAsync.context_to_thread_executor:
-                await sync_to_async(connections.close_all)()
-
-
-async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout: float | None, asked: Asked) -> Any:
-    loop = asyncio.get_running_loop()
-    limit = asyncio.timeout(timeout)
-    outcome: Outcome = TimedOut(seconds=timeout or 0.0)
-    asking: asyncio.TimerHandle
-
-    def ask() -> None:
-        nonlocal outcome, asking
-        end = asked()
-        if end is None:
-            asking = loop.call_later(TICK, ask)
-        elif not limit.expired():
-            outcome = end
-            limit.reschedule(loop.time())  # now
-
-    asking = loop.call_later(TICK, ask)
-    try:
-        async with limit:
-            result = await coroutine
-    except BaseException as error:
-        if limit.expired():
-            raise Interrupted(outcome, error) from None
-        raise
-    finally:
-        asking.cancel()
-    if limit.expired() and isinstance(outcome, TimedOut):
-        raise Interrupted(
-            outcome
-        )  # the handler caught the cancellation; after a cancel, its success counts
-    return result

@@ -9,6 +9,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from ...api.job_type import JobType
@@ -29,6 +30,7 @@ from ..context.run_context import RunContext, _current
 from ..timeouts.limits import Interrupted, TimeLimit
 from .conflicts import again_after_lost_races
 from .failures import outcome_of_exception
+from .run_hooks import acall_with_hooks, call_with_hooks, in_context
 
 logger = logging.getLogger("django_jobs")
 
@@ -54,6 +56,29 @@ def call(attempt: Attempt) -> Outcome | Settled:
     An ``exactly_once`` attempt is returned settled. If it no longer belongs to this worker, its
     effect is rolled back and :class:`LeaseLost` is raised.
     """
+    payload = _payload_of(attempt)
+    if not isinstance(payload, dict):
+        return payload
+    # The next handler does not see changes in a copied context (translation, time zone).
+    return copy_context().run(_call, attempt, payload)
+
+
+async def acall(attempt: Attempt) -> Outcome:
+    """:func:`call` for an async handler, in its own task of the loop. What may use the database
+    runs in the handler's thread for blocking calls."""
+    job, job_type = attempt.job, attempt.job_type
+    assert job_type is not None
+    if job.workflow_run_id is not None or job.payload_version != job_type.version:
+        payload = await sync_to_async(_payload_of)(attempt)
+    else:
+        payload = _payload_of(attempt)
+    if not isinstance(payload, dict):
+        return payload
+    return await _acall(attempt, payload)
+
+
+def _payload_of(attempt: Attempt) -> dict[str, Any] | Outcome:
+    """The arguments of the handler, or the outcome of an attempt that cannot call it."""
     job, job_type = attempt.job, attempt.job_type
     if job_type is None:
         return _refused("UnknownJobType", f"no handler is registered for {job.job_type!r}")
@@ -72,44 +97,95 @@ def call(attempt: Attempt) -> Outcome | Settled:
         attempt.read()
     except Exception as error:  # a row that was not written by enqueue
         return _refused("UnreadableJob", f"its headers or time-out cannot be used: {error}")
-    # The next handler does not see changes in a copied context (translation, time zone).
-    return copy_context().run(_call, attempt, job_type, payload)
+    return payload
 
 
-def _call(
-    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]
-) -> Outcome | Settled:
-    job = attempt.job
+def _call(attempt: Attempt, payload: dict[str, Any]) -> Outcome | Settled:
+    job, job_type = attempt.job, attempt.job_type
+    assert job_type is not None
     context = RunContext(attempt)
     _current.set(context)
     try:
         if job_started.receivers and job_started.has_listeners(job.job_type):
-            keywords = {"job_id": job.id, "queue": job.queue, "attempt": job.attempt}
-            job_started.send_robust(job.job_type, **keywords)
-        if job_type.delivery == "exactly_once":
-            return again_after_lost_races(
-                partial(_call_in_transaction, attempt, job_type, payload),
-                attempt=job.attempt,
-                ends_at=NEVER if job.timeout is None else attempt.started + job.timeout,
-                should_stop=attempt.should_stop,
-                before_next=partial(_begin_again, context, attempt.limit),
-            )
-        if job_type.is_async:
-            if job.attempt > 1:
-                _ = context.saved_checkpoint  # it cannot be read on the event loop
-            assert attempt.run_async is not None
-            result = attempt.run_async(job_type.handler(**payload), job.timeout)
-        else:
-            result = _result_of(attempt, job_type, payload)
-        return _success(job, result)
-    except LeaseLost:
-        raise
-    except Interrupted as interrupted:
-        return interrupted.outcome
-    except NeverRan as error:
-        return _refused("NeverRan", str(error))
+            job_started.send_robust(job.job_type, **_start_of(job))
+        if conf().hooks:
+            call = partial(_call_handler, attempt, job_type, payload, context)
+            return call_with_hooks(attempt, payload, call)
+        return _call_handler(attempt, job_type, payload, context)
     except BaseException as error:  # including SystemExit: a handler must not end its thread
-        return outcome_of_exception(error, job_type)
+        return _outcome_of(error, job_type)
+
+
+async def _acall(attempt: Attempt, payload: dict[str, Any]) -> Outcome:
+    job_type = attempt.job_type
+    assert job_type is not None
+    context = RunContext(attempt)
+    _current.set(context)
+    try:
+        if job_started.has_listeners(job_type.name):
+            await job_started.asend_robust(job_type.name, **_start_of(attempt.job))
+        if conf().hooks:
+            call = partial(_await_handler, attempt, job_type, payload, context)
+            return await acall_with_hooks(attempt, payload, call)
+        return await _await_handler(attempt, job_type, payload, context)
+    except BaseException as error:
+        return _outcome_of(error, job_type)
+
+
+async def _await_handler(
+    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any], context: RunContext
+) -> Outcome:
+    if attempt.job.attempt > 1:  # it cannot be read on the event loop
+        await sync_to_async(getattr)(context, "saved_checkpoint")
+    assert attempt.await_async is not None
+    if conf().hooks:
+        coroutine = in_context(job_type.handler, payload)
+    else:
+        coroutine = job_type.handler(**payload)
+    result = await attempt.await_async(coroutine, attempt.job.timeout)
+    return _success(attempt.job, result)
+
+
+def _start_of(job: ClaimedJob) -> dict[str, Any]:
+    return {"job_id": job.id, "queue": job.queue, "attempt": job.attempt}
+
+
+def _outcome_of(error: BaseException, job_type: JobType[..., Any]) -> Outcome:
+    """The outcome after this exception. :class:`LeaseLost` is raised again."""
+    match error:
+        case LeaseLost():
+            raise error
+        case Interrupted(outcome=outcome):
+            return outcome
+        case NeverRan():
+            return _refused("NeverRan", str(error))
+    return outcome_of_exception(error, job_type)
+
+
+def _call_handler(
+    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any], context: RunContext
+) -> Outcome | Settled:
+    job = attempt.job
+    if job_type.delivery == "exactly_once":
+        return again_after_lost_races(
+            partial(_call_in_transaction, attempt, job_type, payload),
+            attempt=job.attempt,
+            ends_at=NEVER if job.timeout is None else attempt.started + job.timeout,
+            should_stop=attempt.should_stop,
+            before_next=partial(_begin_again, context, attempt.limit),
+        )
+    if job_type.is_async:
+        if job.attempt > 1:
+            _ = context.saved_checkpoint  # it cannot be read on the event loop
+        assert attempt.run_async is not None
+        if conf().hooks:
+            coroutine = in_context(job_type.handler, payload)
+        else:
+            coroutine = job_type.handler(**payload)
+        result = attempt.run_async(coroutine, job.timeout)
+    else:
+        result = _result_of(attempt, job_type, payload)
+    return _success(job, result)
 
 
 def _call_in_transaction(

@@ -18,7 +18,7 @@ def bound(
     attempt: Attempt,
     *,
     timeouts: TimeoutSource,
-    loop: HandlerLoop,
+    loop: HandlerLoop | None = None,
     stopping: Callable[[], bool] | None = None,
 ) -> None:
     """Limit an attempt that has started.
@@ -30,14 +30,11 @@ def bound(
     job_type, timeout = attempt.job_type, attempt.job.timeout
     if job_type is None:
         return
-    silence = job_type.silence_timeout
-    if silence is not None:
-        attempt.on_progress = attempt.entry.note_progress
-    if job_type.is_async:
-        attempt.run_async = partial(
-            loop.run, asked=_asked(attempt.entry, silence, stopping or never)
-        )
-    elif timeout is not None or silence is not None or stopping is not None:
+    if job_type.is_async and loop is not None:
+        bound_on_loop(attempt, loop, stopping or never)
+        return
+    silence = _watched_silence(attempt)
+    if timeout is not None or silence is not None or stopping is not None:
         attempt.limit = TimeLimit(
             timeouts,
             attempt.slot,
@@ -46,6 +43,23 @@ def bound(
             timeout=timeout,
             silence=silence,
         )
+
+
+def bound_on_loop(
+    attempt: Attempt, loop: HandlerLoop, stopping: Callable[[], bool] = never
+) -> None:
+    """:func:`bound` for an async handler."""
+    asked = _asked(attempt.entry, _watched_silence(attempt), stopping)
+    attempt.run_async = partial(loop.run, asked=asked)
+    attempt.await_async = partial(loop.bounded, asked=asked)
+
+
+def _watched_silence(attempt: Attempt) -> float | None:
+    """The longest silence, if there is one. Then each report counts."""
+    silence = None if attempt.job_type is None else attempt.job_type.silence_timeout
+    if silence is not None:
+        attempt.on_progress = attempt.entry.note_progress
+    return silence
 
 
 def _asked(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from ..ipc.scoreboard import Scoreboard
-from ..process.poller import LINGER_SECONDS
+from ..poller import LINGER_SECONDS
 
 Look = Callable[[], float]
 """Fires the due schedules, and returns the most seconds until the next look."""

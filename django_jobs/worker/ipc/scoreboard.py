@@ -22,7 +22,7 @@ SHORT_SECONDS = 3.0
 """A connection that could not be opened counts as missing for this long. It is tried again
 sooner."""
 
-CAPACITY = 2_048
+CAPACITY = 4_096
 """Entries of one process: more than it ever has started and not settled."""
 
 

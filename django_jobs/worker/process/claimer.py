@@ -10,28 +10,28 @@ from collections.abc import Collection, Sequence
 
 from ...lifecycle import claiming, settling, workers
 from ...lifecycle.claiming import START
-from ...lifecycle.job_columns import ClaimedJob, QueuePosition
-from ...lifecycle.notifying import BLOCKED, BLOCKED_BY_KEY, CANCELLED, GATES, notify
+from ...lifecycle.job_columns import ClaimedJob
+from ...lifecycle.notifying import AWAITED, BLOCKED, BLOCKED_BY_KEY, CANCELLED, GATES, notify
 from ...lifecycle.settling import HandOver
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import emit, emit_throttled
 from ..ipc.scoreboard import CAPACITY, WorkerSlot
-from ..options import Options, claimable, worker_info
+from ..options import Options, worker_info
+from ..poller import Admitter, Poller
 from ..queue_selector import mixed
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from .claimed_jobs import SMALL, ClaimedJobs
 from .executor import Executor
-from .poller import Admitter, Poller
 from .pool import PREFETCH_LIMIT, Pool
 from .settler import Settler
 from .stranded_jobs import StrandedJobs
 
 CLAIM_LIMIT = 300
-CLAIMED_LIMIT = CAPACITY - PREFETCH_LIMIT
+CLAIMED_LIMIT = CAPACITY - 2 * PREFETCH_LIMIT  # that of the threads, and that of the loop
 CLAIMED_BYTES = 32 * 2**20
 """The most bytes of payloads that wait in this process. Above that it claims only for free
-threads."""
+slots."""
 
 RESTART_SECONDS = 1.0
 """Seconds after which a claim starts at the head of its queue again, because a job of a long
@@ -68,8 +68,6 @@ class Claimer:
         self._settler = settler
         self._executor = executor
         self._wake_event = claimed.wake_event
-        self._job_types = claimable(options)
-        self._positions: dict[str, QueuePosition] = {}
         self._restarted = 0.0
         self._shows_queues = True
         self._poller = Poller(self._queues, options.poll, every=options.every_queue)
@@ -81,7 +79,7 @@ class Claimer:
 
     @property
     def _queues(self) -> list[str]:
-        return [queue for pool in self._pools for queue in pool.queues]
+        return list(dict.fromkeys(queue for pool in self._pools for queue in pool.queues))
 
     @property
     def draining(self) -> bool:
@@ -89,10 +87,14 @@ class Claimer:
         return self._executor.draining
 
     def on_notify(self, hint: str | None) -> None:
-        """Handle a notification: a queue may have work, or a claimed job may be cancelled. ``hint``
-        None or ``GATES`` means any queue. Unknown hints are ignored."""
+        """Handle a notification: a queue may have work, a claimed job may be cancelled, or the end
+        of a job is waited for. ``hint`` None or ``GATES`` means any queue. Unknown hints are
+        ignored."""
         if hint == CANCELLED:
             self._settler.look_soon()
+            return
+        if hint is not None and hint.startswith(AWAITED):
+            self._settler.awaited.note(hint)
             return
         if hint is not None and hint.startswith((BLOCKED, BLOCKED_BY_KEY)):
             if hint.removeprefix(BLOCKED).removeprefix(BLOCKED_BY_KEY) in self._queues:
@@ -101,10 +103,10 @@ class Claimer:
                 self._wake_event.set()
             return
         for pool in self._pools:
-            if hint is not None and hint in pool.queues:
-                pool.promising.add(hint)
-            elif hint in (None, GATES):
-                pool.promising.update(pool.queues)
+            if hint in (None, GATES):
+                pool.expect(pool.queues)
+            elif hint in pool.queues:
+                pool.expect([hint])
             else:
                 continue
             self._admitter.look_soon()
@@ -190,9 +192,12 @@ class Claimer:
         rooms = [(pool, room) for pool in self._pools if (room := self._room(pool)) > 0]
         if not rooms:
             return self._options.poll
+        may_be_over = self._options.burst and len(rooms) == len(self._pools)  # none is full
         now = time.monotonic()
         was_idle = not self._claimed  # before the poll: what ends after it may have made jobs ready
-        room_in = {queue: room for pool, room in rooms for queue in pool.queues}
+        room_in: dict[str, int] = {}
+        for pool, room in rooms:
+            room_in |= {queue: max(room, room_in.get(queue, 0)) for queue in pool.queues}
         self._reopen(self._admitter.take_queues() | self._admitter.admit(room_in))
         # By time and not only when idle: jobs that become due, and queues with a new limit, must
         # not wait for the end of another queue's backlog.
@@ -202,7 +207,7 @@ class Claimer:
         )
         ready = self._poll(now) if polls else frozenset()
         for pool in self._pools:
-            pool.promising |= ready.intersection(pool.queues)
+            pool.expect(ready)
         if polls:
             self._reopen(self._admitter.admit(room_in))
         expects_some = any(pool.promising for pool, _ in rooms)
@@ -221,18 +226,16 @@ class Claimer:
         elif not polls and expects_some:
             self._poller.poll_now()  # the promising queues are empty; poll before sleeping
             return 0.0
-        elif self._options.burst and self._poller.due_at > now and self._admitter.is_done:
+        elif may_be_over and self._poller.due_at > now and self._admitter.is_done:
             return self._rest_in_burst(was_idle, bool(ready))
-        next_at = min(self._poller.next_at, self._admitter.next_at)
-        return max(next_at - time.monotonic(), 0.001)
+        return max(min(self._poller.next_at, self._admitter.next_at) - time.monotonic(), 0.001)
 
     def _reopen(self, queues: Collection[str]) -> None:
         """Claim from the heads of these queues: blocked jobs have become ready there."""
         for queue in queues:
-            self._positions.pop(queue, None)
             for pool in self._pools:
-                if queue in pool.queues:
-                    pool.promising.add(queue)
+                pool.positions.pop(queue, None)
+                pool.expect([queue])
 
     def _poll(self, now: float) -> frozenset[str]:
         """The queues that have ready jobs. First updates the queues that this process serves."""
@@ -243,8 +246,8 @@ class Claimer:
         self._admitter.begin(self._poller.gated)
         if self._poller.queues != self._queues:
             self._shows_queues = False
-            (pool,) = self._pools  # named pools have named queues
-            pool.serve(self._poller.queues)
+            for pool in self._pools:  # one, or two: named pools have named queues
+                pool.serve(self._poller.queues)
         if not self._shows_queues:
             self._shows_queues = workers.serve(self._slot.worker, self._poller.queues)
         return ready
@@ -253,7 +256,8 @@ class Claimer:
         """Claim ``room`` jobs if there are as many, from each queue its share. Returns how many."""
         if time.monotonic() - self._restarted > RESTART_SECONDS:
             self._restarted = time.monotonic()
-            self._positions.clear()
+            for each in self._pools:
+                each.positions.clear()
         among, taken, behind_limited = set(pool.promising), 0, False
         while among and taken < room:
             claims: list[list[ClaimedJob]] = []
@@ -264,7 +268,7 @@ class Claimer:
                     taken += len(jobs)
                     if len(jobs) < share:
                         among.discard(queue)  # the others get the rest
-                    claims.append(self._accept(jobs))
+                    claims.append(self._accept(jobs, on_loop=pool.on_loop))
             finally:
                 pool.line.add(mixed(claims))
         return taken
@@ -276,12 +280,12 @@ class Claimer:
         has a limit."""
         if limited := queue in self._poller.limited:
             # Its running jobs are counted across all workers, so none is claimed ahead of a free
-            # thread.
-            claimed = self._claimed.count_in(self._poller.limited.intersection(pool.queues))
-            share = min(share, pool.threads - claimed)
+            # slot.
+            limits = self._poller.limited.intersection(pool.queues)
+            share = min(share, pool.slots - self._claimed.count_in(limits, on_loop=pool.on_loop))
         elif self._options.strict and behind_limited:
             # Prefetched jobs of this queue would run before the next job of that queue.
-            share = min(share, pool.threads - self._claimed_in(pool))
+            share = min(share, pool.slots - self._claimed_in(pool))
         if share <= 0 or self._slot.lease_lost:
             return []
         jobs = self._claim(pool, queue, share, limited)
@@ -291,25 +295,30 @@ class Claimer:
     def _claim(self, pool: Pool, queue: str, limit: int, limited: bool) -> list[ClaimedJob]:
         # Before the claim: a call that comes during it counts.
         pool.promising.discard(queue)
+        began = time.monotonic()
         jobs = claiming.claim(
             queue,
             worker=self._slot.worker,
-            job_types=self._job_types,
+            job_types=pool.claimable.job_types,
             limit=limit,
-            after=self._positions.get(queue, START),
+            after=pool.positions.get(queue, START),
             limited=limited,
             most_bytes=max(CLAIMED_BYTES - self._claimed.bytes, 0),
+            slots=pool.claimable.slots,
+            async_types=pool.claimable.async_types,
         )
         # There may be more large ones than the bytes allowed.
-        if len(jobs) < limit and all(len(job.payload) <= SMALL for job in jobs):
-            self._positions.pop(queue, None)
+        few = len(jobs) < limit and all(len(job.payload) <= SMALL for job in jobs)
+        pool.note_look(queue, time.monotonic() - began, self._pools, few=few)
+        if few:
+            pool.positions.pop(queue, None)
         else:
             pool.promising.add(queue)
-            self._positions[queue] = jobs[-1].position
+            pool.positions[queue] = jobs[-1].position
         return jobs
 
-    def _accept(self, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
-        """Register claimed jobs as being here. Returns those that may wait for a thread."""
+    def _accept(self, jobs: list[ClaimedJob], *, on_loop: bool = False) -> list[ClaimedJob]:
+        """Register claimed jobs as being here. Returns those that may wait for a slot."""
         if self._claimed.has_any(jobs):
             if any(self._claimed.is_claimed(job) for job in jobs):
                 self._disown(jobs)
@@ -318,7 +327,7 @@ class Claimer:
             # once it is done with them.
             jobs = [job for job in jobs if job not in self._claimed]
             self._stranded_jobs.look_soon()
-        self._claimed.add(jobs)
+        self._claimed.add(jobs, on_loop=on_loop)
         return jobs
 
     def _disown(self, jobs: list[ClaimedJob]) -> None:
@@ -338,7 +347,7 @@ class Claimer:
             return 0
         if self._claimed.bytes > CLAIMED_BYTES // 2:  # half, so that it is not filled one by one
             ahead = 0
-        room = pool.threads + ahead - self._claimed_in(pool)
+        room = pool.slots + ahead - self._claimed_in(pool)
         return min(room, self._room_in_process(), CLAIM_LIMIT)
 
     def _room_in_process(self) -> int:
@@ -349,11 +358,11 @@ class Claimer:
         return room - len(self._claimed)
 
     def _claimed_in(self, pool: Pool) -> int:
-        """The number of claimed jobs of a pool. Counts them and not idle threads: a thread that has
-        just taken a job may not count as busy yet, and would be counted twice."""
-        if len(self._pools) == 1:
-            return len(self._claimed)
-        return self._claimed.count_in(pool.queues)
+        """The number of claimed jobs of a pool. Counts them and not idle slots: one that has just
+        taken a job may not count as busy yet, and would be counted twice."""
+        if not self._options.named_pools:
+            return self._claimed.count(on_loop=pool.on_loop)
+        return self._claimed.count_in(pool.queues, on_loop=pool.on_loop)
 
     def _rest_in_burst(self, was_idle: bool, ready: bool) -> float:
         """Nothing was claimed: drain if no claimed job is left either. Jobs that are still ready

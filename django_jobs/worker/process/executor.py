@@ -15,7 +15,6 @@ from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
 from ..events import emit
 from ..execution import handler_call
-from ..execution.event_loop import HandlerLoop
 from ..execution.interruption import bound
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
@@ -31,11 +30,17 @@ NOTHING_LEFT = None
 """In place of an outcome: the attempt was settled by its child, or no longer belongs to this
 worker."""
 
+
+def emit_lost(job: ClaimedJob, lost: LeaseLost) -> None:
+    """Log that a handler noticed that its attempt no longer belongs to this worker."""
+    emit("lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost))
+
+
 Isolate = Callable[[ClaimedJob, int], Outcome | None]
 
 
 class Executor:
-    """The threads of all pools. They run claimed jobs and pass their endings on."""
+    """The threads of the pools of threads. They run claimed jobs and pass their endings on."""
 
     def __init__(
         self,
@@ -48,7 +53,6 @@ class Executor:
         reporter: Reporter,
         isolate: Isolate | None,
     ) -> None:
-        self.loop = HandlerLoop()
         self.draining = False
         self.stopping = False
         self._pools = pools
@@ -62,24 +66,16 @@ class Executor:
 
     def start(self) -> None:
         """Start the threads."""
-        pools = [pool for pool in self._pools for _ in range(pool.threads)]
+        pools = [pool for pool in self._pools for _ in range(pool.slots)]
         for number, pool in enumerate(pools):
             threading.Thread(
                 target=self._work, args=(pool,), name=f"django_jobs-{number}", daemon=True
             ).start()
 
-    def hoarded(self) -> list[ClaimedJob]:
-        """Take back the jobs that would wait here too long, or all if this process drains. Called
-        repeatedly: after a drain began, a running claim or the settler may still add jobs."""
-        if self.draining:
-            return self._claimed.take_unstarted()
-        return [job for pool in self._pools for job in pool.hoarded()]
-
     def raise_stop(self) -> None:
         """Raise a stop in every handler that still runs here. It does not interrupt code in C, but
         the caller is about to kill the process."""
         self.stopping = True
-        self.loop.stop_all()
         for pool in self._pools:
             for thread_id, attempt in list(pool.running.items()):
                 if attempt.in_handler:
@@ -94,21 +90,9 @@ class Executor:
             if not self._cancels.cover(job, started):
                 self._look(job)
                 started = time.monotonic()
-            if not self._slot.may_start(job.worker, started):
-                self._settler.let_go(
-                    job, None
-                )  # another worker may have it by now, or it is given back
+            attempt = self.admitted(job, started)
+            if attempt is None:
                 continue
-            if job.id in self._cancels.asked:
-                self._settler.give_back([job])
-                continue
-            attempt = Attempt(
-                job,
-                self._slot,
-                self._reporter,
-                stopping=self._is_stopping,
-                draining=self._is_draining,
-            )
             try:
                 with connections.in_use:
                     self._run(attempt, pool, thread_id, connections)
@@ -116,6 +100,24 @@ class Executor:
             finally:
                 pool.running.pop(thread_id, None)
             del job, attempt  # free the payload while the thread waits for the next job
+
+    def admitted(self, job: ClaimedJob, now: float) -> Attempt | None:
+        """The attempt of a job that is about to start; None if it must not start any more. A look
+        for cancels covers it."""
+        if not self._slot.may_start(job.worker, now):
+            # Another worker may have it by now, or it is given back.
+            self._settler.let_go(job, None)
+            return None
+        if job.id in self._cancels.asked:
+            self._settler.give_back([job])
+            return None
+        return Attempt(
+            job,
+            self._slot,
+            self._reporter,
+            stopping=self._is_stopping,
+            draining=self._is_draining,
+        )
 
     def _run(
         self, attempt: Attempt, pool: Pool, thread_id: int, connections: HandlerConnections
@@ -131,11 +133,18 @@ class Executor:
             attempt.begin()
             pool.running[thread_id] = attempt
             outcome = self._call(attempt, connections)
+        finished = time.monotonic()
         if outcome is not NOTHING_LEFT:
-            finished = time.monotonic()
             attempt.entry.finish()
             pool.pace.saw(finished - attempt.started)
         self._reporter.end(attempt, outcome)
+        self.pass_on(attempt, outcome, finished)
+        # Frames in the traceback of an exception refer to this one: a circle would keep its locals
+        # until the garbage collector comes.
+        del outcome
+
+    def pass_on(self, attempt: Attempt, outcome: Outcome | Settled | None, finished: float) -> None:
+        """Pass the ending of an attempt to the settler."""
         if outcome is NOTHING_LEFT:
             self._settler.let_go(attempt.job, attempt.entry)
         elif isinstance(outcome, Settled):
@@ -150,20 +159,15 @@ class Executor:
         """Call the handler in this thread, and return the outcome."""
         job_type = attempt.job_type
         if job_type is not None and (
-            attempt.job.timeout is not None
-            or job_type.silence_timeout is not None
-            or job_type.is_async
+            attempt.job.timeout is not None or job_type.silence_timeout is not None
         ):
-            bound(attempt, timeouts=self._thread_timeouts, loop=self.loop)
+            bound(attempt, timeouts=self._thread_timeouts)
         attempt.in_handler = True
         try:
             connections.prepare()
             return handler_call.call(attempt)
         except LeaseLost as lost:
-            job = attempt.job
-            emit(
-                "lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost)
-            )
+            emit_lost(attempt.job, lost)
             return NOTHING_LEFT
         finally:
             attempt.in_handler = False
@@ -173,13 +177,17 @@ class Executor:
         """Look for cancels while this job may start. Does not use this thread's connections:
         they belong to its handlers, have no deadline, and may be closed by others while they
         are idle."""
-        while self._slot.may_start(job.worker, time.monotonic()):
+        while self.may_start(job):
             try:
                 return self._settler.submit(
                     lambda: self._cancels.refresh(job, self._settler.deadline)
                 ).result()
             except StatementTimedOut:
                 continue
+
+    def may_start(self, job: ClaimedJob) -> bool:
+        """Whether this job still belongs to this process."""
+        return self._slot.may_start(job.worker, time.monotonic())
 
     def _is_stopping(self) -> bool:
         return self.stopping

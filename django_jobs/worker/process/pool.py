@@ -1,12 +1,14 @@
-"""The threads of a worker process that serve the same queues."""
+"""The slots of a worker process that serve the same queues: threads, or slots of its event loop."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from ...lifecycle.job_columns import ClaimedJob
+from ...lifecycle.claiming import Slots
+from ...lifecycle.job_columns import ClaimedJob, QueuePosition
 from ..context.attempt import Attempt
 from ..options import PoolOptions
 from ..queue_selector import QueueSelector
@@ -14,6 +16,8 @@ from .claimed_jobs import ClaimedJobs
 
 PREFETCH_SECONDS = 0.5
 """Seconds of work that may wait in this process. Idle workers elsewhere cannot take it."""
+
+LONG_SECONDS = 0.005
 
 PREFETCH_LIMIT = 600
 """Jobs that may wait in this process, even if they are quick."""
@@ -38,34 +42,87 @@ class Pace:
             self.seconds += weight * (seconds - self.seconds)
 
     def jobs_in(self, seconds: float) -> int:
-        """The number of jobs that a thread runs in this time; 0 before the first one ended."""
+        """The number of jobs that a slot runs in this time; 0 before the first one ended."""
         return 0 if self.seconds is None else int(seconds / max(self.seconds, 1e-6))
 
 
+REST = 49
+"""A look for jobs of a pool that reads past those of another pool, and finds few, is followed by a
+rest of this many times its duration. A backlog of a million jobs for threads is read in 0.4 s; read
+at each hint, it would hold up the claims for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimable:
+    """What a pool claims: the names of job types, with the newest version that this worker reads,
+    and of which of them only suspects, or no suspects."""
+
+    job_types: Mapping[str, int]
+    slots: Slots = Slots.ANY
+    async_types: tuple[str, ...] = ()
+
+
 class Pool:
-    """A number of threads, the queues that they serve, and the jobs that wait for them. Pools of
-    one process share its connections and its lease. No queue is in two of them."""
+    """A number of slots, the queues that they serve, and the jobs that wait for them. Pools of one
+    process share its connections and its lease. No queue is in two of them, but for one of threads
+    and one of the event loop."""
 
     def __init__(
-        self, options: PoolOptions, claimed: ClaimedJobs, *, strict: bool, prefetch_limit: int
+        self,
+        options: PoolOptions,
+        claimed: ClaimedJobs,
+        claimable: Claimable,
+        *,
+        slots: int,
+        on_loop: bool,
+        strict: bool,
+        prefetch_limit: int,
     ) -> None:
-        self.threads = options.threads
+        self.slots = slots
+        self.claimable = claimable
+        self.on_loop = on_loop
         self.queues = [share.name for share in options.queues]
         self.promising = set(self.queues)
         """The queues that may have ready jobs. A thread that listens adds some."""
+        self.positions: dict[str, QueuePosition] = {}
+        """Where the last claims of these queues ended."""
         self.pace = Pace()
         self.line = claimed.new_line()
         self.running: dict[int, Attempt] = {}
-        """The started attempts by the id of their thread."""
+        """The started attempts by the id of their thread, or of themselves."""
         self._prefetch_limit = prefetch_limit
         self._selector = QueueSelector(options.queues, strict)
         self._returned: deque[ClaimedJob] = deque()
+        self._backlogs: set[str] = set()
+        self._rests: dict[str, float] = {}
 
     def serve(self, queues: Collection[str]) -> None:
         """Replace the queues by these."""
         self.queues = list(queues)
         self.promising.intersection_update(queues)
         self._selector.serve(queues)
+
+    def expect(self, queues: Collection[str]) -> None:
+        """Note that these queues may have ready jobs. It does not look where it rests."""
+        found = set(queues).intersection(self.queues)
+        if self._rests:
+            now = time.monotonic()
+            found = {queue for queue in found if now >= self._rests.get(queue, 0.0)}
+        self.promising |= found
+
+    def note_look(self, queue: str, seconds: float, others: Sequence[Pool], *, few: bool) -> None:
+        """Note a claim: how long it took, and whether it found fewer jobs than it asked for. If
+        another pool has a backlog in the queue, all of that was read."""
+        if not few:
+            self._backlogs.add(queue)
+            return
+        self._backlogs.discard(queue)
+        for other in others:
+            if other is self:
+                continue
+            if queue in other._backlogs and seconds > LONG_SECONDS:
+                self._rests[queue] = time.monotonic() + REST * seconds
+            other._rests.pop(queue, None)
 
     def plan(self, among: Collection[str], room: int) -> list[tuple[str, int]]:
         """How many jobs to claim from which of these queues. See :meth:`QueueSelector.plan`."""
@@ -78,10 +135,10 @@ class Pool:
         self._selector.claimed(queue, jobs)
 
     def ahead(self) -> int:
-        """The number of jobs that may wait here: as many as the threads start soon."""
+        """The number of jobs that may wait here: as many as the slots start soon."""
         since = time.monotonic() - PREFETCH_SECONDS
         running = list(self.running.values())
-        able = self.threads - sum(1 for attempt in running if attempt.started < since)
+        able = self.slots - sum(1 for attempt in running if attempt.started < since)
         ahead = min(self.pace.jobs_in(able * PREFETCH_SECONDS), self._prefetch_limit)
         return ahead if ahead >= able else 0  # prefetching jobs of half a second gains nothing
 

@@ -13,6 +13,7 @@ from typing import Any
 from ... import registry
 from ...domain.outcomes import Outcome
 from ...lifecycle import workers
+from ...lifecycle.claiming import Slots
 from ...lifecycle.job_columns import ClaimedJob
 from ..connections import (
     IDLE_SECONDS,
@@ -25,18 +26,20 @@ from ..context.attempt import StopHandler
 from ..context.progress import Reporter
 from ..events import emit
 from ..execution.failures import outcome_of_ending
+from ..execution.loop_watch import LoopWatch
 from ..handlers.forking import start_afresh_in_forks
 from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import CRASHED, Message, MessagePipe
 from ..ipc.scoreboard import WorkerSlot
 from ..memory import resident_megabytes
-from ..options import RECYCLE, Options
+from ..options import RECYCLE, Options, PoolOptions, async_types, claimable
 from ..wakeup import Wakeup
+from .async_executor import AsyncExecutor
 from .cancels import Cancels
 from .claimed_jobs import ClaimedJobs
 from .claimer import Claimer
 from .executor import NOTHING_LEFT, Executor
-from .pool import PREFETCH_LIMIT, Pool
+from .pool import PREFETCH_LIMIT, Claimable, Pool
 from .settler import Settler
 
 CHECK_SECONDS = 1.0
@@ -62,17 +65,10 @@ class WorkerProcess:
         self._reporter = Reporter()
         cancels = Cancels(slot)
         self._settler = Settler(slot, self._claimed, cancels, at_end=self._deregister)
-        pools = [
-            Pool(
-                pool,
-                self._claimed,
-                strict=options.strict,
-                prefetch_limit=PREFETCH_LIMIT // len(options.pools),
-            )
-            for pool in options.pools
-        ]
+        thread_pools, loop_pools = self._make_pools()
+        self._pools = thread_pools + loop_pools
         self._executor = Executor(
-            pools,
+            thread_pools,
             slot,
             self._claimed,
             self._settler,
@@ -80,9 +76,57 @@ class WorkerProcess:
             reporter=self._reporter,
             isolate=self._isolate if options.forks else None,
         )
-        self._claimer = Claimer(options, slot, self._claimed, pools, self._settler, self._executor)
+        self._async_executor = AsyncExecutor(
+            loop_pools,
+            self._executor,
+            self._settler,
+            cancels=cancels,
+            reporter=self._reporter,
+            sessions=options.threads,
+        )
+        self._loop_watch = LoopWatch(self._async_executor.loop)
+        self._claimer = Claimer(
+            options, slot, self._claimed, self._pools, self._settler, self._executor
+        )
         self._wakeup = Wakeup(
             self._claimer.on_notify, after=self._claimer.registered, makes_way=lambda: slot.is_short
+        )
+
+    def _make_pools(self) -> tuple[list[Pool], list[Pool]]:
+        """The pools of threads, and those of the event loop if there are async handlers."""
+        options = self._options
+        versions, on_loop = claimable(options), async_types(options)
+        loop_versions = {name: versions[name] for name in on_loop}
+        if not on_loop:
+            for_threads = Claimable(job_types=versions)
+        elif options.forks:
+            for_threads = Claimable(job_types=versions, slots=Slots.THREADS, async_types=on_loop)
+        else:  # no child can run a suspect
+            others = {name: versions[name] for name in versions.keys() - on_loop}
+            for_threads = Claimable(job_types=others)
+        for_loop = Claimable(
+            job_types=loop_versions, slots=Slots.LOOP if options.forks else Slots.ANY
+        )
+        prefetch_limit = PREFETCH_LIMIT // len(options.pools)
+
+        def pool(of: PoolOptions, claims: Claimable, slots: int, *, on_loop: bool) -> Pool:
+            return Pool(
+                of,
+                self._claimed,
+                claims,
+                slots=slots,
+                on_loop=on_loop,
+                strict=options.strict,
+                prefetch_limit=prefetch_limit,
+            )
+
+        return (
+            [pool(of, for_threads, of.threads, on_loop=False) for of in options.pools],
+            [
+                pool(of, for_loop, options.async_slots(of), on_loop=True)
+                for of in options.pools
+                if on_loop
+            ],
         )
 
     def run(self) -> int:
@@ -104,7 +148,8 @@ class WorkerProcess:
             if message is not None:
                 self._obey(message)
             self._close_idle()
-            if hoarded := self._executor.hoarded():
+            self._loop_watch.look(time.monotonic())
+            if hoarded := self._hoarded():
                 self._settler.give_back(hoarded)
             self._claimer.deadline.enforce()
             self._settler.deadline.enforce()
@@ -133,12 +178,20 @@ class WorkerProcess:
     def _is_over(self) -> bool:
         return self._claimer.drained.is_set() and not self._claimed
 
+    def _hoarded(self) -> list[ClaimedJob]:
+        """Take back the jobs that would wait here too long, or all if this process drains. Called
+        repeatedly: after a drain began, a running claim or the settler may still add jobs."""
+        if self._executor.draining:
+            return self._claimed.take_unstarted()
+        return [job for pool in self._pools for job in pool.hoarded()]
+
     def _obey(self, message: Message) -> None:
         match message["type"]:
             case MessageType.DRAIN:
                 self._claimer.drain()
             case MessageType.STOP:
                 self._executor.raise_stop()
+                self._async_executor.loop.stop_all()
             case MessageType.ISOLATED:
                 self._isolated.pop(message["index"]).set_result(message)
             case _:

@@ -58,7 +58,8 @@ class Interrupted(Exception):
     def __init__(self, outcome: Outcome, passed: BaseException | None = None) -> None:
         super().__init__(str(outcome))
         if passed is not None and isinstance(outcome, TimedOut):
-            outcome = replace(outcome, traceback=ErrorReport.of(passed).traceback)
+            traceback = ErrorReport.of(passed).traceback
+            outcome = replace(outcome, traceback=traceback, exception=passed)
         self.outcome = outcome
 
 

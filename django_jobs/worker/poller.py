@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 
 from django.db import DataError, IntegrityError, NotSupportedError, ProgrammingError
 
-from ...domain.admission import FairShares
-from ...domain.durations import NEVER
-from ...domain.errors import ErrorReport
-from ...lifecycle import promoting
-from ...lifecycle.gates.admission import admit
-from ...lifecycle.gates.arrivals import admit_arrivals
-from ...lifecycle.notifying import THROTTLE_SECONDS
-from ...lifecycle.settling import HandOver
-from ..events import emit_throttled
+from ..domain.admission import FairShares
+from ..domain.durations import NEVER
+from ..domain.errors import ErrorReport
+from ..lifecycle import promoting
+from ..lifecycle.gates.admission import admit
+from ..lifecycle.gates.arrivals import admit_arrivals
+from ..lifecycle.notifying import THROTTLE_SECONDS
+from ..lifecycle.settling import HandOver
+from .events import emit_throttled
 
 FIRST_DUE_PAUSE = 0.002
 

@@ -1,0 +1,110 @@
+"""Runs ``async def`` handlers on the event loop of a worker process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+import traceback
+from collections.abc import Sequence
+from contextvars import Context
+from functools import partial
+
+from ...domain.outcomes import Outcome
+from ...exceptions import LeaseLost
+from ...lifecycle.job_columns import ClaimedJob
+from ..context.attempt import Attempt
+from ..context.progress import Reporter
+from ..execution import handler_call
+from ..execution.event_loop import HandlerLoop
+from ..execution.interruption import bound_on_loop
+from ..ipc.pipes import CRASHED
+from ..statement_timeout import StatementTimedOut
+from .cancels import Cancels
+from .executor import NOTHING_LEFT, Executor, emit_lost
+from .pool import Pool
+from .settler import Settler
+
+
+class AsyncExecutor:
+    """The slots of the event loop. A job holds one, and no thread, while its handler awaits."""
+
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        executor: Executor,
+        settler: Settler,
+        *,
+        cancels: Cancels,
+        reporter: Reporter,
+        sessions: int,
+    ) -> None:
+        self.loop = HandlerLoop(sessions)
+        self._executor = executor
+        self._settler = settler
+        self._cancels = cancels
+        self._reporter = reporter
+        self._busy = dict.fromkeys(pools, 0)
+        for pool in pools:
+            pool.line.on_added = partial(self.loop.call_soon, partial(self._fill, pool))
+
+    def _fill(self, pool: Pool) -> None:
+        """Start jobs in the free slots."""
+        while self._busy[pool] < pool.slots and (job := pool.line.next_if_any()) is not None:
+            self._busy[pool] += 1
+            context = self.loop.new_context()
+            self.loop.spawn(self._work(pool, job, context), (job.id, job.job_type), context)
+
+    async def _work(self, pool: Pool, job: ClaimedJob, context: Context) -> None:
+        try:
+            if not self._cancels.cover(job, time.monotonic()):
+                await self._look(job)
+            attempt = self._executor.admitted(job, time.monotonic())
+            if attempt is not None:
+                await self._run(attempt, pool, context)
+        except BaseException:
+            # Our own fault: the attempt would never be settled. The supervisor recovers it.
+            traceback.print_exc()
+            os._exit(CRASHED)
+        self._busy[pool] -= 1
+        self._fill(pool)
+
+    async def _run(self, attempt: Attempt, pool: Pool, context: Context) -> None:
+        """Run an attempt from its start until its ending is passed on."""
+        attempt.begin()
+        pool.running[id(attempt)] = attempt
+        outcome = await self._call(attempt, context)
+        del pool.running[id(attempt)]
+        finished = time.monotonic()
+        if outcome is not NOTHING_LEFT:
+            attempt.entry.finish()
+            pool.pace.saw(finished - attempt.started)
+        with contextlib.suppress(asyncio.CancelledError):  # a handler that cancels all tasks
+            await self._reporter.aend(attempt, outcome)
+        self._executor.pass_on(attempt, outcome, finished)
+        del outcome  # see Executor._run
+
+    async def _call(self, attempt: Attempt, context: Context) -> Outcome | None:
+        """Call the handler, and return the outcome once its blocking calls have ended."""
+        bound_on_loop(attempt, self.loop)
+        calls = self.loop.enter()
+        attempt.in_thread = partial(self.loop.in_thread, calls, context)
+        try:
+            return await handler_call.acall(attempt)
+        except LeaseLost as lost:
+            emit_lost(attempt.job, lost)
+            return NOTHING_LEFT
+        finally:
+            if (ended := calls.close()) is not None:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wrap_future(ended)
+
+    async def _look(self, job: ClaimedJob) -> None:
+        """Look for cancels while this job may start, as :meth:`Executor._look` does."""
+        while self._executor.may_start(job):
+            looking = self._settler.submit(
+                lambda: self._cancels.refresh(job, self._settler.deadline)
+            )
+            with contextlib.suppress(StatementTimedOut, asyncio.CancelledError):
+                return await asyncio.wrap_future(looking)

@@ -1,0 +1,98 @@
+"""Jobs that are enqueued after the commit of data in another database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.db import connections, transaction
+
+from django_jobs import PayloadError, UnknownQueue
+from django_jobs.models import Job
+from tests.app.jobs import add, noop
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Refused(Exception):
+    """Rolls a block back."""
+
+
+@pytest.fixture
+def elsewhere(other_database: str) -> Iterator[str]:
+    """The alias of the data."""
+    yield other_database
+    connections[other_database].close()
+    del connections[other_database]
+
+
+def roll_back(call: Callable[[], object], alias: str) -> None:
+    """Call it in a transaction that is rolled back."""
+    with transaction.atomic(using=alias):
+        call()
+        transaction.set_rollback(True, using=alias)
+
+
+def enqueued() -> list[dict[str, int]]:
+    return list(Job.objects.order_by("id").values_list("payload", flat=True))
+
+
+def test_without_a_transaction_it_is_enqueued_at_once() -> None:
+    noop.enqueue_on_commit()
+    assert enqueued() == [{}]
+
+
+def test_it_is_enqueued_after_the_commit_of_the_other_database(elsewhere: str) -> None:
+    with transaction.atomic(using=elsewhere):
+        add.enqueue_on_commit(1, second=2)
+        assert enqueued() == []
+    assert enqueued() == [{"first": 1, "second": 2}]
+
+
+def test_it_is_not_enqueued_if_the_other_database_rolls_back(elsewhere: str) -> None:
+    roll_back(noop.enqueue_on_commit, elsewhere)
+    assert enqueued() == []
+
+
+@pytest.mark.parametrize("jobs_first", [True, False])
+@pytest.mark.parametrize("fails", [None, "inner", "outer"])
+def test_all_transactions_have_to_commit(
+    elsewhere: str, jobs_first: bool, fails: str | None
+) -> None:
+    outer, inner = ("default", elsewhere) if jobs_first else (elsewhere, "default")
+    try:
+        with transaction.atomic(using=outer):
+            try:
+                with transaction.atomic(using=inner):
+                    noop.enqueue_on_commit()
+                    if fails == "inner":
+                        raise Refused
+            except Refused:
+                pass
+            assert enqueued() == []
+            if fails == "outer":
+                raise Refused
+    except Refused:
+        pass
+    assert len(enqueued()) == (fails is None)
+
+
+def test_an_enqueue_is_atomic_with_its_own_database_and_no_other(elsewhere: str) -> None:
+    """What docs/databases.md warns of."""
+    roll_back(noop.enqueue, elsewhere)
+    assert enqueued() == [{}]
+    roll_back(noop.enqueue, "default")
+    assert enqueued() == [{}]
+
+
+def test_it_is_refused_at_once_and_keeps_its_payload(elsewhere: str) -> None:
+    with pytest.raises(PayloadError):
+        add.enqueue_on_commit(1, third=3)  # type: ignore[call-arg]
+    with pytest.raises(UnknownQueue):
+        noop.using(queue="nowhere").enqueue_on_commit()
+    changing = {"a": 1}
+    with transaction.atomic(using=elsewhere):
+        add.enqueue_on_commit(changing)  # type: ignore[arg-type]
+        changing["a"] = 2
+    assert enqueued() == [{"first": {"a": 1}}]
+    assert not connections["default"].in_atomic_block

@@ -1,0 +1,103 @@
+"""When an idle worker looks for work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from django_jobs.lifecycle.notifying import THROTTLE_SECONDS
+from django_jobs.models import Job, Queue, Resource
+from django_jobs.worker.poller import LINGER_SECONDS, NEVER, Admitter, Poller
+from tests.app import jobs
+from tests.app.gate_jobs import charge_account, refund_payment
+from tests.factories import run_sql
+
+
+@pytest.mark.django_db
+def test_it_polls_if_nothing_is_due() -> None:
+    poller = Poller(["default"], poll=5.0)
+    now = time.monotonic()
+    assert poller.next_at <= now
+    assert poller.poll(now) == frozenset()
+    assert poller.next_at == now + 5.0
+    assert poller.due_at == NEVER
+    poller.poll_now()
+    assert poller.next_at <= now
+
+
+@pytest.mark.django_db
+def test_it_polls_again_after_a_hint() -> None:
+    poller = Poller(["default"], poll=600.0)
+    heard = time.monotonic()
+    poller.poll_again_soon()
+    poller.poll(heard + 0.001)
+    again = poller.next_at
+    assert heard + THROTTLE_SECONDS < again <= time.monotonic() + LINGER_SECONDS
+    poller.poll(again)
+    assert poller.next_at == again + 600.0
+
+
+@pytest.mark.django_db
+def test_it_polls_when_the_next_job_is_due() -> None:
+    job = jobs.noop.using(delay=60).enqueue()
+    poller = Poller(["default"], poll=600.0)
+    now = time.monotonic()
+    assert poller.poll(now) == frozenset()
+    assert now < poller.next_at <= now + 60
+    Job.objects.filter(pk=job.pk).update(available_at=job.created_at)
+    assert poller.poll(poller.next_at) == {"default"}
+    assert Job.objects.get(pk=job.pk).status == "ready"
+
+
+@pytest.mark.django_db
+def test_it_finds_new_queues_in_the_same_look(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[Any]],
+) -> None:
+    names = list(Queue.objects.order_by("name").values_list("name", flat=True))
+    every, some = (Poller(names, poll=5.0, every=every) for every in (True, False))
+    with django_assert_num_queries(1):
+        assert every.poll(time.monotonic()) == frozenset()
+    Queue.objects.create(name="later", max_concurrency=1)
+    jobs.noop.using(queue="later").enqueue()
+    for poller in every, some:
+        found = poller.poll(time.monotonic())
+        assert ("later" in found, "later" in poller.limited) == (poller is every,) * 2
+        assert ("later" in poller.queues) == (poller is every)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_admission_that_the_database_refuses_holds_up_nothing_else() -> None:
+    charge_account.enqueue(7)
+    admitter = Admitter(1.0)
+    admitter.look_now(keyed=False)
+    run_sql("ALTER TABLE django_jobs_quarantine RENAME TO quarantine_of_a_test")
+    try:
+        assert admitter.admit({"default": 5}) == set()
+    finally:
+        run_sql("ALTER TABLE quarantine_of_a_test RENAME TO django_jobs_quarantine")
+    admitter.look_now(keyed=False)
+    assert admitter.admit({"default": 5}) == {"default"}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("also_another_gate", [False, True])
+def test_a_job_that_came_for_a_free_key_is_admitted_in_one_statement(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[Any]],
+    also_another_gate: bool,
+) -> None:
+    if also_another_gate:
+        Resource.objects.create(name="stripe")
+        refund_payment.enqueue(1)
+    job = charge_account.enqueue(7)
+    admitter = Admitter(1.0)
+    admitter.look_now(keyed=True)
+    with django_assert_num_queries(1):
+        assert admitter.admit({"default": 5}) == {"default"}
+    assert [one.pk for one in Job.objects.filter(status="ready")] == [job.pk]
+    # What waits at other gates is looked at next, without a poll.
+    assert admitter.admit({"default": 5}) == ({"default"} if also_another_gate else set())
+    assert not Job.objects.filter(status="blocked").exists()
