@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
+from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import enqueue_many
 from django_jobs.lifecycle import claiming
@@ -108,7 +109,7 @@ def test_a_claim_that_fails_costs_no_job_of_the_claim_before(
 
     real_claim = claiming.claim
     monkeypatch.setattr(claiming, "claim", claim)
-    (pool,) = worker._claimer._pools
+    pool, _ = worker._claimer._pools  # of threads, and of the loop
     with pytest.raises(OperationalError):
         worker._claimer._round()
     assert len(set(claims)) == 2
@@ -117,6 +118,25 @@ def test_a_claim_that_fails_costs_no_job_of_the_claim_before(
     )
     for end in (pipe, other):
         end.close()
+
+
+def test_a_burst_asks_for_nothing_while_its_threads_have_enough_to_do(
+    transactional_db: None, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    """The event loop has room all the time. In a drain of 50,000 it polled 160 times, not 7."""
+    noop.enqueue_many([{}] * 50)
+    pipe, other = (MessagePipe(end) for end in Pipe())
+    process = WorkerProcess(
+        pipe, Scoreboard(1).slots[0], Options(queues=OPTIONS.queues, burst=True)
+    )
+    process._slot.register(register_worker(), time.monotonic() + 600)
+    while len(process._claimed) < 4 or process._pools[1].promising:
+        process._claimer._round()
+    with django_assert_num_queries(0):
+        pauses = [process._claimer._round() for _ in range(3)]
+    assert min(pauses) > 0.1
+    pipe.close()
+    other.close()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -128,7 +148,7 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     pipe, other = (MessagePipe(end) for end in Pipe())
     worker = WorkerProcess(pipe, Scoreboard(1).slots[0], OPTIONS)
     claimer, claimed_jobs = worker._claimer, worker._claimed
-    (pool,) = claimer._pools
+    pool, _ = claimer._pools  # of threads, and of the loop
     worker._slot.register(register_worker(), time.monotonic() + 600)
     pool.pace.saw(0.0001)
     assert claimer._room(pool) == 300
@@ -159,7 +179,7 @@ def test_the_weights_of_the_queues_hold_under_load(seconds: float | None) -> Non
     shares = QueueShare(name="default", weight=5), QueueShare(name="bulk", weight=1)
     worker = WorkerProcess(pipe, Scoreboard(1).slots[0], Options(queues=shares))
     claimer, claimed_jobs = worker._claimer, worker._claimed
-    (pool,) = claimer._pools
+    pool, _ = claimer._pools  # of threads, and of the loop
     worker._slot.register(register_worker(), time.monotonic() + 600)
     if seconds is not None:
         pool.pace.saw(seconds)

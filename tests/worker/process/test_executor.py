@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import Pipe
@@ -13,14 +15,18 @@ from django.db import connection, connections, transaction
 from django_jobs import cancel, enqueue_many
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.models import Job
+from django_jobs.signals import attempt_failed
+from django_jobs.worker.context.attempt import Attempt
+from django_jobs.worker.handlers.connections import HandlerConnections
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process import settler
 from django_jobs.worker.process.pool import PREFETCH_SECONDS
 from django_jobs.worker.process.worker_process import WorkerProcess
+from django_jobs.worker.timeouts.limits import never
 from tests.app.jobs import noop
-from tests.factories import claim_ready, register_worker, run_sql
+from tests.factories import claim_ready, declared, register_worker, run_sql
 from tests.worker.processes import until, until_status
 
 
@@ -112,22 +118,62 @@ def test_a_locked_row_of_a_cancelled_job_blocks_no_thread(
     until(lambda: not process._claimed)
 
 
+def test_an_exception_lives_until_its_signals_are_sent(
+    process: WorkerProcess, thread: ThreadPoolExecutor
+) -> None:
+    """It would keep the payload, which frames in its traceback refer to."""
+    seen: list[tuple[str, weakref.ref[BaseException]]] = []
+
+    def note(sender: str, exception: BaseException, **fields: object) -> None:
+        seen.append((str(exception), weakref.ref(exception)))
+
+    class Broken(Exception):
+        """Unlike those of Python, it can be referred to weakly."""
+
+    def broken() -> None:
+        raise Broken("of the handler")
+
+    def run() -> None:
+        executor, connections = process._executor, HandlerConnections()
+        with connections.in_use:
+            attempt = Attempt(
+                held, process._slot, executor._reporter, stopping=never, draining=never
+            )
+            executor._run(attempt, executor._pools[0], 1, connections)
+
+    attempt_failed.connect(note)
+    gc.disable()
+    try:
+        with declared(broken, name="app.broken") as job_type:
+            job_type.enqueue()
+            (held,) = claim_ready(process._slot.worker)
+            process._claimed.add([held])
+            thread.submit(run).result()
+            until(lambda: seen)
+        ((text, exception),) = seen
+        assert text == "of the handler"
+        until(lambda: exception() is None, what="the exception is freed")
+    finally:
+        gc.enable()
+        attempt_failed.disconnect(note)
+
+
 def test_jobs_that_wait_half_a_second_are_taken_back(
     process: WorkerProcess,
 ) -> None:
     """The first to come stay, in their order."""
     enqueue_many("app.noop", [{}] * 12)
-    executor, claimed = process._executor, process._claimed
+    claimed = process._claimed
     held = claim_ready(process._slot.worker)
     claimed.add(held)
     claimed.lines[0].add(held)
     began = time.monotonic()
-    executor._pools[0].pace.saw(0.25)  # of which four threads begin eight in half a second
-    assert executor.hoarded() == []
-    hoarded = until(executor.hoarded)
+    process._pools[0].pace.saw(0.25)  # of which four threads begin eight in half a second
+    assert process._hoarded() == []
+    hoarded = until(process._hoarded)
     assert time.monotonic() - began >= PREFETCH_SECONDS
     assert hoarded == held[8:]
-    assert executor.hoarded() == []
+    assert process._hoarded() == []
     assert claimed.take_unstarted() == held[:8]
     process._settler.give_back(hoarded)
     until(lambda: Job.objects.filter(status="ready", attempt=0).count() == 4)
@@ -136,10 +182,10 @@ def test_jobs_that_wait_half_a_second_are_taken_back(
 
 def test_a_draining_process_takes_back_all_waiting_jobs(process: WorkerProcess) -> None:
     held = hold(process)
-    process._executor._pools[0].pace.saw(0.001)
+    process._pools[0].pace.saw(0.001)
     process._claimed.lines[0].put_back([held])
-    assert process._executor.hoarded() == []
+    assert process._hoarded() == []
     process._claimer.drain()
-    assert process._executor.hoarded() == [held]
+    assert process._hoarded() == [held]
     process._settler.give_back([held])
     until(lambda: not process._claimed)

@@ -1,0 +1,189 @@
+"""Async handlers hold slots of the loop and no threads, with real processes."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_jobs import cancel, enqueue_many
+from django_jobs.metrics.snapshot import take_snapshot
+from django_jobs.models import Job, Queue, Run
+from tests.app import async_jobs, jobs
+from tests.app.models import Effect
+
+from .processes import BEATS_OFTEN, JobWorker, let_go, lines, until, until_marked, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+
+def statuses(job_type: str) -> dict[str, int]:
+    found = list(Job.objects.filter(job_type=job_type).values_list("status", flat=True))
+    return {status: found.count(status) for status in set(found)}
+
+
+@pytest.mark.parametrize("arguments", [(), ("--no-fork",)])
+def test_a_thousand_handlers_wait_at_once_and_hold_no_thread(
+    start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """The last of them comes behind jobs for threads, and these pass those that wait."""
+    enqueue_many("app.meet", [{"crowd": 1000}] * 999)
+    start_worker("--async-concurrency", "1000", "--threads", "2", *arguments)
+    until(lambda: statuses("app.meet") == {"running": 999})
+    enqueue_many("app.noop", [{}] * 500)
+    until(lambda: statuses("app.noop") == {"succeeded": 500})
+    assert statuses("app.meet") == {"running": 999}
+    (worker,) = take_snapshot().workers
+    assert (worker.claimed, worker.threads, worker.async_slots) == (999, 2, 1000)
+    last = async_jobs.meet.enqueue(crowd=1000)
+    assert until_status(last, "succeeded").result == 1000
+    until(lambda: statuses("app.meet") == {"succeeded": 1000})
+
+
+def test_full_threads_and_a_full_loop_do_not_hold_up_each_other(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    """Each has a long line in front of the other's jobs, in one queue; nothing is hoarded."""
+    path = str(tmp_path / "held")
+    enqueue_many("app.hold", [{"path": path}] * 50)
+    enqueue_many("app.hold_async", [{"path": path}] * 50)
+    start_worker("--async-concurrency", "3", "--threads", "2")
+    until_marked(Path(path), 5)
+    until(lambda: statuses("app.hold") == {"running": 2, "ready": 48})
+    until(lambda: statuses("app.hold_async") == {"running": 3, "ready": 47})
+    let_go(Path(path))
+    until(lambda: statuses("app.hold") == statuses("app.hold_async") == {"succeeded": 50})
+
+
+def test_pools_share_the_slots_of_the_loop(start_worker: Start, tmp_path: Path) -> None:
+    """By their threads: a full one leaves the others theirs."""
+    for queue in ("heavy", "mail"):
+        Queue.objects.create(name=queue)
+        payload = {"path": str(tmp_path / queue)}
+        enqueue_many("app.hold_async", [payload] * 20, queue=queue)
+    start_worker("--pool", "heavy:1", "--pool", "mail:3", "--async-concurrency", "8")
+    until_marked(tmp_path / "heavy", 2)
+    until_marked(tmp_path / "mail", 6)
+    running = Job.objects.filter(status="running")
+    assert [running.filter(queue=queue).count() for queue in ("heavy", "mail")] == [2, 6]
+    for queue in ("heavy", "mail"):
+        let_go(tmp_path / queue)
+    until(lambda: statuses("app.hold_async") == {"succeeded": 40})
+
+
+def test_a_burst_runs_async_jobs_too(start_worker: Start) -> None:
+    enqueue_many("app.noop_async", [{}] * 2000)
+    enqueue_many("app.noop", [{}] * 300)
+    assert start_worker("--burst").wait() == 0
+    assert set(Run.objects.values_list("outcome", flat=True)) == {"succeeded"}
+    assert Run.objects.count() == 2300
+
+
+def test_a_drain_lets_async_handlers_end_and_gives_the_rest_back(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "held"
+    enqueue_many("app.hold_async", [{"path": str(path)}] * 20)
+    worker = start_worker("--async-concurrency", "10")
+    until_marked(path, 10)
+    worker.signal(signal.SIGTERM)
+    until(lambda: "event=draining" in worker.text())
+    let_go(path)
+    assert worker.wait() == 0
+    assert statuses("app.hold_async") == {"succeeded": 10, "ready": 10}
+    assert len(lines(path)) == 10
+
+
+def test_a_forced_drain_releases_async_handlers(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "held"
+    enqueue_many("app.hold_async", [{"path": str(path)}] * 10)
+    worker = start_worker("--drain-timeout", "0.1")
+    until_marked(path, 10)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 143
+    assert statuses("app.hold_async") == {"ready": 10}
+    assert set(Run.objects.values_list("outcome", flat=True)) == {"released"}
+
+
+def test_a_cancel_ends_one_of_many(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "held"
+    held = enqueue_many("app.hold_async", [{"path": str(path)}] * 10)
+    start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    until_marked(path, 10)
+    assert cancel(held[3])
+    until_status(held[3], "cancelled")
+    assert statuses("app.hold_async") == {"running": 9, "cancelled": 1}
+
+
+def test_the_jobs_of_a_dead_process_run_alone_without_holding_up_the_loop(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "held"
+    enqueue_many("app.hold_async", [{"path": str(path)}] * 6)
+    worker = start_worker("--async-concurrency", "6", "--threads", "1")
+    until_marked(path, 6)
+    died = int(lines(path)[-1][0])
+    next(child for child in worker.children() if child.pid == died).kill()
+    until(lambda: Job.objects.filter(job_type="app.hold_async", crashes=1).count() == 6)
+    enqueue_many("app.noop_async", [{}] * 20)
+    until(lambda: statuses("app.noop_async") == {"succeeded": 20})
+    until_marked(path, 7)  # one of them, in the one thread
+    let_go(path)
+    until(lambda: statuses("app.hold_async") == {"succeeded": 6})
+
+
+def test_the_orm_serves_many_handlers_with_few_connections(start_worker: Start) -> None:
+    jobs_made = enqueue_many("app.keep_books", [{"number": number} for number in range(300)])
+    start_worker("--threads", "2", "--burst").wait()
+    results = dict(Job.objects.filter(pk__in=jobs_made).values_list("pk", "result"))
+    assert [results[pk] for pk in jobs_made] == list(range(300))
+
+
+@pytest.mark.parametrize("how", ["setting", "transaction", "atomic", "error", "closed"])
+def test_what_a_handler_leaves_in_its_session_ends_with_it(start_worker: Start, how: str) -> None:
+    left = [async_jobs.leave_task_behind.enqueue(how) for _ in range(10)]
+    start_worker("--threads", "2")
+    until(lambda: Run.objects.filter(job__in=left).count() >= 10)
+    kept = enqueue_many("app.keep_session", [{}] * 20)
+    until(lambda: Job.objects.filter(pk__in=kept, status="succeeded").count() == 20)
+    assert set(Job.objects.filter(pk__in=kept).values_list("result", flat=True)) == {True}
+    assert not Effect.objects.filter(note="not committed").exists()
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_handler_that_blocks_the_loop_is_named_in_the_log(
+    start_worker: Start, tmp_path: Path, deep: bool
+) -> None:
+    path = tmp_path / "held"
+    others = enqueue_many("app.hold_async", [{"path": str(path)}] * 5)
+    worker = start_worker()
+    until_marked(path, 5)
+    blocks = async_jobs.block.enqueue(str(tmp_path / "blocks"), 3.0, deep=deep)
+    until(lambda: "event=loop_blocked" in worker.text())
+    (line,) = [line for line in worker.text().splitlines() if "loop_blocked" in line][:1]
+    assert f"job_id={blocks.pk} job_type=app.block" in line
+    name = "_doze" if deep else "block"
+    assert re.search(rf'at="tests\.app\.async_jobs:\d+ in {name}', line), line
+    let_go(path)
+    until_status(blocks, "succeeded")
+    until(lambda: Job.objects.filter(pk__in=others, status="succeeded").count() == 5)
+
+
+def test_too_many_slots_for_one_process_are_refused(transactional_db: None) -> None:
+    with pytest.raises(CommandError, match="at most 2,000 in a process; for more, use"):
+        call_command("jobworker", "--async-concurrency", "2001")
+
+
+def test_plain_jobs_run_where_a_full_loop_waits(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "held"
+    enqueue_many("app.hold_async", [{"path": str(path)}] * 5)
+    start_worker("--async-concurrency", "2")
+    until_marked(path, 2)
+    assert until_status(jobs.add.enqueue(1, 2), "succeeded").result == 3
+    let_go(path)
+    until(lambda: statuses("app.hold_async") == {"succeeded": 5})
