@@ -46,7 +46,7 @@ class Point:
 
 POINTS = {
     "after_claim": Point(((claiming, "claim"),), after=True),
-    "before_handler": Point(((handler_call, "_call"),)),
+    "before_handler": Point(((handler_call, "_call"), (handler_call, "_acall"))),
     # The handler has returned. With ``exactly_once`` its transaction is still open.
     "after_handler": Point(((handler_call, "_success"),)),
     "before_settle": Point(
@@ -70,7 +70,6 @@ POINTS = {
     "before_skip": Point(((opening, "_skip"),)),
     "after_skip": Point(((opening, "_skip"),), after=True),
     "before_count_ends": Point(((opening, "count_ends"),)),
-    "before_end_run": Point(((opening, "end_runs"),)),
     "before_compensation": Point(((opening, "compensate"),)),
     "after_compensation": Point(((opening, "compensate"),), after=True),
     "after_opening": Point(((settling, "open_next"),), after=True),
