@@ -1,0 +1,131 @@
+"""What was enqueued in a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.db.models import Max
+
+from .. import registry
+from ..api.job_type import JobType
+from ..conf import conf
+from ..domain.states import JobState
+from ..models import Job
+
+TO_BE_RUN = (JobState.WAITING, JobState.SCHEDULED, JobState.BLOCKED, JobState.READY)
+"""The statuses of a job that is enqueued: an attempt of it is still to begin."""
+
+MOST_SHOWN = 20
+
+Payload = Mapping[str, Any]
+
+
+def assert_enqueued(
+    job_type: JobType[..., Any] | str,
+    payload: Payload | None = None,
+    queue: str | None = None,
+    count: int | None = None,
+) -> list[Job]:
+    """Assert that a job is enqueued, or exactly ``count`` jobs, and return them.
+
+    Enqueued jobs are those that are still to be run: ready, blocked, waiting, or scheduled, such as
+    retries. ``payload`` has arguments that the job must have; it may have others.
+    """
+    jobs, expected = _find(job_type, payload, queue)
+    if (len(jobs) != count) if count is not None else not jobs:
+        wanted = "a job" if count is None else f"{count} job{'' if count == 1 else 's'}"
+        found = f"; {len(jobs)} of them are" if jobs else "; none is"
+        raise AssertionError(f"{wanted} of {expected} should be enqueued{found}.{_all(expected)}")
+    return jobs
+
+
+def refute_enqueued(
+    job_type: JobType[..., Any] | str,
+    payload: Payload | None = None,
+    queue: str | None = None,
+) -> None:
+    """Assert that no such job is enqueued. The arguments are those of :func:`assert_enqueued`."""
+    jobs, expected = _find(job_type, payload, queue)
+    if jobs:
+        shown = "".join(f"\n  {_shown(job)}" for job in jobs[:MOST_SHOWN])
+        raise AssertionError(
+            f"no job of {expected} should be enqueued, and {len(jobs)} are:{shown}"
+        )
+
+
+@contextmanager
+def capture_jobs() -> Iterator[list[Job]]:
+    """Collect the jobs that are made inside the block, in any way. The list is filled at its end,
+    in the order of their ids."""
+    jobs: list[Job] = []
+    rows = Job.objects.using(conf().database)
+    last = rows.aggregate(last=Max("id"))["last"] or 0
+    yield jobs
+    jobs += rows.filter(id__gt=last).order_by("id")
+
+
+class _Expected:
+    """The arguments of an assertion."""
+
+    def __init__(
+        self, job_type: JobType[..., Any] | str, payload: Payload | None, queue: str | None
+    ) -> None:
+        self.job_type = registry.get(job_type) if isinstance(job_type, str) else job_type
+        encoded = self.job_type.encoded(dict(payload or {}), "payload")
+        self.payload: dict[str, Any] = json.loads(encoded)
+        self.queue = queue
+
+    def __str__(self) -> str:
+        words = [self.job_type.name]
+        if self.payload:
+            words.append(f"with {self.payload}")
+        if self.queue is not None:
+            words.append(f"in {self.queue}")
+        return " ".join(words)
+
+    def differences(self, job: Job) -> list[str]:
+        """Why this job is not meant, in words."""
+        found = []
+        if job.job_type not in registry.family(self.job_type.name):
+            found.append("another job type")
+        if job.status not in TO_BE_RUN:
+            found.append(f"it is {job.status}")
+        if self.queue not in (None, job.queue):
+            found.append(f"its queue is {job.queue!r}, not {self.queue!r}")
+        payload = job.payload if isinstance(job.payload, dict) else {}
+        for name, value in self.payload.items():
+            if name not in payload:
+                found.append(f"it has no {name}")
+            elif payload[name] != value:
+                found.append(f"its {name} is {payload[name]!r}, not {value!r}")
+        return found
+
+
+def _find(
+    job_type: JobType[..., Any] | str, payload: Payload | None, queue: str | None
+) -> tuple[list[Job], _Expected]:
+    expected = _Expected(job_type, payload, queue)
+    names = registry.family(expected.job_type.name)
+    rows = Job.objects.using(conf().database).filter(job_type__in=names, status__in=TO_BE_RUN)
+    return [job for job in rows.order_by("id") if not expected.differences(job)], expected
+
+
+def _all(expected: _Expected) -> str:
+    """The jobs that there are, with how they differ; those of the job type first."""
+    jobs = list(Job.objects.using(conf().database).order_by("id")[: 100 * MOST_SHOWN])
+    if not jobs:
+        return " There are no jobs at all."
+    jobs.sort(key=lambda job: len(expected.differences(job)))
+    lines = []
+    for job in jobs[:MOST_SHOWN]:
+        differs = "; ".join(expected.differences(job)) or "as expected"
+        lines.append(f"\n  {_shown(job)}: {differs}")
+    more = len(jobs) - MOST_SHOWN
+    return " There are:" + "".join(lines) + (f"\n  and {more} more" if more > 0 else "")
+
+
+def _shown(job: Job) -> str:
+    return f"#{job.pk} {job.job_type} {job.payload} {job.status} in {job.queue}"
