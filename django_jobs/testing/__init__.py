@@ -1,1 +1,62 @@
-"""Faults at exact places of the worker, for tests and drills."""
+"""The testing kit: runs jobs in the process and the transaction of a test.
+
+draining            runs what is ready
+travelling          lets time pass
+assertions          what was enqueued
+at_once             runs jobs as soon as they are ready
+crashing            lets attempts crash, at the crash_points
+cases               the same as methods of a TestCase
+pytest_plugin       the same as a fixture
+inline_worker       claims jobs, makes their attempts and settles them
+background          makes the statements of handlers that are not part of their transactions
+nested_transactions lets jobs commit inside the transaction of the test
+failpoints          kills real worker processes at exact places
+
+The names are resolved on first use, because ``jobworker`` imports the failpoints from here, and
+pytest the fixture, and neither needs the rest.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .assertions import assert_enqueued, capture_jobs, refute_enqueued
+    from .at_once import immediate
+    from .cases import JobsMixin, JobsTestCase
+    from .crashing import crash_at, expire_lease
+    from .draining import JobFailed, arun_jobs, run_jobs
+    from .travelling import travel
+
+__all__ = [
+    "JobFailed",
+    "JobsMixin",
+    "JobsTestCase",
+    "arun_jobs",
+    "assert_enqueued",
+    "capture_jobs",
+    "crash_at",
+    "expire_lease",
+    "immediate",
+    "refute_enqueued",
+    "run_jobs",
+    "travel",
+]
+
+_HOMES = {
+    **dict.fromkeys(("JobFailed", "arun_jobs", "run_jobs"), "draining"),
+    **dict.fromkeys(("assert_enqueued", "capture_jobs", "refute_enqueued"), "assertions"),
+    **dict.fromkeys(("JobsMixin", "JobsTestCase"), "cases"),
+    **dict.fromkeys(("crash_at", "expire_lease"), "crashing"),
+    "immediate": "at_once",
+    "travel": "travelling",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
