@@ -9,6 +9,8 @@ from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
+from . import _enqueue_function
+
 # The default waits until a fifth of a table is dead, which is never soon enough where millions of
 # rows are finished jobs. The row of a job is rewritten twice in its life.
 TUNE_JOB = """
@@ -264,6 +266,12 @@ class Migration(migrations.Migration):
                 ("pid", models.PositiveIntegerField(verbose_name="process id")),
                 ("queues", models.JSONField(default=list, verbose_name="queues")),
                 ("threads", models.PositiveIntegerField(default=1, verbose_name="threads")),
+                (
+                    "async_slots",
+                    models.PositiveIntegerField(
+                        db_default=0, default=0, verbose_name="async slots"
+                    ),
+                ),
                 (
                     "pools",
                     models.JSONField(blank=True, default=list, verbose_name="thread pools"),
@@ -718,6 +726,13 @@ class Migration(migrations.Migration):
                         condition=models.Q(("status", "running")),
                         fields=["id"],
                         name="django_jobs_running_workflow",
+                    ),
+                    models.Index(
+                        condition=models.Q(
+                            ("cancel_requested_at__isnull", False), ("status", "running")
+                        ),
+                        fields=["id"],
+                        name="django_jobs_run_cancelled",
                     ),
                     models.Index(
                         condition=models.Q(("finished_at__isnull", False)),
@@ -1873,6 +1888,24 @@ class Migration(migrations.Migration):
                 "indexes": [models.Index(fields=["child", "parent"], name="django_jobs_parents")],
             },
         ),
+        migrations.CreateModel(
+            name="JobTypeDefaults",
+            fields=[
+                (
+                    "name",
+                    models.CharField(
+                        max_length=200, primary_key=True, serialize=False, verbose_name="name"
+                    ),
+                ),
+                ("options", models.JSONField(verbose_name="options")),
+            ],
+            options={
+                "verbose_name": "defaults of a job type",
+                "verbose_name_plural": "defaults of job types",
+                "default_permissions": (),
+            },
+        ),
         migrations.RunPython(tune, migrations.RunPython.noop),
         migrations.RunPython(partition, migrations.RunPython.noop),
+        migrations.RunPython(_enqueue_function.create, _enqueue_function.drop),
     ]

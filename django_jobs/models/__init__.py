@@ -1,6 +1,7 @@
 """The tables."""
 
 from .job import DeadLetter, Job, JobStatus, StepSkipped
+from .job_type_defaults import JobTypeDefaults
 from .progress import Progress
 from .quarantine import Quarantine
 from .queue import Queue
@@ -28,6 +29,7 @@ __all__ = [
     "Dependency",
     "Job",
     "JobStatus",
+    "JobTypeDefaults",
     "Progress",
     "Quarantine",
     "Queue",

@@ -1,0 +1,50 @@
+"""Writes what the function ``django_jobs_enqueue`` has to know about job types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from .. import registry
+from ..conf import conf
+from ..models import JobTypeDefaults
+from ..models.database import has_todays_columns
+from .job_type import JobType
+from .steps import takes_any
+
+
+def synchronise(alias: str) -> None:
+    """Write the registered job types and remove all others. Several processes may call it at
+    once."""
+    if not has_todays_columns(JobTypeDefaults, alias):
+        return  # migrated back to before the table
+    names = registry.names()
+    rows = [JobTypeDefaults(name=name, options=options_of(registry.get(name))) for name in names]
+    known = JobTypeDefaults.objects.using(alias)
+    with transaction.atomic(using=alias):
+        known.bulk_create(
+            rows, update_conflicts=True, unique_fields=["name"], update_fields=["options"]
+        )
+        known.exclude(name__in=names).delete()
+
+
+def options_of(job_type: JobType[..., Any]) -> dict[str, Any]:
+    """The options of a job type, as the function reads them."""
+    arguments = job_type.signature.parameters.values()
+    named = [one for one in arguments if one.kind is not one.VAR_KEYWORD]
+    return {
+        "queue": job_type.queue,
+        "version": job_type.version,
+        "priority": job_type.priority,
+        "max_attempts": job_type.max_attempts,
+        "max_crashes": job_type.max_crashes,
+        "backoff": None if job_type.backoff is None else job_type.backoff.as_json(),
+        "timeout": job_type.timeout,
+        "max_age": job_type.max_age,
+        "at_most_once": job_type.delivery == "at_most_once",
+        "has_gates": any((job_type.resources, job_type.concurrency, job_type.tenant)),
+        "max_bytes": conf().max_payload_bytes,
+        "needs": sorted(one.name for one in named if one.default is one.empty),
+        "takes": None if takes_any(job_type) else sorted(one.name for one in named),
+    }

@@ -1,0 +1,181 @@
+"""The function ``django_jobs_enqueue``, which writes a job from SQL.
+
+A changed function is a new file and a new migration; this one stays as it is.
+"""
+
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.state import StateApps
+
+# SECURITY DEFINER, so that a role needs no more than EXECUTE; therefore all names are qualified, and
+# PUBLIC may not call it. The columns are those of ENQUEUE_GATED in lifecycle/enqueueing.py.
+CREATE = """
+CREATE FUNCTION schema_of_jobs.django_jobs_enqueue(
+    job_type text,
+    payload jsonb DEFAULT '{}',
+    queue text DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    delay interval DEFAULT NULL,
+    idempotency_key text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    tenant text DEFAULT NULL,
+    headers jsonb DEFAULT '{}'
+) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    declared jsonb;
+    line record;
+    now timestamptz := statement_timestamp();
+    due timestamptz;
+    gates text;
+    keys text[];
+    ready bigint;
+    job bigint;
+BEGIN
+    SELECT defaults.options INTO declared FROM schema_of_jobs.django_jobs_jobtypedefaults AS defaults
+    WHERE defaults.name = django_jobs_enqueue.job_type;
+    IF declared IS NULL THEN
+        RAISE EXCEPTION 'unknown job type %', coalesce(quote_literal(job_type), 'NULL')
+            USING ERRCODE = '22023', HINT = 'manage.py migrate writes the job types that SQL knows.';
+    END IF;
+    IF (declared ->> 'has_gates')::boolean THEN
+        RAISE EXCEPTION '% has resources, a concurrency key or a tenant', job_type
+            USING ERRCODE = '22023', HINT = 'Its gates are computed in Python: enqueue it there.';
+    END IF;
+    IF payload IS NULL OR jsonb_typeof(payload) <> 'object' THEN
+        RAISE EXCEPTION '%: the payload is not an object of arguments', job_type
+            USING ERRCODE = '22023';
+    END IF;
+    IF headers IS NULL OR jsonb_typeof(headers) <> 'object' THEN
+        RAISE EXCEPTION '%: headers are not an object', job_type USING ERRCODE = '22023';
+    END IF;
+    IF octet_length(payload::text) > (declared ->> 'max_bytes')::bigint THEN
+        RAISE EXCEPTION '%: the payload is larger than % bytes', job_type, declared ->> 'max_bytes'
+            USING ERRCODE = '22023';
+    END IF;
+    keys := ARRAY(SELECT argument FROM jsonb_array_elements_text(declared -> 'needs') AS argument
+                  WHERE NOT payload ? argument);
+    IF keys <> '{}' THEN
+        RAISE EXCEPTION '%: the payload lacks %', job_type, array_to_string(keys, ', ')
+            USING ERRCODE = '22023';
+    END IF;
+    IF jsonb_typeof(declared -> 'takes') = 'array' THEN
+        keys := ARRAY(SELECT argument FROM jsonb_object_keys(payload) AS argument
+                      WHERE NOT (declared -> 'takes') ? argument);
+        IF keys <> '{}' THEN
+            RAISE EXCEPTION '% does not take %', job_type, array_to_string(keys, ', ')
+                USING ERRCODE = '22023';
+        END IF;
+    END IF;
+    IF priority NOT BETWEEN -100 AND 100 THEN
+        RAISE EXCEPTION '%: priority is a whole number from -100 to 100, not %', job_type, priority
+            USING ERRCODE = '22023';
+    END IF;
+    IF run_at IS NOT NULL AND delay IS NOT NULL THEN
+        RAISE EXCEPTION '%: give run_at or delay, not both', job_type USING ERRCODE = '22023';
+    END IF;
+    due := coalesce(run_at, now + delay, now);
+    IF delay < interval '0' OR due > now + interval '36600 days'
+        OR due < now - interval '36600 days' THEN
+        RAISE EXCEPTION '%: run_at is within 36600 days of now, and delay not negative', job_type
+            USING ERRCODE = '22023';
+    END IF;
+    IF max_attempts NOT BETWEEN 1 AND 32767 THEN
+        RAISE EXCEPTION '%: max_attempts is a whole number from 1 to 32767', job_type
+            USING ERRCODE = '22023';
+    END IF;
+    IF length(idempotency_key) NOT BETWEEN 1 AND 200 OR idempotency_key ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION '%: an idempotency key is text of 1 to 200 characters', job_type
+            USING ERRCODE = '22023';
+    END IF;
+    IF length(tenant) NOT BETWEEN 1 AND 100 OR tenant ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION '%: tenant is text of 1 to 100 characters', job_type
+            USING ERRCODE = '22023';
+    END IF;
+
+    queue := coalesce(queue, declared ->> 'queue');
+    SELECT row.* INTO line FROM schema_of_jobs.django_jobs_queue AS row
+    WHERE row.name = django_jobs_enqueue.queue;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION '%: no queue is named %', job_type, quote_literal(queue)
+            USING ERRCODE = '22023';
+    END IF;
+    IF line.max_backlog IS NOT NULL THEN
+        SELECT count(*) INTO ready FROM (
+            SELECT 1 FROM schema_of_jobs.django_jobs_job_live AS other
+            WHERE other.queue = django_jobs_enqueue.queue AND other.status = 'ready'
+            ORDER BY other.rank, other.id LIMIT line.max_backlog) AS counted;
+        IF ready >= line.max_backlog THEN
+            RAISE EXCEPTION '%: queue % already holds % ready jobs', job_type, queue, ready
+                USING ERRCODE = '53400';
+        END IF;
+    END IF;
+
+    priority := coalesce(priority, (declared ->> 'priority')::integer);
+    IF tenant IS NOT NULL THEN
+        gates := format('[%s,%s,null,1,"wait",[]]', to_json(tenant), to_json(queue));
+    END IF;
+    FOR attempt IN 1..5 LOOP
+        INSERT INTO schema_of_jobs.django_jobs_job_live (
+            queue, job_type, payload_version, priority, max_attempts, max_crashes, backoff, timeout,
+            at_most_once, headers, status, rank, available_at, expires_at, created_at, payload,
+            idempotency_key, tenant, concurrency_key, resources, gates)
+        VALUES (
+            queue, job_type, (declared ->> 'version')::smallint, priority,
+            coalesce(max_attempts, (declared ->> 'max_attempts')::integer, line.max_attempts, 5),
+            (declared ->> 'max_crashes')::smallint,
+            coalesce(nullif(declared -> 'backoff', 'null'), line.backoff),
+            coalesce((declared ->> 'timeout')::float8, line.timeout),
+            (declared ->> 'at_most_once')::boolean, headers,
+            CASE WHEN due > now THEN 'scheduled' WHEN gates IS NULL THEN 'ready' ELSE 'blocked' END,
+            date_part('epoch', due) - priority * line.priority_weight, due,
+            now + make_interval(secs => (declared ->> 'max_age')::float8), now, payload,
+            idempotency_key, tenant, NULL, NULL, gates)
+        ON CONFLICT (queue, idempotency_key)
+            WHERE idempotency_key IS NOT NULL
+              AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+            DO NOTHING
+        RETURNING id INTO job;
+        IF job IS NOT NULL THEN
+            PERFORM pg_notify(
+                'django_jobs', CASE WHEN gates IS NULL THEN '' ELSE ':blocked:' END || queue);
+            RETURN job;
+        END IF;
+        SELECT holder.id INTO job FROM schema_of_jobs.django_jobs_job_live AS holder
+        WHERE holder.queue = django_jobs_enqueue.queue
+          AND holder.idempotency_key = django_jobs_enqueue.idempotency_key
+          AND holder.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running');
+        IF job IS NOT NULL THEN
+            RETURN job;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION '%: the key % kept changing hands; try again', job_type, idempotency_key
+        USING ERRCODE = '40001';
+END
+$function$
+"""
+REVOKE = "REVOKE ALL ON FUNCTION schema_of_jobs.django_jobs_enqueue FROM PUBLIC"
+DROP = "DROP FUNCTION IF EXISTS schema_of_jobs.django_jobs_enqueue"
+
+
+def create(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """Make the function in the schema of the tables. Does nothing on another database."""
+    _execute(schema_editor, CREATE, REVOKE)
+
+
+def drop(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """Remove the function."""
+    _execute(schema_editor, DROP)
+
+
+def _execute(schema_editor: BaseDatabaseSchemaEditor, *statements: str) -> None:
+    connection = schema_editor.connection
+    if connection.vendor != "postgresql":
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT quote_ident(current_schema())")
+        (schema,) = cursor.fetchone()
+    for statement in statements:
+        schema_editor.execute(statement.replace("schema_of_jobs", schema), None)
