@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import cancel, enqueue, enqueue_many, job
+    from .api.hooks import HookEvent
     from .api.job_type import JobType
     from .api.pressure import aqueue_pressure, queue_pressure
     from .api.schedules import schedule
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         Discard,
         DuplicateJob,
         EnqueueError,
+        HookError,
         JobsError,
         LeaseLost,
         NotMigrated,
@@ -50,6 +52,8 @@ __all__ = [
     "Discard",
     "DuplicateJob",
     "EnqueueError",
+    "HookError",
+    "HookEvent",
     "JobStatus",
     "JobType",
     "JobsError",
@@ -90,6 +94,7 @@ _HOMES = {
     "RunOutcome": "models",
     "RunContext": "worker.context.run_context",
     "current_run": "worker.context.run_context",
+    "HookEvent": "api.hooks",
     "JobType": "api.job_type",
     **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
     **dict.fromkeys(("aqueue_pressure", "queue_pressure"), "api.pressure"),

@@ -5,13 +5,19 @@ job_type           JobType: binds arguments, inserts jobs
 validation         validates the options of @job and using()
 option_names       knows their names, and what is meant by others
 duplicates         what becomes of a request whose idempotency key is held
+hooks              calls the hooks of the project around an enqueue
+annotations        checks arguments against plain annotations
+bulk_items         validates the payloads of enqueue_many
+after_commit       enqueues after the commit of data elsewhere
 gating             finds the gates of a job
 contradictions     options that never act because of another one
 pressure           queue_pressure
 payload_versions   upgrades stored payloads to the current version
 schedules          schedule(), and writing the declared schedules after migrate
 schedule_requests  the jobs that schedules enqueue
+sql_defaults       stores the options of job types for the SQL function
 steps              a step of a workflow, a chain or a group
+waiting            (sub-room) wait until a job has ended
 workflows          (sub-room) Workflow, chain, group
 """
 

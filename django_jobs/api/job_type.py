@@ -16,7 +16,7 @@ from ..conf import conf
 from ..domain.backoff import Backoff
 from ..domain.concurrency import Concurrency
 from ..domain.gates import Gates
-from ..domain.payload import NotStorable, Path, a_kind, encode
+from ..domain.payload import NotStorable, Path, encode
 from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle import enqueueing
 from ..lifecycle.backlog import insert_one
@@ -25,12 +25,15 @@ from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
 from ..models.database import needing_tables
 from ..signals import job_enqueued
-from . import duplicates, gating, payload_versions
+from . import after_commit, duplicates, gating, payload_versions
+from .annotations import check_annotations
+from .bulk_items import items_of
 from .duplicates import OnDuplicate
+from .hooks import around, enqueue_event
 from .option_names import check_known, no_attribute
 from .payload_versions import Upgrade
 from .steps import Step, step_of
-from .validation import check_key, check_options, given_arguments, unknown_queue
+from .validation import check_options, given_arguments, unknown_queue
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -195,6 +198,13 @@ class JobType(Generic[P, R]):
         """:meth:`enqueue` for async code."""
         return await _enqueue_in_thread(self, args, kwargs)
 
+    def enqueue_on_commit(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """:meth:`enqueue` once all transactions of this thread have committed, for data in another
+        database than the jobs'. Raises what :meth:`enqueue` raises at once, but for a full queue
+        and a held key. If the process dies between the commit and the insert, there is no job.
+        """
+        after_commit.enqueue_on_commit(self, self.bind(*args, **kwargs))
+
     def enqueue_many(
         self,
         payloads: Iterable[Mapping[str, Any]],
@@ -209,10 +219,10 @@ class JobType(Generic[P, R]):
         :class:`PayloadError` with its index, after earlier batches were written: call it inside
         ``transaction.atomic()`` to write all or none.
         """
-        with needing_tables:
-            rule = duplicates.rule_of_many(self, has_keys=idempotency_keys is not None)
-            items = self.items(payloads, idempotency_keys)
-            return enqueueing.enqueue_many(self.request(), items, rule)
+        if conf().hooks:
+            with around(enqueue_event(self)) as event:
+                return self._insert_many(payloads, idempotency_keys, event.headers)
+        return self._insert_many(payloads, idempotency_keys)
 
     def step(self, /, **payload: Any) -> Step:
         """A step of a chain or a group, with some or all arguments of the handler."""
@@ -275,10 +285,18 @@ class JobType(Generic[P, R]):
 
     def insert(self, payload: dict[str, Any]) -> Job:
         """Write one job with a payload from :meth:`bind`. Raises what :meth:`enqueue` raises."""
-        text = self.encoded(payload, "payload")
+        if conf().hooks:
+            with around(enqueue_event(self, payload)) as event:
+                enqueued = self._insert(payload, event.headers)
+                event.job_id = enqueued.pk
+                return enqueued
+        return self._insert(payload)
+
+    def _insert(self, payload: dict[str, Any], headers: Mapping[str, Any] | None = None) -> Job:
+        text = self.encoded_payload(payload)
         gates = gating.gates_of(self, payload) if self._gated else None
         with needing_tables:
-            new = self.request()
+            new = self.request(headers)
             if self.unique_for is None and self.on_duplicate == "return":
                 write = partial(
                     enqueueing.enqueue_one, new, payload, text, self.idempotency_key, gates
@@ -291,8 +309,19 @@ class JobType(Generic[P, R]):
             job_enqueued.send_robust(self.name, job=enqueued)
         return enqueued
 
-    def request(self) -> NewJobs:
-        """What all jobs of this request have in common.
+    def _insert_many(
+        self,
+        payloads: Iterable[Mapping[str, Any]],
+        keys: Iterable[str | None] | None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        with needing_tables:
+            rule = duplicates.rule_of_many(self, has_keys=keys is not None)
+            new = self.request(headers)
+            return enqueueing.enqueue_many(new, self.items(payloads, keys), rule)
+
+    def request(self, headers: Mapping[str, Any] | None = None) -> NewJobs:
+        """What all jobs of this request have in common. ``headers`` replace those of ``using()``.
 
         Raises :class:`UnknownQueue`, :class:`UnknownResource`, :class:`PayloadError` for headers
         that are not JSON, and :class:`EnqueueError` for a handler declared in ``__main__``.
@@ -302,10 +331,11 @@ class JobType(Generic[P, R]):
                 f"{self.name}: its handler is declared in the program that was started, "
                 "__main__, which no worker imports; move it to the jobs.py of an installed app"
             )
-        headers = self.encoded(dict(self.headers), "headers") if self.headers else "{}"
+        headers = self.headers if headers is None else headers
+        text = self.encoded(dict(headers), "headers") if headers else "{}"
         queue = _queue(self.queue, self.name)
         # A queue is the same object for two seconds, and so is what follows from it.
-        if (known := self._known_request) and known[0] is queue and known[1].headers == headers:
+        if (known := self._known_request) and known[0] is queue and known[1].headers == text:
             return known[1]
         gating.check_resources(self.resources, self.name)
         backoff = self.backoff.as_json() if self.backoff else queue.backoff
@@ -323,7 +353,7 @@ class JobType(Generic[P, R]):
             at_most_once=self.delivery == "at_most_once",
             payload_version=self.version,
             max_age=self.max_age,
-            headers=headers,
+            headers=text,
             unique_for=self.unique_for,
             max_backlog=queue.max_backlog,
             on_full=queue.on_full,
@@ -336,42 +366,14 @@ class JobType(Generic[P, R]):
     ) -> Iterator[Item]:
         """What the jobs of these payloads do not have in common. Raises :class:`PayloadError` with
         the index of an invalid payload."""
-        if keys is None:
-            if self.idempotency_key is not None:
-                raise EnqueueError(
-                    f"{self.name}: enqueue_many takes a key for each payload: idempotency_keys="
-                )
-            for index, payload in enumerate(payloads):
-                yield self._item(payload, index, None)
-            return
-        try:
-            for index, (payload, key) in enumerate(zip(payloads, keys, strict=True)):
-                if key is not None:
-                    check_key(key, self.name)
-                yield self._item(payload, index, key)
-        except ValueError as error:
-            if isinstance(error, EnqueueError):
-                raise
-            raise EnqueueError(
-                f"{self.name}: idempotency_keys must be as many as the payloads"
-            ) from None
+        return items_of(self, payloads, keys)
 
-    def _item(self, payload: Mapping[str, Any], index: int, key: str | None) -> Item:
-        if not isinstance(payload, Mapping):
-            problem = f"payload[{index}] is {a_kind(payload)}, not a dict of arguments"
-            raise PayloadError(f"{self.name}: {problem}")
-        try:
-            self.check_payload(payload)
-        except (TypeError, PayloadError) as error:
-            raise PayloadError(f"payload[{index}]: {error}") from None
-        arguments = dict(payload)
-        text = self.encoded(arguments, ("payload", "[{}]", index))
-        if not self._gated:
-            return text, key, None
-        try:
-            return text, key, gating.gates_of(self, arguments)
-        except EnqueueError as error:
-            raise type(error)(f"payload[{index}]: {error}") from error.__cause__
+    def encoded_payload(self, payload: dict[str, Any], name: Path = "payload") -> str:
+        """A payload of a new job as JSON text. Raises :class:`PayloadError` if it cannot be stored,
+        or with ``CHECK_ANNOTATIONS`` does not fit the annotations of the handler."""
+        if conf().check_annotations:
+            check_annotations(self, payload)
+        return self.encoded(payload, name)
 
     def encoded(self, value: dict[str, Any], name: Path) -> str:
         """``value`` as JSON text. Raises :class:`PayloadError` if it cannot be stored."""

@@ -1,0 +1,37 @@
+"""Enqueues after the commit of data in another database than the jobs'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections, transaction
+
+if TYPE_CHECKING:
+    from .job_type import JobType
+
+
+def enqueue_on_commit(job_type: JobType[..., Any], payload: dict[str, Any]) -> None:
+    """Validate the request now, with the payload as it is now; insert the job later."""
+    text = job_type.encoded_payload(payload)
+    job_type.request()
+    call_after_all_commits(lambda: job_type.insert(json.loads(text)))
+
+
+def call_after_all_commits(work: Callable[[], object]) -> None:
+    """Call ``work`` once all transactions have committed that are open in this thread; at once if
+    there is none. Never if one of them rolls back."""
+    open_ones = connections.all(initialized_only=True)
+    waiting = {connection.alias for connection in open_ones if connection.in_atomic_block}
+
+    def committed(alias: str) -> None:
+        waiting.discard(alias)
+        if not waiting:
+            work()
+
+    for alias in list(waiting):
+        transaction.on_commit(partial(committed, alias), using=alias)
+    if not waiting:
+        work()
