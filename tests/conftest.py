@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pytest_django import Settings
 
 from django_jobs import registry
 from django_jobs.api import pressure
 from django_jobs.lifecycle import notifying, resource_outcomes
 from django_jobs.models import Queue, named_row
 from tests import sessions
+from tests.app import hooks
 
 # How long an example takes is the machine's business, which may stand still for seconds.
 settings.register_profile(
@@ -35,11 +37,11 @@ SLOW = (
 
 ENDS = (
     *("documents/", "domain/", "testproject/", "lifecycle/test_plans"),
-    *("lifecycle/schedules/test_plans.py",),
+    *("lifecycle/schedules/test_plans.py", "lifecycle/workflows/test_plans.py"),
     *("test_architecture.py", "test_chaos.py", "test_docs", "test_packaging.py"),
 )
-"""What no pair of Python and Django decides if another with that Python and one with that Django
-have run it: pure rules, PostgreSQL's plans, the demo, the sources themselves. tox.ini has the
+"""What no pair of Python and Django decides if the oldest and the newest have run it: pure rules,
+PostgreSQL's plans, the demo, the sources themselves, most worker processes. tox.ini has the
 pairs."""
 
 EVERYWHERE = ("worker/process/test_worker_process.py", "management/test_burst.py")
@@ -85,6 +87,20 @@ def pytest_configure(config: pytest.Config) -> None:
     for workflow in registry.workflows():
         if workflow.name.startswith("shop."):
             registry.forget_workflow(workflow.name)
+
+
+@pytest.fixture
+def hooked(settings: Settings) -> Iterator[Callable[..., None]]:
+    """Names hooks of ``tests.app.hooks`` in the setting."""
+
+    def hook(*names: str) -> None:
+        paths = [f"{hooks.PATH}{name}" for name in names]
+        settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "HOOKS": paths}
+
+    yield hook
+    hooks.tenant.set("nobody")
+    hooks.seen.clear()
+    hooks.changes.clear()
 
 
 @pytest.fixture(autouse=True)

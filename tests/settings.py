@@ -63,6 +63,10 @@ DJANGO_JOBS = {
     },
 }
 
+TASKS = {
+    "default": {"BACKEND": "django_jobs.backend.JobsBackend", "QUEUES": ["default", "bulk"]},
+}
+
 # Tests make the resources that they need: of some, the rows of this setting would be counted.
 SILENCED_SYSTEM_CHECKS = ["django_jobs.W002"]
 

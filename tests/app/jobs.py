@@ -14,6 +14,7 @@ from django.db import connection, transaction
 
 from django_jobs import Backoff, Cancel, Discard, Retry, Snooze, current_run, job
 
+from . import async_jobs as async_jobs
 from . import database_jobs as database_jobs
 from . import durable_jobs as durable_jobs
 from . import fan_out_jobs as fan_out_jobs
@@ -21,6 +22,8 @@ from . import fault_jobs as fault_jobs
 from . import flow_jobs as flow_jobs
 from . import fork_jobs as fork_jobs
 from . import gate_jobs as gate_jobs
+from . import hook_jobs as hook_jobs
+from . import kit_jobs as kit_jobs
 from . import limit_jobs as limit_jobs
 from . import long_jobs as long_jobs
 from . import once_jobs as once_jobs

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import socket
 from typing import Any
 
+from django_jobs.api import hooks
 from django_jobs.conf import conf
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.maintenance.tasks import maintenance_tasks
@@ -15,10 +15,15 @@ from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
 from django_jobs.management.worker import terminal
 from django_jobs.management.worker.code_watch import code_watch
-from django_jobs.management.worker.startup import check_processes, thread_pools, warn_of_job_types
+from django_jobs.management.worker.reloading import Reloader, same_command
+from django_jobs.management.worker.startup import (
+    check_processes,
+    chosen_options,
+    warn_of_job_types,
+)
 from django_jobs.testing import failpoints
 from django_jobs.worker.connections import close_everything, note_need
-from django_jobs.worker.options import DEFAULT_THREADS, Options
+from django_jobs.worker.options import DEFAULT_ASYNC_CONCURRENCY, DEFAULT_THREADS
 from django_jobs.worker.supervisor.single_process import SingleProcess
 from django_jobs.worker.supervisor.supervisor import Supervisor
 
@@ -38,6 +43,13 @@ class Command(OperatorCommand):
         parser.add_argument("--processes", type=count, default=1, help="Worker processes.")
         parser.add_argument(
             "--threads", type=count, help=f"Threads per process. Default: {DEFAULT_THREADS}."
+        )
+        parser.add_argument(
+            "--async-concurrency",
+            type=count,
+            default=DEFAULT_ASYNC_CONCURRENCY,
+            metavar="N",
+            help="Async handlers at once per process, apart from its threads. Default: 100.",
         )
         parser.add_argument(
             "--pool",
@@ -70,37 +82,27 @@ class Command(OperatorCommand):
             action="store_true",
             help="Run as one process with threads, for debuggers and systems without fork.",
         )
+        parser.add_argument(
+            "--reload", action="store_true", help="Start again when a file of the project changes."
+        )
+        parser.add_argument("--parent", type=int, help="With --reload: end with this parent.")
         parser.add_argument("--name", default="", help="Name of this worker. Default: the host.")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["reload"]:
+            raise SystemExit(Reloader(same_command(), self.stdout, options["parent"]).run())
         check_processes(**options)
         demand_no_transaction("jobworker")
         level = _log_level(options["verbosity"])
         for_people = terminal.connect(level, options["log_format"])
         failpoints.install(os.environ)
-        pools = thread_pools(**options)
-        worker_options = Options(
-            queues=tuple(share for pool in pools for share in pool.queues),
-            every_queue=options["queues"] is None and not options["pool"],
-            strict=options["strict"],
-            processes=options["processes"],
-            threads=sum(pool.threads for pool in pools),
-            named_pools=pools if options["pool"] else (),
-            drain_timeout=options["drain_timeout"],
-            burst=options["burst"],
-            lease=options["lease_seconds"] or conf().lease_seconds,
-            beat=options["lease_seconds"] / 4 if options["lease_seconds"] else conf().beat_seconds,
-            poll=options["poll_seconds"] or conf().poll_seconds,
-            max_jobs=options["max_jobs"],
-            max_rss=options["max_rss"],
-            name=options["name"] or socket.gethostname(),
-            forks=not options["no_fork"],
-        )
+        worker_options = chosen_options(**options)
         tasks = maintenance_tasks()
         if for_people:
             tasks.append(code_watch())
             if level <= logging.INFO:
                 self.stdout.write(terminal.greeting(worker_options))
+        hooks.loaded()  # before the forks, which share what is imported
         warn_of_job_types()
         close_everything()
         note_need(worker_options.connections)

@@ -31,7 +31,7 @@ class CodeWatch:
 
     def look(self) -> int:
         """Check the files. Returns 0, because it changes no row."""
-        changed = {path: at for path in project_files() if (at := _changed_at(path))}
+        changed = {path: at for path in project_files() if (at := changed_at(path))}
         newer = sorted(path for path, at in changed.items() if at > self._seen_until)
         if newer:
             self._seen_until = max(changed[path] for path in newer)
@@ -49,8 +49,9 @@ def project_files() -> Iterator[str]:
             yield path
 
 
-def _changed_at(path: str) -> float:
+def changed_at(path: str) -> float:
+    """When a file was changed; 0 if there is none."""
     try:
         return os.stat(path).st_mtime
-    except OSError:  # removed, or inside an archive
+    except OSError:  # or inside an archive
         return 0.0

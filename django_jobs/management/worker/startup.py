@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,17 @@ from django.core.management.base import CommandError
 from django.utils.module_loading import module_has_submodule
 
 from ... import registry
+from ...conf import conf
 from ...models import Queue
 from ...worker.events import emit
-from ...worker.options import DEFAULT_THREADS, PoolOptions, chosen_pools, chosen_queues
+from ...worker.options import (
+    DEFAULT_THREADS,
+    MOST_ASYNC_CONCURRENCY,
+    Options,
+    PoolOptions,
+    chosen_pools,
+    chosen_queues,
+)
 
 
 def check_processes(
@@ -36,12 +45,18 @@ def thread_pools(
     queues: str | None,
     threads: int | None,
     strict: bool,
+    async_concurrency: int,
     **others: Any,
 ) -> tuple[PoolOptions, ...]:
     """The thread pools that the options ask for: those of ``--pool``, or one of all queues and
     threads. Raises ``CommandError`` for options that contradict each other or do not fit."""
     if pool and (queues is not None or threads is not None):
         raise CommandError("--pool names queues and their threads: omit --queues and --threads")
+    if async_concurrency > MOST_ASYNC_CONCURRENCY:
+        raise CommandError(
+            f"--async-concurrency is at most {MOST_ASYNC_CONCURRENCY:,} in a process; for more, "
+            "use --processes"
+        )
     names = list(Queue.objects.names())
     try:
         if pool:
@@ -50,6 +65,30 @@ def thread_pools(
     except ValueError as error:
         raise CommandError(f"{'--pool' if pool else '--queues'}: {error}") from None
     return (PoolOptions(queues=shares, threads=threads or DEFAULT_THREADS),)
+
+
+def chosen_options(**options: Any) -> Options:
+    """What the options of the command and the settings ask for. Raises ``CommandError``."""
+    pools = thread_pools(**options)
+    lease = options["lease_seconds"]
+    return Options(
+        queues=tuple(share for pool in pools for share in pool.queues),
+        every_queue=options["queues"] is None and not options["pool"],
+        strict=options["strict"],
+        processes=options["processes"],
+        threads=sum(pool.threads for pool in pools),
+        async_concurrency=options["async_concurrency"],
+        named_pools=pools if options["pool"] else (),
+        drain_timeout=options["drain_timeout"],
+        burst=options["burst"],
+        lease=lease or conf().lease_seconds,
+        beat=lease / 4 if lease else conf().beat_seconds,
+        poll=options["poll_seconds"] or conf().poll_seconds,
+        max_jobs=options["max_jobs"],
+        max_rss=options["max_rss"],
+        name=options["name"] or socket.gethostname(),
+        forks=not options["no_fork"],
+    )
 
 
 def warn_of_job_types() -> None:
