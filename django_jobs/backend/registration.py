@@ -1,0 +1,61 @@
+"""Registers the job types of declared Tasks.
+
+A Task may be declared while Django loads models. Its job type is registered once they are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.apps import apps
+
+from . import declared
+from .arguments import Arguments
+from .declared import Declared
+from .interface import InvalidTask, Task
+from .job_task import OF_THE_DECLARATION
+
+_waiting: list[Declared] = []
+
+
+def declare(task: Task[..., Any], options: Mapping[str, Any]) -> Declared:
+    """Register the job type of a Task at its first validation, with the options of its backend.
+
+    A Task with the same function is a copy for one request. Raises Django's ``InvalidTask`` if the
+    options cannot work, or differ from the declared ones.
+    """
+    known = declared.find(task.module_path)
+    if known is None or known.task.func is not task.func:
+        arguments = Arguments.of(task.func, takes_context=task.takes_context)
+        known = Declared(task, options, arguments)
+        declared.add(known)
+        _waiting.append(known)
+    elif known.task is not task:
+        _check_copy(known.task, task)
+    if _waiting and apps.models_ready and apps.is_installed("django_jobs"):
+        register_all()
+    return known
+
+
+def register_all() -> None:
+    """Register the job types of the Tasks that were declared before the models were loaded."""
+    from .handlers import job_type_of
+
+    while _waiting:
+        waiting = _waiting.pop()
+        try:
+            waiting.job_type = job_type_of(waiting.task, waiting.options, waiting.arguments)
+        except (TypeError, ValueError) as error:
+            declared.forget(waiting.task.module_path)
+            raise InvalidTask(str(error)) from error
+
+
+def _check_copy(task: Task[..., Any], copy: Task[..., Any]) -> None:
+    for option in OF_THE_DECLARATION:
+        value = getattr(copy, option, None)
+        if value is not None and value != getattr(task, option, None):
+            raise InvalidTask(
+                f"{task.module_path} is declared without {option}={value!r}, and workers run it as "
+                "it is declared: give the option there"
+            )
