@@ -1,0 +1,80 @@
+"""Django's own tests of Tasks, from its source distribution, changed to run with JobsBackend.
+
+Before Django 6.0 those of 6.0 are run with django-tasks, whose source distribution has no tests:
+they are the same tests, with the names of its modules.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import django
+
+VERSION = django.__version__ if django.VERSION >= (6, 0) else "6.0.10"
+
+BACKENDS = "tests.backend.suite_backends"
+CHANGES = {
+    r"\bSimpleTestCase\b": "TestCase",
+    r"django\.tasks\.backends\.(dummy|immediate)\b": BACKENDS,
+}
+OF_DJANGO_TASKS = {
+    r"\bdjango\.tasks import Task\b": "django_tasks.base import Task",
+    r"(?s)\bfrom django\.tasks import \((.*?)    Task,\n(.*?)\)": (
+        r"from django_tasks.base import Task\nfrom django_tasks import (\1\2)"
+    ),
+    r"\bdjango\.tasks\b": "django_tasks",
+    r"\bInvalidTask\b": "InvalidTaskError",
+    r"support async Tasks": "support async tasks",
+    r"\bInvalidTaskBackend\b": "InvalidTaskBackendError",
+    r"\bdjango\.utils\.json\b": "django_tasks.utils",
+}
+
+
+def unpack(cache: Path, folder: Path) -> None:
+    """Write the package ``tasks`` into ``folder``: Django's tests, changed. They are downloaded
+    once, into ``cache``.
+
+    Raises ``CalledProcessError`` where no package index is reachable.
+    """
+    source = cache / f"django-{VERSION}"
+    if not source.is_dir():
+        _download(source)
+    package = folder / "tasks"
+    package.mkdir()
+    for path in source.glob("*.py"):
+        (package / path.name).write_text(_changed(path.read_text()))
+
+
+def _download(to: Path) -> None:
+    """Keep the folder ``tests/tasks`` of the source distribution."""
+    with TemporaryDirectory(dir=to.parent) as place:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", place]
+        only_source = ["--no-binary", ":all:", f"django=={VERSION}"]
+        subprocess.run(
+            [*pip, *only_source], check=True, capture_output=True, text=True, timeout=100
+        )
+        (archive,) = Path(place).glob("[Dd]jango-*.tar.gz")
+        kept = Path(place, "kept")
+        kept.mkdir()
+        with tarfile.open(archive) as members:
+            for member in members:
+                _, _, name = member.name.partition("/tests/tasks/")
+                if name.endswith(".py") and (content := members.extractfile(member)):
+                    (kept / Path(name).name).write_bytes(content.read())
+        with suppress(OSError):  # another environment of tox was faster
+            kept.rename(to)
+
+
+def _changed(text: str) -> str:
+    changes = dict(CHANGES)
+    if django.VERSION < (6, 0):
+        changes |= OF_DJANGO_TASKS
+    for pattern, new in changes.items():
+        text = re.sub(pattern, new, text)
+    return text

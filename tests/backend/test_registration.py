@@ -1,0 +1,131 @@
+"""Tasks are declared while Django loads apps, and with the options of their backend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import django
+import pytest
+from django.core.checks import CheckMessage
+from django.test import override_settings
+
+from django_jobs import Backoff, registry
+from django_jobs.backend import JobsBackend, JobTask, declared, task
+from django_jobs.backend.interface import InvalidTask, Task, task_backends
+from tests.app import tasks
+
+
+def early() -> None: ...
+
+
+EARLY = """
+import sys
+from django_jobs.backend import task
+
+@task
+def early(): ...
+
+assert "django_jobs.models" not in sys.modules
+"""
+PROGRAM = """
+import django
+from django.conf import settings
+settings.configure(
+    INSTALLED_APPS=["early_app", "django_jobs"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}},
+    TASKS={"default": {"BACKEND": "django_jobs.backend.JobsBackend"}},
+    USE_TZ=True,
+)
+django.setup()
+from django_jobs import registry
+assert registry.names() == ["early_app.early", "early_app.tasks.late"], registry.names()
+"""
+
+
+def test_a_task_is_declared_before_the_models_are_loaded(tmp_path: Path) -> None:
+    (tmp_path / "early_app").mkdir()
+    (tmp_path / "early_app" / "__init__.py").write_text(EARLY)
+    late = "from django_jobs.backend import task\n@task\ndef late(): ...\n"
+    (tmp_path / "early_app" / "tasks.py").write_text(late)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM], check=True, env={**os.environ, "PYTHONPATH": path}
+    )
+
+
+def test_a_task_declares_its_job_type() -> None:
+    limited = registry.get("tests.app.tasks.limited")
+    assert (limited.timeout, limited.resources, limited.queue) == (60, ("tasks",), "bulk")
+    assert limited.max_attempts == 1
+    assert registry.get("tests.app.tasks.second_time").max_attempts == 2
+
+
+def test_the_options_of_the_backend_are_the_defaults() -> None:
+    setting = {
+        "BACKEND": "django_jobs.backend.JobsBackend",
+        "OPTIONS": {"max_attempts": 3, "backoff": Backoff.fixed(5)},
+    }
+    try:
+        with override_settings(TASKS={"default": setting}):
+            assert isinstance(task(max_attempts=7)(early), JobTask)
+        declaration = registry.get(f"{__name__}.early")
+        assert (declaration.max_attempts, declaration.backoff) == (7, Backoff.fixed(5))
+    finally:
+        declared.forget_module(__name__)
+
+
+def test_an_option_that_cannot_work_is_an_invalid_task() -> None:
+    with pytest.raises(InvalidTask, match="timeout is a positive number"):
+        task(timeout=-1)(early)
+    assert registry.find(f"{__name__}.early") is None
+
+
+@pytest.mark.skipif(django.VERSION < (6, 1), reason="Django's decorator takes no options")
+def test_djangos_decorator_takes_the_options() -> None:
+    from django.tasks import task as task_of_django  # type: ignore[attr-defined]
+
+    try:
+        assert task_of_django(max_attempts=7)(early).max_attempts == 7
+        assert registry.get(f"{__name__}.early").max_attempts == 7
+    finally:
+        declared.forget_module(__name__)
+
+
+def test_the_decorator_of_django_tasks_makes_the_same_tasks() -> None:
+    from django_tasks import task as task_of_package
+
+    try:
+        made = task_of_package(priority=5)(early)
+        assert isinstance(made, JobTask | Task)
+        assert registry.get(f"{__name__}.early").priority == 5
+    finally:
+        declared.forget_module(__name__)
+
+
+def problems(**params: object) -> list[CheckMessage]:
+    return JobsBackend("default", params).check()
+
+
+def test_the_checks_name_unknown_options_and_queues() -> None:
+    assert task_backends["default"].check() == []
+    assert [one.id for one in problems(OPTIONS={"max_atempts": 1})] == ["django_jobs.E018"]
+    (queue,) = problems(QUEUES=["default", "nowhere"])
+    assert (queue.id, "'nowhere'" in queue.msg) == ("django_jobs.W003", True)
+
+
+def test_the_checks_ask_for_the_app_and_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.apps import apps
+    from django.db import connections
+
+    monkeypatch.setattr(apps, "is_installed", lambda name: False)
+    monkeypatch.setattr(connections["default"], "vendor", "sqlite")
+    assert [one.id for one in problems()] == ["django_jobs.E016", "django_jobs.E017"]
+
+
+def test_a_copy_has_its_own_options_only() -> None:
+    copy = tasks.total.using(max_attempts=3).using(priority=2)
+    assert (copy.max_attempts, copy.priority) == (3, 2)
+    assert (tasks.total.max_attempts, tasks.total.priority) == (None, 0)
