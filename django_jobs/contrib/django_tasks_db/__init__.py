@@ -1,0 +1,1 @@
+"""The waiting tasks of django-tasks-db, for ``jobimport``."""

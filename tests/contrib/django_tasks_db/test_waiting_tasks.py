@@ -1,0 +1,148 @@
+"""The waiting tasks of django-tasks-db become jobs, each once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.utils import timezone
+
+from django_jobs.contrib.django_tasks_db import waiting_tasks
+from django_jobs.models import Job
+from tests.app import tasks
+from tests.factories import run_sql
+
+pytestmark = pytest.mark.django_db
+
+TABLE = """
+CREATE TABLE django_tasks_database_dbtaskresult (
+    id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    status varchar(10) NOT NULL DEFAULT 'READY',
+    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_at timestamptz,
+    finished_at timestamptz,
+    args_kwargs jsonb NOT NULL,
+    priority integer NOT NULL DEFAULT 0,
+    task_path text NOT NULL,
+    worker_ids jsonb NOT NULL DEFAULT '[]',
+    queue_name varchar(32) NOT NULL DEFAULT 'default',
+    backend_name varchar(32) NOT NULL DEFAULT 'default',
+    run_after timestamptz NOT NULL DEFAULT '9999-01-01 00:00:00+00',
+    return_value jsonb,
+    exception_class_path text NOT NULL DEFAULT '',
+    traceback text NOT NULL DEFAULT ''
+)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _table() -> None:
+    run_sql(TABLE)
+
+
+def add(
+    path: str = "tests.app.tasks.total",
+    arguments: str = '{"args": [1], "kwargs": {}}',
+    **columns: Any,
+) -> str:
+    values = {"task_path": path, "args_kwargs": arguments, **columns}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {waiting_tasks.TABLE} ({', '.join(values)}) "
+            f"VALUES ({', '.join(['%s'] * len(values))}) RETURNING id::text",
+            list(values.values()),
+        )
+        return str(cursor.fetchone()[0])
+
+
+def left() -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id::text FROM {waiting_tasks.TABLE}")
+        return {row[0] for row in cursor.fetchall()}
+
+
+OF_THE_PACKAGE = """
+import django, json
+from django.conf import settings
+apps = ["django_tasks_db"] if django.VERSION >= (6, 0) else ["django_tasks", "django_tasks_db"]
+settings.configure(INSTALLED_APPS=apps)
+django.setup()
+from django_tasks_db.models import DBTaskResult
+print(json.dumps([DBTaskResult._meta.db_table, [f.column for f in DBTaskResult._meta.fields]]))
+"""
+
+
+def test_the_table_is_that_of_the_package() -> None:
+    program = [sys.executable, "-c", OF_THE_PACKAGE]
+    printed = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+    table, columns = json.loads(printed)
+    with connection.cursor() as cursor:
+        described = connection.introspection.get_table_description(cursor, waiting_tasks.TABLE)
+    assert (table, columns) == (waiting_tasks.TABLE, [column.name for column in described])
+
+
+def take(*arguments: str) -> str:
+    printed = StringIO()
+    call_command("jobimport", "django-tasks-db", *arguments, stdout=printed)
+    return printed.getvalue()
+
+
+def test_waiting_rows_become_jobs_and_are_deleted() -> None:
+    later = timezone.now() + timedelta(days=1)
+    row = add(arguments='{"args": [2], "kwargs": {"right": 3}}', priority=5)
+    add(queue_name="bulk", run_after=later)
+    done = {add(status=status) for status in ("SUCCESSFUL", "FAILED")}
+    assert "In all, took 2 jobs, and refused 0 rows." in take()
+    first, second = Job.objects.order_by("pk")
+    assert (first.payload, first.priority, first.status) == ({"left": 2, "right": 3}, 5, "ready")
+    assert first.idempotency_key == f"django-tasks-db:{row}"
+    assert tasks.total.get_result(str(first.pk)).args == [2]
+    assert (second.queue, second.available_at, second.status) == ("bulk", later, "scheduled")
+    assert left() == done
+    assert "took 0 jobs" in take()
+
+
+def test_a_dry_run_writes_nothing() -> None:
+    rows = {add(), add()}
+    assert "would take 2 jobs of tests.app.tasks.total" in take("--dry-run")
+    assert (left(), Job.objects.count()) == (rows, 0)
+
+
+def test_batches_go_to_the_end_past_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_tasks, "BATCH", 2)
+    refused = {
+        add("os.system"),
+        add("tests.app.tasks.gone"),
+        add(arguments='{"args": [], "kwargs": {}}'),
+        add(queue_name="nowhere"),
+    }
+    for _ in range(3):
+        add()
+    printed = StringIO()
+    with pytest.raises(CommandError, match="4 rows cannot be taken"):
+        call_command("jobimport", "django-tasks-db", stdout=printed)
+    lines = printed.getvalue()
+    assert "took 3 jobs of tests.app.tasks.total" in lines
+    assert "refused 1 row of os.system: this code declares no such Task" in lines
+    assert "missing a required argument: 'left'" in lines
+    assert "no queue is named 'nowhere'" in lines
+    assert left() == refused
+
+
+def test_running_tasks_are_left_to_their_workers() -> None:
+    running = add(status="RUNNING", started_at=datetime.now(UTC))
+    assert "1 task run at the moment" in take()
+    assert left() == {running}
+
+
+def test_a_database_without_the_table_is_named() -> None:
+    run_sql(f"DROP TABLE {waiting_tasks.TABLE}")
+    with pytest.raises(CommandError, match="has no table of django-tasks-db"):
+        take()
