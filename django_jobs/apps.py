@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import AppConfig
+from django.core.signals import setting_changed
 from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
@@ -19,20 +20,49 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from . import registry
+        from .api.waiting import waiter  # noqa: F401 — registers methods of models
+        from .backend import discovery
         from .checks import delivery, schedules, settings, workflows  # noqa: F401 — register checks
+        from .contrib import celery
         from .lifecycle.operations import signals  # noqa: F401 — registers methods of models
+        from .management.worker import beside_runserver
         from .worker.handlers import built_in  # noqa: F401 — registers job types
 
+        setting_changed.connect(follow_immediate, dispatch_uid="django_jobs.follow_immediate")
+        follow_immediate(setting="DJANGO_JOBS")
+        beside_runserver.start_worker_if_asked()
         registry.autodiscover()
+        celery.autodiscover()
+        discovery.discover()
         post_migrate.connect(seed, sender=self, dispatch_uid="django_jobs.seed")
         post_migrate.connect(make_ahead, sender=self, dispatch_uid="django_jobs.make_ahead")
         post_migrate.connect(take_over, sender=self, dispatch_uid="django_jobs.take_over")
+
+
+def follow_immediate(*, setting: str, **kwargs: Any) -> None:
+    """Run the jobs of this process at once if the setting says so. Nothing of the testing kit is
+    imported otherwise."""
+    from django.conf import settings
+
+    from .lifecycle import notifying
+
+    if setting != "DJANGO_JOBS":
+        return
+    values = getattr(settings, "DJANGO_JOBS", None)  # whose type a check looks at later
+    at_once = isinstance(values, dict) and values.get("IMMEDIATE") is True
+    if at_once and notifying.run_at_once is None:
+        from .testing.at_once import AtOnce
+
+        notifying.run_at_once = AtOnce(of_the_setting=True)
+    elif not at_once and getattr(notifying.run_at_once, "of_the_setting", False):
+        notifying.run_at_once = None
 
 
 def seed(*, using: str, **kwargs: Any) -> None:
     """Create the queues, resources and tenants of the settings after migrate, where this database
     has the current table."""
     from .conf import conf
+    from .contrib import celery
     from .models import Queue, Resource, Tenant
     from .models.database import has_todays_columns
 
@@ -42,6 +72,7 @@ def seed(*, using: str, **kwargs: Any) -> None:
         Queue.objects.seed(conf().queues, using)
     if has_todays_columns(Resource, using):
         Resource.objects.seed(conf().resources, using)
+        celery.seed()
     if has_todays_columns(Tenant, using):
         Tenant.objects.seed(conf().tenants, using)
 
@@ -59,11 +90,13 @@ def make_ahead(*, using: str, **kwargs: Any) -> None:
 
 
 def take_over(*, using: str, **kwargs: Any) -> None:
-    """Write the declared schedules and workflows after migrate, if this is the jobs' database."""
-    from .api import schedules
+    """Write the declared schedules, workflows and options of job types after migrate, if this is
+    the jobs' database."""
+    from .api import schedules, sql_defaults
     from .api.workflows import definitions
     from .conf import conf
 
     if using == conf().database:
         schedules.synchronise(using)
         definitions.synchronise(using)
+        sql_defaults.synchronise(using)

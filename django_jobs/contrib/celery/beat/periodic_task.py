@@ -10,14 +10,14 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
-from ... import registry
-from ...api.job_type import JobType
-from ...api.schedule_requests import request_of
-from ...domain.ranking import HIGHEST_PRIORITY
-from ...domain.schedules import Overlap
-from ...exceptions import JobsError, QueueFull
-from ...models import Schedule
-from .beat_crontab import cron_of
+from .... import registry
+from ....api.job_type import JobType
+from ....api.schedule_requests import request_of
+from ....domain.ranking import HIGHEST_PRIORITY
+from ....domain.schedules import Overlap
+from ....exceptions import JobsError, QueueFull
+from ....models import Schedule
+from .crontabs import cron_of
 
 Row = dict[str, Any]
 

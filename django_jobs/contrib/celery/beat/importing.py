@@ -14,13 +14,13 @@ from django.core.management.base import CommandError
 from django.db import connections, transaction
 from django.db.models.functions import Now
 
-from ... import registry
-from ...conf import conf
-from ...lifecycle.operations import schedules as schedule_operations
-from ...management.base import counted, operator
-from ...management.schedules.table import when
-from ...models import Schedule
-from .beat_task import NotImportable, Translation, read_json, translate
+from .... import registry
+from ....conf import conf
+from ....lifecycle.operations import schedules as schedule_operations
+from ....management.base import counted, operator
+from ....management.schedules.table import when
+from ....models import Schedule
+from .periodic_task import NotImportable, Translation, read_json, translate
 
 BROKERS = ("amqp", "redis")
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...domain.cron import check_cron
-from ...domain.cron_text import DAY, HOUR, MINUTE, MONTH, WEEKDAY, Field
+from ....domain.cron import check_cron
+from ....domain.cron_text import DAY, HOUR, MINUTE, MONTH, WEEKDAY, Field
 
 COLUMNS = (
     ("minute", MINUTE),

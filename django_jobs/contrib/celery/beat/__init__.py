@@ -1,0 +1,1 @@
+"""Reads django-celery-beat's tables and makes schedules of them."""
