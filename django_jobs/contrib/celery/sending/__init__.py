@@ -1,0 +1,1 @@
+"""Enqueues what a Celery app sends."""

@@ -1,0 +1,176 @@
+"""Enqueues what a Celery app sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from celery import signals
+from django.utils import timezone
+
+from .... import registry
+from ....api.job_type import JobType
+from ....conf import conf
+from ....exceptions import EnqueueError
+from ....models import Resource
+from ..messages.arguments import as_json, by_position_of, payload_of
+from ..messages.requests import RetryAsked, headers_of, stored
+from ..messages.task_ids import task_id_of
+from ..running.job_types import register, seed
+from .options import check, delay_of, due_of, moment_of, priority_of, queue_of
+
+SHORTEST = 0.001
+"""Seconds of the ``max_age`` of a job that has expired when it is enqueued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a row is made of: the job type with the options of this message, and the payload."""
+
+    job_type: JobType[..., Any]
+    payload: dict[str, Any]
+    headers: dict[str, Any]
+
+
+def send(
+    app: Any,
+    name: str,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    task_id: str | None = None,
+    task_type: Any = None,
+    result_cls: Any = None,
+    add_to_parent: bool = True,
+    **options: Any,
+) -> Any:
+    """Enqueue a job for the task with this name; return its ``AsyncResult``.
+
+    The row is written in the caller's transaction. Takes the options of ``Celery.send_task``.
+    Raises :class:`EnqueueError` for those that no row can have, and what
+    :meth:`JobType.enqueue` raises.
+    """
+    args, kwargs = args or (), kwargs or {}
+    parent = app.current_worker_task
+    if parent is not None and task_id is not None and parent.request.id == task_id:
+        _ask_for_retry(app, parent.request, name, args, kwargs, options)
+        return app.AsyncResult(task_id)
+    message = message_of(app, name, args, kwargs, options, task_id=task_id, task_type=task_type)
+    job = message.job_type.insert(message.payload)
+    sent = task_id or task_id_of(job.pk)
+    signals.after_task_publish.send(
+        sender=name,
+        headers={**message.headers, "id": sent},
+        body=(args, kwargs, {}),
+        exchange="",
+        routing_key=job.queue,
+    )
+    result = (result_cls or app.AsyncResult)(sent)
+    result.ignored = bool(options.get("ignore_result"))
+    if add_to_parent and parent is not None:
+        parent.add_trail(result)
+    return result
+
+
+def message_of(
+    app: Any,
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    task_id: str | None = None,
+    task_type: Any = None,
+    upstream: str | None = None,
+) -> Message:
+    """The row of a task with these arguments and options. ``upstream`` is what the first argument
+    is replaced with when it runs. Raises what :func:`send` raises."""
+    given = _routed(app, name, args, kwargs, options, task_type)
+    if (parent := app.current_worker_task) is not None:
+        given.setdefault("root_id", parent.request.root_id or parent.request.id)
+        given.setdefault("parent_id", parent.request.id)
+    job_type = _job_type(app, name)
+    payload = payload_of(job_type, args, kwargs)
+    queue = queue_of(app, name, given)
+    headers = headers_of(name, task_id, given)
+    signals.before_task_publish.send(
+        sender=name,
+        headers=headers,
+        body=(args, kwargs, {}),
+        exchange="",
+        routing_key=queue,
+        properties={},
+        declare=[],
+        retry_policy=None,
+    )
+    kept = stored(headers, by_position=by_position_of(job_type, args), upstream=upstream)
+    delay = delay_of(given)
+    chosen = job_type.using(
+        queue=queue,
+        priority=priority_of(app, given),
+        delay=delay,
+        run_at=due_of(app, given) if delay is None else None,
+        idempotency_key=task_id,
+        headers=as_json(kept, name),
+    )
+    return Message(replace(chosen, **_limits(app, given)), payload, headers)
+
+
+def _routed(
+    app: Any,
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    task_type: Any,
+) -> dict[str, Any]:
+    """The options that were given, and those of the routes."""
+    given = {option: value for option, value in options.items() if value is not None}
+    check(name, given)
+    return dict(app.amqp.router.route(given, name, args, kwargs, task_type))
+
+
+def _ask_for_retry(
+    app: Any,
+    request: Any,
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> None:
+    """Note what the running task asks of its next attempt. Celery sends it again instead."""
+    asked = request.get("retries_asked")
+    if asked is None or not options.get("retries", 0) > request.retries:
+        raise EnqueueError(
+            f"{name}: a task cannot be replaced by another one of its id; use "
+            "django_jobs.current_run().spawn(...), or send the other one and return"
+        )
+    given = {option: options.get(option) for option in ("queue", "countdown", "eta")}
+    given = _routed(app, name, args, kwargs, given, None)
+    due = due_of(app, given)
+    left = (due - timezone.now()).total_seconds() if due else 0.0
+    after = max(delay_of(given) or left, 0.0)
+    asked.append(RetryAsked(after, queue_of(app, name, given), args, kwargs))
+
+
+def _job_type(app: Any, name: str) -> JobType[..., Any]:
+    """The job type of a task, with the resource of its rate limit."""
+    if registry.find(name) is None and name in app.tasks:
+        register(app, name)
+    job_type = registry.get(name)
+    for resource in job_type.resources:
+        if Resource.objects.recent(resource, conf().database) is None:
+            seed(app)
+    return job_type
+
+
+def _limits(app: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of this request that ``using()`` does not take."""
+    limits = {}
+    if "time_limit" in given:
+        limits["timeout"] = float(given["time_limit"])
+    if "expires" in given:
+        left = moment_of(app, given["expires"]) - timezone.now()
+        limits["max_age"] = max(left.total_seconds(), SHORTEST)
+    return limits

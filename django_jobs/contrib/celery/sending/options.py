@@ -1,0 +1,114 @@
+"""The options of ``apply_async`` as those of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery.utils.time import maybe_make_aware
+from dateutil.parser import isoparse
+from django.utils import timezone
+
+from ....conf import conf
+from ....domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ....exceptions import EnqueueError
+from ....models import Queue
+
+INSTEAD = {
+    "link": "use chain(this.s(), then.s())",
+    "link_error": "use a step with when='failed' of a django_jobs.Workflow",
+    "chord": "use celery.chord(header, body)",
+    "chain": "use celery.chain(...)",
+    "stamped_headers": "pass headers=",
+}
+"""Options that no row can have, and what to use."""
+
+OF_THE_BROKER = {
+    *("producer", "publisher", "connection", "router", "retry", "retry_policy", "reply_to"),
+    *("compression", "delivery_mode", "mandatory", "immediate", "replaced_task_nesting"),
+    *("route_name", "serializer", "retries", "exchange_type"),
+}
+"""Options that concern the message, and mean nothing for a row."""
+KNOWN = OF_THE_BROKER | {
+    *("countdown", "eta", "expires", "queue", "exchange", "routing_key", "priority"),
+    *("time_limit", "soft_time_limit", "headers", "shadow", "ignore_result"),
+    *("root_id", "parent_id", "group_id", "group_index"),
+}
+DEFAULT_QUEUE = "default"
+LOWEST_OF_REDIS = 9
+
+
+def check(name: str, options: Mapping[str, Any]) -> None:
+    """Raise :class:`EnqueueError` for an option that cannot be kept."""
+    for option, instead in INSTEAD.items():
+        if options.get(option):
+            raise EnqueueError(f"{name}: {option} is not possible; {instead}")
+    if unknown := sorted(options.keys() - KNOWN - INSTEAD.keys()):
+        raise EnqueueError(
+            f"{name}: {', '.join(unknown)}: no such option of a job; pass headers= for what the "
+            "task shall read"
+        )
+    serializer = options.get("serializer", "json")
+    if serializer != "json":
+        raise EnqueueError(
+            f"{name}: serializer is json, not {serializer}: a payload is JSON; pass primary keys, "
+            "and load the objects in the task"
+        )
+
+
+def queue_of(app: Any, name: str, options: Mapping[str, Any]) -> str:
+    """The name of the queue to which Celery routes. Its default queue is ours, unless a queue of
+    that name exists."""
+    queue = options.get("queue") or app.conf.task_default_queue
+    chosen = str(getattr(queue, "name", queue))
+    if "exchange" in options or "routing_key" in options:
+        chosen = _bound_to(app, name, chosen, options.get("exchange"), options.get("routing_key"))
+    is_default = chosen == app.conf.task_default_queue
+    if is_default and Queue.objects.recent(chosen, conf().database) is None:
+        return DEFAULT_QUEUE
+    return chosen
+
+
+def _bound_to(app: Any, name: str, chosen: str, exchange: Any, routing_key: Any) -> str:
+    """The queue that gets messages of this exchange and routing key, as far as the
+    declared ones say."""
+    queues = app.amqp.queues
+    exchange = getattr(exchange, "name", exchange)
+    for queue in (queues[chosen], *queues.values()):
+        if exchange in (None, queue.exchange.name) and routing_key in (None, queue.routing_key):
+            return str(queue.name)
+    raise EnqueueError(
+        f"{name}: no queue of task_queues is bound to exchange {exchange!r} with the routing_key "
+        f"{routing_key!r}; pass queue="
+    )
+
+
+def priority_of(app: Any, options: Mapping[str, Any]) -> int:
+    """The priority of a job. RabbitMQ delivers the highest number first, Redis the lowest one."""
+    priority = options.get("priority") or 0
+    if str(app.conf.broker_url or "").startswith(("redis", "sentinel")):
+        return -min(priority, LOWEST_OF_REDIS)
+    return max(min(priority, HIGHEST_PRIORITY), LOWEST_PRIORITY)
+
+
+def delay_of(options: Mapping[str, Any]) -> float | None:
+    """The seconds of a ``countdown``; None without one. It prevails over an ``eta``."""
+    countdown = options.get("countdown")
+    return max(float(countdown), 0.0) if countdown else None
+
+
+def due_of(app: Any, options: Mapping[str, Any]) -> datetime | None:
+    """The ``eta``; None for at once."""
+    eta = options.get("eta")
+    return moment_of(app, eta) if eta else None
+
+
+def moment_of(app: Any, given: Any) -> datetime:
+    """A point in time: seconds from now, a datetime, or ISO text. A naive one is in the time zone
+    of the app, as in Celery."""
+    if isinstance(given, int | float):
+        return timezone.now() + timedelta(seconds=given)
+    parsed = isoparse(given) if isinstance(given, str) else given
+    aware: datetime = maybe_make_aware(parsed, app.timezone)
+    return aware
