@@ -1,0 +1,63 @@
+"""Connects a Celery app, and Celery's canvas, to the tables.
+
+Apps are made before Django has loaded the models, so what uses these is imported when it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+from celery import canvas, signals
+
+RESULTS = "django_jobs.contrib.celery.results.backend:RowsBackend"
+REMOTE = "django_jobs.contrib.celery.results.revoking:RowsControl"
+
+
+def connect(app: Any) -> None:
+    """Let ``app`` send rows instead of messages, and read results from them."""
+    if is_connected(app):
+        return
+    app.send_task = MethodType(_send_task, app)
+    app.backend_cls = RESULTS
+    app.control_cls = REMOTE
+    # Celery's own fix-up runs django.setup() and the checks when the tasks are imported. We import
+    # them while Django is being set up.
+    for fixup in filter(None, app._fixups):
+        if (validate := getattr(fixup, "on_import_modules", None)) is not None:
+            signals.import_modules.disconnect(validate, sender=app)
+            signals.import_modules.disconnect(validate)
+    # Each of the three classes sends its tasks itself, and Celery has no hook for that.
+    for kind in (canvas._chain, canvas.group, canvas._chord):
+        if not hasattr(kind.apply_async, "starts_runs"):
+            kind.apply_async = _starting(kind.apply_async)
+
+
+def is_connected(app: Any) -> bool:
+    """Whether :func:`connect` was called with ``app``."""
+    return "send_task" in vars(app)
+
+
+def _send_task(app: Any, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+    from .sending.enqueueing import send
+
+    return send(app, name, args, kwargs, **options)
+
+
+def _starting(sends: Callable[..., Any]) -> Callable[..., Any]:
+    """``apply_async`` of a class of the canvas, which starts a run for connected apps."""
+
+    def apply_async(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        app = self.app
+        if not is_connected(app) or app.conf.task_always_eager:
+            return sends(self, args, kwargs, **options)
+        from .sending.canvas import start
+
+        result = start(app, self, args, kwargs, options)
+        if (parent := app.current_worker_task) is not None and options.get("add_to_parent", True):
+            parent.add_trail(result)
+        return result
+
+    apply_async.starts_runs = True  # type: ignore[attr-defined]
+    return apply_async

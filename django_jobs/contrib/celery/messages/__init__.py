@@ -1,0 +1,1 @@
+"""What a message of Celery has, as columns of a job."""

@@ -1,0 +1,1 @@
+"""Reads results from the rows, and cancels."""

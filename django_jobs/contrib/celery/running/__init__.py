@@ -1,0 +1,1 @@
+"""Runs a task as the handler of a job type."""

@@ -1,0 +1,154 @@
+"""One attempt of a Celery task: the handler of its job type."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, NoReturn
+
+from celery import states
+from celery.app.trace import build_tracer
+from celery.result import denied_join_result
+
+from .... import registry
+from ....exceptions import Cancel, Discard, Retry, Snooze
+from ....worker.context.run_context import RunContext, current_run
+from ..messages.arguments import (
+    arguments_of,
+    as_result,
+    by_position_of,
+    payload_of,
+    revived,
+)
+from ..messages.requests import ALL, RetryAsked, read
+from ..messages.task_ids import task_id_of
+from .checkpoints import ARGUMENTS, keep, kept
+from .soft_limits import limit
+
+WITHOUT_END = 2**31 - 1
+"""Attempts of a job whose retries Celery counts itself."""
+IGNORED = "ignored by the task"
+"""What the reason of a job begins with whose task raised ``Ignore``."""
+
+
+def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
+    """Run a task as Celery's worker does, with its request, signals and hooks; return its result.
+
+    Raises what the task has raised, or the fate that it has asked for.
+    """
+    task, attempt = app.tasks[name], current_run()
+    if attempt is None:  # the job type was called, and not enqueued
+        args, kwargs = arguments_of(registry.get(name), payload, 0)
+        return task(*args, **kwargs)
+    asked: list[RetryAsked] = []
+    request = _request(task, payload, attempt, asked)
+    if request["timelimit"][1]:
+        limit(task)
+    tracer = build_tracer(name, task, hostname=request["hostname"], app=app)
+    with denied_join_result():
+        traced = tracer(request["id"], request["args"], request["kwargs"], request)
+    raised = None if traced.info is None else traced.info.retval
+    ends = (
+        asked.pop() if asked and raised is not None and traced.info.state == states.RETRY else None
+    )
+    for other in asked:  # by retry(throw=False), after which the task went on
+        _send_again(app, request, other)
+    if ends is not None:
+        _retry(attempt, request, ends, raised)
+    if traced.info is not None:
+        _end(traced.info.state, raised)
+    is_step = attempt._attempt.job.workflow_run_id is not None  # the next one gets its result
+    ignored = not is_step and (request.get("ignore_result") or task.ignore_result)
+    return None if ignored else as_result(traced.retval)
+
+
+def task_id_of_run(attempt: RunContext) -> str:
+    """The id of the task that runs."""
+    return attempt.idempotency_key or task_id_of(attempt.job_id)
+
+
+def _request(
+    task: Any, payload: dict[str, Any], attempt: RunContext, asked: list[RetryAsked]
+) -> dict[str, Any]:
+    """The request of the attempt, as a worker of Celery makes it from a message."""
+    job = attempt._attempt.job
+    headers, own = read(attempt.headers)
+    by_position, upstream = own.pop("by_position", 0), own.pop("upstream", None)
+    if job.failures and (changed := kept(attempt).get(ARGUMENTS)):
+        payload, by_position = changed["payload"], changed["by_position"]
+        upstream = None  # the kept arguments have it
+    args, kwargs = arguments_of(registry.get(task.name), payload, by_position)
+    if upstream is not None:
+        args = [_results_before(attempt, upstream), *args[1:]]
+    task_id = task_id_of_run(attempt)
+    given, settings = own.pop("timelimit", None) or (None, None), task.app.conf
+    return {
+        **headers,
+        "root_id": task_id,
+        "timelimit": [
+            given[0] or task.time_limit or settings.task_time_limit,
+            given[1] or task.soft_time_limit or settings.task_soft_time_limit,
+        ],
+        **own,
+        "id": task_id,
+        "correlation_id": task_id,
+        "task": task.name,
+        "args": args,
+        "kwargs": kwargs,
+        "retries": job.failures + own.get("retries", 0),
+        "headers": headers,
+        "hostname": f"jobworker@{socket.gethostname()}",
+        "delivery_info": {
+            "exchange": "",
+            "routing_key": job.queue,
+            "priority": job.priority,
+            "redelivered": job.attempt > job.failures + 1,
+        },
+        "retries_asked": asked,
+    }
+
+
+def _results_before(attempt: RunContext, upstream: str) -> Any:
+    """The result of the step before, or those of all."""
+    results = [revived(child.result) for child in attempt.children()]
+    for result in results:
+        if isinstance(result, dict) and result.keys() == {"not_stored"}:
+            raise ValueError(f"the result of a step before was not stored: {result['not_stored']}")
+    return results if upstream == ALL else results[0]
+
+
+def _send_again(app: Any, request: dict[str, Any], asked: RetryAsked) -> None:
+    """Send a retry as another job, because the task continued. Celery gives it the same id."""
+    app.send_task(
+        request["task"],
+        asked.args,
+        asked.kwargs,
+        countdown=asked.after,
+        queue=asked.queue,
+        headers=request["headers"],
+        retries=request["retries"] + 1,
+    )
+
+
+def _retry(
+    attempt: RunContext, request: dict[str, Any], asked: RetryAsked, raised: BaseException | None
+) -> NoReturn:
+    """End the attempt with the retry that the task has asked for."""
+    if list(asked.args) != list(request["args"]) or asked.kwargs != request["kwargs"]:
+        job_type = registry.get(request["task"])
+        payload = payload_of(job_type, asked.args, asked.kwargs)
+        by_position = by_position_of(job_type, asked.args)
+        keep(attempt, **{ARGUMENTS: {"payload": payload, "by_position": by_position}})
+    queue = None if asked.queue == attempt.queue else asked.queue
+    reason = "asked for by the task" if raised is None else str(raised)
+    fate = Retry(asked.after, reason, queue=queue, max_attempts=WITHOUT_END)
+    raise fate from getattr(raised, "exc", None) or raised
+
+
+def _end(state: str, raised: Any) -> NoReturn:
+    if state == states.REJECTED:
+        if raised.requeue:
+            raise Snooze(0, f"rejected, to be requeued: {raised.reason}")
+        raise Discard(f"rejected by the task: {raised.reason}")
+    if state == states.IGNORED:
+        raise Cancel(f"{IGNORED}: {raised}")
+    raise raised

@@ -1,0 +1,73 @@
+"""Registers Celery tasks as job types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import registry
+from ....api.job_type import JobType
+from ....conf import conf
+from ....models import Resource
+from ..messages.arguments import signature_of
+from .attempts import WITHOUT_END, run
+
+OF_CELERY = ("celery.map", "celery.starmap")
+"""Of Celery's own tasks those that a signature sends."""
+LONGEST_RESOURCE = 100
+"""Characters of a resource's name."""
+
+
+def register(app: Any, name: str) -> None:
+    """Register the task of ``app`` with this name as a job type of the same name."""
+    if not name.startswith("celery.") or name in OF_CELERY:
+        registry.register(job_type_of(app, name))
+
+
+def rate_of(task: Any) -> str | None:
+    """The rate of a task as that of a resource; None without a limit."""
+    rate = task.rate_limit
+    if not rate or str(rate).partition("/")[0].strip() == "0":
+        return None
+    return str(rate) if "/" in str(rate) else f"{rate}/s"
+
+
+def resource_of(name: str) -> str:
+    """The name of the resource that limits the rate of the task."""
+    return name[-LONGEST_RESOURCE:]
+
+
+def seed(app: Any) -> None:
+    """Create the resources of rate limits that do not exist yet. Tasks start one by one at this
+    rate, as in Celery, but on all workers together."""
+    rates = {name: rate for name, task in list(app.tasks.items()) if (rate := rate_of(task))}
+    Resource.objects.seed(
+        {resource_of(name): {"rate": rate, "burst": 1} for name, rate in rates.items()},
+        conf().database,
+    )
+
+
+def job_type_of(app: Any, name: str) -> JobType[..., Any]:
+    """The job type of a task.
+
+    ``acks_late`` decides the delivery: without it a message is acknowledged before the task begins,
+    so that a lost attempt is not repeated. A failure is final unless the task asks for a retry.
+    """
+    task = app.tasks[name]
+    retries = task.max_retries
+
+    def handler(**payload: Any) -> Any:
+        return run(app, name, payload)
+
+    handler.__module__, handler.__qualname__ = task.__module__, name.rpartition(".")[2]
+    handler.__name__, handler.__doc__ = handler.__qualname__, task.__doc__
+    return JobType(
+        name=name,
+        handler=handler,
+        signature=signature_of(getattr(task, "_orig_run", task.run)),
+        max_attempts=WITHOUT_END if retries is None else retries + 1,
+        timeout=task.time_limit or app.conf.task_time_limit,
+        delivery="at_least_once" if task.acks_late else "at_most_once",
+        discard_on=(Exception,),
+        resources=(resource_of(name),) if rate_of(task) else (),
+        schedulable=True,
+    )

@@ -1,0 +1,228 @@
+"""The options of apply_async and of tasks as those of jobs, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+pytest.importorskip("celery")
+
+from celery import signals
+from celery.app.routes import prepare
+from celery.exceptions import Ignore, TaskRevokedError
+
+from django_jobs import EnqueueError, UnknownJobType, UnknownQueue, registry
+from django_jobs.contrib.celery.running.job_types import job_type_of
+from django_jobs.contrib.celery.sending.options import queue_of
+from django_jobs.models import Job, Queue, Resource
+from django_jobs.testing import run_jobs
+from tests.contrib.celery.project import celery_app, tasks
+from tests.contrib.celery.running import run_all
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
+
+
+def test_the_time_limit_of_the_settings_is_that_of_tasks_without_one() -> None:
+    celery_app.conf.task_time_limit = 7
+    try:
+        assert job_type_of(celery_app, tasks.add.name).timeout == 7
+    finally:
+        celery_app.conf.task_time_limit = None
+
+
+def test_a_route_without_a_queue_leads_to_the_default_queue() -> None:
+    assert queue_of(celery_app, tasks.add.name, {"priority": 5}) == "default"
+
+
+@pytest.fixture
+def declare() -> Iterator[Callable[..., Any]]:
+    """Declares a task of the project, for one test."""
+    names = []
+
+    def declare(function: Callable[..., Any], **options: Any) -> Any:
+        name = f"project.{function.__name__}"
+        names.append(name)
+        return celery_app.task(name=name, lazy=False, shared=False, **options)(function)
+
+    yield declare
+    for name in names:
+        registry.unregister(name)
+        del celery_app.tasks[name]
+
+
+def noop() -> None: ...
+
+
+class TestTimes:
+    def test_a_countdown_postpones_the_job(self) -> None:
+        tasks.add.apply_async((1,), countdown=60)
+        job = Job.objects.get()
+        assert job.status == "scheduled"
+        assert (job.available_at - job.created_at) < timedelta(seconds=61)
+
+    @pytest.mark.parametrize("text", [False, True])
+    def test_an_eta_is_the_due_time(self, text: bool) -> None:
+        eta = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=2)
+        tasks.add.apply_async((1,), eta=eta.isoformat() if text else eta)
+        assert Job.objects.get().available_at == eta
+
+    @pytest.mark.parametrize("as_moment", [False, True])
+    def test_an_expired_task_does_not_run(self, as_moment: bool) -> None:
+        expires = datetime.now(UTC) - timedelta(seconds=1) if as_moment else 0.001
+        result = tasks.add.apply_async((1,), expires=expires)
+        (run,) = run_jobs()
+        assert run.error_type == "Expired"
+        assert result.state == "REVOKED"
+        with pytest.raises(TaskRevokedError, match="expired"):
+            result.get(timeout=5)
+
+    def test_a_time_limit_is_the_time_out(self) -> None:
+        tasks.work.apply_async((0,), time_limit=7)
+        tasks.work.apply_async((0,))
+        assert [job.timeout for job in Job.objects.order_by("pk")] == [7, 30]
+
+
+class TestPlaces:
+    def test_a_queue_is_that_of_the_name(self) -> None:
+        tasks.add.apply_async((1,), queue="emails")
+        assert Job.objects.get().queue == "emails"
+
+    def test_an_unknown_queue_is_refused(self) -> None:
+        with pytest.raises(UnknownQueue, match="no queue is named 'nowhere'"):
+            tasks.add.apply_async((1,), queue="nowhere")
+
+    def test_the_default_queue_is_ours_unless_there_is_one_of_its_name(self) -> None:
+        tasks.add.delay(1)
+        Queue.objects.create(name="celery")
+        tasks.add.delay(1)
+        assert [job.queue for job in Job.objects.order_by("pk")] == ["default", "celery"]
+
+    def test_routes_are_obeyed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        routes = {"tests.contrib.*.add": {"queue": "bulk", "priority": 3}}
+        monkeypatch.setattr(celery_app.amqp.router, "routes", prepare(routes))
+        tasks.add.delay(1)
+        job = Job.objects.get()
+        assert (job.queue, job.priority) == ("bulk", 3)
+
+    @pytest.mark.parametrize(
+        "broker, given, priority",
+        [("amqp://", 9, 9), ("memory://", 4, 4), ("redis://", 0, 0), ("redis://", 9, -9)],
+    )
+    def test_a_priority_means_what_it_means_to_the_broker(
+        self, monkeypatch: pytest.MonkeyPatch, broker: str, given: int, priority: int
+    ) -> None:
+        monkeypatch.setattr(celery_app.conf, "broker_url", broker)
+        tasks.add.apply_async((1,), priority=given)
+        assert Job.objects.get().priority == priority
+
+    def test_an_id_of_the_caller_is_the_idempotency_key(self) -> None:
+        results = [tasks.describe.apply_async(task_id="report-7") for _ in range(2)]
+        assert Job.objects.get().idempotency_key == "report-7"
+        run_all()
+        assert {result.get(timeout=5)["id"] for result in results} == {"report-7"}
+        tasks.describe.apply_async(task_id="report-7")
+        assert results[0].state == "SUCCESS"
+        assert celery_app.AsyncResult("report-7").state == "PENDING"
+
+
+class TestTasks:
+    def test_a_rate_limit_is_a_resource(self, declare: Callable[..., Any]) -> None:
+        limited = declare(noop, rate_limit="100/m")
+        limited.delay()
+        resource = Resource.objects.get(name="project.noop")
+        assert (resource.rate, resource.rate_seconds, resource.burst) == (100, 60, 1)
+        assert Job.objects.get().resources == ["project.noop"]
+
+    def test_an_ignored_result_is_not_stored(self, declare: Callable[..., Any]) -> None:
+        results = [
+            tasks.add.apply_async((1,), ignore_result=True),
+            declare(lambda_seven, ignore_result=True).delay(),
+        ]
+        run_all()
+        assert [result.get() for result in results] == [None, None]
+        assert {job.result for job in Job.objects.all()} == {None}
+
+    def test_a_state_of_its_own_is_seen_while_it_runs(self, declare: Callable[..., Any]) -> None:
+        seen = []
+
+        def report(self: Any) -> None:
+            self.update_state(state="PROGRESS", meta={"current": 1, "total": 2})
+            seen.append(self.request.id)
+            raise Ignore
+
+        result = declare(report, bind=True).delay()
+        run_all()
+        assert (result.state, result.info) == ("PROGRESS", {"current": 1, "total": 2})
+
+    def test_signals_of_celery_are_sent(self) -> None:
+        heard: list[str] = []
+
+        def publish(headers: dict[str, Any], **_: Any) -> None:
+            headers["request_id"] = "r-1"
+
+        def hear(signal: Any = None, **_: Any) -> None:
+            heard.append(signal.name)
+
+        watched = (signals.task_prerun, signals.task_postrun, signals.task_success)
+        signals.before_task_publish.connect(publish)
+        for signal in watched:
+            signal.connect(hear)
+        result = tasks.describe.delay()
+        run_all()
+        signals.before_task_publish.disconnect(publish)
+        for signal in watched:
+            signal.disconnect(hear)
+        assert result.get(timeout=5)["headers"] == {"request_id": "r-1"}
+        assert sorted(heard) == ["task_postrun", "task_prerun", "task_success"]
+
+    def test_a_task_sends_others_as_its_children(self, declare: Callable[..., Any]) -> None:
+        def parent(self: Any) -> str:
+            tasks.describe.apply_async(headers={"of": self.request.id})
+            return str(self.request.id)
+
+        result = declare(parent, bind=True).delay()
+        run_all()
+        child = Job.objects.get(job_type=tasks.describe.name)
+        assert child.headers["celery"]["parent_id"] == result.get(timeout=5)
+
+
+def lambda_seven() -> int:
+    return 7
+
+
+@pytest.mark.parametrize(
+    "options, instead",
+    [
+        ({"link": "sig"}, r"use chain\(this.s\(\), then.s\(\)\)"),
+        ({"link_error": "sig"}, "when='failed'"),
+        ({"serializer": "pickle"}, "a payload is JSON"),
+        ({"stamped_headers": ["x"], "x": 1}, "headers="),
+        ({"exchange": "media", "routing_key": "video"}, "pass queue="),
+        ({"colour": "red"}, "no such option"),
+    ],
+)
+def test_what_no_row_can_have_is_refused(options: dict[str, Any], instead: str) -> None:
+    if "link" in options or "link_error" in options:
+        options = {name: tasks.add.s(1) for name in options}
+    with pytest.raises(EnqueueError, match=instead):
+        tasks.add.apply_async((1,), **options)
+    assert not Job.objects.exists()
+
+
+def test_a_task_of_another_worker_is_refused() -> None:
+    with pytest.raises(UnknownJobType, match="elsewhere"):
+        celery_app.send_task("elsewhere.task")
+
+
+def test_a_task_is_sent_by_its_name() -> None:
+    result = celery_app.send_task("shop.total", [1, 2])
+    run_all()
+    assert result.get(timeout=5) == 3
+
+
+def test_remote_control_names_what_to_use() -> None:
+    with pytest.raises(AttributeError, match=r"use manage\.py jobstatus"):
+        celery_app.control.inspect()
