@@ -1,0 +1,28 @@
+"""Fixtures of the tests with Celery tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from django_jobs import registry
+from tests.worker.conftest import start_worker
+
+__all__ = ["start_worker"]
+
+
+@pytest.fixture(scope="module")
+def project() -> Iterator[None]:
+    """The tasks are job types, for these tests only. A test names them as ``tasks.add``: of a
+    name in its module pytest asks attributes, which registers the task."""
+    from django_jobs.contrib.celery.running.job_types import register
+    from tests.contrib.celery.project import celery_app
+
+    celery_app.loader.import_default_modules()
+    names = list(celery_app.tasks)
+    for name in names:
+        register(celery_app, name)
+    yield
+    for name in names:
+        registry.unregister(name)

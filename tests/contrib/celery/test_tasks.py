@@ -1,0 +1,227 @@
+"""Celery tasks that are enqueued as rows and run by django_jobs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+pytest.importorskip("celery")
+
+from django.db import transaction
+
+from django_jobs import PayloadError, registry
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.models import Job
+from django_jobs.testing import run_jobs
+from tests.contrib.celery.project import script, tasks
+from tests.contrib.celery.running import run_all
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
+
+
+def test_delay_writes_a_row_of_the_tasks_name() -> None:
+    result = tasks.add.delay(1, y=2)
+    job = Job.objects.get()
+    assert job.job_type == "tests.contrib.celery.project.tasks.add"
+    assert (job.payload, job.queue, job.status) == ({"x": 1, "y": 2}, "default", "ready")
+    assert (result.status, result.ready()) == ("PENDING", False)
+
+
+def test_a_row_is_part_of_the_callers_transaction() -> None:
+    with transaction.atomic():
+        tasks.add.delay(1)
+        transaction.set_rollback(True)
+    assert not Job.objects.exists()
+
+
+def test_the_result_is_that_of_the_row() -> None:
+    result = tasks.add.delay(1, y=2)
+    run_all()
+    assert result.get(timeout=5) == 3
+    assert (result.state, result.successful(), result.failed()) == ("SUCCESS", True, False)
+    assert tasks.add.AsyncResult(result.id).result == 3
+
+
+def test_a_failure_is_final_and_is_raised_by_get() -> None:
+    result = tasks.fail.delay("no")
+    run_all()
+    with pytest.raises(ValueError, match=r"^no$"):
+        result.get(timeout=5)
+    assert (result.state, result.failed()) == ("FAILURE", True)
+    assert "raise ValueError(message)" in result.traceback
+    assert Job.objects.get().status == "dead"
+
+
+def test_arguments_without_names_are_kept_as_a_pair() -> None:
+    result = tasks.total.delay(1, 2, 3, discount=1)
+    run_all()
+    assert result.get(timeout=5) == 5
+    assert Job.objects.get().payload == {"args": [1, 2, 3], "kwargs": {"discount": 1}}
+
+
+def test_a_bound_task_sees_its_request() -> None:
+    result = tasks.describe.apply_async((1,), {"a": 2}, headers={"trace": "x"})
+    run_all()
+    assert result.get(timeout=5) == {
+        "id": result.id,
+        "args": [1],
+        "kwargs": {"a": 2},
+        "retries": 0,
+        "called_directly": False,
+        "is_eager": False,
+        "headers": {"trace": "x"},
+    }
+    assert UUID(result.id).version == 8
+
+
+def test_a_call_and_apply_run_at_once() -> None:
+    assert tasks.add(1, 2) == 3
+    assert tasks.describe.apply((1,)).get()["is_eager"]
+    assert tasks.fetch.apply(("x", 1)).get() == ["x", 1]
+    assert not Job.objects.exists()
+
+
+def test_a_job_type_can_be_enqueued_by_its_name() -> None:
+    job = registry.get("tests.contrib.celery.project.tasks.describe").enqueue(kwargs={"a": 1})
+    run_all()
+    job.refresh_from_db()
+    assert job.result["kwargs"] == {"a": 1}
+
+
+def test_dates_and_numbers_travel_as_in_celerys_json() -> None:
+    day, key = datetime(2026, 5, 1, tzinfo=UTC), UUID(int=4 << 76 | 8 << 60)
+    result = tasks.typed.delay(day, key, Decimal("1.10"))
+    stored = Job.objects.get().payload
+    assert stored["amount"] == {"__type__": "decimal", "__value__": "1.10"}
+    run_all()
+    assert result.get(timeout=5) == [2026, 4, Decimal("2.10")]
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}.__iter__()])
+def test_what_is_no_json_is_refused(value: Any) -> None:
+    with pytest.raises(PayloadError, match="not JSON"):
+        tasks.add.delay(value)
+    assert not Job.objects.exists()
+
+
+def test_wrong_arguments_are_refused_as_by_celery() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        tasks.add.delay()
+
+
+class TestRetries:
+    def test_a_retry_is_the_next_attempt_of_the_same_job(self) -> None:
+        result = tasks.fetch.delay("http://x", failures=2)
+        run_all()
+        assert result.get(timeout=5) == ["http://x", 2]
+        job = Job.objects.get()
+        assert (job.attempt, job.failures, job.max_attempts) == (3, 2, 3)
+
+    def test_the_last_failure_is_that_of_the_task(self) -> None:
+        result = tasks.fetch.delay("http://x", failures=9)
+        run_all()
+        with pytest.raises(ConnectionError, match="no answer from http://x"):
+            result.get(timeout=5)
+        assert Job.objects.get().attempt == 3
+
+    def test_a_retry_may_change_the_arguments(self) -> None:
+        result = tasks.count_down.delay(3)
+        run_all()
+        assert result.get(timeout=5) == "done after 3"
+        assert Job.objects.get().payload == {"number": 3}
+
+    def test_autoretry_waits_longer_each_time(self) -> None:
+        result = tasks.download.delay("http://x", failures=2)
+        waits = []
+        for wait in (1, 2):
+            (run,) = run_jobs()
+            assert (
+                run.error_message == f"Retry in {wait}s: ConnectionError('no answer from http://x')"
+            )
+            waits.append(Job.objects.get().available_at - run.finished_at)
+            job_operations.run_now([run.job_id])
+        run_jobs()
+        assert [round(wait.total_seconds()) for wait in waits] == [1, 2]
+        assert result.get(timeout=5) == ["http://x", 2]
+
+    def test_hooks_of_a_base_class_are_called(self) -> None:
+        tasks.download.seen.clear()
+        tasks.download.delay("http://x", failures=1)
+        run_all()
+        assert tasks.download.seen == [
+            ("retry", "no answer from http://x", ["http://x"], {"failures": 1}),
+            ("success", ["http://x", 1], ["http://x"], {"failures": 1}),
+        ]
+
+    def test_an_error_that_is_not_to_be_retried_is_final(self) -> None:
+        result = tasks.download.delay("http://x", missing=True)
+        run_all()
+        with pytest.raises(FileNotFoundError):
+            result.get(timeout=5)
+
+
+class TestFates:
+    def test_an_ignored_task_is_cancelled(self) -> None:
+        result = tasks.decide.delay("ignore")
+        run_all()
+        job = Job.objects.get()
+        assert (job.status, job.reason) == ("cancelled", "ignored by the task: not needed")
+        assert result.state == "IGNORED"
+
+    def test_a_rejected_task_is_a_dead_letter(self) -> None:
+        tasks.decide.delay("reject")
+        run_all()
+        job = Job.objects.get()
+        assert (job.status, job.reason) == (
+            "dead",
+            "not retried: django_jobs.exceptions.Discard: rejected by the task: malformed",
+        )
+
+    def test_a_requeued_task_runs_again(self) -> None:
+        tasks.decide.delay("requeue")
+        runs = run_all()
+        assert [run.outcome for run in runs] == ["snoozed", "failed"]
+
+    def test_a_soft_time_limit_is_raised_in_the_task(self) -> None:
+        result = tasks.work.delay(20)
+        run_all()
+        assert result.get(timeout=5) == "cleaned up"
+        assert Job.objects.get().timeout == 30
+
+    def test_acks_late_decides_the_delivery(self) -> None:
+        tasks.download.delay("x")
+        tasks.add.delay(1)
+        jobs = Job.objects.order_by("pk")
+        assert [job.at_most_once for job in jobs] == [False, True]
+
+    def test_a_revoked_task_is_a_cancelled_job(self) -> None:
+        from celery.exceptions import TaskRevokedError
+
+        result = tasks.add.delay(1)
+        result.revoke()
+        assert Job.objects.get().status == "cancelled"
+        assert (result.state, result.ready()) == ("REVOKED", True)
+        with pytest.raises(TaskRevokedError):
+            result.get(timeout=5)
+
+
+def test_the_project_gives_the_same_results_without_the_one_line() -> None:
+    sent = script.send()
+    run_all()
+    moved = script.outcomes(sent)
+    back = subprocess.run(
+        [sys.executable, "-m", "tests.contrib.celery.project.script"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+        env={"TASK_CLS": "celery.app.task:Task", "PATH": ""},
+    )
+    assert json.loads(back.stdout) == json.loads(json.dumps(moved))
