@@ -7,6 +7,8 @@ from pathlib import Path
 
 import django
 from django.conf import settings
+from pygments.lexers import PostgresLexer
+from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -50,3 +52,8 @@ nitpick_ignore_regex = [
     # Standard library.
     (r"py:(class|exc)", r"(Exception|ValueError|StrEnum|Generic)"),
 ]
+
+
+def setup(app: Sphinx) -> None:
+    """Read SQL as PostgreSQL's: it has ``$$``."""
+    app.add_lexer("sql", PostgresLexer)

@@ -74,6 +74,7 @@ class Payments:
 payments = Payments()
 pager = SimpleNamespace(send=print)
 archive = SimpleNamespace(write=print)
+flags = SimpleNamespace(is_on=lambda job_type: True)
 
 
 def list_pages():
@@ -152,6 +153,14 @@ def sync_account(account_id): ...
 @job
 def send_receipt(order_id): ...
 """,
+    "docs/hooks.md": """
+from django.utils import translation
+
+
+@job
+def write_letter():
+    return translation.get_language()
+""",
     "docs/quarantine.md": """
 @job
 def resize(): ...
@@ -219,7 +228,40 @@ assert Job.objects.filter(status="dead").count() == 2
 }
 """What happened before somebody reads the page."""
 
+NEEDS = {"docs/celery.md": "celery"}
+"""What has to be installed for a page."""
+
 CALLS = {
+    "docs/async.md": """
+import subprocess
+import sys
+from django.core.management import call_command
+
+ANSWERING = '''
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Answering(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    do_POST = do_GET
+
+server = HTTPServer(("127.0.0.1", 0), Answering)
+print(server.server_port, flush=True)
+server.serve_forever()
+'''
+with subprocess.Popen([sys.executable, "-c", ANSWERING], stdout=subprocess.PIPE) as server:
+    url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+    notify.enqueue(url, 7)
+    import_order.enqueue(url)
+    try:
+        call_command("jobworker", burst=True)
+    finally:
+        server.kill()
+""",
     "docs/back-pressure.md": """
 import time
 from django.test import RequestFactory
@@ -277,6 +319,28 @@ rebuild_index.enqueue(7)
 refund.enqueue(7)
 print_receipt.enqueue(7)
 """,
+    "docs/databases.md": """
+from shop.orders import buy
+
+buy()
+order = Order.objects.latest("pk")
+assert Job.objects.using("jobs").get().payload == {"order_id": order.pk}
+find_orders_without_receipt.enqueue()
+""",
+    "docs/hooks.md": """
+from django.core.management import call_command
+from django.utils import translation
+
+from shop.receivers import report_killed
+
+with translation.override("fr"):
+    letter = write_letter.enqueue()
+assert set(letter.headers) == {"sentry-trace", "baggage", "tenant", "language", "time_zone"}
+call_command("jobworker", burst=True)
+letter.refresh_from_db()
+assert letter.result == "fr", letter.result
+report_killed("shop.write_letter", letter.pk, None, "lost")
+""",
     "docs/durable.md": """
 from shop.views import confirm
 
@@ -290,6 +354,64 @@ Receipt.objects.create(
 )
 """,
     "docs/fan-out.md": "import_album.enqueue(1)",
+    "docs/how-to.md": """
+import hashlib, hmac, json, pathlib, subprocess, sys
+from types import SimpleNamespace
+from django.conf import settings
+from django.core.management import call_command
+from django.test import RequestFactory
+from shop.exports import export_status, request_export
+from shop.views import payment_webhook
+
+assert Job.objects.filter(job_type="shop.send_confirmation").count() == 1
+order = Order.objects.get()
+
+def deliver(body, signature):
+    request = RequestFactory().post("/", body, content_type="application/json")
+    request.META["HTTP_X_SIGNATURE"] = signature
+    return payment_webhook(request).status_code
+
+event = json.dumps({"id": "evt_1", "order": order.pk, "amount": 5}).encode()
+signature = hmac.new(settings.SECRET_KEY.encode(), event, hashlib.sha256).hexdigest()
+assert deliver(event, "forged") == 403
+assert [deliver(event, signature) for _ in range(2)] == [202, 202]
+
+path = pathlib.Path("orders.csv").absolute()
+path.write_text("id,email\\n" + "".join(f"{n},a{n}@example.com\\n" for n in range(2, 1003)))
+whole = import_orders.enqueue(str(path))
+request = RequestFactory().post("/export/")
+request.user = SimpleNamespace(pk=3)
+export = json.loads(request_export(request).content)
+assert json.loads(request_export(request).content) == {**export, "requested_already": True}
+assert json.loads(export_status(request, export["job"]).content)["status"] == "ready"
+clear_sessions.enqueue()
+
+RECEIVER = '''
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Receiver(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(202 if "Idempotency-Key" in self.headers else 400)
+        self.end_headers()
+
+server = HTTPServer(("127.0.0.1", 0), Receiver)
+print(server.server_port, flush=True)
+server.handle_request()
+'''
+with subprocess.Popen([sys.executable, "-c", RECEIVER], stdout=subprocess.PIPE) as receiver:
+    hook = send_webhook.enqueue(f"http://127.0.0.1:{int(receiver.stdout.readline())}", {"id": 1})
+    try:
+        call_command("jobworker", burst=True)
+    finally:
+        receiver.kill()
+hook.refresh_from_db()
+assert hook.result == 202, hook.result
+assert Job.objects.get(job_type="shop.finish_import").result == 1001
+assert Order.objects.count() == 1002
+assert Booking.objects.get().amount == 5
+assert json.loads(export_status(request, export["job"]).content)["url"].endswith(".csv")
+""",
     "docs/limits.md": """
 fetch_rates.enqueue()
 import_catalogue.enqueue(1)
@@ -306,6 +428,18 @@ handle_pages.enqueue()
 """,
     "docs/operations.md": "fetch_rates.enqueue()",
     "docs/quarantine.md": "resize.enqueue()",
+    "docs/sql.md": """
+Order.objects.create()
+by_trigger = Job.objects.get(payload={"order_id": Order.objects.latest("pk").pk})
+assert by_trigger.status == "ready"
+assert Job.objects.get(status="scheduled").headers == {"source": "psql"}
+""",
+    "docs/testing.md": """
+from shop.jobs import charge, send_receipt
+
+send_receipt.enqueue(1)
+charge.enqueue(1)
+""",
     "docs/schedules.md": """
 from django.core.management import call_command
 

@@ -23,7 +23,9 @@ import json, os
 
 from mysite.settings import *
 
-DATABASES["default"] |= json.loads(os.environ["DOCUMENTS_DATABASE"])
+for alias, database in DATABASES.items():
+    database |= json.loads(os.environ["DOCUMENTS_DATABASE"])
+    database["NAME"] += "" if alias == "default" else f"_{alias}"
 """
 """The page's own settings, on the server of the tests."""
 
@@ -43,6 +45,7 @@ class Project:
         self.session = ""
         self._seen: set[str] = set()
         self._roles: dict[str, None] = {}
+        self._others: list[str] = []
 
     # The blocks
 
@@ -183,8 +186,9 @@ class Project:
             connection.execute(statement.encode())
 
     def fetch(self, statement: str) -> list[tuple[object, ...]]:
-        """The rows of a query on the page's database."""
-        with psycopg.connect(self._server, dbname=self.database) as connection:
+        """The rows of a query on the page's database of jobs."""
+        database = self._others[-1] if self._others else self.database
+        with psycopg.connect(self._server, dbname=database) as connection:
             return connection.execute(statement.encode()).fetchall()
 
     def create_database(self, template: str = "template1") -> None:
@@ -196,9 +200,16 @@ class Project:
         self.create_database(template=other.database)
         shutil.copytree(other.directory, self.directory, dirs_exist_ok=True)
 
+    def create_other(self, command: str) -> str:
+        """Make the database of another alias, which has its name."""
+        self._others.append(f"{self.database}_{command.removeprefix('createdb ')}")
+        self._on_the_server("CREATE DATABASE {}", self._others[-1])
+        return ""
+
     def drop_database(self) -> None:
         """Remove it, with whoever is connected."""
-        self._on_the_server("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.database)
+        for database in (self.database, *self._others):
+            self._on_the_server("DROP DATABASE IF EXISTS {} WITH (FORCE)", database)
         for role in self._roles:
             self._on_the_server("DROP ROLE {}", role)
 
@@ -238,6 +249,7 @@ INSTEAD: dict[str, Callable[[Project, str], str]] = {
     "python3 -m venv": _installed,  # .ci/run has these lines, see tests/test_docs.py
     "tox -e bench": _options_exist,
     "python -m tests.": _options_exist,
+    "createdb jobs": Project.create_other,
     "createdb": _made_already,
     "django-admin startproject": Project._begin,
     "cd ": Project._enter,

@@ -13,7 +13,7 @@ from tests.documents.project import Project
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
-FROM_NOTHING = {"README.md", "docs/quickstart.md"}
+FROM_NOTHING = {"README.md", "docs/quickstart.md", "docs/tutorial.md"}
 """Pages that a newcomer follows: nothing is there that they do not show."""
 
 OTHERS = sorted(
@@ -79,8 +79,19 @@ def test_the_quick_start_runs_as_it_is_written(project: Project) -> None:
     project.type(LOOK)
 
 
+def test_the_tutorial_runs_as_it_is_written(project: Project) -> None:
+    project.create_database()
+    follow(project, "docs/tutorial.md")
+    outcomes = f"{OUTCOMES} ORDER BY 1"
+    assert project.fetch(outcomes) == [("failed", 1), ("succeeded", 3)]
+    assert project.fetch(UNSENT) == []
+    assert project.fetch("SELECT result FROM django_jobs_job_history WHERE result > '0'") == [(2,)]
+    project.type(LOOK)
+
+
 @pytest.mark.parametrize("page", OTHERS)
 def test_a_page_of_docs_runs_as_it_is_written(page: str, shop: Project, project: Project) -> None:
+    pytest.importorskip(given.NEEDS.get(page, "django"))
     project.begin_as(shop)
     project.write("shop/jobs.py", given.JOBS + given.MORE_JOBS.get(page, ""))
     project.session = given.SESSION
@@ -92,7 +103,7 @@ def test_a_page_of_docs_runs_as_it_is_written(page: str, shop: Project, project:
             body = f"# shop/jobs.py\n{block.body}" if into_jobs else block.body
             project.run(dataclasses.replace(block, body=body))
     printed = project.type(given.SESSION + given.CALLS.get(page, "") + NAMES)
-    handlers = set(re.findall(r"^shop\.\w+$", printed, re.MULTILINE))
+    handlers = set(re.findall(r"^shop\.[\w.]+$", printed, re.MULTILINE))
     if handlers:
         printed = project.console("python manage.py jobworker")
     succeeded = project.fetch(
