@@ -21,6 +21,7 @@ FLOORS: dict[str, int] = {
     "model_methods": 1,
     "signals": 1,
     "registry": 1,
+    "routers": 2,
     "logs": 2,
     "models": 2,
     "lifecycle": 3,
@@ -31,6 +32,7 @@ FLOORS: dict[str, int] = {
     "checks": 6,
     "testing": 6,
     "admin": 6,
+    "backend": 6,
     "management": 6,
     "contrib": 7,
     "management.commands": 8,
@@ -46,7 +48,10 @@ MAY_IMPORT_ITS_NEIGHBOUR = {("registry", "exceptions"): "an unknown name is one 
 """Rooms of one floor do not know one another, but for these, and why."""
 
 
-MAY_READ_THE_ENVIRONMENT = {"management.commands.jobworker": "faults on purpose, for drills"}
+MAY_READ_THE_ENVIRONMENT = {
+    "management.commands.jobworker": "faults on purpose, for drills",
+    "management.worker.beside_runserver": "how runserver marks its child process",
+}
 
 
 def modules() -> list[Path]:
@@ -237,11 +242,13 @@ SAVES_ELSEWHERE = {
         "obj.save",
     },
     "api.schedules": {"Schedule.objects.using(alias).bulk_create", "row.save"},
+    "api.sql_defaults": {"known.bulk_create", "known.exclude(name__in=names).delete"},
     "api.workflows.definitions": {
         "ours.filter(~HAS_RUNS).update",
         "rows.bulk_create",
     },
-    "contrib.celery.beat_import": {"schedule.save"},
+    "contrib.celery.beat.importing": {"schedule.save"},
+    "testing.crashing": {"over.update"},
     "models.named_row": {"self.using(alias).bulk_create", "super().save"},
     "models.querysets": {"super().delete", "super().update"},
     "models.schedule": {"super().delete", "super().save"},

@@ -16,6 +16,8 @@ PUBLIC = {
     "Discard",
     "DuplicateJob",
     "EnqueueError",
+    "HookError",
+    "HookEvent",
     "JobStatus",
     "JobType",
     "JobsError",

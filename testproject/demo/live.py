@@ -27,6 +27,7 @@ PAGES = (
     ("admin:django_jobs_job_changelist", "jobs, each with its runs"),
     ("admin:django_jobs_deadletter_changelist", "the two bad jobs, in the dead letters"),
     ("admin:django_jobs_queue_changelist", "queues: pause one and see it fill"),
+    ("admin:django_jobs_workflowrun_changelist", "workflows; a refund waits for its approval"),
     ("admin:django_jobs_schedule_changelist", "schedules: what comes next; make one of your own"),
     ("admin:django_jobs_worker_changelist", "the worker's processes, one of them killed"),
     ("admin:demo_package_changelist", "the index that the jobs build"),
@@ -46,6 +47,7 @@ def run_live(say: Callable[[str], None], stop: StopAsked, port: int) -> None:
             say(f"Port {port} is in use; taking {found}.")
         web = start_web_server(children, found)
         work.enqueue_everything(receiver)
+        work.start_shop()
         start_worker(children)
         wait_until_served(found, reverse("admin:login"), stop, web.check)
         work.enqueue_killer()

@@ -27,7 +27,7 @@ def run_once(say: Callable[[str], None], stop: StopAsked, time_limit: float) -> 
         Children(Path(logs)) as children,
     ):
         deliveries = work.enqueue_everything(receiver)
-        shop_checking.start_everything()
+        work.start_shop()
         worker = start_worker(children)
         deadline = Deadline(worker, stop, time_limit)
         deadline.wait_until(work.is_under_way)

@@ -14,6 +14,7 @@ PARTS = 500
 ORDERS = 20
 """Orders in each part of the import."""
 
+GOOD_ORDER = 12
 NO_PAPER = 13
 """The order that cannot be packed."""
 

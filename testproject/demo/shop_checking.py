@@ -1,10 +1,9 @@
-"""Starts the workflows of the shop, and checks how their runs ended."""
+"""Checks how the runs of the shop's workflows ended."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django.db import transaction
 from django.db.models import QuerySet, Sum
 
 from django_jobs.models import Job, WorkflowRun
@@ -12,17 +11,6 @@ from django_jobs.models import Job, WorkflowRun
 from . import shop
 from .checking import Check
 from .models import StockMovement
-
-GOOD_ORDER = 12
-
-
-def start_everything() -> None:
-    """An import, an order that is delivered, one that fails, and a refund, in one transaction."""
-    with transaction.atomic():
-        shop.import_file.start(parts=shop.PARTS)
-        shop.order_goods.start(order=GOOD_ORDER)
-        shop.order_goods.start(order=shop.NO_PAPER)
-        shop.refund.using(idempotency_key="refund").start(order=GOOD_ORDER, cents=1_250)
 
 
 def is_over() -> bool:
@@ -56,7 +44,7 @@ def check_shop() -> Iterator[Check]:
         and _result(undone, "undo charge_card") == f"refund of charge-{shop.NO_PAPER}",
         f"{undone.status}: {undone.reason}; {', '.join(order)}",
     )
-    delivered = _run(shop.order_goods.name, GOOD_ORDER)
+    delivered = _run(shop.order_goods.name, shop.GOOD_ORDER)
     apology = delivered.steps.get(step="apologise")
     yield Check(
         "an order that was delivered needs no apology",

@@ -1,4 +1,4 @@
-"""Enqueues the jobs of the demo."""
+"""Enqueues the jobs of the demo, and starts its workflows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from django_jobs.models import Dependency, Job, WorkflowRun
 
-from . import jobs
+from . import jobs, shop
 from .models import Package, StockMovement
 from .receiver import Receiver, Script
 
@@ -50,6 +50,15 @@ def enqueue_everything(receiver: Receiver) -> dict[str, Script]:
         )
         jobs.always_fails.enqueue()
     return deliveries
+
+
+def start_shop() -> None:
+    """An import, an order that is delivered, one that fails, and a refund, in one transaction."""
+    with transaction.atomic():
+        shop.import_file.start(parts=shop.PARTS)
+        shop.order_goods.start(order=shop.GOOD_ORDER)
+        shop.order_goods.start(order=shop.NO_PAPER)
+        shop.refund.using(idempotency_key="refund").start(order=shop.GOOD_ORDER, cents=1_250)
 
 
 def is_under_way() -> bool:
