@@ -41,7 +41,9 @@ def mypy() -> set[Place]:
 
 
 def pyright() -> set[Place]:
-    found = json.loads(run("basedpyright", "--outputjson", "--level", "error"))
+    # Of itself it takes the packages of a folder .venv, which may lack the stubs of Django.
+    environment = ("--pythonpath", sys.executable)
+    found = json.loads(run("basedpyright", "--outputjson", "--level", "error", *environment))
     return {
         (Path(one["file"]).name, one["range"]["start"]["line"] + 1)
         for one in found["generalDiagnostics"]
