@@ -27,13 +27,14 @@ BATCH = 500
 NEVER_AGAIN = timedelta(days=30)
 """How long a row that was taken from another database is not taken again."""
 KEY = "django-tasks-db:{}"
-NO_RUN_AFTER = 9999
-"""The year that django-tasks-db writes for a task that is due at once."""
+NO_RUN_AFTER = "9998-12-31 00:00+00"
+"""django-tasks-db writes 9999-01-01, in its own time zone, for a task that is due at once."""
 FIRST = datetime(1, 1, 2, tzinfo=UTC), "00000000-0000-0000-0000-000000000000"
 
 # In the order of the requests. Skips rows that a worker of django-tasks-db takes at the moment.
 WAITING = f"""
-SELECT id::text, task_path, args_kwargs::text, priority, queue_name, run_after, enqueued_at
+SELECT id::text, task_path, args_kwargs::text, priority, queue_name,
+    CASE WHEN run_after < '{NO_RUN_AFTER}' THEN run_after END, enqueued_at
 FROM {TABLE}
 WHERE status = 'READY' AND (enqueued_at, id) > (%s, %s::uuid)
 ORDER BY enqueued_at, id
@@ -52,7 +53,7 @@ class Waiting(NamedTuple):
     arguments: str
     priority: int
     queue: str
-    run_after: datetime
+    run_after: datetime | None
     enqueued_at: datetime
 
 
@@ -155,7 +156,7 @@ def _make_job(row: Waiting, alias: str, report: Takeover) -> bool:
             arguments["kwargs"],
             queue=row.queue,
             priority=row.priority,
-            run_at=None if row.run_after.year == NO_RUN_AFTER else row.run_after,
+            run_at=row.run_after,
             idempotency_key=KEY.format(row.id),
             unique_for=None if alias == conf().database else NEVER_AGAIN,
         )

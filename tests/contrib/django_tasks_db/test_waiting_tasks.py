@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -107,6 +108,25 @@ def test_waiting_rows_become_jobs_and_are_deleted() -> None:
     assert (second.queue, second.available_at, second.status) == ("bulk", later, "scheduled")
     assert left() == done
     assert "took 0 jobs" in take()
+
+
+@pytest.mark.parametrize(
+    "written", ["9999-01-01 00:00+00", "9999-01-01 00:00+14", "9999-01-01 00:00-12"]
+)
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Pacific/Kiritimati"])
+def test_a_row_without_a_due_time_is_ready_in_each_time_zone(
+    written: str, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "timezone", ZoneInfo(zone))
+    monkeypatch.setattr(connection, "timezone_name", zone)
+    connection.ensure_timezone()
+    try:
+        add(run_after=written)
+        assert "took 1 job" in take()
+    finally:
+        monkeypatch.undo()
+        connection.ensure_timezone()
+    assert Job.objects.get().status == "ready"
 
 
 def test_a_dry_run_writes_nothing() -> None:
