@@ -5,6 +5,7 @@ A Task may be declared while Django loads models. Its job type is registered onc
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from . import declared
 from .arguments import Arguments
 from .declared import Declared
 from .interface import InvalidTask, Task
-from .job_task import OF_THE_DECLARATION
+from .job_task import OF_A_REQUEST, OF_THE_DECLARATION, JobTask
 
 _waiting: list[Declared] = []
 
@@ -23,15 +24,17 @@ def declare(task: Task[..., Any], options: Mapping[str, Any]) -> Declared:
     """Register the job type of a Task at its first validation, with the options of its backend.
 
     A Task with the same function is a copy for one request. Raises Django's ``InvalidTask`` if the
-    options cannot work, or differ from the declared ones.
+    options cannot work, or if those of a copy differ from the declared ones.
     """
     known = declared.find(task.module_path)
     if known is None or known.task.func is not task.func:
-        arguments = Arguments.of(task.func, takes_context=task.takes_context)
-        known = Declared(task, options, arguments)
+        original = _declaration_of(task)
+        _check_declaration(original, task.backend)
+        arguments = Arguments.of(original.func, takes_context=original.takes_context)
+        known = Declared(original, options, arguments)
         declared.add(known)
         _waiting.append(known)
-    elif known.task is not task:
+    if known.task is not task:
         _check_copy(known.task, task)
     if _waiting and apps.models_ready and apps.is_installed("django_jobs"):
         register_all()
@@ -49,6 +52,26 @@ def register_all() -> None:
         except (TypeError, ValueError) as error:
             declared.forget(waiting.task.module_path)
             raise InvalidTask(str(error)) from error
+
+
+def _declaration_of(task: Task[..., Any]) -> Task[..., Any]:
+    """The Task in the module, of which ``task`` is a copy. It is there once it is declared."""
+    found = getattr(sys.modules.get(task.func.__module__), task.name, None)
+    return found if isinstance(found, Task) and found.func is task.func else task
+
+
+def _check_declaration(task: Task[..., Any], alias: str) -> None:
+    if not issubclass(task.get_backend().task_class, JobTask):
+        raise InvalidTask(
+            f"{task.module_path} is declared for the backend {task.backend!r}, so no worker of "
+            f"{alias!r} knows it: declare it with backend={alias!r}"
+        )
+    for option in ("run_after", *OF_A_REQUEST):
+        if getattr(task, option, None) is not None:
+            raise InvalidTask(
+                f"{task.module_path}: {option} is an option of one request: write "
+                f"{task.name}.using({option}=...)"
+            )
 
 
 def _check_copy(task: Task[..., Any], copy: Task[..., Any]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import django
 import pytest
@@ -81,6 +83,61 @@ def test_an_option_that_cannot_work_is_an_invalid_task() -> None:
     with pytest.raises(InvalidTask, match="timeout is a positive number"):
         task(timeout=-1)(early)
     assert registry.find(f"{__name__}.early") is None
+
+
+REQUEST: dict[str, Any] = {
+    "run_after": datetime(2030, 1, 1, tzinfo=UTC),
+    "idempotency_key": "once",
+    "unique_for": 60,
+    "on_duplicate": "raise",
+    "headers": {"source": "import"},
+    "concurrency_key": "account:7",
+}
+
+
+@pytest.mark.parametrize("option", REQUEST)
+def test_an_option_of_a_request_is_refused_at_the_declaration(option: str) -> None:
+    with pytest.raises(InvalidTask, match=rf"{option} .* early\.using\({option}=\.\.\.\)"):
+        task(**{option: REQUEST[option]})(early)
+    assert registry.find(f"{__name__}.early") is None
+
+
+@pytest.mark.skipif(django.VERSION < (6, 1), reason="Django's decorator takes no options")
+def test_djangos_decorator_refuses_them_too() -> None:
+    from django.tasks import task as task_of_django  # type: ignore[attr-defined]
+
+    with pytest.raises(InvalidTask, match=r"early\.using\(idempotency_key=\.\.\.\)"):
+        task_of_django(idempotency_key="once")(early)
+
+
+IMMEDIATE = {
+    "BACKEND": f"{Task.__module__.partition('.base')[0]}.backends.immediate.ImmediateBackend"
+}
+JOBS = {"BACKEND": "django_jobs.backend.JobsBackend"}
+
+
+def test_a_task_of_another_backend_is_refused_because_no_worker_knows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with override_settings(TASKS={"default": IMMEDIATE, "jobs": JOBS}):
+        monkeypatch.setitem(globals(), "early", task(early))
+        with pytest.raises(InvalidTask, match=r"declared for the backend 'default'.*'jobs'"):
+            early.using(backend="jobs")  # type: ignore[attr-defined]
+    assert registry.find(f"{__name__}.early") is None
+
+
+@pytest.mark.django_db
+def test_a_task_that_was_declared_before_the_setting_changed_keeps_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with override_settings(TASKS={"default": IMMEDIATE}):
+        monkeypatch.setitem(globals(), "early", task(early))
+    try:
+        once = early.using(idempotency_key="once")  # type: ignore[attr-defined]
+        assert once.enqueue().id == once.enqueue().id
+        assert once.enqueue().id != early.enqueue().id  # type: ignore[attr-defined]
+    finally:
+        declared.forget_module(__name__)
 
 
 @pytest.mark.skipif(django.VERSION < (6, 1), reason="Django's decorator takes no options")
