@@ -7,7 +7,8 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
 # SECURITY DEFINER, so that a role needs no more than EXECUTE; therefore all names are qualified, and
-# PUBLIC may not call it. The columns are those of ENQUEUE_GATED in lifecycle/enqueueing.py.
+# PUBLIC may not call it. The columns are those of ENQUEUE_GATED in lifecycle/enqueueing.py. A key is
+# reserved as by ENQUEUE_UNIQUE in lifecycle/unique_keys.py.
 CREATE = """
 CREATE FUNCTION schema_of_jobs.django_jobs_enqueue(
     job_type text,
@@ -19,7 +20,8 @@ CREATE FUNCTION schema_of_jobs.django_jobs_enqueue(
     idempotency_key text DEFAULT NULL,
     max_attempts integer DEFAULT NULL,
     tenant text DEFAULT NULL,
-    headers jsonb DEFAULT '{}'
+    headers jsonb DEFAULT '{}',
+    unique_for interval DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $function$
@@ -32,7 +34,9 @@ DECLARE
     gates text;
     keys text[];
     ready bigint;
+    reserved bigint;
     job bigint;
+    ids regclass := pg_get_serial_sequence($table$schema_of_jobs.django_jobs_job$table$, 'id');
 BEGIN
     SELECT defaults.options INTO declared FROM schema_of_jobs.django_jobs_jobtypedefaults AS defaults
     WHERE defaults.name = django_jobs_enqueue.job_type;
@@ -82,12 +86,19 @@ BEGIN
         RAISE EXCEPTION '%: run_at is within 36600 days of now, and delay not negative', job_type
             USING ERRCODE = '22023';
     END IF;
-    IF max_attempts NOT BETWEEN 1 AND 32767 THEN
-        RAISE EXCEPTION '%: max_attempts is a whole number from 1 to 32767', job_type
-            USING ERRCODE = '22023';
+    IF max_attempts < 1 THEN
+        RAISE EXCEPTION '%: max_attempts is a whole number from 1 to 2147483647, not %', job_type,
+            max_attempts USING ERRCODE = '22023';
     END IF;
     IF length(idempotency_key) NOT BETWEEN 1 AND 200 OR idempotency_key ~ '[[:cntrl:]]' THEN
         RAISE EXCEPTION '%: an idempotency key is text of 1 to 200 characters', job_type
+            USING ERRCODE = '22023';
+    END IF;
+    IF unique_for IS NOT NULL AND idempotency_key IS NULL THEN
+        RAISE EXCEPTION '%: unique_for needs an idempotency key', job_type USING ERRCODE = '22023';
+    END IF;
+    IF unique_for <= interval '0' OR now + unique_for > now + interval '36600 days' THEN
+        RAISE EXCEPTION '%: unique_for is positive, and at most 36600 days', job_type
             USING ERRCODE = '22023';
     END IF;
     IF length(tenant) NOT BETWEEN 1 AND 100 OR tenant ~ '[[:cntrl:]]' THEN
@@ -118,12 +129,26 @@ BEGIN
         gates := format('[%s,%s,null,1,"wait",[]]', to_json(tenant), to_json(queue));
     END IF;
     FOR attempt IN 1..5 LOOP
+        IF unique_for IS NOT NULL THEN
+            INSERT INTO schema_of_jobs.django_jobs_uniquekey AS known (
+                queue, key, job_type, job_id, expires_at)
+            SELECT queue, idempotency_key, job_type, nextval(ids), now + unique_for
+            WHERE NOT EXISTS (
+                SELECT 1 FROM schema_of_jobs.django_jobs_job_live AS holder
+                WHERE holder.queue = django_jobs_enqueue.queue
+                  AND holder.idempotency_key = django_jobs_enqueue.idempotency_key
+                  AND holder.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running'))
+            ON CONFLICT (queue, key) DO UPDATE SET job_type = excluded.job_type,
+                job_id = excluded.job_id, expires_at = excluded.expires_at
+                WHERE known.expires_at <= now
+            RETURNING known.job_id INTO reserved;
+        END IF;
         INSERT INTO schema_of_jobs.django_jobs_job_live (
-            queue, job_type, payload_version, priority, max_attempts, max_crashes, backoff, timeout,
+            id, queue, job_type, payload_version, priority, max_attempts, max_crashes, backoff, timeout,
             at_most_once, headers, status, rank, available_at, expires_at, created_at, payload,
             idempotency_key, tenant, concurrency_key, resources, gates)
-        VALUES (
-            queue, job_type, (declared ->> 'version')::smallint, priority,
+        SELECT
+            coalesce(reserved, nextval(ids)), queue, job_type, (declared ->> 'version')::smallint, priority,
             coalesce(max_attempts, (declared ->> 'max_attempts')::integer, line.max_attempts, 5),
             (declared ->> 'max_crashes')::smallint,
             coalesce(nullif(declared -> 'backoff', 'null'), line.backoff),
@@ -132,7 +157,8 @@ BEGIN
             CASE WHEN due > now THEN 'scheduled' WHEN gates IS NULL THEN 'ready' ELSE 'blocked' END,
             date_part('epoch', due) - priority * line.priority_weight, due,
             now + make_interval(secs => (declared ->> 'max_age')::float8), now, payload,
-            idempotency_key, tenant, NULL, NULL, gates)
+            idempotency_key, tenant, NULL, NULL, gates
+        WHERE unique_for IS NULL OR reserved IS NOT NULL
         ON CONFLICT (queue, idempotency_key)
             WHERE idempotency_key IS NOT NULL
               AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
@@ -143,10 +169,18 @@ BEGIN
                 'django_jobs', CASE WHEN gates IS NULL THEN '' ELSE ':blocked:' END || queue);
             RETURN job;
         END IF;
+        DELETE FROM schema_of_jobs.django_jobs_uniquekey AS known WHERE known.job_id = reserved
+            AND known.queue = django_jobs_enqueue.queue
+            AND known.key = django_jobs_enqueue.idempotency_key;
         SELECT holder.id INTO job FROM schema_of_jobs.django_jobs_job_live AS holder
         WHERE holder.queue = django_jobs_enqueue.queue
           AND holder.idempotency_key = django_jobs_enqueue.idempotency_key
           AND holder.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running');
+        IF job IS NULL AND unique_for IS NOT NULL THEN
+            SELECT known.job_id INTO job FROM schema_of_jobs.django_jobs_uniquekey AS known
+            WHERE known.queue = django_jobs_enqueue.queue
+              AND known.key = django_jobs_enqueue.idempotency_key AND known.expires_at > now;
+        END IF;
         IF job IS NOT NULL THEN
             RETURN job;
         END IF;

@@ -14,9 +14,10 @@ from django.db import Error, transaction
 from django_jobs import Backoff, JobType
 from django_jobs.api import sql_defaults
 from django_jobs.lifecycle.enqueueing import GATED
-from django_jobs.models import Job, JobTypeDefaults, Queue
+from django_jobs.models import Job, JobTypeDefaults, Queue, UniqueKey
+from django_jobs.testing import run_jobs
 from tests.app.jobs import add, noop
-from tests.factories import declared, listening, run_sql
+from tests.factories import declared, in_threads, listening, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -92,9 +93,9 @@ def test_a_row_has_the_defaults_that_an_enqueue_writes(
 
 def test_the_function_writes_the_columns_of_an_enqueue() -> None:
     ((text,),) = run_sql("SELECT pg_get_functiondef('django_jobs_enqueue'::regproc)")
-    named = re.search(r"INSERT INTO \S+ \((.*?)\)", text, re.DOTALL)
+    named = re.search(r"INSERT INTO \S+_job_live \((.*?)\)", text, re.DOTALL)
     assert named is not None
-    assert {name.strip() for name in named[1].split(",")} == set(GATED)
+    assert {name.strip() for name in named[1].split(",")} == {"id", *GATED}
 
 
 def test_options_are_given_by_name() -> None:
@@ -122,6 +123,55 @@ def test_a_held_key_returns_the_job_that_holds_it() -> None:
     assert call("app.noop", queue="bulk", idempotency_key="k") != first
 
 
+def test_a_key_is_unique_for_its_time_as_after_an_enqueue() -> None:
+    first = call("app.noop", idempotency_key="k", unique_for="1 hour")
+    kept = UniqueKey.objects.get()
+    assert (kept.queue, kept.key, kept.job_type, kept.job_id) == (
+        *("default", "k", "app.noop"),
+        first.pk,
+    )
+    assert kept.expires_at == first.created_at + timedelta(hours=1)
+    hourly = noop.using(idempotency_key="k", unique_for=3600)
+    for _ in ("live", "ended"):
+        assert call("app.noop", idempotency_key="k", unique_for="1 hour") == first
+        assert hourly.enqueue() == first
+        run_jobs()
+    assert call("app.noop", queue="bulk", idempotency_key="k", unique_for="1 hour") != first
+    run_sql("UPDATE django_jobs_uniquekey SET expires_at = statement_timestamp()")
+    second = call("app.noop", idempotency_key="k", unique_for="1 hour")
+    assert second != first
+    assert UniqueKey.objects.get(queue="default").job_id == second.pk
+
+
+def test_a_live_job_without_a_time_holds_its_key_too() -> None:
+    plain = noop.using(idempotency_key="k").enqueue()
+    assert call("app.noop", idempotency_key="k", unique_for="1 hour") == plain
+    assert not UniqueKey.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_concurrent_requests_from_sql_and_python_one_makes_the_job() -> None:
+    sql_defaults.synchronise("default")
+
+    def enqueue(number: int) -> list[int]:
+        ids = []
+        for turn in range(30):
+            key = f"key {turn}"
+            if number % 2:
+                ids.append(call("app.noop", idempotency_key=key, unique_for="1 hour").pk)
+            else:
+                ids.append(noop.using(idempotency_key=key, unique_for=3600).enqueue().pk)
+        return ids
+
+    first, *others = in_threads(4, enqueue)
+    assert others == [first] * 3
+    assert len(set(first)) == Job.objects.count() == UniqueKey.objects.count() == 30
+
+
+def test_attempts_are_as_many_as_an_enqueue_takes() -> None:
+    assert call("app.noop", max_attempts=2**31 - 1).max_attempts == 2**31 - 1
+
+
 def test_a_tenant_is_the_gate_that_an_enqueue_makes() -> None:
     for name in ("acme", 'Zoë "&" \\ co/1'):
         expected = Job.objects.get(pk=noop.using(tenant=name).enqueue().pk)
@@ -140,7 +190,13 @@ REFUSED = {
     "give run_at or delay, not both": ("app.noop", {}, {"run_at": "2030-01-01", "delay": "1 s"}),
     "and delay not negative": ("app.noop", {}, {"delay": "-1 s"}),
     "run_at is within 36600 days of now": ("app.noop", {}, {"run_at": "infinity"}),
-    "max_attempts is a whole number": ("app.noop", {}, {"max_attempts": 0}),
+    "max_attempts is a whole number from 1 to 2147483647, not 0": (
+        *("app.noop", {}),
+        {"max_attempts": 0},
+    ),
+    "unique_for needs an idempotency key": ("app.noop", {}, {"unique_for": "1 h"}),
+    "unique_for is positive": ("app.noop", {}, {"idempotency_key": "k", "unique_for": "0"}),
+    "and at most 36600 days": ("app.noop", {}, {"idempotency_key": "k", "unique_for": "101 y"}),
     "an idempotency key is text of": ("app.noop", {}, {"idempotency_key": ""}),
     "tenant is text of": ("app.noop", {}, {"tenant": "a\nb"}),
     "has resources, a concurrency key or a tenant": ("app.transfer_funds", {"account_id": 1}, {}),
