@@ -4,9 +4,8 @@ E001 not PostgreSQL      E005 job type named twice   E012 AUTOCOMMIT off
 E002 unknown key         E007 unusable value         E013 encoding not UTF8 (database check)
 E003 lease too short     E008 no such database       W001 queue of a handler not configured
 E004 USE_TZ off          E009 PostgreSQL older than 15 (database check)
-E019 hook cannot be used E020 routers forbid tables  W004 routers read them elsewhere
-                         E020 routers forbid the tables  W004 routers read them elsewhere
-                         W002 resource of a handler not configured
+E019 hook cannot be used E020 routers forbid tables  W002 resource of a handler not configured
+                         W005 IMMEDIATE on (--deploy) W004 routers read them elsewhere
 """
 
 from __future__ import annotations
@@ -76,6 +75,16 @@ def check_job_types(**kwargs: Any) -> list[CheckMessage]:
         )
         for name, first, second in registry.clashes()
     ]
+
+
+@register(TAG, deploy=True)
+def check_immediate(**kwargs: Any) -> list[CheckMessage]:
+    """Check ``IMMEDIATE``, with ``check --deploy``: requests would run their jobs."""
+    if any(message.is_serious() for message in check_settings()) or not conf().immediate:
+        return []
+    text = f"{_lookup('IMMEDIATE')} is on: each request waits for its jobs, and no worker is woken."
+    hint = "Leave it out of the settings for production, and run jobworker."
+    return [Warning(text, hint=hint, id=_id("W005"))]
 
 
 @register(Tags.database)

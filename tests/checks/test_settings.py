@@ -119,6 +119,19 @@ def test_time_zones_are_needed(settings: Settings) -> None:
     assert ids([only(found(settings))]) == ["E004"]
 
 
+def test_running_at_once_is_reported_where_it_is_deployed(settings: Settings) -> None:
+    def deployed() -> list[CheckMessage]:
+        return run_checks(tags=[checks_settings.TAG], include_deployment_checks=True)
+
+    assert (found(settings), deployed()) == ([], [])
+    assert found(settings, IMMEDIATE=True) == []
+    message = only(deployed())
+    assert ids([message]) == ["W005"]
+    assert 'DJANGO_JOBS["IMMEDIATE"] is on' in message.msg
+    settings.DJANGO_JOBS = ["IMMEDIATE"]
+    assert ids(deployed()) == ["E007"]
+
+
 def test_two_handlers_of_one_name_are_reported_with_both_paths(settings: Settings) -> None:
     def one() -> None: ...
     def other() -> None: ...
