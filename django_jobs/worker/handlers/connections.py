@@ -176,12 +176,16 @@ class HandlerConnection:
         _patiently(connect)
         raw = wrapper.connection
         if is_psycopg(raw):
-            raw.cursor_factory = _watched(raw.cursor_factory)
-            raw.server_cursor_factory = _watched(raw.server_cursor_factory)
+            raw.cursor_factory = self.cursor_class(raw.cursor_factory)
+            raw.server_cursor_factory = self.cursor_class(raw.server_cursor_factory)
             _touched.discard(raw)
         elif self._watch not in wrapper.execute_wrappers:
             wrapper.execute_wrappers.append(self._watch)
         self._as_connected = _client_side(wrapper)
+
+    def cursor_class(self, factory: Any) -> Any:
+        """The class of the cursors in its sessions."""
+        return _watched(factory)
 
     def _watch(
         self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any

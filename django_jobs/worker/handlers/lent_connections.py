@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
 from django.db import OperationalError
-from psycopg import Connection
+from psycopg import Connection, Cursor
 from psycopg import Error as PsycopgError
 
 from ..connections import NO_CONNECTION_LEFT, add_closable, has_news
@@ -18,13 +20,44 @@ from .connections import (
     HandlerConnection,
     HandlerConnections,
     has_open_transaction,
+    is_psycopg,
     is_touched,
 )
+
+if TYPE_CHECKING:
+    AnyCursor = Cursor[Any]
+else:
+    AnyCursor = object
 
 PATIENCE = 30.0
 """Seconds that a call waits for a session, if handlers that keep theirs have all of them."""
 
 Session = Connection[Any]
+
+_cursors: WeakKeyDictionary[Session, WeakSet[_Remembered]] = WeakKeyDictionary()
+"""The cursors of each session that may still be used."""
+
+
+class _Remembered(AnyCursor):
+    """A cursor that a handler may keep for its next call."""
+
+    def __init__(self, connection: Session, *args: Any, **options: Any) -> None:
+        super().__init__(connection, *args, **options)
+        if connection not in _cursors:
+            _cursors[connection] = WeakSet()
+        _cursors[connection].add(self)
+
+
+@functools.cache
+def _remembered(cursor: Any) -> Any:
+    if issubclass(cursor, _Remembered):
+        return cursor
+    return type(f"Remembered{cursor.__name__}", (_Remembered, cursor), {})
+
+
+def _open_cursors(raw: Any) -> list[_Remembered]:
+    found = _cursors.get(raw, ()) if is_psycopg(raw) else ()
+    return [cursor for cursor in found if not cursor.closed]
 
 
 class Sessions:
@@ -112,7 +145,7 @@ class LentConnections(HandlerConnections):
 
     def end_call(self) -> None:
         """Give the sessions to others, but for those in which the call has left something: an open
-        transaction, a setting, a lock, a cursor. The handler keeps these until its end."""
+        transaction, a setting, a lock, an open cursor. The handler keeps these until its end."""
         for connection in self.all:
             assert isinstance(connection, _LentConnection)
             connection.end_call()
@@ -138,6 +171,18 @@ class _LentConnection(HandlerConnection):
 
     def close_if_idle(self, seconds: float) -> None:
         """Does nothing: what is idle is in ``Sessions``."""
+
+    def cursor_class(self, factory: Any) -> Any:
+        return _remembered(super().cursor_class(factory))
+
+    def clean(self) -> None:
+        """Close the cursors too: the session is for other handlers."""
+        try:
+            for cursor in _open_cursors(self.wrapper.connection):
+                cursor.close()
+        except PsycopgError:
+            self._replace()
+        super().clean()
 
     def connect(self, wrapper: Any, connect: Callable[[], None]) -> None:
         if self._has_session or wrapper.vendor != "postgresql":  # its handler has closed it, or so
@@ -183,4 +228,5 @@ class _LentConnection(HandlerConnection):
             or self.is_changed()
             or has_open_transaction(raw)
             or is_touched(raw)
+            or bool(_open_cursors(raw))
         )

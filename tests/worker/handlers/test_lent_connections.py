@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import DataError, OperationalError, connection, transaction
+from django.db import DataError, InterfaceError, OperationalError, connection, transaction
 
 from django_jobs.worker.handlers import lent_connections
 from django_jobs.worker.handlers.call_threads import CallThreads, FreeThreads, HandlerCalls
@@ -81,6 +81,35 @@ def test_an_open_transaction_keeps_its_session_until_the_handler_ends(
     end(first)
     assert asked(second, Effect.objects.count) == 0
     assert asked(handler(), lambda: connection.in_atomic_block) is False
+
+
+def test_an_open_cursor_keeps_its_session_until_it_is_closed(
+    handler: Callable[[], HandlerCalls],
+) -> None:
+    first, second = handler(), handler()
+    cursor = asked(first, lambda: connection.cursor())
+    kept = asked(first, lambda: cursor.execute("SELECT pg_backend_pid()").fetchone()[0])
+    asked(second, lambda: transaction.set_autocommit(False))
+    assert asked(second) != kept  # it keeps the other one
+    assert asked(first) == kept
+    asked(first, cursor.close)
+    assert asked(handler()) == kept
+
+
+def test_a_cursor_that_a_handler_leaves_open_ends_with_it(
+    handler: Callable[[], HandlerCalls], sessions: Sessions
+) -> None:
+    calls, other = handler(), handler()
+    cursor = asked(calls, lambda: connection.cursor())
+    kept = asked(calls)
+    end(calls)
+    assert asked(other) == kept
+    with pytest.raises(InterfaceError, match="the cursor is closed"):
+        asked(other, lambda: cursor.execute("SELECT 1"))
+    with FreeThreads(sessions) as threads:
+        cursor = threads.submit(lambda: connection.cursor()).result(60)
+    with pytest.raises(InterfaceError, match="the cursor is closed"):
+        asked(other, lambda: cursor.execute("SELECT 1"))
 
 
 def test_handlers_that_keep_all_sessions_hold_up_others_for_a_while(
