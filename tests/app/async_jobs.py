@@ -52,6 +52,26 @@ async def noop_async() -> None:
 
 
 @job
+async def cancel_everything() -> None:
+    """As some libraries do when they shut down."""
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
+def _hold_upgrade(payload: dict[str, str]) -> dict[str, str]:
+    path = payload["path"]
+    mark(path)
+    while not Path(f"{path}.go").exists():
+        time.sleep(0.01)
+    return payload
+
+
+@job(version=2, upgrades={1: _hold_upgrade})
+async def upgraded_slowly(path: str) -> None:
+    """A payload of version 1 is upgraded once ``path`` is let go."""
+
+
+@job
 async def block(path: str, seconds: float, deep: bool = False) -> None:
     """Hold up the loop, in a task of its own if it is deep."""
     mark(path)

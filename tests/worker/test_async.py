@@ -13,6 +13,7 @@ from django.core.management import CommandError, call_command
 from django_jobs import cancel, enqueue_many
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Job, Queue, Run
+from django_jobs.worker.execution.failures import CANCELLED_HERE
 from tests.app import async_jobs, jobs
 from tests.app.models import Effect
 
@@ -153,6 +154,39 @@ def test_what_a_handler_leaves_in_its_session_ends_with_it(start_worker: Start, 
     until(lambda: Job.objects.filter(pk__in=kept, status="succeeded").count() == 20)
     assert set(Job.objects.filter(pk__in=kept).values_list("result", flat=True)) == {True}
     assert not Effect.objects.filter(note="not committed").exists()
+
+
+def test_jobs_that_a_handler_cancels_before_they_begin_run_later(start_worker: Start) -> None:
+    enqueue_many("app.cancel_everything", [{}])
+    enqueue_many("app.noop_async", [{}] * 20)
+    assert start_worker("--burst").wait() == 0
+    assert list(Run.objects.values_list("outcome", "attempt")) == [("succeeded", 1)] * 21
+
+
+def test_a_handler_that_cancels_all_tasks_costs_the_others_one_attempt(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path, upgrade = tmp_path / "held", tmp_path / "upgrade"
+    held = enqueue_many("app.hold_async", [{"path": str(path)}] * 5)
+    upgraded = async_jobs.upgraded_slowly.enqueue(str(upgrade))
+    Job.objects.filter(pk=upgraded.pk).update(payload_version=1)
+    worker = start_worker("--async-concurrency", "20")
+    until_marked(path, 5)
+    until_marked(upgrade)
+    processes = worker.session()
+    async_jobs.cancel_everything.enqueue()
+    failed = Run.objects.filter(job__in=held, outcome="failed")
+    until(lambda: failed.count() == 5)
+    (message,) = set(failed.values_list("error_message", flat=True))
+    assert message == CANCELLED_HERE
+    let_go(upgrade)
+    until_status(upgraded, "succeeded")
+    let_go(path)
+    until(lambda: statuses("app.hold_async") == {"succeeded": 5})
+    assert set(Run.objects.exclude(job__in=held).values_list("outcome", "attempt")) == {
+        ("succeeded", 1)
+    }
+    assert worker.session() == processes
 
 
 @pytest.mark.parametrize("deep", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import threading
@@ -116,3 +117,33 @@ class BackgroundThread:
             else:
                 heappush(waiting, submitted)
         drop_connection()
+
+
+class _Uncancelled(asyncio.Future[None]):
+    """A cancel of the task that awaits it does not wake that task before it is done."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return False
+
+
+async def until_done(future: Future[Any], timeout: float | None = None) -> None:
+    """Wait for it, on an event loop, for at most ``timeout`` seconds. The code of a handler that
+    cancels all tasks does not interrupt this."""
+    loop = asyncio.get_running_loop()
+    done = _Uncancelled(loop=loop)
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    future.add_done_callback(lambda _: loop.call_soon_threadsafe(finish))
+    timer = None if timeout is None else loop.call_later(timeout, finish)
+    try:
+        await done
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        assert task is not None
+        while task.cancelling():
+            task.uncancel()
+    if timer is not None:
+        timer.cancel()

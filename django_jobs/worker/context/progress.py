@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -24,7 +23,7 @@ from ...models.database import jobs_connection
 from ..connections import retry_while_disconnected
 from ..events import emit_throttled
 from .attempt import Attempt
-from .background import BackgroundThread
+from .background import BackgroundThread, until_done
 
 EVERY = 1.0
 """Seconds between two writes of a process, for any number of reports."""
@@ -161,16 +160,12 @@ class Reporter:
 
     async def aend(self, attempt: Attempt, outcome: Outcome | None) -> None:
         """:meth:`end` on an event loop."""
-        try:
-            if _is_reported_first(outcome):
-                for future in attempt.submitted:
-                    with contextlib.suppress(Exception):
-                        await asyncio.shield(asyncio.wrap_future(future))
-                if (reports := self._unwritten(attempt)) is not None:
-                    written = asyncio.wrap_future(self._flushing(reports))
-                    await asyncio.wait([written], timeout=PATIENCE)
-        finally:
-            self._close(attempt)
+        if _is_reported_first(outcome):
+            for future in attempt.submitted:
+                await until_done(future)
+            if (reports := self._unwritten(attempt)) is not None:
+                await until_done(self._flushing(reports), PATIENCE)
+        self._close(attempt)
 
     def _unwritten(self, attempt: Attempt) -> Reports | None:
         reports = self._open.get(attempt)

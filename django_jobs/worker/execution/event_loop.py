@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from ...domain.outcomes import Outcome, TimedOut
 from ..context.attempt import StopHandler
+from ..context.background import until_done
 from ..context.run_context import RunContext, current_run
 from ..handlers.call_threads import CallThreads, FreeThreads, HandlerCalls
 from ..handlers.lent_connections import Sessions
@@ -112,12 +114,13 @@ class HandlerLoop:
         """A context that no handler has changed."""
         return self._context.copy()
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None], job: Job, context: Context) -> None:
+    def spawn(self, coroutine: Coroutine[Any, Any, None], job: Job, context: Context) -> Task:
         """Run ``coroutine`` for a job, in a task with this context. Called on the loop."""
         assert self._loop is not None
         task = self._loop.create_task(coroutine, context=context)
         self._jobs[task] = job  # the loop itself keeps only weak references
         task.add_done_callback(self._jobs.pop)
+        return task
 
     @property
     def is_used(self) -> bool:
@@ -172,25 +175,19 @@ class HandlerLoop:
     async def in_thread(
         self, calls: HandlerCalls, context: Context, work: Callable[[], Any]
     ) -> Any:
-        """Call ``work`` in the thread of a handler, in the ``context`` of the task that awaits."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
+        """Call ``work`` in the thread of a handler, in the ``context`` of the task that awaits. A
+        cancel of the task waits for its end: no task can run while a thread is in its context."""
+        called: Future[Future[Any]] = Future()
 
         def submit() -> None:  # once the task is suspended, because it has entered its context
             try:
-                called = asyncio.wrap_future(calls.submit(context.run, work), loop=loop)
+                calls.submit(context.run, work).add_done_callback(called.set_result)
             except RuntimeError as error:  # no thread can be started
-                if not answer.cancelled():
-                    answer.set_exception(error)
-                return
-            called.add_done_callback(pass_on)
+                called.set_exception(error)
 
-        def pass_on(called: asyncio.Future[Any]) -> None:
-            if not answer.cancelled():
-                answer.set_result(called)
-
-        loop.call_soon(submit)
-        return (await answer).result()
+        asyncio.get_running_loop().call_soon(submit)
+        await until_done(called)
+        return called.result().result()
 
     async def _alone(
         self, coroutine: Coroutine[Any, Any, Any], timeout: float | None, asked: Asked
@@ -202,7 +199,7 @@ class HandlerLoop:
             return _Exit(error)
         finally:
             if (ended := calls.close()) is not None:
-                await asyncio.wrap_future(ended)
+                await until_done(ended)
 
     def _tick(self) -> None:
         """Look now and then while handlers run: one timer for all of them."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import random
 from collections.abc import Callable
+from concurrent import futures
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from traceback import walk_tb
@@ -26,6 +28,9 @@ from ...models.database import CONFLICTS
 from ..connections import is_out_of_connections
 from ..context.attempt import StopHandler, Suspended
 from ..ipc.messages import AttemptEnd
+
+CANCELS = asyncio.CancelledError, futures.CancelledError
+CANCELLED_HERE = "cancelled by its own code, or by code that cancels all tasks of the event loop"
 
 CANCELLED = Cancelled(reason="cancelled while running")
 STOPPED = Released(reason="the worker was asked to stop")
@@ -112,12 +117,14 @@ def _without_connection(error: BaseException, job_type: JobType[..., Any]) -> Sn
 
 
 def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
+    was_cancelled = job_type.is_async and isinstance(error, CANCELS)
     final = not isinstance(error, HookError) and (
         isinstance(error, job_type.discard_on)
         or _is_hopeless(error, job_type)
         or bool(
             job_type.retry_on
             and not isinstance(error, job_type.retry_on)
+            and not was_cancelled
             and not _is_of_the_database(error)
         )
     )
@@ -128,8 +135,11 @@ def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
     except BaseException:  # from a property, or a client's class of headers
         retry_after = None
     budgets = [most for kind, most in job_type.error_budgets.items() if isinstance(error, kind)]
+    report = ErrorReport.of(error)
+    if was_cancelled:
+        report = report.noted(CANCELLED_HERE)
     return Failed(
-        error=ErrorReport.of(error),
+        error=report,
         exception=error,
         retry_after=retry_after,
         final=final,

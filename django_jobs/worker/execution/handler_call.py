@@ -9,7 +9,6 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from ...api.job_type import JobType
@@ -69,7 +68,8 @@ async def acall(attempt: Attempt) -> Outcome:
     job, job_type = attempt.job, attempt.job_type
     assert job_type is not None
     if job.workflow_run_id is not None or job.payload_version != job_type.version:
-        payload = await sync_to_async(_payload_of)(attempt)
+        assert attempt.in_thread is not None
+        payload: dict[str, Any] | Outcome = await attempt.in_thread(partial(_payload_of, attempt))
     else:
         payload = _payload_of(attempt)
     if not isinstance(payload, dict):
@@ -136,7 +136,8 @@ async def _await_handler(
     attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any], context: RunContext
 ) -> Outcome:
     if attempt.job.attempt > 1:  # it cannot be read on the event loop
-        await sync_to_async(getattr)(context, "saved_checkpoint")
+        assert attempt.in_thread is not None
+        await attempt.in_thread(partial(getattr, context, "saved_checkpoint"))
     assert attempt.await_async is not None
     if conf().hooks:
         coroutine = in_context(job_type.handler, payload)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import time
@@ -13,11 +12,12 @@ from functools import partial
 
 from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
-from ...lifecycle.job_columns import ClaimedJob
+from ...lifecycle.job_columns import ClaimedJob, Fence
 from ..context.attempt import Attempt
+from ..context.background import until_done
 from ..context.progress import Reporter
 from ..execution import handler_call
-from ..execution.event_loop import HandlerLoop
+from ..execution.event_loop import HandlerLoop, Task
 from ..execution.interruption import bound_on_loop
 from ..ipc.pipes import CRASHED
 from ..statement_timeout import StatementTimedOut
@@ -46,6 +46,8 @@ class AsyncExecutor:
         self._cancels = cancels
         self._reporter = reporter
         self._busy = dict.fromkeys(pools, 0)
+        self._unbegun: set[Fence] = set()
+        """The attempts whose tasks have not had their first step."""
         for pool in pools:
             pool.line.on_added = partial(self.loop.call_soon, partial(self._fill, pool))
 
@@ -53,10 +55,21 @@ class AsyncExecutor:
         """Start jobs in the free slots."""
         while self._busy[pool] < pool.slots and (job := pool.line.next_if_any()) is not None:
             self._busy[pool] += 1
+            self._unbegun.add(job.fence)
             context = self.loop.new_context()
-            self.loop.spawn(self._work(pool, job, context), (job.id, job.job_type), context)
+            work = self._work(pool, job, context)
+            task = self.loop.spawn(work, (job.id, job.job_type), context)
+            task.add_done_callback(partial(self._end, pool, job), context=context)
+
+    def _end(self, pool: Pool, job: ClaimedJob, task: Task) -> None:
+        if job.fence in self._unbegun:  # a handler has cancelled all tasks
+            self._unbegun.remove(job.fence)
+            self._settler.give_back([job])
+        self._busy[pool] -= 1
+        self._fill(pool)
 
     async def _work(self, pool: Pool, job: ClaimedJob, context: Context) -> None:
+        self._unbegun.remove(job.fence)
         try:
             if not self._cancels.cover(job, time.monotonic()):
                 await self._look(job)
@@ -67,8 +80,6 @@ class AsyncExecutor:
             # Our own fault: the attempt would never be settled. The supervisor recovers it.
             traceback.print_exc()
             os._exit(CRASHED)
-        self._busy[pool] -= 1
-        self._fill(pool)
 
     async def _run(self, attempt: Attempt, pool: Pool, context: Context) -> None:
         """Run an attempt from its start until its ending is passed on."""
@@ -80,8 +91,7 @@ class AsyncExecutor:
         if outcome is not NOTHING_LEFT:
             attempt.entry.finish()
             pool.pace.saw(finished - attempt.started)
-        with contextlib.suppress(asyncio.CancelledError):  # a handler that cancels all tasks
-            await self._reporter.aend(attempt, outcome)
+        await self._reporter.aend(attempt, outcome)
         self._executor.pass_on(attempt, outcome, finished)
         del outcome  # see Executor._run
 
@@ -97,8 +107,7 @@ class AsyncExecutor:
             return NOTHING_LEFT
         finally:
             if (ended := calls.close()) is not None:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wrap_future(ended)
+                await until_done(ended)
 
     async def _look(self, job: ClaimedJob) -> None:
         """Look for cancels while this job may start, as :meth:`Executor._look` does."""
@@ -106,5 +115,6 @@ class AsyncExecutor:
             looking = self._settler.submit(
                 lambda: self._cancels.refresh(job, self._settler.deadline)
             )
-            with contextlib.suppress(StatementTimedOut, asyncio.CancelledError):
-                return await asyncio.wrap_future(looking)
+            await until_done(looking)
+            with contextlib.suppress(StatementTimedOut):
+                return looking.result()

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from queue import SimpleQueue
 
 import pytest
 
@@ -86,6 +87,34 @@ def test_a_handler_that_is_cancelled_at_the_stop_was_stopped(loop: HandlerLoop) 
             running.result(60)
     with pytest.raises(StopHandler):
         loop.run(answer(), None)
+
+
+def test_a_call_of_the_worker_itself_is_not_cancelled(loop: HandlerLoop) -> None:
+    begun, let_go, cancelled = (threading.Event() for _ in range(3))
+    context = loop.new_context()
+    answers: SimpleQueue[str] = SimpleQueue()
+
+    def work() -> str:
+        begun.set()
+        assert let_go.wait(60)
+        return "an answer"
+
+    async def ask() -> None:
+        calls = loop.enter()
+        answers.put(await loop.in_thread(calls, context, work))
+        calls.close()
+
+    def cancel_all() -> None:
+        for task in asyncio.all_tasks(loop.started()):
+            task.cancel()
+        asyncio.get_running_loop().call_soon(cancelled.set)
+
+    loop.call_soon(lambda: loop.spawn(ask(), (1, "app.asks"), context))
+    assert begun.wait(60)
+    loop.call_soon(cancel_all)
+    assert cancelled.wait(60)
+    let_go.set()
+    assert answers.get(timeout=10) == "an answer"
 
 
 def test_a_timed_out_async_handler_leaves_its_traceback(loop: HandlerLoop) -> None:

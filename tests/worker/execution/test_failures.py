@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from django.db import InterfaceError, OperationalError
 from django_jobs import Cancel, Discard, Retry, Snooze
 from django_jobs.domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
 from django_jobs.worker.context.attempt import StopHandler
-from django_jobs.worker.execution.failures import outcome_of_exception
+from django_jobs.worker.execution.failures import CANCELLED_HERE, outcome_of_exception
 from tests.factories import declared
 
 
@@ -183,6 +184,16 @@ def test_an_exception_may_name_its_delay(asked: Any, seconds: float | None) -> N
 def test_a_job_type_says_what_is_retried() -> None:
     assert failed(ValueError(), retry_on=(OSError,)).final
     assert not failed(ConnectionError(), retry_on=(OSError,)).final
+
+
+def test_an_async_handler_that_another_one_cancelled_is_retried_in_spite_of_retry_on() -> None:
+    async def handler() -> None: ...
+
+    with declared(handler, name="app.handler", retry_on=(OSError,)) as job_type:
+        outcome = outcome_of_exception(asyncio.CancelledError(), job_type)
+    assert isinstance(outcome, Failed)
+    assert not outcome.final
+    assert outcome.error.message == CANCELLED_HERE
 
 
 class OfTheServer(psycopg.OperationalError):
