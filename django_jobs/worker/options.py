@@ -82,11 +82,11 @@ class Options:
         isolated children.
 
         The heartbeat process has one for leases and one for upkeep. Each worker process has one
-        each for claiming, settling, listening and reports, one per thread, and as many for async
-        handlers, if there are any. Without fork, crash recovery needs one more, while all others
-        may be in use.
+        each for claiming, settling, listening and reports, and one per thread. If there are async
+        handlers, they have as many as threads, and one more for free threads. Without fork, crash
+        recovery needs one more, while all others may be in use.
         """
-        handlers = self.threads * (2 if async_types(self) else 1)
+        handlers = self.threads + (self.threads + 1 if async_types(self) else 0)
         return 2 + self.processes * (4 + handlers) + (not self.forks)
 
     def async_slots(self, pool: PoolOptions) -> int:

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 
 from django_jobs import current_run, job
 
+from .database_jobs import hold_with_a_connection
 from .marks import mark
 from .models import Effect
 
@@ -92,6 +93,21 @@ async def keep_books(number: int) -> int:
     await asyncio.sleep(0.001)
     read = await Effect.objects.aget(pk=effect.pk)
     return int(read.note.removeprefix("book "))
+
+
+@job
+async def walk_and_write(notes: int) -> int:
+    """Write in other threads while an open cursor keeps the session."""
+    async for effect in Effect.objects.filter(note__startswith="page").aiterator():
+        await asyncio.to_thread(Effect.objects.create, note=f"read {effect.pk}")
+        notes -= 1
+    return notes
+
+
+@job
+async def hold_in_thread(path: str) -> None:
+    """Use the database in another thread than that of the ORM, and wait there."""
+    await asyncio.to_thread(hold_with_a_connection.handler, path)
 
 
 @job(max_attempts=1)

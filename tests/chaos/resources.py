@@ -19,10 +19,10 @@ THREADS = 2
 PROCESSES = 3
 """Of a tree at rest: supervisor, heartbeat, worker."""
 
-LEAST, MOST = 2 + 3, 2 + 3 + 2 * THREADS + 1
+LEAST, MOST = 2 + 3, 2 + 3 + 2 * THREADS + 2
 """Connections of a tree at rest, as docs/operations.md has it. A handler's thread opens one with
 its first job that uses the database, its process one for what handlers report, and for async
-handlers as many as there are threads."""
+handlers as many as there are threads, and one more."""
 
 BACKENDS = """
 SELECT count(*), count(*) FILTER (WHERE state LIKE 'idle in transaction%'

@@ -145,6 +145,16 @@ def test_the_orm_serves_many_handlers_with_few_connections(start_worker: Start) 
     assert [results[pk] for pk in jobs_made] == list(range(300))
 
 
+def test_handlers_that_keep_all_sessions_can_still_use_other_threads(start_worker: Start) -> None:
+    """With one thread there is one session to keep."""
+    Effect.objects.bulk_create(Effect(note=f"page {number}") for number in range(5))
+    walks = enqueue_many("app.walk_and_write", [{"notes": 5}] * 3)
+    assert start_worker("--threads", "1", "--burst").wait() == 0
+    assert list(Run.objects.values_list("outcome", flat=True)) == ["succeeded"] * 3
+    results = Job.objects.filter(pk__in=walks).values_list("result", flat=True)
+    assert list(results) == [0, 0, 0]
+
+
 @pytest.mark.parametrize("how", ["setting", "transaction", "atomic", "error", "closed"])
 def test_what_a_handler_leaves_in_its_session_ends_with_it(start_worker: Start, how: str) -> None:
     left = [async_jobs.leave_task_behind.enqueue(how) for _ in range(10)]

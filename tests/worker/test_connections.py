@@ -67,7 +67,7 @@ def others() -> int:
 
 
 @pytest.mark.processes
-def test_a_default_worker_has_five_connections_idle_and_fourteen_at_most(
+def test_a_default_worker_has_five_connections_idle_and_fifteen_at_most(
     start_worker: Start, tmp_path: Path
 ) -> None:
     start_worker()
@@ -75,9 +75,10 @@ def test_a_default_worker_has_five_connections_idle_and_fourteen_at_most(
     paths = [tmp_path / f"job-{number}" for number in range(4)]
     held = [database_jobs.hold_with_a_connection.enqueue(str(path)) for path in paths]
     held += [async_jobs.hold_session.enqueue(str(path)) for path in paths]
+    held += [async_jobs.hold_in_thread.enqueue(str(paths[0]))]
     for path in paths:
-        until_marked(path, 2)
-    assert DEFAULT.connections == 14
+        until_marked(path, 3 if path == paths[0] else 2)
+    assert DEFAULT.connections == 15
     until(lambda: others() == DEFAULT.connections, what="all is in use")
     for path in paths:
         let_go(path)
@@ -88,7 +89,7 @@ def test_a_default_worker_has_five_connections_idle_and_fourteen_at_most(
 
 def test_two_processes_of_eight_threads_need_the_computed_connections() -> None:
     options = Options(queues=(), processes=2, threads=8)
-    assert options.connections == 2 + 2 * (4 + 8 + 8)  # there are async handlers
+    assert options.connections == 2 + 2 * (4 + 8 + 8 + 1)  # there are async handlers
 
 
 def test_another_process_settles_what_one_process_leaves() -> None:
@@ -144,7 +145,7 @@ def test_a_worker_that_cannot_settle_and_renew_logs_it_and_claims_nothing(
     job = jobs.noop.enqueue()
     worker = start_worker(DATABASE_URL=role.url)
     until(lambda: "event=no_connection_left" in worker.text())
-    assert "this jobworker needs 14 connections" in worker.text()
+    assert "this jobworker needs 15 connections" in worker.text()
     assert not Worker.objects.exists()
     assert Job.objects.get(pk=job.pk).attempt == 0
     role.limit(10)

@@ -172,7 +172,7 @@ def test_pools_are_parsed_and_counted() -> None:
     assert [str(one) for one in pools] == ["heavy:2", "mail,web:16"]
     shares = tuple(share for one in pools for share in one.queues)
     options = Options(queues=shares, threads=18, named_pools=pools, processes=2)
-    assert options.connections == 2 + 2 * (4 + 18 + 18)  # there are async handlers
+    assert options.connections == 2 + 2 * (4 + 18 + 18 + 1)  # there are async handlers
     assert Options(queues=shares).pools == (pool("heavy,mail,web", 4),)
 
 

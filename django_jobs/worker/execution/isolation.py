@@ -70,7 +70,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         bound(
             attempt,
             timeouts=SignalTimeouts(orders.stop_requested),
-            loop=HandlerLoop(2),  # one that its calls keep, and one for asyncio.to_thread
+            loop=HandlerLoop(),
             stopping=orders.stopping,
         )
         try:

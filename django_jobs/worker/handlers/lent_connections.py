@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -48,7 +48,7 @@ class _Remembered(AnyCursor):
         _cursors[connection].add(self)
 
 
-@functools.cache
+@cache
 def _remembered(cursor: Any) -> Any:
     if issubclass(cursor, _Remembered):
         return cursor
@@ -62,21 +62,30 @@ def _open_cursors(raw: Any) -> list[_Remembered]:
 
 class Sessions:
     """At most ``most`` sessions of each database, for the calls of all async handlers of a process.
-    Those that no call uses stay open for the next one."""
+    Those that no call uses stay open for the next one.
+
+    One more is for calls in free threads, which always give theirs back: so such a call ends even
+    while handlers keep all others, perhaps the one that waits for it.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._changed = threading.Condition()
         self._free: dict[str, deque[tuple[float, Session]]] = {}
-        self._taken: dict[str, int] = {}
+        self._taken: Counter[str] = Counter()
+        self._taken_free: Counter[str] = Counter()
+        """Those of them that free threads have."""
         add_closable(self)
 
-    def take(self, alias: str, has_ended: Callable[[], bool]) -> Session | None:
+    def take(
+        self, alias: str, has_ended: Callable[[], bool], *, in_free_thread: bool = False
+    ) -> Session | None:
         """A session that is clean and works, or None to open a new one, which counts as taken.
         Nothing is waited for once the handler ``has_ended``, such as by its time-out."""
 
         def is_over() -> bool:
-            return has_ended() or self._taken.get(alias, 0) < self._most
+            uses_spare = in_free_thread or self._taken_free[alias] > 0
+            return has_ended() or self._taken[alias] < self._most + uses_spare
 
         with self._changed:
             free = self._free.setdefault(alias, deque())
@@ -88,7 +97,8 @@ class Sessions:
                     f"{NO_CONNECTION_LEFT[1]} async handlers: all {self._most} of this process "
                     "are in use, or kept by handlers with an open transaction or a changed session"
                 )
-            self._taken[alias] = self._taken.get(alias, 0) + 1
+            self._taken[alias] += 1
+            self._taken_free[alias] += in_free_thread
         while True:
             with self._changed:
                 if not free:
@@ -99,10 +109,13 @@ class Sessions:
                 return session
             session.close()
 
-    def give_back(self, alias: str, session: Session | None) -> None:
+    def give_back(
+        self, alias: str, session: Session | None, *, in_free_thread: bool = False
+    ) -> None:
         """Take back a session that is clean; None if it was closed."""
         with self._changed:
             self._taken[alias] -= 1
+            self._taken_free[alias] -= in_free_thread
             if session is not None:
                 self._free[alias].append((time.monotonic(), session))
             self._changed.notify_all()  # they wait for sessions of several databases
@@ -133,15 +146,18 @@ def _works(session: Session, idle: float) -> bool:
 
 
 class LentConnections(HandlerConnections):
-    """The connections of a thread that makes the calls of one async handler after another."""
+    """The connections of a thread that makes the calls of one async handler after another, until
+    that ``has_ended``; or, without that, of a free thread."""
 
-    def __init__(self, sessions: Sessions, has_ended: Callable[[], bool] = lambda: False) -> None:
-        self._sessions = sessions
-        self._has_ended = has_ended
+    def __init__(self, sessions: Sessions, has_ended: Callable[[], bool] | None = None) -> None:
+        free = has_ended is None
+        has_ended = has_ended or _never
+        self._take = partial(sessions.take, has_ended=has_ended, in_free_thread=free)
+        self._give_back = partial(sessions.give_back, in_free_thread=free)
         super().__init__()
 
     def new_connection(self, alias: str) -> HandlerConnection:
-        return _LentConnection(alias, self._sessions, self._has_ended)
+        return _LentConnection(alias, partial(self._take, alias), partial(self._give_back, alias))
 
     def end_call(self) -> None:
         """Give the sessions to others, but for those in which the call has left something: an open
@@ -159,10 +175,19 @@ class LentConnections(HandlerConnections):
             connection.end_handler()
 
 
+def _never() -> bool:
+    return False
+
+
 class _LentConnection(HandlerConnection):
-    def __init__(self, alias: str, sessions: Sessions, has_ended: Callable[[], bool]) -> None:
-        self._sessions = sessions
-        self._has_ended = has_ended
+    def __init__(
+        self,
+        alias: str,
+        take: Callable[[], Session | None],
+        give_back: Callable[[Session | None], None],
+    ) -> None:
+        self._take = take
+        self._give_back = give_back
         self._has_session = False
         super().__init__(alias)
 
@@ -188,7 +213,7 @@ class _LentConnection(HandlerConnection):
         if self._has_session or wrapper.vendor != "postgresql":  # its handler has closed it, or so
             super().connect(wrapper, connect)
             return
-        session = self._sessions.take(self.alias, self._has_ended)
+        session = self._take()
         self._has_session = True
         if session is None:
             super().connect(wrapper, connect)
@@ -210,7 +235,7 @@ class _LentConnection(HandlerConnection):
         if raw is None or not self.has_state():
             wrapper.connection = None
             self._has_session = False
-            self._sessions.give_back(self.alias, raw)
+            self._give_back(raw)
 
     def end_handler(self) -> None:
         self.wrapper.queries_log.clear()  # with DEBUG it holds thousands

@@ -203,6 +203,20 @@ def test_calls_in_other_threads_leave_nothing_behind(sessions: Sessions) -> None
             threads.submit(lambda: run_sql("SET app.mine = 'left'")).result(60)
 
 
+def test_a_call_in_another_thread_finds_a_session_while_handlers_keep_theirs(
+    handler: Callable[[], HandlerCalls], sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lent_connections, "PATIENCE", 0.1)
+    keepers = [handler() for _ in range(2)]
+    kept = {
+        asked(calls, lambda: (transaction.set_autocommit(False), backend())[1]) for calls in keepers
+    }
+    with FreeThreads(sessions) as threads:
+        assert threads.submit(backend).result(60) not in kept
+    with pytest.raises(OperationalError, match="all 2 of this process"):
+        asked(handler())
+
+
 def test_a_handler_that_has_ended_makes_no_more_calls(handler: Callable[[], HandlerCalls]) -> None:
     calls = handler()
     end(calls)
