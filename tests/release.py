@@ -71,18 +71,32 @@ def check_version() -> None:
     here = _tags("--points-at", "HEAD")
     others = sorted(set(_tags()) - set(here))
     changelog = (ROOT / "CHANGELOG.md").read_text()
-    if problems := disagreements(version, changelog, here, others):
+    problems = disagreements(version, changelog, here, others)
+    if problems := problems + edited_migrations([*here, *others]):
         raise SystemExit("\n".join(problems))
     print(
         f"version {version}:", "tagged" if here else f"not tagged yet; the tag will be v{version}"
     )
 
 
+def edited_migrations(tags: Sequence[str], root: Path = ROOT) -> list[str]:
+    """The migrations of released versions that are not as they were released, with their tags."""
+    changed = ("diff", "--name-only", "--no-renames", "--diff-filter=MD")
+    files = ("--", "django_jobs/migrations/[0-9]*.py", "django_jobs/migrations/_*_function.py")
+    return [
+        f"{file} is not that of {tag}" for tag in tags for file in _git(root, *changed, tag, *files)
+    ]
+
+
 def _tags(*options: str) -> list[str]:
     """The tags of releases. A checkout without git has none."""
-    git = ["git", "tag", "--list", "v[0-9]*", *options]
-    done = subprocess.run(git, cwd=ROOT, text=True, capture_output=True)
-    return done.stdout.split()
+    return _git(ROOT, "tag", "--list", "v[0-9]*", *options)
+
+
+def _git(root: Path, *arguments: str) -> list[str]:
+    return subprocess.run(
+        ["git", *arguments], cwd=root, text=True, capture_output=True
+    ).stdout.split()
 
 
 def check_wheel(wheel: Path) -> None:
