@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from typing import Any
 
 from celery import states
 from celery.backends.base import BaseBackend
-from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
+from celery.exceptions import TaskRevokedError, TimeLimitExceeded, TimeoutError, WorkerLostError
 
 from ....conf import conf
 from ....domain.states import JobState
@@ -74,6 +75,18 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         module, name = _module_of(run.error_type)
         error = {"exc_module": module, "exc_type": name, "exc_message": run.error_message}
         return {"result": self.exception_to_python(error), "traceback": run.traceback}
+
+    def wait_for(self, task_id: str, timeout: float | None = None, *args: Any, **more: Any) -> Any:
+        """Wait until the job has ended, and return its state and result. Its worker wakes this
+        thread, so ``interval`` matters only for an id that no job has yet."""
+        self._ensure_not_eager()
+        if (job := job_of(task_id)) is None:
+            return super().wait_for(task_id, timeout, *args, **more)
+        try:
+            job.wait(timeout)
+        except builtins.TimeoutError as error:
+            raise TimeoutError(str(error)) from None
+        return self.get_task_meta(task_id)
 
     def meta_from_decoded(self, meta: dict[str, Any]) -> dict[str, Any]:
         return meta
