@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -26,3 +27,21 @@ def project() -> Iterator[None]:
     yield
     for name in names:
         registry.unregister(name)
+
+
+@pytest.fixture
+def declare(project: None) -> Iterator[Callable[..., Any]]:
+    """Declares a task of the project, for one test."""
+    from tests.contrib.celery.project import celery_app
+
+    names = []
+
+    def declare(function: Callable[..., Any], **options: Any) -> Any:
+        name = f"project.{function.__name__}"
+        names.append(name)
+        return celery_app.task(name=name, lazy=False, shared=False, **options)(function)
+
+    yield declare
+    for name in names:
+        registry.unregister(name)
+        del celery_app.tasks[name]

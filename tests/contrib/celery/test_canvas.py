@@ -118,6 +118,24 @@ def test_each_task_keeps_its_options() -> None:
     assert (second.status, third.status, third.at_most_once) == ("waiting", "waiting", False)
 
 
+@pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")
+def test_a_task_has_the_options_that_it_declares(declare: Callable[..., Any]) -> None:
+    task = declare(declared, queue="emails", priority=4, expires=3600)
+    chain(task.s(), task.si().set(queue="bulk"), tasks.add.si(1)).apply_async(priority=7)
+    assert [(job.queue, job.priority, job.expires_at is not None) for job in jobs_in_order()] == [
+        ("emails", 7, True),
+        ("bulk", 4, True),
+        ("default", 0, False),
+    ]
+
+
+def declared() -> None: ...
+
+
+def jobs_in_order() -> list[Job]:
+    return list(Job.objects.order_by("pk"))
+
+
 @pytest.mark.parametrize(
     "make, problem",
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,9 +14,9 @@ from celery import signals
 from celery.app.routes import prepare
 from celery.exceptions import Ignore, TaskRevokedError
 
-from django_jobs import EnqueueError, UnknownJobType, UnknownQueue, registry
+from django_jobs import EnqueueError, UnknownJobType, UnknownQueue
+from django_jobs.contrib.celery.messages.places import queue_of
 from django_jobs.contrib.celery.running.job_types import job_type_of
-from django_jobs.contrib.celery.sending.options import queue_of
 from django_jobs.models import Job, Queue, Resource
 from django_jobs.testing import run_jobs
 from tests.contrib.celery.project import celery_app, tasks
@@ -35,22 +35,6 @@ def test_the_time_limit_of_the_settings_is_that_of_tasks_without_one() -> None:
 
 def test_a_route_without_a_queue_leads_to_the_default_queue() -> None:
     assert queue_of(celery_app, tasks.add.name, {"priority": 5}) == "default"
-
-
-@pytest.fixture
-def declare() -> Iterator[Callable[..., Any]]:
-    """Declares a task of the project, for one test."""
-    names = []
-
-    def declare(function: Callable[..., Any], **options: Any) -> Any:
-        name = f"project.{function.__name__}"
-        names.append(name)
-        return celery_app.task(name=name, lazy=False, shared=False, **options)(function)
-
-    yield declare
-    for name in names:
-        registry.unregister(name)
-        del celery_app.tasks[name]
 
 
 def noop() -> None: ...

@@ -135,13 +135,15 @@ class Steps:
             else:
                 args, upstream = (None, *args), str(before)
         name = str(signature.task)
+        task = self._app.tasks.get(name)
+        declared = {} if task is None else task._get_exec_options()
         message = message_of(
             self._app,
             name,
             args,
             kwargs,
-            {**(self._options if first else {}), **_own(options, name)},
-            task_type=self._app.tasks.get(name),
+            {**declared, **(self._options if first else {}), **_own(options, name)},
+            task_type=task,
             upstream=upstream,
         )
         step = step_of(message.job_type, message.payload)
