@@ -81,12 +81,9 @@ def schedule(
 
     Raises ``TypeError`` or ``ValueError`` at import for a schedule that can never be fired.
     """
-    where = f"schedule {name!r}"
-    given: dict[str, Any] = {
-        "name": name,
-        "job_type": _named(job_type, where),
-        "payload": {} if payload is None else payload,
-        "queue": "" if queue is None else queue,
+    options = {
+        "payload": payload,
+        "queue": queue,
         "priority": priority,
         "cron": cron,
         "every": every,
@@ -102,7 +99,21 @@ def schedule(
         "catch_up_limit": catch_up_limit,
         "pause_after_dead": pause_after_dead,
     }
+    registry.register_schedule(name, columns_of(name, job_type, options))
+
+
+def columns_of(
+    name: str, job_type: str | JobType[..., Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The columns of a declared schedule with these options of :func:`schedule`; the others have
+    their defaults. Raises what :func:`schedule` raises."""
+    where = f"schedule {name!r}"
+    given: dict[str, Any] = {"name": name, "job_type": _named(job_type, where), **options}
+    for option, none in (("payload", {}), ("queue", "")):
+        if given.get(option) is None:
+            given[option] = none
     _check_types(given, where)
+    every = given.get("every")
     try:
         for option in ("name", "job_type"):
             encode(given[option], max_bytes=1_000, name=option)
@@ -122,7 +133,7 @@ def schedule(
         raise ValueError(f"{where}: {problems}") from None
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-    registry.register_schedule(name, {field: getattr(row, field) for field in FIELDS})
+    return {field: getattr(row, field) for field in FIELDS}
 
 
 def synchronise(alias: str) -> None:
@@ -191,6 +202,8 @@ def _named(job_type: str | JobType[..., Any], where: str) -> str:
 
 def _check_types(options: Mapping[str, Any], where: str) -> None:
     for option, (kinds, meant) in KINDS.items():
+        if option not in options:
+            continue
         value = options[option]
         if value is None and option in OPTIONAL:
             continue

@@ -16,6 +16,7 @@ from celery.schedules import crontab, schedule
 from django.core.management import CommandError, call_command
 from kombu import Queue
 
+from django_jobs import registry
 from django_jobs.contrib.celery.moving.code import findings_in_source
 from django_jobs.contrib.celery.moving.findings import findings_of
 
@@ -45,7 +46,7 @@ def lines(app: Celery) -> set[str]:
 
 def found(app: Celery, start: str) -> str:
     matching = [line for line in lines(app) if line.startswith(start)]
-    assert len(matching) == 1, matching
+    assert len(matching) == 1, (start, lines(app))
     return matching[0]
 
 
@@ -74,6 +75,7 @@ def test_a_setting_is_listed(app: Celery, setting: str, value: Any, line: str) -
     found(app, line)
 
 
+@pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")
 @pytest.mark.parametrize(
     "options, line",
     [
@@ -83,6 +85,7 @@ def test_a_setting_is_listed(app: Celery, setting: str, value: Any, line: str) -
         ({"time_limit": 60}, "note t: time_limit=60"),
         ({"soft_time_limit": 60}, "note t: soft_time_limit=60"),
         ({"rate_limit": "5/m"}, "note t: rate_limit='5/m'"),
+        ({"queue": "media"}, "error queues: 'media' is missing"),
     ],
 )
 def test_an_option_of_a_task_is_listed(app: Celery, options: dict[str, Any], line: str) -> None:
@@ -112,11 +115,21 @@ def test_each_entry_of_beat_is_listed(app: Celery) -> None:
         "every": {"task": "t", "schedule": timedelta(minutes=5)},
         "moon": {"task": "t", "schedule": Lunar(60)},
         "lost": {"task": "gone", "schedule": 60},
+        "args": {"task": "t", "schedule": 60, "args": (1,)},
+        "days": {"task": "t", "schedule": crontab(day_of_month=1, day_of_week=1)},
+        "late": {"task": "t", "schedule": 60, "options": {"expires": 30}},
+        "away": {"task": "t", "schedule": 60, "options": {"queue": "media"}},
     }
     assert "becomes a schedule" in found(app, "note beat_schedule 'cron'")
     found(app, "note beat_schedule 'every'")
-    found(app, "error beat_schedule 'moon': is a Lunar")
-    found(app, "error beat_schedule 'lost': there is no task 'gone'")
+    refused = "will not be a schedule:"
+    found(app, f"error beat_schedule 'moon': {refused} a Lunar is neither")
+    found(app, f"error beat_schedule 'lost': {refused} there is no task 'gone'")
+    found(app, f"error beat_schedule 'args': {refused} t() -> 'None': too many")
+    found(app, f"error beat_schedule 'days': {refused} it restricts both the day of the month")
+    found(app, f"error beat_schedule 'late': {refused} expires: no option of a schedule")
+    found(app, "error beat_schedule 'away': 'media' is missing")
+    assert not registry.schedules().keys() & app.conf.beat_schedule.keys()
 
 
 @pytest.mark.parametrize(

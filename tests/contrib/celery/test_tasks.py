@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 
 pytest.importorskip("celery")
 
+from celery.exceptions import TimeLimitExceeded, TimeoutError
 from django.db import transaction
 
 from django_jobs import PayloadError, registry
@@ -47,6 +50,13 @@ def test_the_result_is_that_of_the_row() -> None:
     assert result.get(timeout=5) == 3
     assert (result.state, result.successful(), result.failed()) == ("SUCCESS", True, False)
     assert tasks.add.AsyncResult(result.id).result == 3
+
+
+def test_get_waits_no_longer_than_its_timeout() -> None:
+    with pytest.raises(TimeoutError, match=r"has not ended after 0.01 s; it is ready"):
+        tasks.add.delay(1).get(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        tasks.add.AsyncResult("sent by nobody").get(timeout=0.01)
 
 
 def test_a_failure_is_final_and_is_raised_by_get() -> None:
@@ -167,6 +177,14 @@ class TestRetries:
             result.get(timeout=5)
 
 
+def nap() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+def doze() -> None: ...
+
+
 class TestFates:
     def test_an_ignored_task_is_cancelled(self) -> None:
         result = tasks.decide.delay("ignore")
@@ -194,6 +212,19 @@ class TestFates:
         run_all()
         assert result.get(timeout=5) == "cleaned up"
         assert Job.objects.get().timeout == 30
+
+    def test_a_hard_time_limit_is_final_unless_its_message_stays(
+        self, declare: Callable[..., Any]
+    ) -> None:
+        """As in Celery, whose ``acks_on_timeout`` is true by default."""
+        final = declare(nap, acks_late=True, time_limit=0.05, autoretry_for=(Exception,))
+        result = final.delay()
+        run_jobs()
+        assert Job.objects.get().status == "dead"
+        with pytest.raises(TimeLimitExceeded):
+            result.get(timeout=5)
+        again = declare(doze, acks_late=True, acks_on_failure_or_timeout=False)
+        assert registry.get(again.name).max_attempts == 4
 
     def test_acks_late_decides_the_delivery(self) -> None:
         tasks.download.delay("x")

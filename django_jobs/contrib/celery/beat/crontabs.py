@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....domain.cron import check_cron
@@ -27,9 +27,13 @@ def cron_of(crontab: Mapping[str, Any]) -> str:
     ranges that wrap around mean something else in cron. Raises ``ValueError`` if the field is
     invalid or cron has no equivalent.
     """
-    minute, hour, day, month, weekday = (
-        _values(field, str(crontab[column])) for column, field in COLUMNS
-    )
+    return cron_of_values(_values(field, str(crontab[column])) for column, field in COLUMNS)
+
+
+def cron_of_values(values: Iterable[list[int]]) -> str:
+    """The cron expression of the sorted values of each field, in the order of :data:`COLUMNS`.
+    Raises ``ValueError`` if cron has no equivalent."""
+    minute, hour, day, month, weekday = values
     nth = ""
     if len(day) < 31 and len(weekday) < WEEK:
         nth = _nth_weekdays(day, weekday)

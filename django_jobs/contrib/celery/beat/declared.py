@@ -7,17 +7,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from celery.schedules import crontab, maybe_schedule, schedule
+from celery.utils.time import LocalTimezone
+from django.conf import settings
 
 from .... import registry
-from ....api import schedules
+from ....api.schedules import columns_of
+from ....conf import conf
 from ....domain.schedules import Overlap
-from ....exceptions import JobsError
 from ..messages.arguments import payload_of
-from .crontabs import cron_of
+from ..messages.places import priority_of, routed_to
+from ..running.job_types import expires_of, job_type_of
+from ..sending.enqueueing import routed
+from .crontabs import COLUMNS, cron_of_values
 
-FIELDS = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year")
+OF_THE_TASK = {"time_limit", "soft_time_limit", "expires", "ignore_result"}
+"""Options that the jobs of a schedule have from the task."""
+OF_A_MESSAGE = {"task_id", "countdown", "eta", "headers", "shadow"}
+"""Options that they cannot have."""
 
 logger = logging.getLogger("django_jobs")
+
+
+class NotASchedule(Exception):
+    """The entry has no equivalent schedule; the message says why."""
 
 
 def declare(app: Any) -> None:
@@ -25,24 +37,55 @@ def declare(app: Any) -> None:
     Others are logged, and listed by ``jobimport celery --check``."""
     for name, entry in (app.conf.beat_schedule or {}).items():
         try:
-            schedules.schedule(name, entry["task"], **_fields(app, entry))
-        except (JobsError, LookupError, TypeError, ValueError) as error:
-            logger.warning("beat_schedule %r is not a schedule: %s", name, error)
+            registry.register_schedule(name, schedule_of(app, name, entry))
+        except NotASchedule as problem:
+            logger.warning("beat_schedule %r is not a schedule: %s", name, problem)
 
 
-def _fields(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of ``schedule()``. Runs may overlap, as in Celery."""
-    job_type, options = registry.get(entry["task"]), entry.get("options") or {}
-    payload = payload_of(job_type, entry.get("args") or (), entry.get("kwargs") or {})
-    rule = _rule(app, maybe_schedule(entry["schedule"]))
-    queue = options.get("queue")
-    return {"payload": payload, "queue": queue, "overlap": Overlap.ALLOW.value, **rule}
+def schedule_of(app: Any, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a schedule that enqueues what celery beat sends. Runs may overlap, as in
+    Celery. Raises :class:`NotASchedule`."""
+    try:
+        options = {"overlap": Overlap.ALLOW.value, **_message(app, entry), **_rule(app, entry)}
+        return columns_of(name, entry["task"], options)
+    except Exception as error:  # of a router too, which is code of the project
+        raise NotASchedule(error) from error
 
 
-def _rule(app: Any, given: Any) -> dict[str, Any]:
+def _message(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload, the queue and the priority. What follows from the task need not be stored."""
+    if (task := app.tasks.get(entry["task"])) is None:
+        raise LookupError(f"there is no task {entry['task']!r}")
+    args, kwargs = entry.get("args") or (), entry.get("kwargs") or {}
+    own, given = task._get_exec_options(), entry.get("options") or {}
+    if lost := sorted(OF_A_MESSAGE & given.keys()):
+        raise ValueError(f"{', '.join(lost)}: no option of a schedule; send the task from another")
+    options = routed(app, task.name, args, kwargs, {**own, **given}, task)
+    kept = {**own, "expires": expires_of(task), "ignore_result": task.ignore_result}
+    if lost := sorted(one for one in OF_THE_TASK & options.keys() if options[one] != kept[one]):
+        raise ValueError(f"{', '.join(lost)}: no option of a schedule; declare the task with it")
+    queue = routed_to(app, task.name, options)
+    is_ours = queue == app.conf.task_default_queue and queue not in conf().queues
+    return {
+        "payload": payload_of(job_type_of(app, task.name), args, kwargs),
+        "queue": None if is_ours else queue,
+        "priority": priority_of(app, options) if "priority" in options else None,
+    }
+
+
+def _rule(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
+    given = maybe_schedule(entry["schedule"])
     if type(given) is crontab:
-        row = {field: str(getattr(given, f"_orig_{field}")) for field in FIELDS}
-        return {"cron": cron_of(row), "timezone": str(app.timezone)}
+        if given.nowfun is not None:
+            raise ValueError("its crontab has a nowfun; set the timezone of the app")
+        values = [sorted(getattr(given, column)) for column, _ in COLUMNS]
+        return {"cron": cron_of_values(values), "timezone": _zone(app)}
     if type(given) is schedule:
         return {"every": given.run_every}
     raise TypeError(f"a {type(given).__name__} is neither a crontab nor an interval")
+
+
+def _zone(app: Any) -> str:
+    """The time zone of the app. That of the machine is Django's, which sets it."""
+    zone = app.timezone
+    return settings.TIME_ZONE if isinstance(zone, LocalTimezone) else str(zone)

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from celery.schedules import crontab, maybe_schedule, schedule
-
+from ..beat.declared import NotASchedule, schedule_of
 from .finding import Finding, error, note
+from .settings import MISSING, known_queues
 
 
 def findings_in_beat(app: Any) -> Iterator[Finding]:
     """Entries of ``beat_schedule`` that no schedule can express, and what to do with the others."""
     for name, entry in sorted((app.conf.beat_schedule or {}).items()):
         where = f"beat_schedule {name!r}"
-        if entry["task"] not in app.tasks:
-            yield error(where, f"there is no task {entry['task']!r}")
-        kind = type(maybe_schedule(entry["schedule"]))
-        if kind not in (crontab, schedule):
-            yield error(where, f"is a {kind.__name__}; only crontabs and intervals are possible")
+        try:
+            columns = schedule_of(app, name, entry)
+        except NotASchedule as problem:
+            yield error(where, f"will not be a schedule: {problem}")
+            continue
+        if columns["queue"] and columns["queue"] not in known_queues():
+            yield error(where, MISSING.format(columns["queue"]))
         else:
             yield note(where, "becomes a schedule with the next migrate; beat is not needed")
     scheduler = str(app.conf.beat_scheduler)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ....conf import conf
 from ....models import Queue
+from ..running.job_types import job_type_of
 from .finding import Finding, error, note
 
 JSON = "json"
@@ -28,6 +29,14 @@ NOTES = {
     "worker_hijack_root_logger": "is not used: the project's LOGGING is in force",
 }
 """What there is to say of a setting that differs from Celery's default."""
+
+
+MISSING = '{!r} is missing in DJANGO_JOBS["QUEUES"]'
+
+
+def known_queues() -> set[str]:
+    """The queues that jobs may have."""
+    return set(Queue.objects.names()) | conf().queues.keys()
 
 
 def findings_in_settings(app: Any) -> Iterator[Finding]:
@@ -71,11 +80,11 @@ def _broker(settings: Any) -> Iterator[Finding]:
 
 
 def _queues(app: Any) -> Iterator[Finding]:
-    known = set(Queue.objects.names()) | conf().queues.keys()
-    default = app.conf.task_default_queue
+    known, default = known_queues(), app.conf.task_default_queue
     wanted = {queue.name for queue in app.conf.task_queues or ()} | set(_routed_to(app.conf))
+    wanted |= {job_type_of(app, name).queue for name in app.tasks}
     for name in sorted(wanted - known - {default}):
-        yield error("queues", f'{name!r} is missing in DJANGO_JOBS["QUEUES"]')
+        yield error("queues", MISSING.format(name))
     if default not in known:
         yield note("task_default_queue", f"{default!r} becomes 'default'")
     for router in _routers(app.conf):

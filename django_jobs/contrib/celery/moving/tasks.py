@@ -9,6 +9,7 @@ from typing import Any
 from celery import Task
 
 from ....api.validation import LONGEST_NAME
+from ..running.job_types import is_acked_on_timeout
 from .finding import Finding, error, note
 
 OF_A_WORKER = ("Request", "Strategy", "start_strategy")
@@ -33,10 +34,13 @@ def _of(name: str, task: Any) -> Iterator[Finding]:
         if getattr(type(task), attribute) != getattr(Task, attribute):
             yield error(name, f"its base class changes {attribute}, which no worker calls")
     if task.acks_late:
+        timed_out = (
+            "" if is_acked_on_timeout(task) else ", and after a time-out while retries are left"
+        )
         yield note(
             name,
             "acks_late: delivered at least once. It runs again after a crash, at most three times "
-            "in a row, and after a time-out while retries are left",
+            f"in a row{timed_out}",
         )
     else:
         yield note(

@@ -9,6 +9,7 @@ from ....api.job_type import JobType
 from ....conf import conf
 from ....models import Resource
 from ..messages.arguments import signature_of
+from ..messages.places import DEFAULT_QUEUE, priority_of, routed_to
 from .attempts import WITHOUT_END, run
 
 OF_CELERY = ("celery.map", "celery.starmap")
@@ -50,10 +51,10 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
     """The job type of a task.
 
     ``acks_late`` decides the delivery: without it a message is acknowledged before the task begins,
-    so that a lost attempt is not repeated. A failure is final unless the task asks for a retry.
+    so that a lost attempt is not repeated. A failure is final unless the task asks for a retry. So
+    is a time-out, unless its message would stay unacknowledged.
     """
     task = app.tasks[name]
-    retries = task.max_retries
 
     def handler(**payload: Any) -> Any:
         return run(app, name, payload)
@@ -64,10 +65,41 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
         name=name,
         handler=handler,
         signature=signature_of(getattr(task, "_orig_run", task.run)),
-        max_attempts=WITHOUT_END if retries is None else retries + 1,
+        queue=_queue(app, task),
+        priority=priority_of(app, {"priority": task.priority}),
+        max_age=expires_of(task),
+        max_attempts=_attempts(task),
         timeout=task.time_limit or app.conf.task_time_limit,
         delivery="at_least_once" if task.acks_late else "at_most_once",
         discard_on=(Exception,),
         resources=(resource_of(name),) if rate_of(task) else (),
         schedulable=True,
     )
+
+
+def expires_of(task: Any) -> float | None:
+    """The seconds after which a message of the task expires; None for a task without, or with a
+    point in time."""
+    expires = getattr(task, "expires", None)
+    return float(expires) if expires and isinstance(expires, int | float) else None
+
+
+def _queue(app: Any, task: Any) -> str:
+    """The queue that the task declares. A schedule has it, unless it names another one."""
+    queue = getattr(task, "queue", None)
+    name = routed_to(app, task.name, {"queue": queue})
+    return DEFAULT_QUEUE if name == app.conf.task_default_queue else name
+
+
+def _attempts(task: Any) -> int:
+    """The attempts that may end with a time-out, which is the only failure that the task does not
+    decide itself: one, unless Celery would deliver the message again."""
+    if task.acks_late and is_acked_on_timeout(task):
+        return 1
+    return WITHOUT_END if task.max_retries is None else task.max_retries + 1
+
+
+def is_acked_on_timeout(task: Any) -> bool:
+    """Whether the message of a task that exceeded its time limit is acknowledged. Before Celery 5.7
+    there is one setting for this and for failures."""
+    return bool(getattr(task, "acks_on_timeout", task.acks_on_failure_or_timeout))

@@ -15,10 +15,11 @@ from ....conf import conf
 from ....exceptions import EnqueueError
 from ....models import Resource
 from ..messages.arguments import as_json, by_position_of, payload_of
+from ..messages.places import priority_of, queue_of
 from ..messages.requests import RetryAsked, headers_of, stored
 from ..messages.task_ids import task_id_of
 from ..running.job_types import register, seed
-from .options import check, delay_of, due_of, moment_of, priority_of, queue_of
+from .options import check, delay_of, due_of, moment_of
 
 SHORTEST = 0.001
 """Seconds of the ``max_age`` of a job that has expired when it is enqueued."""
@@ -86,7 +87,7 @@ def message_of(
 ) -> Message:
     """The row of a task with these arguments and options. ``upstream`` is what the first argument
     is replaced with when it runs. Raises what :func:`send` raises."""
-    given = _routed(app, name, args, kwargs, options, task_type)
+    given = routed(app, name, args, kwargs, options, task_type)
     if (parent := app.current_worker_task) is not None:
         given.setdefault("root_id", parent.request.root_id or parent.request.id)
         given.setdefault("parent_id", parent.request.id)
@@ -117,7 +118,7 @@ def message_of(
     return Message(replace(chosen, **_limits(app, given)), payload, headers)
 
 
-def _routed(
+def routed(
     app: Any,
     name: str,
     args: Sequence[Any],
@@ -147,7 +148,7 @@ def _ask_for_retry(
             "django_jobs.current_run().spawn(...), or send the other one and return"
         )
     given = {option: options.get(option) for option in ("queue", "countdown", "eta")}
-    given = _routed(app, name, args, kwargs, given, None)
+    given = routed(app, name, args, kwargs, given, None)
     due = due_of(app, given)
     left = (due - timezone.now()).total_seconds() if due else 0.0
     after = max(delay_of(given) or left, 0.0)

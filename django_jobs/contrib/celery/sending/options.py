@@ -10,10 +10,7 @@ from celery.utils.time import maybe_make_aware
 from dateutil.parser import isoparse
 from django.utils import timezone
 
-from ....conf import conf
-from ....domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ....exceptions import EnqueueError
-from ....models import Queue
 
 INSTEAD = {
     "link": "use chain(this.s(), then.s())",
@@ -35,8 +32,6 @@ KNOWN = OF_THE_BROKER | {
     *("time_limit", "soft_time_limit", "headers", "shadow", "ignore_result"),
     *("root_id", "parent_id", "group_id", "group_index"),
 }
-DEFAULT_QUEUE = "default"
-LOWEST_OF_REDIS = 9
 
 
 def check(name: str, options: Mapping[str, Any]) -> None:
@@ -55,41 +50,6 @@ def check(name: str, options: Mapping[str, Any]) -> None:
             f"{name}: serializer is json, not {serializer}: a payload is JSON; pass primary keys, "
             "and load the objects in the task"
         )
-
-
-def queue_of(app: Any, name: str, options: Mapping[str, Any]) -> str:
-    """The name of the queue to which Celery routes. Its default queue is ours, unless a queue of
-    that name exists."""
-    queue = options.get("queue") or app.conf.task_default_queue
-    chosen = str(getattr(queue, "name", queue))
-    if "exchange" in options or "routing_key" in options:
-        chosen = _bound_to(app, name, chosen, options.get("exchange"), options.get("routing_key"))
-    is_default = chosen == app.conf.task_default_queue
-    if is_default and Queue.objects.recent(chosen, conf().database) is None:
-        return DEFAULT_QUEUE
-    return chosen
-
-
-def _bound_to(app: Any, name: str, chosen: str, exchange: Any, routing_key: Any) -> str:
-    """The queue that gets messages of this exchange and routing key, as far as the
-    declared ones say."""
-    queues = app.amqp.queues
-    exchange = getattr(exchange, "name", exchange)
-    for queue in (queues[chosen], *queues.values()):
-        if exchange in (None, queue.exchange.name) and routing_key in (None, queue.routing_key):
-            return str(queue.name)
-    raise EnqueueError(
-        f"{name}: no queue of task_queues is bound to exchange {exchange!r} with the routing_key "
-        f"{routing_key!r}; pass queue="
-    )
-
-
-def priority_of(app: Any, options: Mapping[str, Any]) -> int:
-    """The priority of a job. RabbitMQ delivers the highest number first, Redis the lowest one."""
-    priority = options.get("priority") or 0
-    if str(app.conf.broker_url or "").startswith(("redis", "sentinel")):
-        return -min(priority, LOWEST_OF_REDIS)
-    return max(min(priority, HIGHEST_PRIORITY), LOWEST_PRIORITY)
 
 
 def delay_of(options: Mapping[str, Any]) -> float | None:
