@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from asgiref.sync import sync_to_async
@@ -45,6 +46,15 @@ async def hold_session(path: str) -> None:
     """:func:`hold_async` with a session that it has changed."""
     await sync_to_async(_set)(path)
     await hold_async.handler(path)
+
+
+@job(timeout=1, max_attempts=1)
+async def begin_late() -> float:
+    """The seconds that it has."""
+    run = current_run()
+    assert run is not None
+    assert run.deadline is not None
+    return (run.deadline - datetime.now(UTC)).total_seconds()
 
 
 @job

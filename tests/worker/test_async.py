@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from django_jobs import cancel, enqueue_many
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Job, Queue, Run
 from django_jobs.worker.execution.failures import CANCELLED_HERE
+from django_jobs.worker.supervisor.watchdog import SOFT_GRACE
 from tests.app import async_jobs, jobs
 from tests.app.models import Effect
 
@@ -153,6 +155,25 @@ def test_handlers_that_keep_all_sessions_can_still_use_other_threads(start_worke
     assert list(Run.objects.values_list("outcome", flat=True)) == ["succeeded"] * 3
     results = Job.objects.filter(pk__in=walks).values_list("result", flat=True)
     assert list(results) == [0, 0, 0]
+
+
+def test_the_wait_for_a_session_before_a_handler_begins_costs_none_of_its_time(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "held"
+    keeps = async_jobs.hold_session.enqueue(str(path))
+    worker = start_worker("--threads", "1")
+    until_marked(path)
+    processes = worker.session()
+    late = async_jobs.begin_late.using(delay=0.1).enqueue()
+    Job.objects.filter(pk=late.pk).update(attempt=1)  # it has a checkpoint to read
+    until(lambda: Job.objects.filter(pk=late.pk, status="running").exists())
+    begun = time.monotonic()
+    until(lambda: time.monotonic() - begun > 1 + SOFT_GRACE + 1)  # the time is the condition
+    let_go(path)
+    assert until_status(late, "succeeded").result > 0.5
+    until_status(keeps, "succeeded")
+    assert worker.session() == processes
 
 
 @pytest.mark.parametrize("how", ["setting", "transaction", "atomic", "error", "closed"])

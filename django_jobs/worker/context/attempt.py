@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ..timeouts.limits import TimeLimit
     from .progress import Reporter
 
+AROUND_SECONDS = 60.0
+"""What happens before the call of an async handler, such as hooks and the wait for a connection,
+may take this long in addition to its time-out, and what happens after it this long."""
+
 RunAsync = Callable[[Any, float | None], Any]
 AwaitAsync = Callable[[Any, float | None], Awaitable[Any]]
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -80,18 +84,18 @@ class Attempt:
         self.job_type = registry.find(self.job.job_type)
 
     def begin(self) -> None:
-        """Put the attempt on the scoreboard, in a thread of this process. Its time limits count
-        from here."""
+        """Put the attempt on the scoreboard, in a thread of this process. The time limits of a
+        plain handler count from here."""
         self.started = time.monotonic()
         job = self.job
-        deadline, silence = self._times()
+        deadline, silence = self._first_times()
         self.entry = self.slot.start(job.id, job.attempt, job.worker, deadline, False, silence)
 
     def begin_isolated(self, index: int) -> None:
         """Start the time limits, in the child that runs the attempt."""
         self.started = time.monotonic()
         self.entry = self.slot.entries[index]
-        self.entry.begin(*self._times())
+        self.entry.begin(*self._first_times())
 
     def await_child(self) -> None:
         """Put the attempt on the scoreboard without time limits, which count from the start of its
@@ -100,15 +104,27 @@ class Attempt:
         job = self.job
         self.entry = self.slot.start(job.id, job.attempt, job.worker, alone=True)
 
+    def begin_handler(self) -> None:
+        """Start the time limits of an async handler."""
+        self.entry.begin(*self._times(time.monotonic()))
+        self.slot.watched = True
+        self._set_deadline()
+
+    def end_handler(self) -> None:
+        """Stop the time limits of an async handler, unless it exceeded one: then its blocking calls
+        have to end."""
+        entry, now = self.entry, time.monotonic()
+        is_late = entry.deadline and now >= entry.deadline
+        is_silent = entry.silence and now >= entry.progress_at + entry.silence
+        if not (is_late or is_silent):
+            entry.bound(now + AROUND_SECONDS if entry.deadline else 0.0, 0.0)
+
     def read(self) -> None:
         """Read the fields of the row that the handler can use. Raises if ``enqueue`` did not write
         the row."""
         job = self.job
         self.headers = object_in(job.headers)
-        self.deadline = None
-        if job.timeout is not None:
-            left = self.started + job.timeout - time.monotonic()
-            self.deadline = datetime.now(UTC) + timedelta(seconds=left)
+        self._set_deadline()
         self.scheduled_for = None
         if job.scheduled_for is not None:
             self.scheduled_for = datetime.fromtimestamp(job.scheduled_for, UTC)
@@ -122,10 +138,23 @@ class Attempt:
             or self.slot.worker != self.job.worker
         )
 
-    def _times(self) -> tuple[float, float]:
+    def _set_deadline(self) -> None:
+        self.deadline = None
+        if self.job.timeout is not None:
+            left = self.entry.started + self.job.timeout - time.monotonic()
+            self.deadline = datetime.now(UTC) + timedelta(seconds=left)
+
+    def _first_times(self) -> tuple[float, float]:
+        """The times of a plain handler; or those until the call of an async one."""
+        deadline, silence = self._times(self.started)
+        if self.job_type is None or not self.job_type.is_async:
+            return deadline, silence
+        return (deadline + AROUND_SECONDS if deadline else 0.0), 0.0
+
+    def _times(self, started: float) -> tuple[float, float]:
         """The deadline and the longest silence, for the scoreboard; 0 means none."""
         timeout, job_type = self.job.timeout, self.job_type
-        deadline = 0.0 if timeout is None else self.started + timeout
+        deadline = 0.0 if timeout is None else started + timeout
         return deadline, 0.0 if job_type is None else job_type.silence_timeout or 0.0
 
 

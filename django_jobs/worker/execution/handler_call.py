@@ -143,7 +143,11 @@ async def _await_handler(
         coroutine = in_context(job_type.handler, payload)
     else:
         coroutine = job_type.handler(**payload)
-    result = await attempt.await_async(coroutine, attempt.job.timeout)
+    attempt.begin_handler()
+    try:
+        result = await attempt.await_async(coroutine, attempt.job.timeout)
+    finally:
+        attempt.end_handler()
     return _success(attempt.job, result)
 
 
@@ -183,7 +187,11 @@ def _call_handler(
             coroutine = in_context(job_type.handler, payload)
         else:
             coroutine = job_type.handler(**payload)
-        result = attempt.run_async(coroutine, job.timeout)
+        attempt.begin_handler()
+        try:
+            result = attempt.run_async(coroutine, job.timeout)
+        finally:
+            attempt.end_handler()
     else:
         result = _result_of(attempt, job_type, payload)
     return _success(job, result)

@@ -90,7 +90,7 @@ def _entered(event: HookEvent) -> ExitStack:
 async def in_context(handler: Callable[..., Any], payload: dict[str, Any]) -> Any:
     """Call an async handler so that it sees the language and the time zone that hooks have set in
     another thread. asgiref moves such values when it comes back from a thread."""
-    await sync_to_async(_nothing, thread_sensitive=False)()
+    await sync_to_async(_nothing)()
     return await handler(**payload)
 
 

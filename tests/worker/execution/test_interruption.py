@@ -13,7 +13,7 @@ import pytest
 from django_jobs.api.job_type import JobType
 from django_jobs.domain.outcomes import Cancelled, TimedOut
 from django_jobs.lifecycle.job_columns import ClaimedJob
-from django_jobs.worker.context.attempt import Attempt, ignore_progress
+from django_jobs.worker.context.attempt import AROUND_SECONDS, Attempt, ignore_progress
 from django_jobs.worker.context.progress import Reporter
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.execution.interruption import bound
@@ -21,6 +21,7 @@ from django_jobs.worker.ipc.scoreboard import Scoreboard, WorkerSlot
 from django_jobs.worker.timeouts.limits import Interrupted, never
 from django_jobs.worker.timeouts.threads import ThreadTimeouts
 from tests.factories import declared
+from tests.worker.processes import until
 
 CANCELLED = Cancelled(reason="cancelled while running")
 
@@ -112,3 +113,36 @@ def test_a_plain_handler_has_a_limit_only_if_one_is_declared(slot: WorkerSlot) -
     assert timed.limit is not None
     assert silent.limit is not None
     assert silent.on_progress is not ignore_progress
+
+
+def test_the_time_of_an_async_handler_counts_from_its_call(slot: WorkerSlot) -> None:
+    with declared(wait, silence_timeout=2) as job_type:
+        attempt = begun(slot, job_type, timeout=5)
+    before = slot.look()[0]
+    assert before.deadline - before.started == pytest.approx(5 + AROUND_SECONDS, abs=0.1)
+    assert before.silence == 0
+    slot.watched = False
+    attempt.begin_handler()
+    in_it = slot.look()[0]
+    assert in_it.started > before.started
+    assert in_it.deadline - in_it.started == pytest.approx(5, abs=0.1)
+    assert in_it.silence == 2
+    assert slot.watched
+    attempt.end_handler()
+    after = slot.look()[0]
+    assert after.deadline == pytest.approx(time.monotonic() + AROUND_SECONDS, abs=5)
+    assert after.silence == 0
+
+
+@pytest.mark.parametrize("limits", [{"timeout": 0.01}, {"silence": 0.01}])
+def test_what_a_late_async_handler_leaves_has_no_more_time(
+    slot: WorkerSlot, limits: dict[str, float]
+) -> None:
+    with declared(wait, silence_timeout=limits.get("silence")) as job_type:
+        attempt = begun(slot, job_type, timeout=limits.get("timeout"))
+    attempt.begin_handler()
+    in_it = slot.look()[0]
+    until(lambda: time.monotonic() > in_it.started + 0.01)
+    attempt.end_handler()
+    after = slot.look()[0]
+    assert (after.deadline, after.silence) == (in_it.deadline, in_it.silence)
