@@ -86,6 +86,18 @@ def versions() -> dict[str, int]:
     return {name: by_name[name].version for name in sorted(by_name)}
 
 
+def runs_isolated(job_type: JobType[..., Any] | None) -> bool:
+    """Whether each attempt runs in a separate process."""
+    return job_type is not None and (job_type.isolated or job_type.max_rss is not None)
+
+
+def loop_types() -> list[str]:
+    """The names of the job types whose handlers run on the event loop of a worker process, with
+    aliases."""
+    found = ((name, find(name)) for name in versions())
+    return [name for name, one in found if one and one.is_async and not runs_isolated(one)]
+
+
 def known_by_chance() -> list[JobType[..., Any]]:
     """The job types that were declared after all apps were ready. No ``jobs.py`` imports their
     module; something else did, such as the URLs during the system checks."""

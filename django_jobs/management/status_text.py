@@ -26,7 +26,7 @@ ALWAYS_COUNTED = (ScheduleState.ON, ScheduleState.PAUSED, ScheduleState.ERROR)
 RESOURCE_HEADS = ("RESOURCE", "STATE", "TAKEN", "LIMIT", "WAITING", "RATE", "REASON")
 TENANT_HEADS = ("TENANT", "STATE", "TAKEN", "LIMIT", "WAITING", "WEIGHT", "REASON")
 MOST_TENANTS = 20
-SIZING_HEADS = ("QUEUE", "RUNS/S", "MEAN", "P95", "NEEDS", "THREADS")
+SIZING_HEADS = ("QUEUE", "RUNS/S", "MEAN", "P95", "NEEDS", "THREADS", "SLOTS")
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "HEARTBEAT", "QUEUES")
 
 
@@ -85,8 +85,9 @@ def render_sizing(sizing: Sizing) -> str:
             f"{queue.rate:.3g}",
             f"{queue.mean_seconds:.3g}s",
             f"{queue.p95_seconds:.3g}s",
-            f"{queue.threads_needed:.1f}",
-            str(queue.threads),
+            f"{queue.slots_needed:.1f}",
+            "-" if queue.on_loop else str(queue.slots),
+            str(queue.slots) if queue.on_loop else "-",
         )
         for queue in sizing.queues
     ]

@@ -1,11 +1,13 @@
-"""How many threads each queue needs."""
+"""How many threads, and slots for async handlers, each queue needs."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import groupby
 from math import ceil
 
+from .. import registry
 from ..models.database import fetch
 
 HEADROOM = 1.2
@@ -31,22 +33,24 @@ WITH newest AS MATERIALIZED (
     FROM newest
     WHERE started_at IS NOT NULL AND finished_at >= now() - interval '1 hour'
 )
-SELECT covered.seconds, job.queue, count(*), avg(ended.seconds),
-    percentile_cont(0.95) WITHIN GROUP (ORDER BY ended.seconds),
+SELECT covered.seconds, job.queue, job.job_type = ANY(%(async_types)s) AS on_loop, count(*),
+    avg(ended.seconds), percentile_cont(0.95) WITHIN GROUP (ORDER BY ended.seconds),
     (SELECT max_concurrency FROM django_jobs_queue AS queue WHERE queue.name = job.queue)
 FROM covered CROSS JOIN ended CROSS JOIN LATERAL (
-    SELECT live.queue FROM django_jobs_job_live AS live WHERE live.id = ended.job_id
+    SELECT live.queue, live.job_type FROM django_jobs_job_live AS live WHERE live.id = ended.job_id
     UNION ALL
-    SELECT past.queue FROM django_jobs_job_history AS past
+    SELECT past.queue, past.job_type FROM django_jobs_job_history AS past
     WHERE past.id = ended.job_id AND past.finished_at >= now() - interval '2 hours'
     LIMIT 1) AS job
-GROUP BY covered.seconds, job.queue
-ORDER BY job.queue
+GROUP BY covered.seconds, job.queue, on_loop
+ORDER BY job.queue, on_loop
 """
 
-# A worker without named pools has one, of all its threads.
-THREADS = """
-SELECT pool.queues, pool.threads
+# A worker without named pools has one, of all its threads. Pools share the slots of the loop by
+# their threads.
+SLOTS = """
+SELECT pool.queues, pool.threads, CASE WHEN worker.async_slots > 0
+    THEN greatest(worker.async_slots * pool.threads / worker.threads, 1) ELSE 0 END
 FROM django_jobs_worker AS worker CROSS JOIN LATERAL jsonb_to_recordset(
     CASE WHEN worker.pools <> '[]' THEN worker.pools ELSE jsonb_build_array(
         jsonb_build_object('queues', worker.queues, 'threads', worker.threads)) END
@@ -57,80 +61,101 @@ WHERE worker.status = 'running' AND worker.lease_expires_at >= clock_timestamp()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSizing:
-    """The load of one queue. ``rate`` is in runs per second, the times are those of its handlers.
+    """The load of one queue, of its plain handlers or of those ``on_loop``. ``rate`` is in runs per
+    second, the times are those of the handlers.
 
-    ``threads_needed`` is rate * mean time * 1.2: the threads that are busy on average (Little's
-    law), and a fifth more. ``threads`` counts those of the running workers that serve the queue;
-    they may serve others too.
+    ``slots_needed`` is rate * mean time * 1.2: the threads, or slots of event loops, that are busy
+    on average (Little's law), and a fifth more. ``slots`` counts those of the running workers that
+    serve the queue; they may serve others too.
     """
 
     queue: str
+    on_loop: bool
     runs: int
     rate: float
     mean_seconds: float
     p95_seconds: float
-    threads_needed: float
-    threads: int
+    slots_needed: float
+    slots: int
     max_concurrency: int | None
 
     @property
-    def problem(self) -> str | None:
-        """What is too small for this queue, in a sentence; None if nothing is."""
-        need = f"{self.queue} needs {_threads(self.threads_needed)}"
-        if self.max_concurrency is not None and self.max_concurrency < self.threads_needed:
-            return f"{need}, but may run only {self.max_concurrency} at a time."
-        if self.threads < self.threads_needed:
-            return f"{need}, and has {self.threads or 'none'}."
-        return None
+    def need(self) -> str:
+        """What it needs: ``5 threads``."""
+        return _slots(self.slots_needed, self.on_loop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
     """The load of the queues that had runs in the last ``seconds``: an hour, or what the newest
-    20,000 runs cover. ``threads`` are those of all running workers."""
+    20,000 runs cover. ``threads`` and ``async_slots`` are those of all running workers."""
 
     seconds: float
     runs: int
     threads: int
     threads_needed: float
+    async_slots: int
+    async_slots_needed: float
     queues: tuple[QueueSizing, ...]
 
     @property
     def problems(self) -> list[str]:
         """What is too small, in sentences."""
-        problems = [queue.problem for queue in self.queues if queue.problem is not None]
-        if not problems and self.threads < self.threads_needed:
-            need = _threads(self.threads_needed)
-            problems.append(f"All queues together need {need}, and there are {self.threads}.")
-        return problems
+        problems = []
+        for name, of_queue in groupby(self.queues, lambda queue: queue.queue):
+            kinds = list(of_queue)
+            limit = kinds[0].max_concurrency
+            if limit is not None and limit < sum(kind.slots_needed for kind in kinds):
+                needs = " and ".join(kind.need for kind in kinds)
+                problems.append(f"{name} needs {needs}, but may run only {limit} at a time.")
+                continue
+            problems += [
+                f"{name} needs {kind.need}, and has {kind.slots or 'none'}."
+                for kind in kinds
+                if kind.slots < kind.slots_needed
+            ]
+        together = (
+            (self.threads, self.threads_needed, False),
+            (self.async_slots, self.async_slots_needed, True),
+        )
+        return problems or [
+            f"All queues together need {_slots(needed, on_loop)}, and there are {slots}."
+            for slots, needed, on_loop in together
+            if slots < needed
+        ]
 
 
 def take_sizing(most_runs: int = MOST_RUNS) -> Sizing:
     """The load of each queue, from the newest ``most_runs`` runs of the last hour."""
-    pools = [(json.loads(queues), threads) for queues, threads in fetch(THREADS, {})]
+    pools = [(json.loads(queues), slots) for queues, *slots in fetch(SLOTS, {})]
     queues = []
     seconds = 3600.0
-    for seconds, queue, runs, mean, p95, limit in fetch(SIZING, {"most": most_runs}):
+    parameters = {"most": most_runs, "async_types": registry.loop_types()}
+    for seconds, queue, on_loop, runs, mean, p95, limit in fetch(SIZING, parameters):
         queues.append(
             QueueSizing(
                 queue=queue,
+                on_loop=on_loop,
                 runs=runs,
                 rate=runs / seconds,
                 mean_seconds=mean,
                 p95_seconds=p95,
-                threads_needed=runs / seconds * mean * HEADROOM,
-                threads=sum(threads for served, threads in pools if queue in served),
+                slots_needed=runs / seconds * mean * HEADROOM,
+                slots=sum(slots[on_loop] for served, slots in pools if queue in served),
                 max_concurrency=limit,
             )
         )
     return Sizing(
         seconds=seconds,
         runs=sum(queue.runs for queue in queues),
-        threads=sum(threads for _, threads in pools),
-        threads_needed=sum(queue.threads_needed for queue in queues),
+        threads=sum(threads for _, (threads, _) in pools),
+        threads_needed=sum(queue.slots_needed for queue in queues if not queue.on_loop),
+        async_slots=sum(slots for _, (_, slots) in pools),
+        async_slots_needed=sum(queue.slots_needed for queue in queues if queue.on_loop),
         queues=tuple(queues),
     )
 
 
-def _threads(number: float) -> str:
-    return "1 thread" if ceil(number) == 1 else f"{ceil(number)} threads"
+def _slots(number: float, on_loop: bool) -> str:
+    name = "async slot" if on_loop else "thread"
+    return f"1 {name}" if ceil(number) == 1 else f"{ceil(number)} {name}s"

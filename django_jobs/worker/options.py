@@ -7,10 +7,8 @@ import platform
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from .. import registry
-from ..api.job_type import JobType
 from ..conf import conf
 from ..lifecycle.workers import WorkerInfo
 
@@ -86,7 +84,7 @@ class Options:
         handlers, they have as many as threads, and one more for free threads. Without fork, crash
         recovery needs one more, while all others may be in use.
         """
-        handlers = self.threads + (self.threads + 1 if async_types(self) else 0)
+        handlers = self.threads + (self.threads + 1 if registry.loop_types() else 0)
         return 2 + self.processes * (4 + handlers) + (not self.forks)
 
     def async_slots(self, pool: PoolOptions) -> int:
@@ -171,23 +169,9 @@ def claimable(options: Options) -> dict[str, int]:
 
 def left_to_others() -> frozenset[str]:
     """The names of the job types that only a worker with fork can run."""
-    return frozenset(name for name in registry.versions() if runs_isolated(registry.find(name)))
-
-
-def async_types(options: Options) -> tuple[str, ...]:
-    """The names of the job types whose handlers run on the event loop of a worker process."""
-    return tuple(
-        name
-        for name in claimable(options)
-        if (job_type := registry.find(name)) is not None
-        and job_type.is_async
-        and not runs_isolated(job_type)
+    return frozenset(
+        name for name in registry.versions() if registry.runs_isolated(registry.find(name))
     )
-
-
-def runs_isolated(job_type: JobType[..., Any] | None) -> bool:
-    """Whether each attempt runs in a separate process."""
-    return job_type is not None and (job_type.isolated or job_type.max_rss is not None)
 
 
 def worker_info(options: Options, queues: list[str]) -> WorkerInfo:
@@ -199,7 +183,7 @@ def worker_info(options: Options, queues: list[str]) -> WorkerInfo:
         pid=os.getpid(),
         queues=queues,
         threads=options.threads,
-        async_slots=options.async_concurrency if async_types(options) else 0,
+        async_slots=options.async_concurrency if registry.loop_types() else 0,
         pools=[
             ([share.name for share in pool.queues], pool.threads) for pool in options.named_pools
         ],

@@ -501,7 +501,7 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
 @pytest.mark.django_db
 def test_sizing_reads_the_newest_runs_and_their_jobs_by_id() -> None:
     run_sql("UPDATE django_jobs_run SET started_at = finished_at - interval '1 s' WHERE id % 2 = 0")
-    plan = explain(sizing.SIZING, {"most": 1000})
+    plan = explain(sizing.SIZING, {"most": 1000, "async_types": ["app.add_async"]})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 1000
     (live,) = (node for node in plan if node.get("Alias") == "live")

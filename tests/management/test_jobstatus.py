@@ -343,11 +343,15 @@ def test_sizing_shows_what_each_queue_needs_and_has() -> None:
     workers.end(Worker.objects.get().pk)
     shown = status("--sizing")
     assert shown.startswith("From 1 run of the last 10 s.\n\nQUEUE ")
-    queue, rate, mean, p95, needs, threads = row_of("default", shown)
-    assert (queue, mean, p95, threads) == ("default", "10s", "10s", "0")
+    queue, rate, mean, p95, needs, threads, slots = row_of("default", shown)
+    assert (queue, mean, p95, threads, slots) == ("default", "10s", "10s", "0", "-")
     assert 0.05 < float(rate) <= 0.1
     assert 0.6 <= float(needs) <= 1.2
     assert re.search(r"^default needs [12] threads?, and has none\.$", shown, re.MULTILINE)
     output = json.loads(status("--sizing", "--json"))
     assert output["problems"]
-    assert output["queues"][0]["threads"] == 0
+    assert output["queues"][0]["slots"] == 0
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.noop_async'")
+    shown = status("--sizing")
+    assert row_of("default", shown)[-2:] == ["-", "0"]
+    assert re.search(r"^default needs [12] async slots?, and has none\.$", shown, re.MULTILINE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from django_jobs import enqueue_many
@@ -15,9 +17,16 @@ from tests.factories import claim_ready, failure, register_worker, run_sql
 pytestmark = pytest.mark.django_db
 
 
-def run_jobs(count: int, *, seconds: float, queue: str = "default", ended_ago: float = 5.0) -> None:
+def run_jobs(
+    count: int,
+    *,
+    seconds: float,
+    queue: str = "default",
+    ended_ago: float = 5.0,
+    job_type: str = "app.noop",
+) -> None:
     """So many jobs that took so long each and ended so long ago, half of them without success."""
-    enqueue_many("app.noop", [{}] * count, queue=queue)
+    enqueue_many(job_type, [{}] * count, queue=queue)
     held = claim_ready(register_worker("past", lease=-1), queue, limit=count)
     endings = [
         Ending(job, Succeeded() if number % 2 else failure()) for number, job in enumerate(held)
@@ -56,12 +65,12 @@ def test_a_queue_needs_rate_times_runtime_and_a_fifth_more() -> None:
     bulk, default = sizing.queues
     assert default.rate == pytest.approx(90 / 3600)
     assert default.mean_seconds == default.p95_seconds == pytest.approx(8)
-    assert default.threads_needed == pytest.approx(90 / 3600 * 8 * 1.2)
-    assert default.threads == 3
+    assert default.slots_needed == pytest.approx(90 / 3600 * 8 * 1.2)
+    assert default.slots == 3
     assert bulk.mean_seconds == pytest.approx(10.25)
     assert bulk.p95_seconds == pytest.approx(38)
-    assert bulk.threads == 5
-    assert sizing.threads_needed == pytest.approx(default.threads_needed + bulk.threads_needed)
+    assert bulk.slots == 5
+    assert sizing.threads_needed == pytest.approx(default.slots_needed + bulk.slots_needed)
     assert sizing.problems == []
 
 
@@ -77,7 +86,7 @@ def test_too_few_threads_are_named_in_a_sentence() -> None:
     register_worker("web-2", threads=1, queues=["default"])
     assert take_sizing().problems == []
     workers.mark_draining([worker])
-    assert take_sizing().queues[0].threads == 1
+    assert take_sizing().queues[0].slots == 1
 
 
 @pytest.mark.usefixtures("_older_runs")
@@ -95,9 +104,42 @@ def test_of_a_worker_with_pools_the_threads_of_the_pool_count() -> None:
     pools = [(["default"], 1), (["bulk", "emails"], 8)]
     register_worker("web-1", threads=9, queues=["default", "bulk", "emails"], pools=pools)
     bulk, default = take_sizing().queues
-    assert (bulk.threads, default.threads) == (8, 1)
+    assert (bulk.slots, default.slots) == (8, 1)
     assert take_sizing().problems == ["default needs 2 threads, and has 1."]
     assert take_sizing().threads == 9
+
+
+@pytest.mark.usefixtures("_older_runs")
+def test_async_runs_need_slots_and_no_threads() -> None:
+    run_jobs(90, seconds=50)
+    run_jobs(90, seconds=3990, job_type="app.noop_async")
+    register_worker("web-1", threads=2, async_slots=100)
+    plain, on_loop = take_sizing().queues
+    assert (plain.on_loop, plain.slots, plain.runs) == (False, 2, 90)
+    assert (on_loop.on_loop, on_loop.slots, on_loop.runs) == (True, 100, 90)
+    assert on_loop.slots_needed == pytest.approx(119.7, rel=0.01)
+    sizing = take_sizing()
+    assert (sizing.threads, sizing.async_slots) == (2, 100)
+    assert sizing.threads_needed == pytest.approx(plain.slots_needed)
+    assert sizing.async_slots_needed == pytest.approx(on_loop.slots_needed)
+    assert sizing.problems == ["default needs 120 async slots, and has 100."]
+    Queue.objects.filter(name="default").update(max_concurrency=50)
+    assert take_sizing().problems == [
+        "default needs 2 threads and 120 async slots, but may run only 50 at a time."
+    ]
+
+
+@pytest.mark.usefixtures("_older_runs")
+def test_pools_and_queues_share_the_slots_of_a_loop() -> None:
+    run_jobs(90, seconds=2000, job_type="app.noop_async")
+    run_jobs(90, seconds=2000, job_type="app.noop_async", queue="bulk")
+    register_worker("web-1", threads=2, async_slots=100, queues=["default", "bulk"])
+    (problem,) = take_sizing().problems
+    assert re.fullmatch(r"All queues together need 12\d async slots, and there are 100\.", problem)
+    pools = [(["default"], 1), (["bulk"], 3)]
+    register_worker("web-2", threads=4, async_slots=2, queues=["default", "bulk"], pools=pools)
+    bulk, default = take_sizing().queues
+    assert (bulk.slots, default.slots) == (101, 101)  # at least one
 
 
 def test_a_full_sample_covers_the_time_since_its_oldest_run() -> None:

@@ -54,7 +54,8 @@ class Command(OperatorCommand):
         parser.add_argument(
             "--sizing",
             action="store_true",
-            help="print how many threads each queue needs, from the runs of the last hour",
+            help="print how many threads, and slots for async handlers, each queue needs, from the "
+            "runs of the last hour",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -11,6 +11,7 @@ from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
+from ...registry import runs_isolated
 from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
 from ..events import emit
@@ -18,7 +19,6 @@ from ..execution import handler_call
 from ..execution.interruption import bound
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
-from ..options import runs_isolated
 from ..statement_timeout import StatementTimedOut
 from ..timeouts.threads import ThreadTimeouts, raise_in
 from .cancels import Cancels

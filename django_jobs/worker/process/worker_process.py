@@ -32,7 +32,7 @@ from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import CRASHED, Message, MessagePipe
 from ..ipc.scoreboard import WorkerSlot
 from ..memory import resident_megabytes
-from ..options import RECYCLE, Options, PoolOptions, async_types, claimable
+from ..options import RECYCLE, Options, PoolOptions, claimable
 from ..wakeup import Wakeup
 from .async_executor import AsyncExecutor
 from .cancels import Cancels
@@ -95,7 +95,7 @@ class WorkerProcess:
     def _make_pools(self) -> tuple[list[Pool], list[Pool]]:
         """The pools of threads, and those of the event loop if there are async handlers."""
         options = self._options
-        versions, on_loop = claimable(options), async_types(options)
+        versions, on_loop = claimable(options), tuple(registry.loop_types())
         loop_versions = {name: versions[name] for name in on_loop}
         if not on_loop:
             for_threads = Claimable(job_types=versions)
