@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -139,16 +139,23 @@ async def _await_handler(
         assert attempt.in_thread is not None
         await attempt.in_thread(partial(getattr, context, "saved_checkpoint"))
     assert attempt.await_async is not None
-    if conf().hooks:
-        coroutine = in_context(job_type.handler, payload)
-    else:
-        coroutine = job_type.handler(**payload)
-    attempt.begin_handler()
+    coroutine = _begun(attempt, job_type, payload)
     try:
         result = await attempt.await_async(coroutine, attempt.job.timeout)
     finally:
         attempt.end_handler()
     return _success(attempt.job, result)
+
+
+def _begun(
+    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]
+) -> Coroutine[Any, Any, Any]:
+    """The call of an async handler, whose time begins."""
+    attempt.begin_handler()
+    if conf().hooks:
+        return in_context(job_type.handler, payload)
+    coroutine: Coroutine[Any, Any, Any] = job_type.handler(**payload)
+    return coroutine
 
 
 def _start_of(job: ClaimedJob) -> dict[str, Any]:
@@ -183,11 +190,7 @@ def _call_handler(
         if job.attempt > 1:
             _ = context.saved_checkpoint  # it cannot be read on the event loop
         assert attempt.run_async is not None
-        if conf().hooks:
-            coroutine = in_context(job_type.handler, payload)
-        else:
-            coroutine = job_type.handler(**payload)
-        attempt.begin_handler()
+        coroutine = _begun(attempt, job_type, payload)
         try:
             result = attempt.run_async(coroutine, job.timeout)
         finally:
