@@ -54,6 +54,9 @@ KEY_ALONE = r'^\[null,null,".*",([0-9]{1,9}),"wait",\[\]\]$'
 """A regular expression, for Python and for PostgreSQL, of the texts of gates that are a key alone.
 It captures the limit, of up to nine digits."""
 
+NO_TENANT = "[null,"
+"""How the texts of gates begin that have no tenant."""
+
 
 @lru_cache(maxsize=10_000)
 def parse(text: str) -> Gates:

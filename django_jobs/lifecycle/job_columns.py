@@ -17,7 +17,7 @@ from django.db import models
 from psycopg.adapt import Transformer
 
 from ..domain.decisions import Facts
-from ..domain.gates import Gates, parse
+from ..domain.gates import NO_TENANT, Gates, parse
 from ..models import Job
 from ..models.database import jobs_connection
 from ..models.queue import OnFull
@@ -246,12 +246,15 @@ class ClaimedJob(NamedTuple):
         return () if self.gates is None else parse(self.gates).resources
 
     @property
+    def hands_over(self) -> bool:
+        """Whether its slots pass to the next job of its line. Tenants take turns instead."""
+        return self.gates is not None and self.gates.startswith(NO_TENANT)
+
+    @property
     def shares_gates(self) -> bool:
         """Whether jobs of other lines may wait for what it takes: a resource, or room."""
-        if self.gates is None:
-            return False
         try:
-            return bool(self.resources) or parse(self.gates).tenant is not None
+            return self.gates is not None and (not self.hands_over or bool(self.resources))
         except ValueError:  # a row that was not written by enqueue
             return True
 

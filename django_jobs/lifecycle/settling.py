@@ -239,8 +239,9 @@ def _give_back(fences: dict[str, Any]) -> list[int]:
 def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
     unkept = [one for one in decided if not _is_kept(one)]
     if not unkept:
-        if any(one.ending.job.gates is not None for one in decided):
+        if any(one.ending.job.hands_over for one in decided):
             return _write_and_hand_over(decided, hand_over)
+        hand_over.freed |= any(one.ending.job.gates is not None for one in decided)
         return {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
     kept = [one for one in decided if _is_kept(one)]
     written = _write(kept, hand_over) if kept else set()

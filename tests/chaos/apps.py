@@ -30,12 +30,13 @@ class ChaosConfig(AppConfig):
             from django_jobs.lifecycle.gates import arrivals, supply
 
             taken, spent = "status IN ('ready', 'running')", "- input.starts"
-            for statement in (*supply.TAKEN.values(), arrivals.ADMIT_ARRIVALS):
+            for statement in (*supply.TAKEN.values(), supply.RESOURCES, arrivals.ADMIT_ARRIVALS):
                 assert taken in statement
             assert spent in supply.SPEND
             none = "status = 'succeeded'"
             for kind, statement in supply.TAKEN.items():
                 supply.TAKEN[kind] = statement.replace(taken, none)
+            supply.RESOURCES = supply.RESOURCES.replace(taken, none)
             arrivals.ADMIT_ARRIVALS = arrivals.ADMIT_ARRIVALS.replace(taken, none)
             supply.SPEND = supply.SPEND.replace(spent, "")
         if os.environ.get("CHAOS_WITHOUT_ATOMICITY"):

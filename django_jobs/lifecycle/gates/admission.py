@@ -20,7 +20,7 @@ from ..job_columns import IN_LINE
 from . import breakers
 from .conflicts import resolve
 from .retry_budgets import RetryBudgets
-from .supply import spend, supply_of
+from .supply import TenantLimits, spend, supply_of
 
 logger = logging.getLogger("django_jobs")
 
@@ -48,19 +48,22 @@ WITH RECURSIVE turn AS MATERIALIZED (
             %(ends_after)s, current_setting('idle_in_transaction_session_timeout')), true),
         set_config('synchronous_commit', 'off', true)
 ), line AS (
-    (SELECT job.gates, job.rank, job.queue FROM turn, django_jobs_job_live AS job
+    (SELECT job.gates, job.rank, job.queue, job.tenant
+     FROM turn, django_jobs_job_live AS job
      WHERE turn.ours AND job.status = 'blocked' AND job.gates IS NOT NULL
        AND job.gates > %(after)s
      ORDER BY job.gates, job.rank, job.id LIMIT 1)
     UNION ALL
-    SELECT next.gates, next.rank, next.queue
+    SELECT next.gates, next.rank, next.queue, next.tenant
     FROM line CROSS JOIN LATERAL (
-        SELECT job.gates, job.rank, job.queue FROM django_jobs_job_live AS job
+        SELECT job.gates, job.rank, job.queue, job.tenant FROM django_jobs_job_live AS job
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates > line.gates
         ORDER BY job.gates, job.rank, job.id LIMIT 1
     ) AS next
 )
-SELECT turn.ours, line.gates, line.rank, line.queue
+SELECT turn.ours, line.gates, line.rank, line.queue, line.tenant,
+    (SELECT ARRAY[weight, CASE WHEN paused_at IS NULL THEN max_concurrency ELSE 0 END]
+     FROM django_jobs_tenant WHERE name = line.tenant)
 FROM turn LEFT JOIN (SELECT * FROM line LIMIT %(lines)s) AS line ON true
 """
 
@@ -130,13 +133,13 @@ def _admit(
         if not rows[0][0]:
             return Admission(ours=False), []
         rows = [row[1:] for row in rows if row[1] is not None]
-        lines = [line for row in rows if (line := _readable(*row))]
+        lines = [line for row in rows if (line := _readable(*row[:3]))]
         admission = Admission(last=rows[-1][0] if len(rows) == most else "")
-        # Without lines it was called because a job ended, perhaps the last one that tried.
-        if not lines or any(line.gates.resources for line in lines):
-            admission.changes = breakers.change_all()
         if lines:
-            _share_out_to(lines, room, shares, admission)
+            tenants = {row[3]: row[4] for row in rows if row[4] is not None}
+            _share_out_to(lines, tenants, room, shares, admission)
+        else:  # it was called because a job ended, perhaps the last one that tried
+            admission.changes = breakers.change_all()
         return admission, lines
 
 
@@ -150,24 +153,26 @@ def _readable(text: str, rank: float, queue: str) -> Line | None:
 
 
 def _share_out_to(
-    lines: list[Line], room: Mapping[str, int], shares: FairShares, admission: Admission
+    lines: list[Line],
+    tenants: Mapping[str, TenantLimits],
+    room: Mapping[str, int],
+    shares: FairShares,
+    admission: Admission,
 ) -> None:
-    supply, weights, buckets = supply_of(lines, room)
-    tenants: dict[str, set[str]] = {}
-    for line in lines:
-        if supply.is_metered(line.gates) and line.queue in room:
-            admission.metered = True
-            tenants.setdefault(line.queue, set()).add(line.gates.tenant or "")
-    budgets = RetryBudgets.read() if supply.resources else RetryBudgets()
+    supply, state = supply_of(lines, tenants, room)
+    admission.changes = state.changes
+    weights = {name: weight for name, (weight, _) in tenants.items()}
+    metered = {line.queue for line in lines if supply.is_metered(line.gates) and line.queue in room}
+    admission.metered = bool(metered)
     before = dict(supply.resources)
-    free = {queue for queue in tenants if supply.room[queue] >= 1}
+    free = {queue for queue in metered if supply.room[queue] >= 1}
     eager = lines
     for _ in range(ROUNDS):
         grants = share_out(eager, supply, shares, weights)
         if not grants:
             break
         admitted: dict[str, int] = {}
-        for text, queue in _admit_granted(grants, eager, budgets):
+        for text, queue in _admit_granted(grants, eager, state.budgets):
             admitted[text] = admitted.get(text, 0) + 1
             admission.queues.add(queue)
         for line in eager:
@@ -181,18 +186,18 @@ def _share_out_to(
             break
         eager = [line for line in eager if admitted.get(line.text, 0) == grants.get(line.text)]
     shares.advance()
-    admission.closed = bool(free) and free == set(tenants) and not admission.queues
+    admission.closed = bool(free) and free == metered and not admission.queues
     used = {name for line in lines for name in line.gates.resources}
     spent: dict[str, float] = {}
-    for name in used & buckets.keys():
+    for name in used & state.buckets.keys():
         starts = before[name] - supply.resources[name]
-        tokens = buckets[name].tokens - starts
+        tokens = state.buckets[name].tokens - starts
         if starts:
             spent[name] = starts
         if tokens < 1:
-            wait = (1 - tokens) / buckets[name].pace
+            wait = (1 - tokens) / state.buckets[name].pace
             admission.tokens_in = min(wait, admission.tokens_in or wait)
-    budgets.save()
+    state.budgets.save()
     if spent:
         spend(spent)
 

@@ -10,16 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...domain.admission import Line
-from ...domain.retry_budget import retries_allowed
 from ...models.database import execute, fetch
 from ...models.resource import FADED
 from ..job_columns import IN_LINE
 
-BUDGETS = f"""
-SELECT name, retry_budget, coalesce(recent_starts * {FADED}, 0),
-    coalesce(recent_retries * {FADED}, 0)
-FROM django_jobs_resource WHERE retry_budget < 1
-"""
 COUNT = f"""
 UPDATE django_jobs_resource AS resource
 SET recent_starts = coalesce(recent_starts * {FADED}, 0) + input.starts,
@@ -70,11 +64,6 @@ class RetryBudgets:
     left: dict[str, int] = field(default_factory=dict)
     _starts: Counter[str] = field(default_factory=Counter)
     _retries: Counter[str] = field(default_factory=Counter)
-
-    @classmethod
-    def read(cls) -> RetryBudgets:
-        """Those of all resources."""
-        return cls({name: retries_allowed(*numbers) for name, *numbers in fetch(BUDGETS, {})})
 
     def limits(self, line: Line) -> bool:
         """Whether a resource of the line has a budget."""

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection
 from django.db.models.functions import Now
+from pytest_django import DjangoAssertNumQueries
 
-from django_jobs import Concurrency
+from django_jobs import Concurrency, JobType
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.gates import admission
@@ -83,6 +84,19 @@ def test_the_slots_of_a_resource_are_counted_from_ready_and_running_jobs() -> No
     Job.objects.filter(pk=held.id).delete()  # by hand: nothing settles it
     admit()
     assert sorted(statuses()) == ["blocked"] * 2 + ["ready"] * 2
+
+
+@pytest.mark.parametrize("handler", [refund_payment, bill_tenant])
+def test_an_admission_is_three_statements(
+    handler: JobType[..., Any], django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    """And two for its transaction. A job that comes alone waits for all of them."""
+    resource(max_concurrency=2)
+    Tenant.objects.create(name="a", weight=2)
+    handler.enqueue("a")
+    with django_assert_num_queries(5):
+        admit()
+    assert statuses() == ["ready"]
 
 
 def test_a_paused_resource_admits_nothing() -> None:

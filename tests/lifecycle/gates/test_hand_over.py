@@ -8,6 +8,7 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Lost, Outcome, Released, Snoozed, Succeeded
+from django_jobs.lifecycle import settling
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, HandOver, settle
@@ -91,6 +92,15 @@ def test_a_resource_with_more_than_slots_hands_nothing_over(values: dict[str, ob
     settle([Ending(one, Succeeded()) for one in held], hand_over=hand_over)
     assert not ready()
     assert hand_over.freed
+
+
+def test_a_settle_of_tenants_does_not_look_for_heirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its statement is that of jobs without gates."""
+    monkeypatch.setattr(settling, "SETTLE_AND_HAND_OVER", "SELECT fails")
+    bill_tenant.enqueue("a")
+    assert settled(Succeeded()).freed
 
 
 def test_tenants_take_turns_and_hand_nothing_over() -> None:
