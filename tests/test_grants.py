@@ -191,7 +191,7 @@ def test_runs_of_workflows_need_no_other_rights() -> None:
         assert workflows.cancel([runs[0].pk]).done
         assert workflows.retry([one.pk for one in runs[:2]], check=lambda job: None).done
         assert workflows.skip(runs[2].pk, "a").done
-        assert workflows.signal(runs[1].pk, "a").done
+        assert workflows.signal(runs[1].pk, "a", name="any").done
     with acting_as("worker"):
         while ready := claim_ready(register_worker()):
             for held in ready:

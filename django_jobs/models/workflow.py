@@ -172,14 +172,18 @@ class WorkflowRun(models.Model):
         """
         call("WorkflowRun.retry", self, reason)
 
-    def signal(self, step: str, data: Any = None) -> bool:
-        """Send a ``wait`` step, by its name, the data for which it waits, or will wait.
+    def signal(self, step: str, data: Any = None, *, name: str | None = None) -> bool:
+        """Send a step, by its name, the data for which it waits.
 
-        It is part of your transaction. Returns False, and changes nothing, if there is no such
-        step, or it has ended or has its signal already. ``data`` is JSON with the limits of a
+        A ``wait`` step takes it also before it waits. So does a durable handler, if ``name`` is
+        that of its signal; without a name it gets the one for which it waits now.
+
+        It is part of your transaction. Returns False, and changes nothing, if the step has ended or
+        has its signal already. Raises :class:`OperationRefused`, with the steps that wait for a
+        signal, if there is no such step or it waits for none. ``data`` is JSON with the limits of a
         payload; otherwise :class:`PayloadError` is raised.
         """
-        return bool(call("WorkflowRun.signal", self, step, data))
+        return bool(call("WorkflowRun.signal", self, step, data, name))
 
     async def acancel(self, reason: str = "") -> bool:
         """:meth:`cancel` for async code."""
@@ -189,9 +193,9 @@ class WorkflowRun(models.Model):
         """:meth:`retry` for async code."""
         await sync_to_async(self.retry)(reason)
 
-    async def asignal(self, step: str, data: Any = None) -> bool:
+    async def asignal(self, step: str, data: Any = None, *, name: str | None = None) -> bool:
         """:meth:`signal` for async code."""
-        return await sync_to_async(self.signal)(step, data)
+        return await sync_to_async(self.signal)(step, data, name=name)
 
     def progress(self) -> RunProgress:
         """How many of the steps have ended, and how many there are; as text ``30 of 500``. One

@@ -75,10 +75,21 @@ def test_runs_are_cancelled_and_retried() -> None:
 
 
 def test_a_signal_for_a_step_that_does_not_wait_yet_says_so() -> None:
-    run = start_graph({"a": "", "approval": "a"})
-    assert output("signal", run.pk, "approval") == (
-        f"run {run.pk}: step 'approval' has its signal; it does not wait for it yet.\n"
+    run = start_graph({"a": "", "onboard": "a"})
+    with pytest.raises(CommandError, match="step 'onboard' waits for no signal now"):
+        output("signal", run.pk, "onboard")
+    assert output("signal", run.pk, "onboard", "--name", "confirmed") == (
+        f"run {run.pk}: step 'onboard' has its signal; it does not wait for it yet.\n"
     )
+
+
+def test_a_handler_gets_the_signal_that_it_waits_for() -> None:
+    run = start_graph({"onboard": ""})
+    Job.objects.filter(step="onboard").update(status="waiting", awaits="confirmed")
+    assert output("signal", run.pk, "onboard", "--data", "7") == (
+        f"run {run.pk}: step 'onboard' has its signal.\n"
+    )
+    assert step(run, "onboard").signals == {"confirmed": 7}
 
 
 def test_a_step_is_skipped_and_signalled() -> None:

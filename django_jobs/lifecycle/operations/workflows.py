@@ -14,12 +14,14 @@ from functools import partial
 from typing import Any
 
 from django.db import DataError, IntegrityError, transaction
-from django.db.models import CharField, Func, TextField
+from django.db.models import CharField, Func, Q, TextField
 from django.db.models.functions import Cast
 
 from ...domain.errors import ErrorReport
-from ...domain.states import PENDING, JobState
+from ...domain.graph import WAIT
+from ...domain.states import FINAL, LIVE, PENDING, JobState
 from ...domain.workflows import WorkflowState
+from ...exceptions import OperationRefused
 from ...model_methods import implements
 from ...models import Job, WorkflowRun
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
@@ -49,6 +51,9 @@ from .signals import signal as signal_job
 
 PAGE = 2_000
 """Steps that one statement cancels."""
+
+MOST_NAMED = 10
+"""Steps that the refusal of a signal names."""
 
 CANCEL_SECONDS = 10.0
 """After so long the cancel of a run may have been cut short."""
@@ -176,23 +181,40 @@ def signal(
     step: str,
     data: Any = None,
     *,
+    name: str | None = None,
     actor: Actor = None,
     by: str = "",
     reason: str = "",
 ) -> OperationResult:
-    """Send a step of a run the signal of its name, for which a ``wait`` step waits.
+    """Send a step of a run the signal ``name``: by default that for which the step waits, and to a
+    ``wait`` step that of its own name, also before it waits.
 
-    Raises ``PermissionDenied`` if ``actor`` may not, and what
+    Raises :class:`OperationRefused` if the run has no such step, or the step waits for no signal
+    and no ``name`` is given; ``PermissionDenied`` if ``actor`` may not; and what
     :func:`~django_jobs.lifecycle.operations.signals.signal` raises.
     """
     demand(actor, "django_jobs.signal_workflowrun")
     with transaction.atomic(using=jobs_connection().alias):
-        jobs = list(_steps_named(run, step).values_list("pk", flat=True))
+        columns = "pk", "job_type", "awaits", "status", "signals"
+        jobs = list(_steps_named(run, step).values_list(*columns))
         if len(jobs) != 1:
-            return OperationResult(refused={run: _not_one(run, step, jobs)})
-        refused = signal_job(jobs[0], step, data, actor=actor).refused
+            problem = _not_one(run, step, jobs)
+            if problem == NO_RUN:
+                return OperationResult(refused={run: problem})
+            raise OperationRefused(f"workflow run {run}: {problem}; {_signallable(run)}")
+        ((id_, job_type, awaits, status, signals),) = jobs
+        name = name or awaits or (step if job_type == WAIT or status in FINAL else None)
+        if name is None:
+            problem = f"step {step!r} waits for no signal now"
+            if signals:  # it has just had one
+                return OperationResult(refused={run: problem})
+            raise OperationRefused(
+                f"workflow run {run}: {problem}, and a handler that is to wait for one needs its "
+                f"name; {_signallable(run)}"
+            )
+        refused = signal_job(id_, name, data, actor=actor).refused
         if refused:
-            return OperationResult(refused={run: f"step {step!r}: {refused[jobs[0]]}"})
+            return OperationResult(refused={run: f"step {step!r}: {refused[id_]}"})
         fields = {"run": run, "step": step, "by": name_of(actor) or by, "reason": reason}
         jobs_connection().on_commit(partial(_send_signalled, fields), robust=True)
     return OperationResult(done=[run])
@@ -317,6 +339,14 @@ def _not_one(run: int, step: str, jobs: Sequence[Any]) -> str:
     return NO_RUN if _status_of(run) is None else f"it has no step named {step!r}"
 
 
+def _signallable(run: int) -> str:
+    """The steps that can be signalled by their names alone, in words."""
+    live = Job.objects.using(jobs_connection().alias).filter(workflow_run=run, status__in=LIVE)
+    waiting = live.filter(Q(job_type=WAIT) | Q(awaits__isnull=False)).order_by("pk")
+    steps = [str(name) for (name,) in waiting.values_list("step")[:MOST_NAMED]]
+    return f"these wait for one: {', '.join(steps)}" if steps else "none of its steps waits for one"
+
+
 def _status_of(run: int) -> str | None:
     rows = WorkflowRun.objects.using(jobs_connection().alias).filter(pk=run)
     return rows.values_list("status", flat=True).first()
@@ -334,5 +364,5 @@ def _cancel_of(run: WorkflowRun, reason: str) -> bool:
 
 
 @implements("WorkflowRun.signal")
-def _signal_of(run: WorkflowRun, step: str, data: Any) -> bool:
-    return bool(signal(run.pk, step, data).done)
+def _signal_of(run: WorkflowRun, step: str, data: Any, name: str | None) -> bool:
+    return bool(signal(run.pk, step, data, name=name).done)

@@ -55,11 +55,12 @@ class Command(OperatorCommand):
         add("step", metavar="STEP")
         add("--reason", required=True, help="stored, with your user name")
         add = add_subcommand(
-            parsers, "signal", self._signal, "send a wait step its data"
+            parsers, "signal", self._signal, "send a step the data for which it waits"
         ).add_argument
         add("id", type=int, metavar="ID")
         add("step", metavar="STEP")
         add("--data", default="null", metavar="JSON", help="what the step gets (null)")
+        add("--name", help="the signal, for a handler that does not wait for it yet")
         add("--reason", default="", help="logged, with your user name")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -88,17 +89,17 @@ class Command(OperatorCommand):
         result = workflows.skip(id, step, by=operator(), reason=reason)
         self._report(result, f"step {step!r} is skipped")
 
-    def _signal(self, *, id: int, step: str, data: str, reason: str, **options: Any) -> None:
+    def _signal(
+        self, *, id: int, step: str, data: str, name: str | None, reason: str, **options: Any
+    ) -> None:
         try:
             value = json.loads(data)
         except ValueError as error:
             raise CommandError(f"--data is not JSON: {error}") from None
-        # A handler that waits for another name, or for none, would not read it either.
-        is_awaited = Job.objects.using(conf().database).filter(
-            workflow_run=id, step=step, awaits=step
-        )
-        early = "" if is_awaited.exists() else "; it does not wait for it yet"
-        result = workflows.signal(id, step, value, by=operator(), reason=reason)
+        waiting = Job.objects.using(conf().database).filter(workflow_run=id, step=step)
+        waiting = waiting.filter(awaits=name) if name else waiting.exclude(awaits=None)
+        early = "" if waiting.exists() else "; it does not wait for it yet"
+        result = workflows.signal(id, step, value, name=name, by=operator(), reason=reason)
         self._report(result, f"step {step!r} has its signal{early}")
 
     def _report(self, result: OperationResult, done: str, asked: str = "") -> None:

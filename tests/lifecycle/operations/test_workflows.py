@@ -13,6 +13,7 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 
 from django_jobs import OperationRefused
 from django_jobs.api import replay_problem
+from django_jobs.domain.graph import WAIT
 from django_jobs.domain.outcomes import Cancelled, Outcome
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.notifying import CANCELLED
@@ -489,6 +490,12 @@ class TestSkip:
         assert workflows.skip(4711, "a").refused == {4711: "there is no such run"}
 
 
+def becomes_a_wait(run: WorkflowRun, name: str) -> None:
+    """Make a step one of ``Workflow.wait()``."""
+    steps = Job.objects.filter(workflow_run=run, step=name)
+    steps.update(job_type=WAIT, payload={"name": name, "timeout": None, "on_timeout": "fail"})
+
+
 @pytest.mark.django_db
 class TestSignal:
     def test_the_step_that_waits_gets_it(self) -> None:
@@ -501,6 +508,7 @@ class TestSignal:
 
     def test_a_signal_may_come_before_the_step_begins(self) -> None:
         run = start_graph({"a": "", "approval": "a"})
+        becomes_a_wait(run, "approval")
         assert run.signal("approval", 7)
         assert states(run)["approval"] == "waiting"
         assert step(run, "approval").prerequisites == 1
@@ -513,24 +521,57 @@ class TestSignal:
         )
         steps = steps_of({"approval": "", "b": "approval"})
         run = start(NewRun(name="graph", definition=definition.pk), steps)
+        becomes_a_wait(run, "approval")
         job, ada = step(run, "approval").pk, make_user("signal_workflowrun", name="ada")
         with pytest.raises(PermissionDenied, match=demanded):
             workflows.signal(run.pk, "approval", actor=ada)
         with pytest.raises(PermissionDenied, match=demanded):
             signals.signal(job, "approval", actor=ada)
-        assert signals.signal(job, "other", actor=ada).done == [job]
+        assert signals.signal(job, "other", actor=ada).refused
         eve = make_user("signal_workflowrun", "replay_job", name="eve")
         assert workflows.signal(run.pk, "approval", actor=eve).done == [run.pk]
 
     def test_what_is_refused_is_said(self) -> None:
         run = failed_graph({"a": ""}, {})
-        assert workflows.signal(run.pk, "b").refused == {run.pk: "it has no step named 'b'"}
         assert workflows.signal(run.pk, "a").refused == {run.pk: "step 'a': it is succeeded"}
+        assert not run.signal("a")
+
+    def test_a_handler_gets_the_signal_that_it_waits_for(self) -> None:
+        run = start_graph({"onboard": ""})
+        Job.objects.filter(step="onboard").update(status="waiting", awaits="confirmed")
+        assert run.signal("onboard", {"plan": "large"})
+        onboard = step(run, "onboard")
+        assert (onboard.status, onboard.signals) == ("ready", {"confirmed": {"plan": "large"}})
+
+    def test_a_handler_gets_a_named_signal_before_it_waits(self) -> None:
+        run = start_graph({"onboard": ""})
+        assert run.signal("onboard", 7, name="confirmed")
+        assert step(run, "onboard").signals == {"confirmed": 7}
+        assert not run.signal("onboard", 8, name="confirmed")
+
+    def test_a_step_that_waits_for_none_is_refused_with_those_that_do(self) -> None:
+        run = start_graph({"a": "", "onboard": "", "approval": "a", "plain": "a"})
+        becomes_a_wait(run, "approval")
+        Job.objects.filter(step="onboard").update(status="waiting", awaits="confirmed")
+        for name, why in (
+            ("plain", "step 'plain' waits for no signal now"),
+            ("b", "it has no step named 'b'"),
+        ):
+            with pytest.raises(OperationRefused, match=why) as refused:
+                run.signal(name)
+            assert str(refused.value).endswith("; these wait for one: onboard, approval")
+        assert step(run, "plain").signals is None
+
+    def test_a_run_without_such_a_step_says_so(self) -> None:
+        run = start_graph({"a": ""})
+        with pytest.raises(OperationRefused, match="none of its steps waits for one"):
+            run.signal("a")
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_signal_is_logged_with_who_and_why() -> None:
     run = start_graph({"approval": ""})
+    becomes_a_wait(run, "approval")
     with heard(worker_event) as events:
         workflows.signal(run.pk, "approval", by="ada", reason="she agreed")
     assert [(one["sender"], one["fields"]) for one in events] == [
