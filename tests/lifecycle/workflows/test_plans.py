@@ -93,6 +93,7 @@ def rows(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[
 
 STATEMENTS: dict[str, str] = {
     "opening.COUNT_DOWN": opening.COUNT_DOWN,
+    "opening.COUNT_DOWN_MET": opening.COUNT_DOWN_MET,
     "opening.BACK": opening.BACK,
     "opening.SKIP": opening.SKIP,
     "opening.COUNT_ENDS": opening.COUNT_ENDS,
