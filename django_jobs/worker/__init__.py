@@ -2,13 +2,14 @@
 
 supervisor/  signals, restarts, hard time limits; never a handler, a thread or a connection
 heartbeat/   a process that renews leases, recovers crashed processes, and does maintenance
-process/     a worker process: claimer, settler, threads and loop, claimed jobs
+process/     a worker process: claimer, settler, threads and loop
+pools/       its slots, and the claimed jobs that wait for one
 execution/   one attempt: the call of the handler, its outcome, an isolated child
 timeouts/    the time limits of handlers, raised in threads and by signals
 handlers/    the environment of handlers: clean connections, clean forks
 context/     the API of a handler for its attempt
 ipc/         the shared scoreboard, and pipes between the processes
 
-options, poller, queue_selector, connections, statement_timeout, events, wakeup, awaited_ends and
-memory serve all of them.
+options, poller, connections, statement_timeout, events, wakeup, awaited_ends and memory serve all
+of them.
 """

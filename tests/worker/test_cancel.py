@@ -114,7 +114,7 @@ def test_a_job_that_fails_after_a_cancel_is_not_tried_again(
     assert outcomes(job) == ["failed"]
 
 
-HOARDS = "from django_jobs.worker.process import pool; pool.PREFETCH_SECONDS = 600"
+HOARDS = "from django_jobs.worker.pools import pool; pool.PREFETCH_SECONDS = 600"
 HOARDS_DEAF = f"{HOARDS}; from django_jobs.worker import wakeup; wakeup.CHANNEL = 'elsewhere'"
 
 

@@ -20,10 +20,10 @@ from ..execution import handler_call
 from ..execution.event_loop import HandlerLoop, Task
 from ..execution.interruption import bound_on_loop
 from ..ipc.pipes import CRASHED
+from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
 from .cancels import Cancels
 from .executor import NOTHING_LEFT, Executor, emit_lost
-from .pool import Pool
 from .settler import Settler
 
 

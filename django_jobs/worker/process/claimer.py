@@ -19,11 +19,11 @@ from ..events import emit, emit_throttled
 from ..ipc.scoreboard import CAPACITY, WorkerSlot
 from ..options import Options, worker_info
 from ..poller import Admitter, Poller
-from ..queue_selector import mixed
+from ..pools.claimed_jobs import SMALL, ClaimedJobs
+from ..pools.pool import PREFETCH_LIMIT, Pool
+from ..pools.queue_selector import mixed
 from ..statement_timeout import StatementTimedOut, StatementTimeout
-from .claimed_jobs import SMALL, ClaimedJobs
 from .executor import Executor
-from .pool import PREFETCH_LIMIT, Pool
 from .settler import Settler
 from .stranded_jobs import StrandedJobs
 

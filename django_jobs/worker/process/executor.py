@@ -19,11 +19,11 @@ from ..execution import handler_call
 from ..execution.interruption import bound
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
+from ..pools.claimed_jobs import ClaimedJobs
+from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
 from ..timeouts.threads import ThreadTimeouts, raise_in
 from .cancels import Cancels
-from .claimed_jobs import ClaimedJobs
-from .pool import Pool
 from .settler import Settler
 
 NOTHING_LEFT = None

@@ -35,9 +35,9 @@ from ..connections import (
 from ..context.background import Task
 from ..events import emit_settled, emit_throttled
 from ..ipc.scoreboard import StartedJob, WorkerSlot
+from ..pools.claimed_jobs import ClaimedJobs
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from .cancels import Cancels
-from .claimed_jobs import ClaimedJobs
 
 R = TypeVar("R")
 

@@ -10,7 +10,7 @@ from ...lifecycle import claiming, settling
 from ..connections import drop_connection, retry_while_disconnected
 from ..events import emit
 from ..ipc.scoreboard import WorkerSlot
-from .claimed_jobs import ClaimedJobs
+from ..pools.claimed_jobs import ClaimedJobs
 from .settler import Settler
 
 LOOK_SECONDS = 1.0

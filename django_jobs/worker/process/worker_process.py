@@ -33,13 +33,13 @@ from ..ipc.pipes import CRASHED, Message, MessagePipe
 from ..ipc.scoreboard import WorkerSlot
 from ..memory import resident_megabytes
 from ..options import RECYCLE, Options, PoolOptions, claimable
+from ..pools.claimed_jobs import ClaimedJobs
+from ..pools.pool import PREFETCH_LIMIT, Claimable, Pool
 from ..wakeup import Wakeup
 from .async_executor import AsyncExecutor
 from .cancels import Cancels
-from .claimed_jobs import ClaimedJobs
 from .claimer import Claimer
 from .executor import NOTHING_LEFT, Executor
-from .pool import PREFETCH_LIMIT, Claimable, Pool
 from .settler import Settler
 
 CHECK_SECONDS = 1.0

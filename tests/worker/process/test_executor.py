@@ -21,8 +21,8 @@ from django_jobs.worker.handlers.connections import HandlerConnections
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
+from django_jobs.worker.pools.pool import PREFETCH_SECONDS
 from django_jobs.worker.process import settler
-from django_jobs.worker.process.pool import PREFETCH_SECONDS
 from django_jobs.worker.process.worker_process import WorkerProcess
 from django_jobs.worker.timeouts.limits import never
 from tests.app.jobs import noop

@@ -17,9 +17,9 @@ from django_jobs.lifecycle.settling_rows import give_back_unlocked, settle_with_
 from django_jobs.models import Job
 from django_jobs.signals import job_finished
 from django_jobs.worker.ipc.scoreboard import Scoreboard, StartedJob
+from django_jobs.worker.pools.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process import settler as module
 from django_jobs.worker.process.cancels import Cancels
-from django_jobs.worker.process.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.statement_timeout import StatementTimedOut, StatementTimeout
 from tests.app.jobs import noop

@@ -12,8 +12,8 @@ from django.db import connection
 from django_jobs.models import Job
 from django_jobs.worker.connections import ping
 from django_jobs.worker.ipc.scoreboard import Scoreboard
+from django_jobs.worker.pools.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process.cancels import Cancels
-from django_jobs.worker.process.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.process.stranded_jobs import StrandedJobs
 from tests.app.jobs import noop

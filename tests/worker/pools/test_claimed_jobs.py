@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from django_jobs.lifecycle.job_columns import ClaimedJob
-from django_jobs.worker.process.claimed_jobs import ClaimedJobs
+from django_jobs.worker.pools.claimed_jobs import ClaimedJobs
 from tests.factories import enqueue_and_claim
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..lifecycle.job_columns import ClaimedJob
-from .options import QueueShare
+from ...lifecycle.job_columns import ClaimedJob
+from ..options import QueueShare
 
 MOST_QUEUES = 3
 """Queues in one plan, because each costs a statement. The others are in the next plan, with more

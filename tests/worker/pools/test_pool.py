@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from django_jobs.worker.options import PoolOptions, QueueShare
-from django_jobs.worker.process import pool as pools
-from django_jobs.worker.process.claimed_jobs import ClaimedJobs
-from django_jobs.worker.process.pool import Claimable, Pool
+from django_jobs.worker.pools import pool as pools
+from django_jobs.worker.pools.claimed_jobs import ClaimedJobs
+from django_jobs.worker.pools.pool import Claimable, Pool
 
 
 def made(claimed: ClaimedJobs, *, on_loop: bool) -> Pool:

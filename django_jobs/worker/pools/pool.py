@@ -11,8 +11,8 @@ from ...lifecycle.claiming import Slots
 from ...lifecycle.job_columns import ClaimedJob, QueuePosition
 from ..context.attempt import Attempt
 from ..options import PoolOptions
-from ..queue_selector import QueueSelector
 from .claimed_jobs import ClaimedJobs
+from .queue_selector import QueueSelector
 
 PREFETCH_SECONDS = 0.5
 """Seconds of work that may wait in this process. Idle workers elsewhere cannot take it."""
