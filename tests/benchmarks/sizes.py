@@ -14,7 +14,7 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.claiming import START, claim
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.lifecycle.workers import register
-from django_jobs.worker.process.claimer import RESTART_SECONDS
+from django_jobs.worker.process.claims import RESTART_SECONDS
 
 from . import raw
 from .database import NOOP, empty, fetch, fill, until

@@ -61,6 +61,10 @@ class Claimable:
     slots: Slots = Slots.ANY
     async_types: tuple[str, ...] = ()
 
+    def includes(self, job: ClaimedJob) -> bool:
+        """Whether this job of one of those types is meant."""
+        return job.job_type in self.job_types and not (self.slots is Slots.LOOP and job.is_suspect)
+
 
 class Pool:
     """A number of slots, the queues that they serve, and the jobs that wait for them. Pools of one
@@ -90,6 +94,10 @@ class Pool:
         self.line = claimed.new_line()
         self.running: dict[int, Attempt] = {}
         """The started attempts by the id of their thread, or of themselves."""
+        self.partner: Pool | None = None
+        """Of a pool of threads: that of the event loop for the same queues."""
+        self.for_both = claimable
+        """What is claimed for it and its partner at once."""
         self._prefetch_limit = prefetch_limit
         self._selector = QueueSelector(options.queues, strict)
         self._returned: deque[ClaimedJob] = deque()
@@ -121,8 +129,12 @@ class Pool:
             if other is self:
                 continue
             if queue in other._backlogs and seconds > LONG_SECONDS:
-                self._rests[queue] = time.monotonic() + REST * seconds
+                self.rest(queue, REST * seconds)
             other._rests.pop(queue, None)
+
+    def rest(self, queue: str, seconds: float) -> None:
+        """Expect nothing in this queue for so long."""
+        self._rests[queue] = time.monotonic() + seconds
 
     def plan(self, among: Collection[str], room: int) -> list[tuple[str, int]]:
         """How many jobs to claim from which of these queues. See :meth:`QueueSelector.plan`."""

@@ -8,34 +8,22 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 
-from ...lifecycle import claiming, settling, workers
-from ...lifecycle.claiming import START
-from ...lifecycle.job_columns import ClaimedJob
+from ...lifecycle import workers
 from ...lifecycle.notifying import AWAITED, BLOCKED, BLOCKED_BY_KEY, CANCELLED, GATES, notify
 from ...lifecycle.settling import HandOver
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
 from ..events import emit, emit_throttled
-from ..ipc.scoreboard import CAPACITY, WorkerSlot
+from ..ipc.scoreboard import WorkerSlot
 from ..options import Options, worker_info
 from ..poller import Admitter, Poller
-from ..pools.claimed_jobs import SMALL, ClaimedJobs
-from ..pools.pool import PREFETCH_LIMIT, Pool
-from ..pools.queue_selector import mixed
+from ..pools.claimed_jobs import ClaimedJobs
+from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut, StatementTimeout
+from .claims import Claims
 from .executor import Executor
 from .settler import Settler
 from .stranded_jobs import StrandedJobs
-
-CLAIM_LIMIT = 300
-CLAIMED_LIMIT = CAPACITY - 2 * PREFETCH_LIMIT  # that of the threads, and that of the loop
-CLAIMED_BYTES = 32 * 2**20
-"""The most bytes of payloads that wait in this process. Above that it claims only for free
-slots."""
-
-RESTART_SECONDS = 1.0
-"""Seconds after which a claim starts at the head of its queue again, because a job of a long
-transaction, a higher priority or a retry may have entered before the last position."""
 
 CONNECTING_SECONDS = 0.02
 """Seconds between two checks whether the rest of the tree has its connections."""
@@ -68,7 +56,6 @@ class Claimer:
         self._settler = settler
         self._executor = executor
         self._wake_event = claimed.wake_event
-        self._restarted = 0.0
         self._shows_queues = True
         self._poller = Poller(self._queues, options.poll, every=options.every_queue)
         self._admitter = Admitter(options.poll)
@@ -76,6 +63,7 @@ class Claimer:
         self._stranded_jobs = StrandedJobs(
             options.lease, slot, claimed, settler, draining=lambda: self.draining
         )
+        self._claims = Claims(pools, claimed, slot, options, self._poller, self._stranded_jobs)
 
     @property
     def _queues(self) -> list[str]:
@@ -189,7 +177,7 @@ class Claimer:
             pool.line.wants_more = True
         if not self._slot.is_safe(self._options.lease):
             return SETBACK_SECONDS
-        rooms = [(pool, room) for pool in self._pools if (room := self._room(pool)) > 0]
+        rooms = [(pool, room) for pool in self._pools if (room := self._claims.room(pool)) > 0]
         if not rooms:
             return self._options.poll
         may_be_over = self._options.burst and len(rooms) == len(self._pools)  # none is full
@@ -213,11 +201,16 @@ class Claimer:
         expects_some = any(pool.promising for pool, _ in rooms)
         taken, is_full = 0, False
         for pool, room in rooms:
-            if (room := min(room, self._room_in_process())) <= 0:
-                break
-            claimed = self._claim_all(pool, room)
+            if not pool.promising:
+                continue
+            if (room := min(room, self._claims.room(pool))) <= 0:
+                continue
+            claimed = self._claims.claim(pool, room)
             taken += claimed
             is_full = is_full or claimed >= room
+        for pool in self._pools:
+            if pool.on_loop and not pool.promising:
+                pool.line.wants_more = False  # room alone is no reason: it nearly always has some
         self._admitter.note_claimed(taken, is_full=is_full)
         if is_full:
             return 0.0
@@ -251,118 +244,6 @@ class Claimer:
         if not self._shows_queues:
             self._shows_queues = workers.serve(self._slot.worker, self._poller.queues)
         return ready
-
-    def _claim_all(self, pool: Pool, room: int) -> int:
-        """Claim ``room`` jobs if there are as many, from each queue its share. Returns how many."""
-        if time.monotonic() - self._restarted > RESTART_SECONDS:
-            self._restarted = time.monotonic()
-            for each in self._pools:
-                each.positions.clear()
-        among, taken, behind_limited = set(pool.promising), 0, False
-        while among and taken < room:
-            claims: list[list[ClaimedJob]] = []
-            try:
-                for queue, share in pool.plan(among, room - taken):
-                    jobs = self._claim_share(pool, queue, share, behind_limited=behind_limited)
-                    behind_limited = behind_limited or queue in self._poller.limited
-                    taken += len(jobs)
-                    if len(jobs) < share:
-                        among.discard(queue)  # the others get the rest
-                    claims.append(self._accept(jobs, on_loop=pool.on_loop))
-            finally:
-                pool.line.add(mixed(claims))
-        return taken
-
-    def _claim_share(
-        self, pool: Pool, queue: str, share: int, *, behind_limited: bool
-    ) -> list[ClaimedJob]:
-        """Claim up to ``share`` jobs of a queue. ``behind_limited``: a queue before it in the order
-        has a limit."""
-        if limited := queue in self._poller.limited:
-            # Its running jobs are counted across all workers, so none is claimed ahead of a free
-            # slot.
-            limits = self._poller.limited.intersection(pool.queues)
-            share = min(share, pool.slots - self._claimed.count_in(limits, on_loop=pool.on_loop))
-        elif self._options.strict and behind_limited:
-            # Prefetched jobs of this queue would run before the next job of that queue.
-            share = min(share, pool.slots - self._claimed_in(pool))
-        if share <= 0 or self._slot.lease_lost:
-            return []
-        jobs = self._claim(pool, queue, share, limited)
-        pool.note_claimed(queue, len(jobs))
-        return jobs
-
-    def _claim(self, pool: Pool, queue: str, limit: int, limited: bool) -> list[ClaimedJob]:
-        # Before the claim: a call that comes during it counts.
-        pool.promising.discard(queue)
-        began = time.monotonic()
-        jobs = claiming.claim(
-            queue,
-            worker=self._slot.worker,
-            job_types=pool.claimable.job_types,
-            limit=limit,
-            after=pool.positions.get(queue, START),
-            limited=limited,
-            most_bytes=max(CLAIMED_BYTES - self._claimed.bytes, 0),
-            slots=pool.claimable.slots,
-            async_types=pool.claimable.async_types,
-        )
-        # There may be more large ones than the bytes allowed.
-        few = len(jobs) < limit and all(len(job.payload) <= SMALL for job in jobs)
-        pool.note_look(queue, time.monotonic() - began, self._pools, few=few)
-        if few:
-            pool.positions.pop(queue, None)
-        else:
-            pool.promising.add(queue)
-            pool.positions[queue] = jobs[-1].position
-        return jobs
-
-    def _accept(self, jobs: list[ClaimedJob], *, on_loop: bool = False) -> list[ClaimedJob]:
-        """Register claimed jobs as being here. Returns those that may wait for a slot."""
-        if self._claimed.has_any(jobs):
-            if any(self._claimed.is_claimed(job) for job in jobs):
-                self._disown(jobs)
-                return []
-            # Just given back by the settler, which may not know yet that it did. They are stranded
-            # once it is done with them.
-            jobs = [job for job in jobs if job not in self._claimed]
-            self._stranded_jobs.look_soon()
-        self._claimed.add(jobs, on_loop=on_loop)
-        return jobs
-
-    def _disown(self, jobs: list[ClaimedJob]) -> None:
-        """Give up the worker's identity, because it has claimed an attempt that is already here:
-        the table was emptied and ids start at 1 again, or it was restored from a backup. Both
-        attempts have the same fence, so the old ones must match nothing."""
-        worker = self._slot.worker
-        self._slot.lose_lease(worker)
-        given = settling.give_back([job.fence for job in jobs])
-        emit("claimed_twice", logging.ERROR, worker=worker, given_back=len(given))
-
-    def _room(self, pool: Pool) -> int:
-        """The number of jobs to claim now for a pool."""
-        ahead = pool.ahead()
-        pool.line.refill_below = ahead // 2
-        if ahead and len(pool.line) > ahead // 2:
-            return 0
-        if self._claimed.bytes > CLAIMED_BYTES // 2:  # half, so that it is not filled one by one
-            ahead = 0
-        room = pool.slots + ahead - self._claimed_in(pool)
-        return min(room, self._room_in_process(), CLAIM_LIMIT)
-
-    def _room_in_process(self) -> int:
-        """The number of jobs to claim now for all pools together."""
-        room = CLAIMED_LIMIT
-        if self._options.max_jobs is not None:
-            room = min(room, self._options.max_jobs - self._claimed.ended)
-        return room - len(self._claimed)
-
-    def _claimed_in(self, pool: Pool) -> int:
-        """The number of claimed jobs of a pool. Counts them and not idle slots: one that has just
-        taken a job may not count as busy yet, and would be counted twice."""
-        if not self._options.named_pools:
-            return self._claimed.count(on_loop=pool.on_loop)
-        return self._claimed.count_in(pool.queues, on_loop=pool.on_loop)
 
     def _rest_in_burst(self, was_idle: bool, ready: bool) -> float:
         """Nothing was claimed: drain if no claimed job is left either. Jobs that are still ready

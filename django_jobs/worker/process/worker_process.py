@@ -120,14 +120,15 @@ class WorkerProcess:
                 prefetch_limit=prefetch_limit,
             )
 
-        return (
-            [pool(of, for_threads, of.threads, on_loop=False) for of in options.pools],
-            [
-                pool(of, for_loop, options.async_slots(of), on_loop=True)
-                for of in options.pools
-                if on_loop
-            ],
-        )
+        thread_pools = [pool(of, for_threads, of.threads, on_loop=False) for of in options.pools]
+        loop_pools = [
+            pool(of, for_loop, options.async_slots(of), on_loop=True)
+            for of in options.pools
+            if on_loop
+        ]
+        for threads, loop in zip(thread_pools, loop_pools, strict=False):
+            threads.partner, threads.for_both = loop, Claimable(job_types=versions)
+        return thread_pools, loop_pools
 
     def run(self) -> int:
         """Work until asked to drain. Returns the exit code."""

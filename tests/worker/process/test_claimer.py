@@ -21,7 +21,7 @@ from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process import settler
-from django_jobs.worker.process.claimer import CLAIMED_BYTES
+from django_jobs.worker.process.claims import CLAIMED_BYTES
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker
@@ -70,7 +70,7 @@ def test_a_job_claimed_again_during_its_return_costs_no_lease(
     process._settler.give_back(claimed_jobs.take_unstarted())
     assert given.wait(60)
     again = claim_ready(worker)
-    claimer._claimed.lines[0].add(claimer._accept(again))
+    claimer._claimed.lines[0].add(claimer._claims.accept(again))
     assert (claimed_jobs.waiting, claimer._stranded_jobs._due_at) == (0, 0.0)
     go_on.set()
     assert claimer._stranded_jobs.give_back_if_due()
@@ -85,7 +85,7 @@ def test_claiming_an_attempt_twice_costs_the_lease(process: WorkerProcess) -> No
     noop.enqueue()
     held = claim_ready(process._slot.worker)
     process._claimed.add(held)
-    assert process._claimer._accept(held) == []
+    assert process._claimer._claims.accept(held) == []
     assert process._slot.lease_lost
 
 
@@ -151,19 +151,19 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     pool, _ = claimer._pools  # of threads, and of the loop
     worker._slot.register(register_worker(), time.monotonic() + 600)
     pool.pace.saw(0.0001)
-    assert claimer._room(pool) == 300
+    assert claimer._claims.room(pool) == 300
     claimed = 0
     while claimed_jobs.bytes < CLAIMED_BYTES // 2 or claimed < first:
-        took = claimer._claim_all(pool, claimer._room(pool))
+        took = claimer._claims.claim(pool, claimer._claims.room(pool))
         assert took
         claimed += took
     assert CLAIMED_BYTES // 2 < claimed_jobs.bytes <= CLAIMED_BYTES
-    assert claimer._room(pool) <= 0
+    assert claimer._claims.room(pool) <= 0
     assert pool.promising == {"default"}  # there is more
     while claimed_jobs.waiting:
         claimed_jobs.end([pool.line.next()])
     assert claimed_jobs.bytes == 0
-    assert claimer._claim_all(pool, claimer._room(pool)) > 0
+    assert claimer._claims.claim(pool, claimer._claims.room(pool)) > 0
     assert claimed_jobs.bytes <= CLAIMED_BYTES
     for end in (pipe, other):
         end.close()
