@@ -10,7 +10,7 @@ from pathlib import Path
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_jobs import current_run, job
+from django_jobs import Backoff, current_run, job
 
 from .database_jobs import hold_with_a_connection
 from .marks import mark
@@ -103,6 +103,30 @@ async def keep_books(number: int) -> int:
     await asyncio.sleep(0.001)
     read = await Effect.objects.aget(pk=effect.pk)
     return int(read.note.removeprefix("book "))
+
+
+@job
+async def read_back(path: str) -> str:
+    """Write a row, wait until it is let go, and read the row."""
+    effect = await Effect.objects.acreate(note=path)
+    await hold_async.handler(path)
+    return (await Effect.objects.aget(pk=effect.pk)).note
+
+
+@job(backoff=Backoff.fixed(0.1))
+async def sleep_in_a_call(path: str) -> None:
+    """Sleep in the database, in the first attempt."""
+    run = current_run()
+    assert run is not None
+    if run.attempt == 1:
+        await sync_to_async(_sleep)(path)
+
+
+def _sleep(path: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        mark(path)
+        cursor.execute("SELECT pg_sleep(600)")
 
 
 @job

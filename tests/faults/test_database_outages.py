@@ -18,7 +18,7 @@ from django.db import DatabaseError, connection
 from django.db.models import Count, Sum
 
 from django_jobs.models import Job, Run, Worker
-from tests.app import database_jobs, jobs
+from tests.app import async_jobs, database_jobs, jobs
 from tests.app.models import Effect
 from tests.clusters import FAST, IMMEDIATE, Cluster
 from tests.factories import run_sql
@@ -73,6 +73,31 @@ def test_a_database_restart_under_load_loses_and_doubles_nothing(stage: Stage, h
     each_job_ran_once()
     assert all(worker.text().count("event=database_error") < 8 for worker in workers)
     assert set(Worker.objects.values_list("status", flat=True)) == {"running"}
+
+
+@pytest.mark.parametrize("how", [FAST, IMMEDIATE], ids=["fast", "immediate"])
+def test_async_handlers_outlive_a_restart_of_the_database(
+    stage: Stage, tmp_path: Path, how: int
+) -> None:
+    """Those that await go on with another session. A call that runs meanwhile fails, and with it
+    its attempt."""
+    reads, keeps, calls = (tmp_path / name for name in ("reads", "keeps", "calls"))
+    awaiting = [async_jobs.read_back.enqueue(str(reads)) for _ in range(5)]
+    awaiting += [async_jobs.hold_session.enqueue(str(keeps))]
+    calling = [async_jobs.sleep_in_a_call.enqueue(str(calls)) for _ in range(2)]
+    worker = stage.start_worker(*POLL, "--lease-seconds", "60")
+    for path, times in ((reads, 5), (keeps, 1), (calls, 2)):
+        until_marked(path, times)
+    processes = worker.session()
+    stage.restart(how)
+    for path in (reads, keeps):
+        let_go(path)
+    assert [until_status(job, "succeeded").attempt for job in awaiting] == [1] * 6
+    assert [until_status(job, "succeeded").attempt for job in calling] == [2, 2]
+    assert [len(lines(path)) for path in (reads, keeps, calls)] == [5, 1, 2]
+    assert Effect.objects.filter(note=str(reads)).count() == 5
+    assert Job.objects.aggregate(n=Sum("attempt"))["n"] == Run.objects.count()
+    assert worker.session() == processes
 
 
 def test_a_server_that_cannot_write_its_log_recovers_and_so_do_the_workers(stage: Stage) -> None:
