@@ -7,12 +7,11 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from psycopg import Connection, Cursor, ServerCursor
+from psycopg import Connection
 from psycopg import Error as PsycopgError
 from psycopg.pq import TransactionStatus
 
@@ -25,20 +24,13 @@ from ..connections import (
     is_short,
     unpooled,
 )
-from .plain_statements import is_plain, plain_texts
-
-if TYPE_CHECKING:
-    AnyCursor = Cursor[Any]
-else:
-    AnyCursor = object
+from .cursors import open_cursors, remember, touched, watched
+from .plain_statements import is_plain
 
 IDLE_CHECK_SECONDS = 30.0
 
 PATIENCE = 5.0
 """Seconds that a handler waits for a connection if a limit is reached."""
-
-_touched: WeakSet[Connection[Any]] = WeakSet()
-"""Sessions with a statement that is not plain."""
 
 
 class HandlerConnections:
@@ -115,6 +107,11 @@ class HandlerConnection:
             raw.close()
 
     def clean(self) -> None:
+        try:
+            for cursor in open_cursors(self.wrapper.connection):
+                cursor.close()  # now, and not by the garbage collector in the next transaction
+        except PsycopgError:
+            self._replace()
         wrapper = self.wrapper
         if wrapper.connection is None:
             if wrapper.in_atomic_block or wrapper.execute_wrappers:
@@ -136,9 +133,9 @@ class HandlerConnection:
             return
         if self._other_touched:
             self._replace()
-        elif raw in _touched and raw.prepare_threshold is not None:
+        elif raw in touched and raw.prepare_threshold is not None:
             self._replace()  # psycopg 3.2.0 would go on with what it had prepared
-        elif raw in _touched:
+        elif raw in touched:
             try:
                 raw.execute("DISCARD ALL")
             except PsycopgError:
@@ -168,7 +165,9 @@ class HandlerConnection:
         wrapper: Any = self._pattern.copy(self.alias)
         # On the instance, not on a class: receivers of connection_created may select by sender.
         wrapper.connect = functools.partial(self.connect, wrapper, wrapper.connect)
-        wrapper.chunked_cursor = functools.partial(_noted, wrapper, wrapper.chunked_cursor)
+        wrapper.chunked_cursor = functools.partial(
+            self.chunked_cursor, wrapper, wrapper.chunked_cursor
+        )
         connections[self.alias] = wrapper
         return wrapper
 
@@ -178,14 +177,22 @@ class HandlerConnection:
         if is_psycopg(raw):
             raw.cursor_factory = self.cursor_class(raw.cursor_factory)
             raw.server_cursor_factory = self.cursor_class(raw.server_cursor_factory)
-            _touched.discard(raw)
+            touched.discard(raw)
         elif self._watch not in wrapper.execute_wrappers:
             wrapper.execute_wrappers.append(self._watch)
         self._as_connected = _client_side(wrapper)
 
     def cursor_class(self, factory: Any) -> Any:
         """The class of the cursors in its sessions."""
-        return _watched(factory)
+        return watched(factory)
+
+    def chunked_cursor(self, wrapper: Any, chunked_cursor: Callable[[], Any]) -> Any:
+        """A cursor for ``iterator()``, for which Django does not use the class."""
+        cursor = chunked_cursor()
+        if is_psycopg(wrapper.connection):
+            touched.add(wrapper.connection)
+            remember(cursor.cursor)
+        return cursor
 
     def _watch(
         self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
@@ -211,56 +218,6 @@ def _patiently(connect: Callable[[], None]) -> None:
         time.sleep(random.uniform(0.05, 0.25))  # noqa: S311 — jitter
 
 
-class _Watched(AnyCursor):
-    """A cursor that notes statements that are not plain. Every statement goes through one of these
-    four methods."""
-
-    def execute(self, query: Any, *args: Any, **options: Any) -> Any:
-        # The path of the ORM: one dict lookup.
-        if not (type(query) is str and plain_texts.get(query)) and not is_plain(query):
-            _touched.add(self.connection)
-        return super().execute(query, *args, **options)
-
-    def executemany(self, query: Any, *args: Any, **options: Any) -> None:
-        if not is_plain(query):
-            _touched.add(self.connection)
-        super().executemany(query, *args, **options)
-
-    def stream(self, query: Any, *args: Any, **options: Any) -> Any:
-        if not is_plain(query):
-            _touched.add(self.connection)
-        return super().stream(query, *args, **options)
-
-    def copy(self, statement: Any, *args: Any, **options: Any) -> Any:
-        if not is_plain(statement):
-            _touched.add(self.connection)
-        return super().copy(statement, *args, **options)
-
-
-class _WatchedOnServer(_Watched):
-    """A server-side cursor, which may be left open WITH HOLD."""
-
-    def execute(self, query: Any, *args: Any, **options: Any) -> Any:
-        _touched.add(self.connection)
-        return super().execute(query, *args, **options)
-
-
-@functools.cache
-def _watched(cursor: Any) -> Any:
-    if issubclass(cursor, _Watched):
-        return cursor
-    watched = _WatchedOnServer if issubclass(cursor, ServerCursor) else _Watched
-    return type(f"Watched{cursor.__name__}", (watched, cursor), {})
-
-
-def _noted(wrapper: Any, chunked_cursor: Callable[[], Any]) -> Any:
-    """A cursor for ``iterator()``, for which Django does not use the factory."""
-    cursor = chunked_cursor()
-    if is_psycopg(wrapper.connection):
-        _touched.add(wrapper.connection)
-    return cursor
-
-
 def is_psycopg(raw: Any) -> bool:
     """Whether this is a session of PostgreSQL."""
     return isinstance(raw, Connection)
@@ -277,11 +234,6 @@ def _client_side(wrapper: Any) -> tuple[Any, ...]:
         *(raw.autocommit, raw.isolation_level, raw.read_only, raw.deferrable),
         *(raw.row_factory, raw.cursor_factory, raw.server_cursor_factory, raw.prepare_threshold),
     )
-
-
-def is_touched(raw: Any) -> bool:
-    """Whether a statement in this session was not plain."""
-    return raw in _touched
 
 
 def has_open_transaction(raw: Any) -> bool:

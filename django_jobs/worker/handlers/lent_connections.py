@@ -6,12 +6,10 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from functools import partial
+from typing import Any
 
 from django.db import OperationalError
-from psycopg import Connection, Cursor
 from psycopg import Error as PsycopgError
 
 from ..connections import NO_CONNECTION_LEFT, add_closable, has_news
@@ -20,44 +18,11 @@ from .connections import (
     HandlerConnection,
     HandlerConnections,
     has_open_transaction,
-    is_psycopg,
-    is_touched,
 )
-
-if TYPE_CHECKING:
-    AnyCursor = Cursor[Any]
-else:
-    AnyCursor = object
+from .cursors import Session, open_cursors, remembered, touched
 
 PATIENCE = 30.0
 """Seconds that a call waits for a session, if handlers that keep theirs have all of them."""
-
-Session = Connection[Any]
-
-_cursors: WeakKeyDictionary[Session, WeakSet[_Remembered]] = WeakKeyDictionary()
-"""The cursors of each session that may still be used."""
-
-
-class _Remembered(AnyCursor):
-    """A cursor that a handler may keep for its next call."""
-
-    def __init__(self, connection: Session, *args: Any, **options: Any) -> None:
-        super().__init__(connection, *args, **options)
-        if connection not in _cursors:
-            _cursors[connection] = WeakSet()
-        _cursors[connection].add(self)
-
-
-@cache
-def _remembered(cursor: Any) -> Any:
-    if issubclass(cursor, _Remembered):
-        return cursor
-    return type(f"Remembered{cursor.__name__}", (_Remembered, cursor), {})
-
-
-def _open_cursors(raw: Any) -> list[_Remembered]:
-    found = _cursors.get(raw, ()) if is_psycopg(raw) else ()
-    return [cursor for cursor in found if not cursor.closed]
 
 
 class Sessions:
@@ -198,16 +163,7 @@ class _LentConnection(HandlerConnection):
         """Does nothing: what is idle is in ``Sessions``."""
 
     def cursor_class(self, factory: Any) -> Any:
-        return _remembered(super().cursor_class(factory))
-
-    def clean(self) -> None:
-        """Close the cursors too: the session is for other handlers."""
-        try:
-            for cursor in _open_cursors(self.wrapper.connection):
-                cursor.close()
-        except PsycopgError:
-            self._replace()
-        super().clean()
+        return remembered(super().cursor_class(factory))
 
     def connect(self, wrapper: Any, connect: Callable[[], None]) -> None:
         if self._has_session or wrapper.vendor != "postgresql":  # its handler has closed it, or so
@@ -252,6 +208,6 @@ class _LentConnection(HandlerConnection):
             wrapper.in_atomic_block
             or self.is_changed()
             or has_open_transaction(raw)
-            or is_touched(raw)
-            or bool(_open_cursors(raw))
+            or raw in touched
+            or bool(open_cursors(raw))
         )

@@ -221,6 +221,28 @@ def test_plain_statements_keep_the_session_without_a_reset(
     assert handlers.run(state) == before
 
 
+def test_an_iterator_that_a_handler_leaves_ends_no_transaction_of_the_next(
+    handlers: Handlers,
+) -> None:
+    """The garbage collector closes its cursor at any time."""
+
+    def iterate() -> Any:
+        Effect.objects.bulk_create(Effect(note=f"{number}") for number in range(3))
+        left = Effect.objects.iterator(chunk_size=1)
+        next(left)
+        return left, backend()
+
+    left, session = handlers.run(iterate)
+
+    def close_in_a_transaction() -> tuple[int, int]:
+        with transaction.atomic():
+            backend()
+            left.close()
+            return Effect.objects.count(), backend()
+
+    assert handlers.run(close_in_a_transaction) == (3, session)
+
+
 def test_a_session_is_used_again_after_a_reset(handlers: Handlers) -> None:
     server = handlers.run(backend)
     handlers.run(execute("SET app.tenant = '1'"))

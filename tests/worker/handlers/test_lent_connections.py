@@ -112,6 +112,22 @@ def test_a_cursor_that_a_handler_leaves_open_ends_with_it(
         asked(other, lambda: cursor.execute("SELECT 1"))
 
 
+def test_a_cursor_of_an_earlier_handler_ends_no_transaction(
+    handler: Callable[[], HandlerCalls],
+) -> None:
+    """Such as that of an iterator which the garbage collector finds."""
+    Effect.objects.bulk_create(Effect(note=f"{number}") for number in range(3))
+    calls, other = handler(), handler()
+    left = asked(calls, lambda: Effect.objects.iterator(chunk_size=1))
+    asked(calls, lambda: next(left))
+    kept = asked(calls)
+    end(calls)
+    asked(other, lambda: transaction.set_autocommit(False))
+    assert asked(other) == kept
+    left.close()
+    assert asked(other, Effect.objects.count) == 3
+
+
 def test_handlers_that_keep_all_sessions_hold_up_others_for_a_while(
     handler: Callable[[], HandlerCalls], monkeypatch: pytest.MonkeyPatch
 ) -> None:
