@@ -31,7 +31,7 @@ SILENT = {"django_jobs.wait", "django_jobs.sleep", "chaos.diamond"}
 """Handlers that are the package's, and leave no line: steps that wait, and what starts a run."""
 
 EXACTLY_ONCE = {"chaos.inside", "chaos.adds_inside"}
-USES_THE_DATABASE = {*EXACTLY_ONCE, "chaos.tenant"}
+USES_THE_DATABASE = {*EXACTLY_ONCE, "chaos.tenant", "chaos.awaits_tenant"}
 USES_THE_DATABASE |= SILENT
 USES_THE_DATABASE |= {f"chaos.{name}" for name in ("adds", "undo", "joins", "splits", "rests")}
 """What these handlers may fail with here, and no other may."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import multiprocessing
@@ -10,6 +11,7 @@ import signal
 import threading
 import time
 
+from asgiref.sync import sync_to_async
 from django.db import connection
 from psycopg import sql
 
@@ -91,21 +93,23 @@ SELECT coalesce(current_setting('app.tenant', true), ''), current_setting('searc
 """
 
 
+def look() -> list[object]:
+    """The session of this call, and what is set there."""
+    with connection.cursor() as cursor:
+        cursor.execute(SESSION)
+        return [*cursor.fetchone(), connection.connection.info.backend_pid]
+
+
 def look_at_the_session(left: str = "") -> None:
     """Note what the handler finds on its connection, and what it will leave there."""
     run = current_run()
     assert run is not None
-    with connection.cursor() as cursor:
-        cursor.execute(SESSION)
-        found = json.dumps(cursor.fetchone(), separators=(",", ":")).replace(" ", "")
+    found = json.dumps(look()[:-1], separators=(",", ":")).replace(" ", "")
     note(".sessions", run.job_id, os.getpid(), threading.get_native_id(), left or "nothing", found)
 
 
-@job(backoff=SOON, max_crashes=50, max_attempts=50)
-def tenant(seconds: float) -> None:
-    """Leaves a setting, a role or a lock on its connection, each in a way that does not look like
-    it, and the next one must not find it."""
-    leave_a_line()
+def leave_something() -> None:
+    """Look, and leave a setting, a role or a lock, each in a way that does not look like it."""
     run = current_run()
     assert run is not None
     left = ("setting", "search_path", "role", "set_config", "lock")[run.job_id % 5]
@@ -123,7 +127,34 @@ def tenant(seconds: float) -> None:
                 cursor.callproc("set_config", ["app.tenant", "seven", False])
             case "lock":
                 cursor.callproc("pg_try_advisory_lock", [run.job_id])
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+def tenant(seconds: float) -> None:
+    """Leaves something on its connection, and the next one must not find it."""
+    leave_a_line()
+    leave_something()
     time.sleep(seconds)
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+async def awaits(seconds: float) -> None:
+    """The effect of :func:`outside`, on the loop."""
+    leave_a_line()
+    await asyncio.sleep(seconds)
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+async def awaits_tenant(seconds: float) -> None:
+    """As :func:`tenant`, in several calls: what it leaves is there in the next call, in the same
+    session. Another thread gets a session of another handler's, which is clean."""
+    leave_a_line()
+    await sync_to_async(leave_something)()
+    left = await sync_to_async(look)()
+    await asyncio.sleep(seconds)
+    await asyncio.to_thread(look_at_the_session)
+    if await sync_to_async(look)() != left:
+        raise RuntimeError("a session changed between two calls")
 
 
 def begin_in_a_pool(job: int, parent: int) -> None:

@@ -12,6 +12,8 @@ KINDS = {
     "stumble": 10,
     "alone": 3,
     "tenant": 8,
+    "awaits": 12,
+    "awaits_tenant": 6,
     "pool": 2,
     "pool_alone": 1,
     "key_of_one": 3,

@@ -19,10 +19,13 @@ THREADS = 2
 PROCESSES = 3
 """Of a tree at rest: supervisor, heartbeat, worker."""
 
-LEAST, MOST = 2 + 3, 2 + 3 + 2 * THREADS + 2
-"""Connections of a tree at rest, as docs/operations.md has it. A handler's thread opens one with
-its first job that uses the database, its process one for what handlers report, and for async
-handlers as many as there are threads, and one more."""
+FOR_HANDLERS = THREADS + THREADS + 1
+"""Connections of a worker process that handlers open when they need one: those of each thread, and
+those that async handlers share."""
+
+LEAST, MOST = 2 + 3, 2 + 3 + 1 + FOR_HANDLERS
+"""Connections of a tree at rest, as docs/operations.md has it. A process opens one for reports with
+the first report."""
 
 BACKENDS = """
 SELECT count(*), count(*) FILTER (WHERE state LIKE 'idle in transaction%'
@@ -88,12 +91,13 @@ def zombies(roots: set[int]) -> list[str]:
 
 def growth(before: Held, after: Held) -> Iterator[Problem]:
     """What is wrong with the fleet at rest, and what has grown between two looks with some hundred
-    jobs in between. A worker's thread may have opened its connection meanwhile; nothing else."""
+    jobs in between. Handlers of a worker may have opened their connections meanwhile; nothing
+    else."""
     if before.descriptors.keys() != after.descriptors.keys():
         yield 9, f"processes came or went in peace: {before.shape} and then {after.shape}"
     for pid, count in before.descriptors.items():
         more = after.descriptors.get(pid, 0) - count
-        if more > (0 if pid in before.supervisors else THREADS):
+        if more > (0 if pid in before.supervisors else FOR_HANDLERS):
             yield 9, f"process {pid} has {more} descriptors more than the {count} before"
     supervisors = Counter(after.descriptors.get(pid, 0) for pid in after.supervisors)
     if len(supervisors) > 1:
