@@ -86,7 +86,8 @@ class HandlerLoop:
         self._running.add(limit)
         if not self._ticks:
             self._ticks = True
-            asyncio.get_running_loop().call_later(TICK, self._tick)
+            loop = asyncio.get_running_loop()
+            loop.call_later(TICK, self._tick, context=self._context)  # not that of this handler
         try:
             async with limit.timeout:
                 result = await coroutine

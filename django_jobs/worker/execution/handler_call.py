@@ -69,7 +69,11 @@ async def acall(attempt: Attempt) -> Outcome:
     assert job_type is not None
     if job.workflow_run_id is not None or job.payload_version != job_type.version:
         assert attempt.in_thread is not None
-        payload: dict[str, Any] | Outcome = await attempt.in_thread(partial(_payload_of, attempt))
+        payload: dict[str, Any] | Outcome
+        try:
+            payload = await attempt.in_thread(partial(_payload_of, attempt))
+        except RuntimeError as error:  # no thread can be started
+            return outcome_of_exception(error, job_type)
     else:
         payload = _payload_of(attempt)
     if not isinstance(payload, dict):

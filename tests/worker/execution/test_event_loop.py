@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
+import weakref
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextvars import ContextVar
 from queue import SimpleQueue
 
 import pytest
@@ -14,6 +17,11 @@ from django_jobs.domain.outcomes import TimedOut
 from django_jobs.worker.context.attempt import StopHandler
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.timeouts.limits import Interrupted
+from tests.worker.processes import until
+
+
+class Value:
+    """Of a context variable."""
 
 
 async def answer() -> int:
@@ -115,6 +123,34 @@ def test_a_call_of_the_worker_itself_is_not_cancelled(loop: HandlerLoop) -> None
     assert cancelled.wait(60)
     let_go.set()
     assert answers.get(timeout=10) == "an answer"
+
+
+def test_the_ticks_of_the_loop_keep_no_context_of_a_handler(loop: HandlerLoop) -> None:
+    variable: ContextVar[Value] = ContextVar("variable")
+    first, last = threading.Event(), threading.Event()
+
+    async def wait(end: threading.Event, begun: threading.Event) -> None:
+        begun.set()
+        while not end.is_set():
+            await asyncio.sleep(0.01)
+
+    def begin(end: threading.Event) -> weakref.ref[Value]:
+        value, begun = Value(), threading.Event()
+        context = loop.new_context()
+        context.run(variable.set, value)
+        task = loop.bounded(wait(end, begun), None)
+        loop.call_soon(lambda: loop.spawn(task, (1, "app.waits"), context))
+        assert begun.wait(60)
+        return weakref.ref(value)
+
+    began_the_ticks = begin(first)
+    assert began_the_ticks()
+    begin(last)
+    first.set()
+    try:
+        until(lambda: gc.collect() >= 0 and began_the_ticks() is None)
+    finally:
+        last.set()
 
 
 def test_a_timed_out_async_handler_leaves_its_traceback(loop: HandlerLoop) -> None:

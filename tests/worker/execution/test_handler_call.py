@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
@@ -206,3 +208,18 @@ def test_an_exactly_once_handler_that_leaves_atomic_open_fails(
     settle_one(held, outcome)
     job = Job.objects.get()
     assert (job.status, job.failures) == ("scheduled", 1)
+
+
+def test_an_async_handler_without_a_thread_for_its_upgrade_has_failed(desk: Desk) -> None:
+    async def handler() -> None: ...
+
+    async def in_thread(work: Callable[[], Any]) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    with declared(handler, name="app.upgraded", version=2, upgrades={1: dict}) as job_type:
+        attempt = desk.begin(enqueue_and_claim(job_type)._replace(payload_version=1))
+        attempt.in_thread = in_thread
+        outcome = asyncio.run(handler_call.acall(attempt))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == "can't start new thread"
+    assert not outcome.final
