@@ -41,6 +41,6 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
     """An empty directory, and an empty database for the project that a page makes."""
     page = re.sub(r"\W+", "_", request.node.name)
-    project = Project(tmp_path, SERVER, f"{OWN}_{page}"[: 63 - len("test_")])
+    project = Project(tmp_path, SERVER, f"{OWN}_{page}"[: 63 - len("test__jobs")])
     yield project
     project.drop_database()
