@@ -7,14 +7,11 @@ they are the same tests, with the names of its modules.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-import tarfile
-from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import django
+
+from tests.sdists import download_tests
 
 VERSION = django.__version__ if django.VERSION >= (6, 0) else "6.0.10"
 
@@ -42,33 +39,11 @@ def unpack(cache: Path, folder: Path) -> None:
 
     Raises ``CalledProcessError`` where no package index is reachable.
     """
-    source = cache / f"django-{VERSION}"
-    if not source.is_dir():
-        _download(source)
+    source = download_tests(f"django=={VERSION}", "tests/tasks", cache)
     package = folder / "tasks"
     package.mkdir()
     for path in source.glob("*.py"):
         (package / path.name).write_text(_changed(path.read_text()))
-
-
-def _download(to: Path) -> None:
-    """Keep the folder ``tests/tasks`` of the source distribution."""
-    with TemporaryDirectory(dir=to.parent) as place:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", place]
-        only_source = ["--no-binary", ":all:", f"django=={VERSION}"]
-        subprocess.run(
-            [*pip, *only_source], check=True, capture_output=True, text=True, timeout=100
-        )
-        (archive,) = Path(place).glob("[Dd]jango-*.tar.gz")
-        kept = Path(place, "kept")
-        kept.mkdir()
-        with tarfile.open(archive) as members:
-            for member in members:
-                _, _, name = member.name.partition("/tests/tasks/")
-                if name.endswith(".py") and (content := members.extractfile(member)):
-                    (kept / Path(name).name).write_bytes(content.read())
-        with suppress(OSError):  # another environment of tox was faster
-            kept.rename(to)
 
 
 def _changed(text: str) -> str:

@@ -146,6 +146,7 @@ class TestTasks:
 
         def publish(headers: dict[str, Any], **_: Any) -> None:
             headers["request_id"] = "r-1"
+            heard.append(headers["id"])
 
         def hear(signal: Any = None, **_: Any) -> None:
             heard.append(signal.name)
@@ -155,11 +156,13 @@ class TestTasks:
         for signal in watched:
             signal.connect(hear)
         result = tasks.describe.delay()
+        assert heard.pop() == result.id
         run_all()
         signals.before_task_publish.disconnect(publish)
         for signal in watched:
             signal.disconnect(hear)
         assert result.get(timeout=5)["headers"] == {"request_id": "r-1"}
+        assert result.get(timeout=5)["id"] == result.id
         assert sorted(heard) == ["task_postrun", "task_prerun", "task_success"]
 
     def test_a_task_sends_others_as_its_children(self, declare: Callable[..., Any]) -> None:

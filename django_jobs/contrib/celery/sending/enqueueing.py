@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from celery import signals
+from celery.utils import uuid
 from django.utils import timezone
 
 from .... import registry
@@ -57,6 +58,8 @@ def send(
     if parent is not None and task_id is not None and parent.request.id == task_id:
         _ask_for_retry(app, parent.request, name, args, kwargs, options)
         return app.AsyncResult(task_id)
+    if task_id is None and signals.before_task_publish.receivers:
+        task_id = uuid()  # a receiver reads it in the headers, and there is no row yet
     message = message_of(app, name, args, kwargs, options, task_id=task_id, task_type=task_type)
     job = message.job_type.insert(message.payload)
     sent = task_id or task_id_of(job.pk)

@@ -1,0 +1,42 @@
+"""Tests of packages that others wrote, from their source distributions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+
+def download_tests(package: str, folder: str, cache: Path) -> Path:
+    """The files below ``folder`` of the source distribution of ``package``, such as
+    ``django==6.0``. They are downloaded once, into ``cache``.
+
+    Raises ``CalledProcessError`` where no package index is reachable.
+    """
+    kept = cache / package.replace("==", "-")
+    if not kept.is_dir():
+        _download(package, folder, kept)
+    return kept
+
+
+def _download(package: str, folder: str, to: Path) -> None:
+    with TemporaryDirectory(dir=to.parent) as place:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", place]
+        only_source = ["--no-binary", ":all:", package]
+        subprocess.run(
+            [*pip, *only_source], check=True, capture_output=True, text=True, timeout=100
+        )
+        (archive,) = Path(place).glob("*.tar.gz")
+        kept = Path(place, "kept")
+        kept.mkdir()
+        with tarfile.open(archive) as members:
+            for member in members:
+                _, _, name = member.name.partition(f"/{folder}/")
+                if name and (content := members.extractfile(member)):
+                    (kept / name).parent.mkdir(parents=True, exist_ok=True)
+                    (kept / name).write_bytes(content.read())
+        with suppress(OSError):  # another environment of tox was faster
+            kept.rename(to)
