@@ -147,6 +147,30 @@ class TestRetries:
         assert result.get(timeout=5) == "done after 3"
         assert Job.objects.get().payload == {"number": 3}
 
+    def test_a_retry_may_change_the_queue_and_the_priority(
+        self, declare: Callable[..., Any]
+    ) -> None:
+        def ask(self: Any) -> None:
+            if not self.request.retries:
+                raise self.retry(queue="emails", priority=7, countdown=0)
+
+        declare(ask, bind=True).apply_async(queue="bulk", priority=2)
+        run_jobs()
+        assert [(job.queue, job.priority) for job in Job.objects.all()] == [("emails", 7)]
+
+    @pytest.mark.parametrize("option", [{"expires": 60}, {"time_limit": 9}, {"headers": {"a": 1}}])
+    def test_a_retry_keeps_the_other_options(
+        self, declare: Callable[..., Any], option: dict[str, Any]
+    ) -> None:
+        def ask(self: Any) -> None:
+            raise self.retry(countdown=0, **option)
+
+        declare(ask, bind=True).delay()
+        run_jobs()
+        job = Job.objects.get()
+        assert job.status == "dead"
+        assert f"retry() cannot change {next(iter(option))}" in job.reason
+
     def test_autoretry_waits_longer_each_time(self) -> None:
         result = tasks.download.delay("http://x", failures=2)
         waits = []

@@ -33,6 +33,7 @@ class RetryAsked:
 
     after: float
     queue: str
+    priority: int | None
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
 

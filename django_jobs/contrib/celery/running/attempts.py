@@ -124,6 +124,7 @@ def _send_again(app: Any, request: dict[str, Any], asked: RetryAsked) -> None:
         asked.kwargs,
         countdown=asked.after,
         queue=asked.queue,
+        priority=asked.priority,
         headers=request["headers"],
         retries=request["retries"] + 1,
     )
@@ -140,7 +141,9 @@ def _retry(
         keep(attempt, **{ARGUMENTS: {"payload": payload, "by_position": by_position}})
     queue = None if asked.queue == attempt.queue else asked.queue
     reason = "asked for by the task" if raised is None else str(raised)
-    fate = Retry(asked.after, reason, queue=queue, max_attempts=WITHOUT_END)
+    fate = Retry(
+        asked.after, reason, queue=queue, priority=asked.priority, max_attempts=WITHOUT_END
+    )
     raise fate from getattr(raised, "exc", None) or raised
 
 

@@ -22,6 +22,8 @@ from ..messages.task_ids import task_id_of
 from ..running.job_types import register, seed
 from .options import check, delay_of, due_of, moment_of
 
+OF_THE_JOB = ("expires", "time_limit", "soft_time_limit", "headers", "shadow")
+"""Options that all attempts have in common."""
 SHORTEST = 0.001
 """Seconds of the ``max_age`` of a job that has expired when it is enqueued."""
 
@@ -150,12 +152,28 @@ def _ask_for_retry(
             f"{name}: a task cannot be replaced by another one of its id; use "
             "django_jobs.current_run().spawn(...), or send the other one and return"
         )
+    kept = request.as_execution_options()
+    if lost := [one for one in OF_THE_JOB if options.get(one) not in (None, kept[one])]:
+        raise EnqueueError(
+            f"{name}: retry() cannot change {', '.join(lost)}: the next attempt is one of the same "
+            "job; send another task, and return"
+        )
     given = {option: options.get(option) for option in ("queue", "countdown", "eta")}
     given = routed(app, name, args, kwargs, given, None)
     due = due_of(app, given)
     left = (due - timezone.now()).total_seconds() if due else 0.0
     after = max(delay_of(given) or left, 0.0)
-    asked.append(RetryAsked(after, queue_of(app, name, given), args, kwargs))
+    priority = options.get("priority")
+    is_new = priority not in (None, request.delivery_info["priority"])
+    asked.append(
+        RetryAsked(
+            after=after,
+            queue=queue_of(app, name, given),
+            priority=priority_of(app, options) if is_new else None,
+            args=args,
+            kwargs=kwargs,
+        )
+    )
 
 
 def _job_type(app: Any, name: str) -> JobType[..., Any]:
