@@ -24,14 +24,17 @@ class Requests:
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
-        self._known: dict[int, tuple[JobType[..., Any], NewJobs]] = {}
+        self._known: dict[tuple[int, bool], tuple[JobType[..., Any], NewJobs]] = {}
 
-    def of(self, job_type: JobType[..., Any]) -> tuple[JobType[..., Any], NewJobs]:
+    def of(
+        self, job_type: JobType[..., Any], *, is_first: bool = False
+    ) -> tuple[JobType[..., Any], NewJobs]:
         """``job_type`` with the options of the run, and its request."""
-        if id(job_type) not in self._known:
-            configured = self._options.applied_to(job_type)
-            self._known[id(job_type)] = configured, configured.request()
-        return self._known[id(job_type)]
+        key = id(job_type), is_first
+        if key not in self._known:
+            configured = self._options.applied_to(job_type, is_first=is_first)
+            self._known[key] = configured, configured.request()
+        return self._known[key]
 
 
 def new_steps(
@@ -44,7 +47,14 @@ def new_steps(
     _check_overrides(overrides, places, where)
     requests = Requests(options)
     return [
-        _new_step(step, *requests.of(step.job_type), arguments, overrides, places, where)
+        _new_step(
+            step,
+            *requests.of(step.job_type, is_first=not (step.after or step.takes)),
+            arguments,
+            overrides,
+            places,
+            where,
+        )
         for step in steps
     ]
 

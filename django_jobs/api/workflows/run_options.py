@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from ...domain.concurrency import name_problem
@@ -18,13 +19,16 @@ from ..validation import check_key
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """The options of a run. ``tenant``, ``priority``, ``queue`` and ``headers`` are for all of its
-    steps; ``overrides`` has arguments by the name of a step."""
+    steps, ``run_at`` and ``delay`` for those that wait for no other; ``overrides`` has arguments by
+    the name of a step."""
 
     idempotency_key: str | None = None
     tenant: str | None = None
     priority: int | None = None
     queue: str | None = None
     headers: Mapping[str, Any] | None = None
+    run_at: datetime | None = None
+    delay: float | timedelta | None = None
     overrides: Mapping[str, Mapping[str, Any]] | None = None
 
     def changed(self, where: str, **options: Any) -> RunOptions:
@@ -45,6 +49,8 @@ class RunOptions:
             )
         if self.queue is not None and not is_queue_name(self.queue):
             raise EnqueueError(f"{where}: queue is {A_QUEUE_NAME}, not {self.queue!r}")
+        if self.run_at is not None and self.delay is not None:
+            raise EnqueueError(f"{where}: give run_at or delay, not both")
         if self.headers is not None and not isinstance(self.headers, Mapping):
             raise EnqueueError(f"{where}: headers are a dict, not {self.headers!r}")
         overrides = self.overrides
@@ -57,13 +63,18 @@ class RunOptions:
                 '{"ship": {"express": True}}'
             )
 
-    def applied_to(self, job_type: JobType[..., Any]) -> JobType[..., Any]:
-        """``job_type`` with the options that are for all steps. Headers are merged."""
+    def applied_to(
+        self, job_type: JobType[..., Any], *, is_first: bool = False
+    ) -> JobType[..., Any]:
+        """``job_type`` with the options that are for all steps, and those for the first ones.
+        Headers are merged."""
         options: dict[str, Any] = {
             "tenant": self.tenant,
             "priority": self.priority,
             "queue": self.queue,
         }
+        if is_first:
+            options |= {"run_at": self.run_at, "delay": self.delay}
         if self.headers:
             options["headers"] = {**(job_type.headers or {}), **self.headers}
         if all(value is None for value in options.values()):

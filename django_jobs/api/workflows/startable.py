@@ -7,6 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -69,12 +70,15 @@ class Startable(ABC):
         priority: int | None = None,
         queue: str | None = None,
         headers: Mapping[str, Any] | None = None,
+        run_at: datetime | None = None,
+        delay: float | timedelta | None = None,
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Self:
         """A copy with options for one run. None keeps what the steps declare.
 
         While a run of the same name with the ``idempotency_key`` is running, :meth:`start` returns
-        that run. ``tenant``, ``priority``, ``queue`` and ``headers`` are for all steps.
+        that run. ``tenant``, ``priority``, ``queue`` and ``headers`` are for all steps. ``run_at``
+        (an aware datetime) or ``delay`` (seconds or a timedelta) postpones the first ones.
         ``overrides`` has arguments by the name of a step, such as ``{"ship": {"express": True}}``.
         Raises :class:`EnqueueError`.
         """
@@ -86,6 +90,8 @@ class Startable(ABC):
             priority=priority,
             queue=queue,
             headers=headers,
+            run_at=run_at,
+            delay=delay,
             overrides=overrides,
         )
         return chosen

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.utils import timezone
 
 from django_jobs import EnqueueError, PayloadError, QueueFull, WorkflowError
 from django_jobs.api.workflows.workflow import Workflow
@@ -155,6 +157,40 @@ def test_a_full_queue_refuses_the_steps_that_would_start_at_once(workflow: Decla
     Queue.objects.forget_recent()
     with pytest.raises(QueueFull, match="has room for 2 more ready jobs, not for 3"):
         flow.start()
+    assert not WorkflowRun.objects.exists()
+
+
+@pytest.mark.parametrize("how", ["delay", "run_at"])
+def test_a_run_may_begin_later(workflow: Declare, how: str) -> None:
+    """Its first steps are scheduled. A later one keeps its own delay, from its opening."""
+    flow = workflow()
+    flow.step(noop, "a")
+    flow.step(noop, "b")
+    flow.step(noop.using(delay=60), "c", after="a", compensate=noop)
+    hour = timedelta(hours=1)
+    due = timezone.now() + hour
+    run = (flow.using(delay=hour) if how == "delay" else flow.using(run_at=due)).start()
+    rows = steps(run)
+    assert {name: job.status for name, job in rows.items()} == {
+        "a": "scheduled",
+        "b": "scheduled",
+        "c": "waiting",
+    }
+    for name in "ab":
+        assert abs(rows[name].available_at - due) < timedelta(seconds=30)
+    assert rows["c"].available_at - rows["c"].created_at == timedelta(seconds=60)
+    assert rows["a"].rank - rows["c"].rank > 3_000
+    (undo,) = WorkflowRun.objects.get(pk=run.pk).compensations or ()
+    assert undo["new"]["delay"] == 0
+
+
+def test_a_run_begins_at_a_time_or_after_one(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(noop)
+    with pytest.raises(EnqueueError, match="give run_at or delay, not both"):
+        flow.using(delay=1, run_at=timezone.now())
+    with pytest.raises(EnqueueError, match="run_at"):
+        flow.using(run_at=timezone.now().replace(tzinfo=None)).start()
     assert not WorkflowRun.objects.exists()
 
 
