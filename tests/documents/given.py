@@ -459,6 +459,15 @@ apologise.enqueue(1)
 call_command("migrate", verbosity=0)
 enqueue("shop.audit", {"text": "night"})
 enqueue("shop.refunds", {"order_id": 7})
+# As if it had begun long ago, and the run that it started had ended.
+job = fulfil_as_step.enqueue(1)
+ended = WorkflowRun.objects.create(
+    name="shop.fulfil", status="succeeded", ends_left=0, started_at=job.created_at,
+    finished_at=job.created_at,
+)
+Receipt.objects.create(
+    job=job, key="start", attempt=1, answer=ended.pk, made_at=job.created_at
+)
 """,
     "docs/tenants.md": """
 close_month.enqueue(1)
