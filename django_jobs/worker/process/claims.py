@@ -86,24 +86,25 @@ class Claims:
         if share <= 0 or self._slot.lease_lost:
             return []
         loop = pool.partner
-        if loop is None or limited or not self._may_share(loop, share):
+        # The event loop could start so many soon. One that is idle takes any number: what it cannot
+        # start soon is given back.
+        if (
+            loop is None
+            or limited
+            or ((room := self.room(loop)) < share and self._claimed_in(loop))
+        ):
             return self._claim([pool], pool.claimable, queue, share, limited=limited)
-        fills, expects = share >= self.room(loop), queue in loop.promising
+        expects = queue in loop.promising
         loop.promising.discard(queue)
         jobs = self._claim([pool, loop], pool.for_both, queue, share)
         if queue in pool.promising:  # there is more
-            if fills:
+            if share >= room:
                 # The next claim for the threads goes on for both; if there is none, a poll follows.
                 loop.rest(queue, LINGER_SECONDS)
                 self._poller.poll_again_soon()
             elif expects:
                 loop.promising.add(queue)
         return jobs
-
-    def _may_share(self, loop: Pool, jobs: int) -> bool:
-        """Whether all of these may be for the event loop. One that is idle takes any number: what
-        it cannot start soon is given back."""
-        return not self._claimed_in(loop) or self.room(loop) >= jobs
 
     def _claim(
         self,
