@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +37,9 @@ FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_p
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the fleet holds at one moment. Descriptors by process id."""
+    """What the fleet holds at one moment. Descriptors by process id: sockets, and others."""
 
-    descriptors: dict[int, int]
+    descriptors: dict[int, tuple[int, int]]
     shape: dict[str, int]
     supervisors: frozenset[int]
     backends: int
@@ -48,7 +49,7 @@ class Held:
 
 def look(cluster: Cluster, trees: Sequence[Tree], directory: Path) -> Held:
     """Count everything, now."""
-    descriptors: dict[int, int] = {}
+    descriptors: dict[int, tuple[int, int]] = {}
     shape: dict[str, int] = {}
     for tree in trees:
         processes = tree.processes()
@@ -95,11 +96,16 @@ def growth(before: Held, after: Held) -> Iterator[Problem]:
     else."""
     if before.descriptors.keys() != after.descriptors.keys():
         yield 9, f"processes came or went in peace: {before.shape} and then {after.shape}"
-    for pid, count in before.descriptors.items():
-        more = after.descriptors.get(pid, 0) - count
-        if more > (0 if pid in before.supervisors else FOR_HANDLERS):
-            yield 9, f"process {pid} has {more} descriptors more than the {count} before"
-    supervisors = Counter(after.descriptors.get(pid, 0) for pid in after.supervisors)
+    for pid, (sockets, others) in before.descriptors.items():
+        sockets_now, others_now = after.descriptors.get(pid, (0, 0))
+        connections = 0 if pid in before.supervisors else FOR_HANDLERS
+        if sockets_now - sockets > connections or others_now > others:
+            yield (
+                9,
+                f"process {pid} had {sockets} sockets and {others} other descriptors, and then "
+                f"{sockets_now} and {others_now}",
+            )
+    supervisors = Counter(after.descriptors.get(pid, (0, 0)) for pid in after.supervisors)
     if len(supervisors) > 1:
         yield 9, f"the supervisors' descriptors differ by what they went through: {supervisors}"
     for held in (before, after):
@@ -115,8 +121,10 @@ def growth(before: Held, after: Held) -> Iterator[Problem]:
             yield 9, f"processes that belong to no tree: {held.astray[:3]}"
 
 
-def _descriptors(pid: int) -> int:
-    try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
-        return 0
+def _descriptors(pid: int) -> tuple[int, int]:
+    names = []
+    for path in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):
+            names.append(os.readlink(path))
+    sockets = sum(name.startswith("socket:") for name in names)
+    return sockets, len(names) - sockets
