@@ -88,14 +88,14 @@ class Attempt:
         plain handler count from here."""
         self.started = time.monotonic()
         job = self.job
-        deadline, silence = self._first_times()
+        deadline, silence = self._times()
         self.entry = self.slot.start(job.id, job.attempt, job.worker, deadline, False, silence)
 
     def begin_isolated(self, index: int) -> None:
         """Start the time limits, in the child that runs the attempt."""
         self.started = time.monotonic()
         self.entry = self.slot.entries[index]
-        self.entry.begin(*self._first_times())
+        self.entry.begin(*self._times())
 
     def await_child(self) -> None:
         """Put the attempt on the scoreboard without time limits, which count from the start of its
@@ -124,8 +124,9 @@ class Attempt:
         the row."""
         job = self.job
         self.headers = object_in(job.headers)
-        self._set_deadline()
-        self.scheduled_for = None
+        self.deadline = self.scheduled_for = None
+        if job.timeout is not None:
+            self._set_deadline()
         if job.scheduled_for is not None:
             self.scheduled_for = datetime.fromtimestamp(job.scheduled_for, UTC)
 
@@ -144,17 +145,13 @@ class Attempt:
             left = self.entry.started + self.job.timeout - time.monotonic()
             self.deadline = datetime.now(UTC) + timedelta(seconds=left)
 
-    def _first_times(self) -> tuple[float, float]:
-        """The times of a plain handler; or those until the call of an async one."""
-        deadline, silence = self._times(self.started)
-        if self.job_type is None or not self.job_type.is_async:
-            return deadline, silence
-        return (deadline + AROUND_SECONDS if deadline else 0.0), 0.0
-
-    def _times(self, started: float) -> tuple[float, float]:
-        """The deadline and the longest silence, for the scoreboard; 0 means none."""
+    def _times(self, called: float | None = None) -> tuple[float, float]:
+        """The deadline and the longest silence, for the scoreboard; 0 means none. ``called`` is
+        when an async handler was called: before that its limits do not count."""
         timeout, job_type = self.job.timeout, self.job_type
-        deadline = 0.0 if timeout is None else started + timeout
+        if called is None and job_type is not None and job_type.is_async:
+            return (0.0 if timeout is None else self.started + timeout + AROUND_SECONDS), 0.0
+        deadline = 0.0 if timeout is None else (called or self.started) + timeout
         return deadline, 0.0 if job_type is None else job_type.silence_timeout or 0.0
 
 

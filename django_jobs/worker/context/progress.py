@@ -152,7 +152,8 @@ class Reporter:
         refuses it. A receipt of :meth:`RunContext.once` is also written first, however long that
         takes: without it the next attempt would repeat the call.
         """
-        if _is_reported_first(outcome):
+        # Compared first, because a call costs more than all else here.
+        if type(outcome) is not Succeeded and _is_reported_first(outcome):
             self.background.wait_for_attempt(attempt)
             if (reports := self._unwritten(attempt)) is not None:
                 self._flush(reports)

@@ -107,17 +107,18 @@ class HandlerConnection:
             raw.close()
 
     def clean(self) -> None:
-        try:
-            for cursor in open_cursors(self.wrapper.connection):
-                cursor.close()  # now, and not by the garbage collector in the next transaction
-        except PsycopgError:
-            self._replace()
         wrapper = self.wrapper
         if wrapper.connection is None:
             if wrapper.in_atomic_block or wrapper.execute_wrappers:
                 self._replace()
             return
         self._last_used = time.monotonic()
+        try:
+            for cursor in open_cursors(wrapper.connection):
+                cursor.close()  # now, and not by the garbage collector in the next transaction
+        except PsycopgError:
+            self._replace()
+            return
         if wrapper.in_atomic_block or self.is_changed() or has_open_transaction(wrapper.connection):
             self._replace()
         else:
