@@ -127,7 +127,7 @@ def test_one_process_says_how_many_connections_it_needs(start_worker: Start, rol
     role.limit(1)
     worker = start_worker("--no-fork", DATABASE_URL=role.url)
     until(lambda: "event=no_connection_left" in worker.text())
-    assert "this jobworker needs 15 connections" in worker.text()
+    assert "this jobworker needs 16 connections" in worker.text()
 
 
 def test_a_time_out_is_raised_in_one_process_and_pools_work(
