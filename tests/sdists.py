@@ -25,7 +25,8 @@ def download_tests(package: str, folder: str, cache: Path) -> Path:
 def _download(package: str, folder: str, to: Path) -> None:
     with TemporaryDirectory(dir=to.parent) as place:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", place]
-        only_source = ["--no-binary", ":all:", package]
+        # Only its tests are wanted, so it may be for a newer Python.
+        only_source = ["--no-binary", ":all:", "--ignore-requires-python", package]
         subprocess.run(
             [*pip, *only_source], check=True, capture_output=True, text=True, timeout=100
         )
