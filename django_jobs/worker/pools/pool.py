@@ -133,8 +133,8 @@ class Pool:
             other._rests.pop(queue, None)
 
     def rest(self, queue: str, seconds: float) -> None:
-        """Expect nothing in this queue for so long."""
-        self._rests[queue] = time.monotonic() + seconds
+        """Expect nothing in this queue for so long, or until an earlier rest is over."""
+        self._rests[queue] = max(self._rests.get(queue, 0.0), time.monotonic() + seconds)
 
     def plan(self, among: Collection[str], room: int) -> list[tuple[str, int]]:
         """How many jobs to claim from which of these queues. See :meth:`QueueSelector.plan`."""

@@ -24,6 +24,10 @@ CLAIMED_BYTES = 32 * 2**20
 """The most bytes of payloads that wait in this process. Above that it claims only for free
 slots."""
 
+MOST_FOR_SLOT = 4
+"""Jobs that may be claimed for each slot of an idle event loop. It gives back what it cannot start
+soon."""
+
 RESTART_SECONDS = 1.0
 """Seconds after which a claim starts at the head of its queue again, because a job of a long
 transaction, a higher priority or a retry may have entered before the last position."""
@@ -86,25 +90,28 @@ class Claims:
         if share <= 0 or self._slot.lease_lost:
             return []
         loop = pool.partner
-        # The event loop could start so many soon. One that is idle takes any number: what it cannot
-        # start soon is given back.
-        if (
-            loop is None
-            or limited
-            or ((room := self.room(loop)) < share and self._claimed_in(loop))
-        ):
+        if loop is None or limited or not self._may_share(pool, loop, queue, share):
             return self._claim([pool], pool.claimable, queue, share, limited=limited)
-        expects = queue in loop.promising
         loop.promising.discard(queue)
         jobs = self._claim([pool, loop], pool.for_both, queue, share)
         if queue in pool.promising:  # there is more
-            if share >= room:
+            if any(loop.claimable.includes(job) for job in jobs):
+                loop.promising.add(queue)
+            else:
                 # The next claim for the threads goes on for both; if there is none, a poll follows.
                 loop.rest(queue, LINGER_SECONDS)
                 self._poller.poll_again_soon()
-            elif expects:
-                loop.promising.add(queue)
         return jobs
+
+    def _may_share(self, threads: Pool, loop: Pool, queue: str, jobs: int) -> bool:
+        """Whether a claim for the threads may be for the event loop too. That is idle and expects
+        nothing elsewhere, so no order is broken, and the jobs for the threads are quick."""
+        return (
+            not self._options.strict
+            and threads.slots < jobs <= MOST_FOR_SLOT * loop.slots
+            and loop.promising <= {queue}
+            and not self._claimed_in(loop)
+        )
 
     def _claim(
         self,
@@ -141,7 +148,8 @@ class Claims:
             first.promising.add(queue)
             first.note_look(queue, seconds, self._pools, few=False)
             for pool in pools:
-                pool.positions[queue] = jobs[-1].position
+                behind = pool.positions.get(queue, START)
+                pool.positions[queue] = max(behind, jobs[-1].position)
         return jobs
 
     def _sort(self, pool: Pool, queue: str, jobs: list[ClaimedJob]) -> list[ClaimedJob]:

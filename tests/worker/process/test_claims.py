@@ -30,10 +30,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def claimer() -> Iterator[Claimer]:
     """That of a process that starts no job. Its plain jobs take a millisecond."""
     pipe, other = (MessagePipe(end) for end in Pipe())
-    options = Options(queues=(QueueShare(name="default"),), async_concurrency=10)
+    queues = QueueShare(name="default"), QueueShare(name="another")
+    options = Options(queues=queues, async_concurrency=100)
     process = WorkerProcess(pipe, Scoreboard(1).slots[0], options)
     process._slot.register(register_worker(), time.monotonic() + 600)
     threads, loop = process._claimer._pools
+    for pool in (threads, loop):
+        pool.promising.discard("another")
     threads.pace.saw(0.001)
     loop.line.on_added = lambda: None
     yield process._claimer
@@ -116,9 +119,9 @@ def test_what_a_busy_loop_has_no_room_for_is_left_to_others(
 ) -> None:
     threads, loop = claimer._pools
     loop.pace.saw(600)
-    noop_async.enqueue_many([{}] * 10)
+    noop_async.enqueue_many([{}] * 100)
     claimer._round()
-    assert len(waiting(loop)) == 10
+    assert len(waiting(loop)) == 100
     noop_async.enqueue_many([{}] * 10)
     plain = noop.enqueue().pk
     for pool in claimer._pools:
@@ -126,3 +129,39 @@ def test_what_a_busy_loop_has_no_room_for_is_left_to_others(
     claimer._round()
     assert claims[1:] == [Slots.THREADS]
     assert (waiting(threads), waiting(loop)) == ([plain], [])
+
+
+def test_a_loop_that_expects_jobs_elsewhere_claims_for_itself(
+    claimer: Claimer, claims: list[Slots]
+) -> None:
+    """Otherwise the threads would decide from which queue it runs jobs."""
+    threads, loop = claimer._pools
+    noop.enqueue_many([{}] * 10)
+    loop.promising.add("another")
+    claimer._claims.claim(threads, 10)
+    assert claims == [Slots.THREADS]
+
+
+def test_a_claim_for_both_takes_the_threads_back_to_no_earlier_place(
+    claimer: Claimer, claims: list[Slots]
+) -> None:
+    threads, loop = claimer._pools
+    noop_async.enqueue_many([{}] * 400)
+    noop.enqueue_many([{}] * 400)
+    loop.promising.add("another")
+    claimer._claims.claim(threads, 10)
+    behind = threads.positions["default"]
+    loop.promising.discard("another")
+    claimer._claims.claim(threads, 10)
+    assert claims == [Slots.THREADS, Slots.ANY]
+    assert len(waiting(loop)) == 10
+    assert threads.positions["default"] == behind
+
+
+def test_a_short_rest_of_the_loop_ends_no_long_one(claimer: Claimer, claims: list[Slots]) -> None:
+    threads, loop = claimer._pools
+    noop.enqueue_many([{}] * 400)
+    loop.rest("default", 600)
+    claimer._claims.claim(threads, 10)
+    assert claims == [Slots.ANY]
+    assert loop._rests["default"] > time.monotonic() + 500
