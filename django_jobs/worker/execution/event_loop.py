@@ -120,7 +120,8 @@ class HandlerLoop:
         assert self._loop is not None
         task = self._loop.create_task(coroutine, context=context)
         self._jobs[task] = job  # the loop itself keeps only weak references
-        task.add_done_callback(self._jobs.pop)
+        # Its context, or that of the handler before it would be kept.
+        task.add_done_callback(self._jobs.pop, context=context)
         return task
 
     @property
