@@ -174,7 +174,8 @@ class JobType(Generic[P, R]):
             **gating.of_one_request(tenant, concurrency_key, resources, self.name),
         }
         changed = replace(
-            self, **{key: value for key, value in options.items() if value is not None}
+            self if delay is None else replace(self, run_at=None),  # the later of the two holds
+            **{key: value for key, value in options.items() if value is not None},
         )
         check_options(changed)
         return changed

@@ -30,6 +30,8 @@ def test_run_at_and_delay_postpone_the_job() -> None:
     delayed = noop.using(delay=timedelta(minutes=3)).enqueue()
     assert (delayed.available_at - delayed.created_at).total_seconds() == pytest.approx(180)
     assert delayed.status == "scheduled"
+    both = noop.using(run_at=later).using(delay=180).enqueue()  # the later of the two holds
+    assert (both.available_at - both.created_at).total_seconds() == pytest.approx(180)
 
 
 @pytest.mark.parametrize(
