@@ -20,6 +20,7 @@ from django.db import connection
 
 from django_jobs import registry
 from django_jobs.models import Job, Resource
+from tests.contrib.celery.project import tasks
 from tests.contrib.celery.running import run_all
 from tests.factories import run_sql
 from tests.worker.processes import JobWorker, until
@@ -75,6 +76,33 @@ class TestCeleryEmail:
         assert [message.subject for message in mail.outbox] == ["0", "1", "3", "2", "4"]
         assert [job.status for job in Job.objects.order_by("pk")] == ["succeeded"] * 3
         assert Job.objects.order_by("pk")[1].headers["celery"]["retries"] == 1
+
+
+def test_a_task_that_sentry_traces_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentry_sdk = pytest.importorskip("sentry_sdk")
+    from celery import Task
+    from sentry_sdk.integrations.celery import CeleryIntegration
+    from sentry_sdk.transport import Transport
+
+    class Nowhere(Transport):
+        def capture_envelope(self, envelope: Any) -> None: ...
+
+    monkeypatch.setattr(Task, "apply_async", Task.apply_async)  # Sentry replaces it
+    with sentry_sdk.isolation_scope() as scope:
+        client = sentry_sdk.Client(
+            dsn="https://key@sentry.invalid/1",
+            transport=Nowhere,
+            integrations=[CeleryIntegration()],
+            traces_sample_rate=1.0,
+            default_integrations=False,
+            auto_enabling_integrations=False,
+        )
+        scope.set_client(client)
+        result = tasks.fetch.delay("http://x", failures=2)
+        run_all()
+        client.close()
+    assert "sentry-task-enqueued-time" in Job.objects.get().headers
+    assert result.get(timeout=5) == ["http://x", 2]
 
 
 @pytest.mark.processes

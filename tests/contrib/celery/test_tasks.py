@@ -158,7 +158,7 @@ class TestRetries:
         run_jobs()
         assert [(job.queue, job.priority) for job in Job.objects.all()] == [("emails", 7)]
 
-    @pytest.mark.parametrize("option", [{"expires": 60}, {"time_limit": 9}, {"headers": {"a": 1}}])
+    @pytest.mark.parametrize("option", [{"expires": 60}, {"time_limit": 9}])
     def test_a_retry_keeps_the_other_options(
         self, declare: Callable[..., Any], option: dict[str, Any]
     ) -> None:
@@ -170,6 +170,28 @@ class TestRetries:
         job = Job.objects.get()
         assert job.status == "dead"
         assert f"retry() cannot change {next(iter(option))}" in job.reason
+
+    def test_a_retry_may_change_the_headers(self, declare: Callable[..., Any]) -> None:
+        def ask(self: Any) -> Any:
+            if self.request.retries < 2:
+                change = {} if self.request.retries else {"headers": {"a": 2}}
+                raise self.retry(countdown=0, **change)
+            return self.request.headers
+
+        result = declare(ask, bind=True).apply_async(headers={"a": 1})
+        run_all()
+        assert result.get(timeout=5) == {"a": 2}
+
+    def test_a_task_that_names_itself_is_retried(self, declare: Callable[..., Any]) -> None:
+        def ask(self: Any) -> int:
+            if not self.request.retries:
+                raise self.retry(countdown=0)
+            return int(self.request.retries)
+
+        task = declare(ask, bind=True, shadow_name=lambda *_: "shadow")
+        registry.get(task.name).enqueue()
+        run_all()
+        assert Job.objects.get().result == 1
 
     def test_autoretry_waits_longer_each_time(self) -> None:
         result = tasks.download.delay("http://x", failures=2)

@@ -29,13 +29,15 @@ caller, or by a receiver of ``before_task_publish``."""
 @dataclass(slots=True)
 class RetryAsked:
     """What a running task asks of its retry. Where Celery sends the task again, it is added to
-    ``retries_asked`` of the request."""
+    ``retries_asked`` of the request. ``priority`` is that of a job, None for an unchanged one;
+    ``options`` are those with which Celery sends."""
 
     after: float
     queue: str
     priority: int | None
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
 
 
 def headers_of(name: str, task_id: str | None, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..messages.arguments import (
 )
 from ..messages.requests import ALL, RetryAsked, read
 from ..messages.task_ids import task_id_of
-from .checkpoints import ARGUMENTS, keep, kept
+from .checkpoints import ARGUMENTS, HEADERS, keep, kept
 from .soft_limits import limit
 
 WITHOUT_END = 2**31 - 1
@@ -73,8 +73,10 @@ def _request(
     job = attempt._attempt.job
     headers, own = read(attempt.headers)
     by_position, upstream = own.pop("by_position", 0), own.pop("upstream", None)
-    if job.failures and (changed := kept(attempt).get(ARGUMENTS)):
-        payload, by_position = changed["payload"], changed["by_position"]
+    changed = kept(attempt) if job.failures else {}
+    headers = changed.get(HEADERS, headers)
+    if arguments := changed.get(ARGUMENTS):
+        payload, by_position = arguments["payload"], arguments["by_position"]
         upstream = None  # the kept arguments have it
     args, kwargs = arguments_of(registry.get(task.name), payload, by_position)
     if upstream is not None:
@@ -134,11 +136,16 @@ def _retry(
     attempt: RunContext, request: dict[str, Any], asked: RetryAsked, raised: BaseException | None
 ) -> NoReturn:
     """End the attempt with the retry that the task has asked for."""
+    changed: dict[str, Any] = {}
     if list(asked.args) != list(request["args"]) or asked.kwargs != request["kwargs"]:
         job_type = registry.get(request["task"])
         payload = payload_of(job_type, asked.args, asked.kwargs)
         by_position = by_position_of(job_type, asked.args)
-        keep(attempt, **{ARGUMENTS: {"payload": payload, "by_position": by_position}})
+        changed[ARGUMENTS] = {"payload": payload, "by_position": by_position}
+    if asked.options["headers"] != request["headers"]:  # by the task, or by who traces it
+        changed[HEADERS] = asked.options["headers"]
+    if changed:
+        keep(attempt, **changed)
     queue = None if asked.queue == attempt.queue else asked.queue
     reason = "asked for by the task" if raised is None else str(raised)
     fate = Retry(

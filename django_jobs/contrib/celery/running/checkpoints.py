@@ -8,6 +8,8 @@ from ....worker.context.run_context import RunContext
 
 ARGUMENTS = "arguments"
 """``{"payload": ..., "by_position": ...}`` of the next attempt."""
+HEADERS = "headers"
+"""The headers of the next attempt."""
 STATE = "state"
 META = "meta"
 

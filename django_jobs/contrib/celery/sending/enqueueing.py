@@ -22,7 +22,7 @@ from ..messages.task_ids import task_id_of
 from ..running.job_types import register, seed
 from .options import check, delay_of, due_of, moment_of
 
-OF_THE_JOB = ("expires", "time_limit", "soft_time_limit", "headers", "shadow")
+OF_THE_JOB = ("expires", "time_limit", "soft_time_limit")
 """Options that all attempts have in common."""
 SHORTEST = 0.001
 """Seconds of the ``max_age`` of a job that has expired when it is enqueued."""
@@ -172,6 +172,7 @@ def _ask_for_retry(
             priority=priority_of(app, options) if is_new else None,
             args=args,
             kwargs=kwargs,
+            options={**options, "headers": as_json(options.get("headers") or {}, name)},
         )
     )
 
