@@ -49,6 +49,15 @@ def _bound_to(app: Any, name: str, chosen: str, exchange: Any, routing_key: Any)
 def priority_of(app: Any, options: Mapping[str, Any]) -> int:
     """The priority of a job. RabbitMQ delivers the highest number first, Redis the lowest one."""
     priority = options.get("priority") or 0
-    if str(app.conf.broker_url or "").startswith(("redis", "sentinel")):
+    if _is_redis(app):
         return -min(priority, LOWEST_OF_REDIS)
     return max(min(priority, HIGHEST_PRIORITY), LOWEST_PRIORITY)
+
+
+def priority_in_celery(app: Any, priority: int) -> int:
+    """The priority that the message of a job has: the inverse of :func:`priority_of`."""
+    return -priority if _is_redis(app) else priority
+
+
+def _is_redis(app: Any) -> bool:
+    return str(app.conf.broker_url or "").startswith(("redis", "sentinel"))

@@ -19,6 +19,7 @@ from ..messages.arguments import (
     payload_of,
     revived,
 )
+from ..messages.places import priority_in_celery
 from ..messages.requests import ALL, RetryAsked, read
 from ..messages.task_ids import task_id_of
 from .checkpoints import ARGUMENTS, HEADERS, keep, kept
@@ -102,7 +103,7 @@ def _request(
         "delivery_info": {
             "exchange": "",
             "routing_key": job.queue,
-            "priority": job.priority,
+            "priority": priority_in_celery(task.app, job.priority),
             "redelivered": job.attempt > job.failures + 1,
         },
         "retries_asked": asked,
@@ -120,16 +121,8 @@ def _results_before(attempt: RunContext, upstream: str) -> Any:
 
 def _send_again(app: Any, request: dict[str, Any], asked: RetryAsked) -> None:
     """Send a retry as another job, because the task continued. Celery gives it the same id."""
-    app.send_task(
-        request["task"],
-        asked.args,
-        asked.kwargs,
-        countdown=asked.after,
-        queue=asked.queue,
-        priority=asked.priority,
-        headers=request["headers"],
-        retries=request["retries"] + 1,
-    )
+    options = {**asked.options, "countdown": asked.after, "eta": None, "queue": asked.queue}
+    app.send_task(request["task"], asked.args, asked.kwargs, **options)
 
 
 def _retry(

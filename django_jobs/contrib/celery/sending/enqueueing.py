@@ -99,7 +99,9 @@ def message_of(
     job_type = _job_type(app, name)
     payload = payload_of(job_type, args, kwargs)
     queue = queue_of(app, name, given)
-    headers = headers_of(name, task_id, given)
+    if expires := given.get("expires"):
+        expires = moment_of(app, expires)  # a retry does not expire later
+    headers = headers_of(name, task_id, {**given, "expires": expires})
     signals.before_task_publish.send(
         sender=name,
         headers=headers,

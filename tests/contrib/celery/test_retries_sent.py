@@ -1,0 +1,67 @@
+"""``retry(throw=False)``: the retry is another job, because the task continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+pytest.importorskip("celery")
+
+from django_jobs.models import Job
+from tests.contrib.celery.project import celery_app
+from tests.contrib.celery.running import run_all
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
+
+
+@pytest.mark.parametrize("broker, priority", [("amqp://", 9), ("redis://", -9)])
+def test_the_other_job_has_the_options_of_the_first(
+    monkeypatch: pytest.MonkeyPatch, declare: Callable[..., Any], broker: str, priority: int
+) -> None:
+    seen = []
+
+    def ask(self: Any) -> str:
+        seen.append(self.request.delivery_info["priority"])
+        if not self.request.retries:
+            self.retry(throw=False, countdown=0)
+        return "not stored"
+
+    monkeypatch.setattr(celery_app.conf, "broker_url", broker)
+    result = declare(ask, bind=True).apply_async(
+        queue="bulk",
+        priority=9,
+        expires=600,
+        time_limit=90,
+        soft_time_limit=80,
+        shadow="other",
+        ignore_result=True,
+        headers={"trace": "x"},
+    )
+    run_all()
+    first, second = Job.objects.order_by("pk")
+    assert seen == [9, 9]
+    for job in (first, second):
+        assert (job.queue, job.priority, job.timeout) == ("bulk", priority, 90)
+        assert (job.status, job.result) == ("succeeded", None)
+    own = {**first.headers["celery"], "retries": 1, "root_id": result.id}
+    assert second.headers == {"trace": "x", "celery": own}
+    assert {"shadow", "expires", "timelimit", "ignore_result"} <= own.keys()
+    assert second.expires_at is not None
+    assert second.expires_at - first.expires_at < timedelta(seconds=60)
+
+
+def test_what_it_changes_is_that_of_the_other_job(declare: Callable[..., Any]) -> None:
+    def ask(self: Any) -> None:
+        if not self.request.retries:
+            self.retry(throw=False, countdown=0, queue="emails", priority=7, headers={"a": 2})
+
+    declare(ask, bind=True).apply_async(queue="bulk", priority=2, headers={"a": 1})
+    run_all()
+    jobs = Job.objects.order_by("pk")
+    assert [(job.queue, job.priority, job.headers["a"]) for job in jobs] == [
+        ("bulk", 2, 1),
+        ("emails", 7, 2),
+    ]
