@@ -137,6 +137,19 @@ class TestOptions:
         text = f"{option}: no option of a schedule; send the task from another"
         assert problem(options={option: 1}) == text
 
+    @pytest.mark.parametrize("empty", [None, {}, 0])
+    def test_an_empty_one_of_a_message_is_none(self, empty: Any) -> None:
+        options = dict.fromkeys(("headers", "countdown", "eta", "task_id", "shadow"), empty)
+        assert columns(options=options) == columns()
+
+    @pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")
+    def test_the_default_queue_prevails_over_that_of_the_task(
+        self, declare: Callable[..., Any]
+    ) -> None:
+        task = declare(count, queue="emails")
+        assert columns(task=task, options={"queue": "celery"})["queue"] == "default"
+        assert columns(options={"queue": "celery"}) == columns()
+
     def test_a_callback_is_refused(self) -> None:
         assert "link is not possible; use chain" in problem(options={"link": tasks.add.s(1)})
 

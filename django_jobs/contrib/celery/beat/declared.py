@@ -15,7 +15,7 @@ from ....api.schedules import columns_of
 from ....conf import conf
 from ....domain.schedules import Overlap
 from ..messages.arguments import payload_of
-from ..messages.places import priority_of, routed_to
+from ..messages.places import DEFAULT_QUEUE, priority_of, routed_to
 from ..running.job_types import expires_of, job_type_of
 from ..sending.enqueueing import routed
 from .crontabs import COLUMNS, cron_of_values
@@ -57,7 +57,12 @@ def _message(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
     if (task := app.tasks.get(entry["task"])) is None:
         raise LookupError(f"there is no task {entry['task']!r}")
     args, kwargs = entry.get("args") or (), entry.get("kwargs") or {}
-    own, given = task._get_exec_options(), entry.get("options") or {}
+    own = task._get_exec_options()
+    given = {
+        option: value
+        for option, value in (entry.get("options") or {}).items()
+        if value or option not in OF_A_MESSAGE
+    }
     if lost := sorted(OF_A_MESSAGE & given.keys()):
         raise ValueError(f"{', '.join(lost)}: no option of a schedule; send the task from another")
     options = routed(app, task.name, args, kwargs, {**own, **given}, task)
@@ -65,10 +70,12 @@ def _message(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
     if lost := sorted(one for one in OF_THE_TASK & options.keys() if options[one] != kept[one]):
         raise ValueError(f"{', '.join(lost)}: no option of a schedule; declare the task with it")
     queue = routed_to(app, task.name, options)
-    is_ours = queue == app.conf.task_default_queue and queue not in conf().queues
+    if queue == app.conf.task_default_queue and queue not in conf().queues:
+        queue = DEFAULT_QUEUE
+    job_type = job_type_of(app, task.name)
     return {
-        "payload": payload_of(job_type_of(app, task.name), args, kwargs),
-        "queue": None if is_ours else queue,
+        "payload": payload_of(job_type, args, kwargs),
+        "queue": None if queue == DEFAULT_QUEUE == job_type.queue else queue,
         "priority": priority_of(app, options) if "priority" in options else None,
     }
 
