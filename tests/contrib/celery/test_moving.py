@@ -65,7 +65,6 @@ def found(app: Celery, start: str) -> str:
         ("task_routes", {"feed.*": "web"}, "error queues: 'web' is missing"),
         ("task_routes", [print], "note task_routes: <built-in function print> is called"),
         ("task_default_queue", "main", "note task_default_queue: 'main' becomes 'default'"),
-        ("task_acks_on_failure_or_timeout", False, "note task_acks_on_failure_or_timeout"),
         ("beat_scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "note beat_sched"),
         ("beat_scheduler", "mine:Scheduler", "error beat_scheduler: mine:Scheduler is not used"),
     ],
@@ -73,6 +72,14 @@ def found(app: Celery, start: str) -> str:
 def test_a_setting_is_listed(app: Celery, setting: str, value: Any, line: str) -> None:
     setattr(app.conf, setting, value)
     found(app, line)
+
+
+def test_what_a_time_out_becomes_is_listed(app: Celery) -> None:
+    app.conf.task_acks_on_failure_or_timeout = False
+    assert found(app, "note task_acks_on_failure_or_timeout") == (
+        "note task_acks_on_failure_or_timeout: a time-out of a task with acks_late uses up a "
+        "retry, and is final without one left; other failures are final unless the task retries"
+    )
 
 
 @pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")

@@ -53,7 +53,8 @@ def findings_in_settings(app: Any) -> Iterator[Finding]:
     if not settings.task_acks_on_failure_or_timeout:
         yield note(
             "task_acks_on_failure_or_timeout",
-            "is not used: a failure is final unless the task retries",
+            "a time-out of a task with acks_late uses up a retry, and is final without one left; "
+            "other failures are final unless the task retries",
         )
     yield from _broker(settings)
     yield from _queues(app)
