@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+import time
 from typing import Any
 
 from celery import states
@@ -14,11 +15,12 @@ from ....conf import conf
 from ....domain.states import JobState
 from ....domain.workflows import Skipped
 from ....models import Job, Progress, Run
+from ....models.database import jobs_connection
 from ....worker.context.run_context import current_run
 from ..messages.arguments import as_result, revived
 from ..running.attempts import IGNORED, task_id_of_run
 from ..running.checkpoints import META, STATE, keep
-from .jobs import job_of
+from .jobs import is_written_here, job_of
 
 OF_THE_JOB = frozenset({states.STARTED, states.RETRY, states.SUCCESS})
 ENDED = {
@@ -78,14 +80,23 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
 
     def wait_for(self, task_id: str, timeout: float | None = None, *args: Any, **more: Any) -> Any:
         """Wait until the job has ended, and return its state and result. Its worker wakes this
-        thread, so ``interval`` matters only for an id that no job has yet."""
+        thread. Inside ``transaction.atomic()``, and for an id that no job has, this thread looks
+        at each ``interval``, as in Celery.
+
+        Raises :class:`JobsError` for a job that has not ended and that the open transaction has
+        enqueued.
+        """
         self._ensure_not_eager()
-        if (job := job_of(task_id)) is None:
+        began, job = time.monotonic(), job_of(task_id)
+        if job is None or (jobs_connection().in_atomic_block and not is_written_here(job)):
             return super().wait_for(task_id, timeout, *args, **more)
         try:
             job.wait(timeout)
         except builtins.TimeoutError as error:
             raise TimeoutError(str(error)) from None
+        except Job.DoesNotExist:  # deleted meanwhile, so that its id is unknown
+            left = timeout and max(timeout - (time.monotonic() - began), 0.0)
+            return super().wait_for(task_id, left, *args, **more)
         return self.get_task_meta(task_id)
 
     def meta_from_decoded(self, meta: dict[str, Any]) -> dict[str, Any]:

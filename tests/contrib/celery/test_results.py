@@ -1,0 +1,83 @@
+"""``AsyncResult.get``: its timeout, inside a transaction, and for a job that is deleted."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+pytest.importorskip("celery")
+
+from celery.exceptions import TimeoutError
+from django.db import connections, transaction
+
+from django_jobs import JobsError
+from django_jobs.api.waiting.listener import listener
+from django_jobs.models import Job
+from django_jobs.testing import run_jobs
+from tests.contrib.celery.project import tasks
+from tests.worker.processes import until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
+
+
+def in_a_thread(function: Any) -> threading.Thread:
+    def run() -> None:
+        try:
+            function()
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_get_waits_no_longer_than_its_timeout() -> None:
+    with pytest.raises(TimeoutError, match=r"has not ended after 0.01 s; it is ready"):
+        tasks.add.delay(1).get(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        tasks.add.AsyncResult("sent by nobody").get(timeout=0.01)
+
+
+def test_a_task_of_before_is_waited_for_in_a_transaction() -> None:
+    result = tasks.add.delay(1, 2)
+    with transaction.atomic():
+        Job.objects.count()
+        tasks.add.delay(3, 4)
+        seen = result.get(
+            timeout=60, interval=0.01, on_interval=lambda: in_a_thread(run_jobs).join(60)
+        )
+    assert seen == 3
+
+
+def test_in_a_transaction_the_timeout_holds() -> None:
+    result = tasks.add.delay(1, 2)
+    with transaction.atomic(), pytest.raises(TimeoutError):
+        result.get(timeout=0.01, interval=0.01)
+
+
+@pytest.mark.parametrize("savepoint", [True, False])
+def test_a_task_of_the_same_transaction_is_refused(savepoint: bool) -> None:
+    with transaction.atomic():
+        with transaction.atomic(savepoint=savepoint):
+            result = tasks.add.delay(1, 2)
+        with pytest.raises(JobsError, match="until the commit, no worker sees"):
+            result.get(timeout=60)
+
+
+def test_a_job_that_is_deleted_meanwhile_is_an_unknown_id() -> None:
+    result, raised = tasks.add.delay(1), []
+
+    def get() -> None:
+        try:
+            result.get(timeout=2)
+        except Exception as error:
+            raised.append(type(error))
+
+    waiting = in_a_thread(get)
+    until(lambda: listener._waiting)
+    Job.objects.all().delete()
+    waiting.join(60)
+    assert raised == [TimeoutError]
