@@ -44,7 +44,8 @@ class Reloader:
             changed = self._wait_for_change(seen, until_exit=True)
             code = self._child.poll()
             if code is None:
-                self._stop(signal.SIGTERM)
+                if not self._stopping:  # a second signal would stop its handlers
+                    self._stop(signal.SIGTERM)
                 code = self._child.wait()
             elif not (self._stopping or code == 0):
                 self._print(
@@ -61,7 +62,7 @@ class Reloader:
         assert self._child is not None
         while not self._stopping:
             if self._parent is not None and os.getppid() != self._parent:
-                self._stopping = True
+                self._pass_on(signal.SIGTERM)
                 break
             found = snapshot()
             if found != seen:
@@ -75,7 +76,7 @@ class Reloader:
         self._output.write(line)
         self._output.flush()
 
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+    def _pass_on(self, number: int, frame: FrameType | None = None) -> None:
         self._stopping = True
         self._stop(signal.SIGTERM if number == signal.SIGHUP else number)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +16,17 @@ import pytest
 from django.db import connection
 
 from django_jobs import JobType, job, registry
-from django_jobs.models import Job
-from tests.worker.processes import PROJECT, is_alive, until, until_status
+from django_jobs.management.worker.reloading import LOOK_SECONDS
+from django_jobs.models import Job, Worker
+from tests.app import jobs
+from tests.worker.processes import (
+    PROJECT,
+    is_alive,
+    let_go,
+    until,
+    until_marked,
+    until_status,
+)
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
@@ -137,6 +147,22 @@ def test_a_worker_runs_the_new_code_and_waits_out_a_mistake(
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     assert not site.processes()
+
+
+def test_a_stop_waits_for_the_jobs_that_run(site: Site, tmp_path: Path) -> None:
+    """The worker gets one signal. A second one would stop its handlers."""
+    path = tmp_path / "held"
+    held = jobs.hold.enqueue(str(path))
+    process = site.start("jobworker", "--reload", "--drain-timeout", "600")
+    until_marked(path)
+    process.send_signal(signal.SIGTERM)
+    until(lambda: Worker.objects.get().status == "draining")
+    passed = time.monotonic() + 2 * LOOK_SECONDS  # by then a second signal would have come
+    until(lambda: time.monotonic() > passed)
+    let_go(path)
+    assert process.wait(60) == 0
+    held.refresh_from_db()
+    assert (held.status, held.attempt) == ("succeeded", 1)
 
 
 def test_a_worker_that_has_nothing_more_to_do_is_not_started_again(site: Site) -> None:
