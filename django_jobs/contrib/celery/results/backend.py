@@ -20,7 +20,7 @@ from ....worker.context.run_context import current_run
 from ..messages.arguments import as_result, revived
 from ..running.attempts import IGNORED, task_id_of_run
 from ..running.checkpoints import META, STATE, keep
-from .jobs import is_written_here, job_of
+from .jobs import is_newer_than_transaction, job_of
 
 OF_THE_JOB = frozenset({states.STARTED, states.RETRY, states.SUCCESS})
 ENDED = {
@@ -83,12 +83,14 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         thread. Inside ``transaction.atomic()``, and for an id that no job has, this thread looks
         at each ``interval``, as in Celery.
 
-        Raises :class:`JobsError` for a job that has not ended and that the open transaction has
-        enqueued.
+        Raises :class:`JobsError` for a job that has not ended and was enqueued since the open
+        transaction began: until the commit, no worker would see it.
         """
         self._ensure_not_eager()
         began, job = time.monotonic(), job_of(task_id)
-        if job is None or (jobs_connection().in_atomic_block and not is_written_here(job)):
+        if job is None or (
+            jobs_connection().in_atomic_block and not is_newer_than_transaction(job)
+        ):
             return super().wait_for(task_id, timeout, *args, **more)
         try:
             job.wait(timeout)

@@ -8,20 +8,17 @@ from ....models import Job, Queue
 from ....models.database import jobs_connection
 from ..messages.task_ids import job_id_of
 
-WRITTEN_HERE = """
-SELECT CASE WHEN age(xmin) <= 0 THEN pg_xact_status(
-    (pg_current_xact_id_if_assigned()::text::bigint - age(xmin))::text::xid8
-) = 'in progress' END
-FROM django_jobs_job WHERE id = %s
-"""
-"""Whether the open transaction has written the row, or one of its savepoints has: of all rows that
-it sees, only these are of a transaction that has not ended."""
+WRITTEN_SINCE_BEGIN = (
+    "SELECT created_at >= transaction_timestamp() FROM django_jobs_job WHERE id = %s"
+)
+"""Whether the row is as new as the open transaction. Then that has most likely written it, and no
+worker sees it."""
 
 
-def is_written_here(job: Job) -> bool:
-    """Whether no worker sees the row of the job as this transaction does, until it commits."""
+def is_newer_than_transaction(job: Job) -> bool:
+    """Whether the job was enqueued since the open transaction began."""
     with jobs_connection().cursor() as cursor:
-        cursor.execute(WRITTEN_HERE, [job.pk])
+        cursor.execute(WRITTEN_SINCE_BEGIN, [job.pk])
         return bool(cursor.fetchone() == (True,))
 
 
