@@ -19,6 +19,7 @@ from django.core.mail.backends import locmem
 from django.db import connection
 
 from django_jobs import registry
+from django_jobs.contrib.celery.running.job_types import job_type_of
 from django_jobs.models import Job, Resource
 from tests.contrib.celery.project import tasks
 from tests.contrib.celery.running import run_all
@@ -103,6 +104,9 @@ def test_a_task_that_sentry_traces_is_retried(monkeypatch: pytest.MonkeyPatch) -
         client.close()
     assert "sentry-task-enqueued-time" in Job.objects.get().headers
     assert result.get(timeout=5) == ["http://x", 2]
+    # Sentry has put another body on the task, in this process and maybe in no other one.
+    declared = job_type_of(tasks.fetch.app, tasks.fetch.name)
+    assert [*declared.signature.parameters] == ["url", "failures"]
 
 
 @pytest.mark.processes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from .... import registry
@@ -64,7 +65,7 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
     return JobType(
         name=name,
         handler=handler,
-        signature=signature_of(getattr(task, "_orig_run", task.run)),
+        signature=signature_of(_declared_run(task)),
         queue=_queue(app, task),
         priority=priority_of(app, {"priority": task.priority}),
         max_age=expires_of(task),
@@ -103,3 +104,9 @@ def is_acked_on_timeout(task: Any) -> bool:
     """Whether the message of a task that exceeded its time limit is acknowledged. Before Celery 5.7
     there is one setting for this and for failures."""
     return bool(getattr(task, "acks_on_timeout", task.acks_on_failure_or_timeout))
+
+
+def _declared_run(task: Any) -> Any:
+    """The body of a task. What retries it, limits it or traces it, such as Sentry, puts another one
+    on the instance, which takes any arguments."""
+    return inspect.getattr_static(type(task), "run").__get__(task, type(task))
