@@ -79,7 +79,7 @@ def changing(event: HookEvent) -> Iterator[None]:
 
 @contextmanager
 def failing_after(event: HookEvent) -> Iterator[None]:
-    """Replaces, in ``finally``, whatever its block raised."""
+    """Replaces, in ``finally``, the exception of its block."""
     try:
         yield
     finally:

@@ -21,7 +21,7 @@ calls: dict[str, Callable[..., Any]] = {}
 
 @job(max_attempts=3, backoff=Backoff.fixed(60))
 def effect_and_call(note: str, call: str) -> Any:
-    """One row, and whatever the test wants."""
+    """One row, and what the test wants."""
     Effect.objects.create(note=note)
     return calls[call]()
 

@@ -98,7 +98,7 @@ class Claims:
             if any(loop.claimable.includes(job) for job in jobs):
                 loop.promising.add(queue)
             else:
-                # The next claim for the threads goes on for both; if there is none, a poll follows.
+                # The next claim for the threads continues for both; without one, a poll follows.
                 loop.rest(queue, LINGER_SECONDS)
                 self._poller.poll_again_soon()
         return jobs
