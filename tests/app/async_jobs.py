@@ -63,6 +63,12 @@ async def noop_async() -> None:
 
 
 @job
+async def nap_async(seconds: float) -> None:
+    """Await that long."""
+    await asyncio.sleep(seconds)
+
+
+@job
 async def cancel_everything() -> None:
     """As some libraries do when they shut down."""
     for task in asyncio.all_tasks():

@@ -1,4 +1,4 @@
-"""Jobs that do something: slow ones, slow beside quick ones, and ones that use the ORM."""
+"""Jobs that do something: sleep, await, or use the ORM."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.app.async_jobs import nap_async
 from tests.app.jobs import nap, update_effect
 from tests.app.models import Effect
 
-from .database import empty, execute, fetch, until_all_done
+from .database import empty, execute, fetch, fill, until_all_done
 from .measuring import Figure, percentile, turns
 from .workers import run_worker, running_worker
 
@@ -26,6 +27,11 @@ ARRIVALS = """
 SELECT extract(epoch FROM created_at - min(created_at) OVER ())::float8,
     (payload ->> 'seconds')::float8
 FROM django_jobs_job ORDER BY id
+"""
+SPANS = """
+SELECT job.job_type, extract(epoch FROM max(run.finished_at) - min(run.claimed_at))::float8
+FROM django_jobs_run AS run JOIN django_jobs_job AS job ON job.id = run.job_id
+GROUP BY job.job_type
 """
 THREADS = 8
 
@@ -74,6 +80,30 @@ def _lags_in_a_pool(arrivals: list[tuple[float, float]]) -> list[float]:
             time.sleep(max(begun + offset - time.perf_counter(), 0))
             pool.submit(work, time.perf_counter(), seconds)
     return lags
+
+
+def async_handlers(times: int, scale: float) -> list[Figure]:
+    """1,000 async handlers that await a second in one process, alone and with 10,000 plain jobs."""
+    count, plain = max(int(1_000 * scale), 20), max(int(10_000 * scale), 200)
+    alone: list[float] = []
+    mixed: list[float] = []
+    rates: list[float] = []
+    for _ in turns(times):
+        for more in (0, plain):
+            empty()
+            nap_async.enqueue_many({"seconds": 1.0} for _ in range(count))
+            fill(more)
+            run_worker("--async-concurrency", str(count))
+            spans = dict(fetch(SPANS))
+            (mixed if more else alone).append(spans.pop(nap_async.name))
+            rates += [plain / seconds for seconds in spans.values()]
+    ideal = [1.0] * times
+    name = f"{count:,} async handlers that await 1 s"
+    return [
+        Figure(name, "s", alone, ideal, "one of them", "less", "2"),
+        Figure(f"{name}, with {plain:,} plain jobs", "s", mixed, alone, "them alone", "less"),
+        Figure(f"{plain:,} plain jobs with them", "jobs/s", rates),
+    ]  # fmt: skip
 
 
 def orm_handlers(times: int, scale: float) -> list[Figure]:

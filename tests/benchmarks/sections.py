@@ -27,6 +27,7 @@ SECTIONS: dict[str, str] = {
     "notify": "enqueueing.by_many_clients",
     "idle": "idling.idle",
     "slow": "mixing.slow_jobs",
+    "awaiting": "mixing.async_handlers",
     "gates": "gating.gates",
     "workflows": "flowing.workflows",
     "fairness": "sharing.fairness",
