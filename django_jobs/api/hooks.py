@@ -32,7 +32,7 @@ class HookEvent:
     cannot be changed; it is None for ``enqueue_many()`` and ``spawn()``, which have many.
 
     ``job_id`` is known at the run, and after the enqueue of one job. ``attempt`` is the number of
-    the run, from 1.
+    the run, from 1. ``count`` is the number of jobs of an enqueue of many, known after it.
     """
 
     kind: Literal["enqueue", "run"]
@@ -42,6 +42,12 @@ class HookEvent:
     payload: Mapping[str, Any] | None = None
     job_id: int | None = None
     attempt: int | None = None
+    count: int | None = None
+
+    def counted(self, ids: list[int]) -> list[int]:
+        """The ids of the jobs that were enqueued, counted."""
+        self.count = len(ids)
+        return ids
 
 
 def loaded() -> tuple[tuple[str, Hook], ...]:

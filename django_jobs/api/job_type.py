@@ -222,7 +222,7 @@ class JobType(Generic[P, R]):
         """
         if conf().hooks:
             with around(enqueue_event(self)) as event:
-                return self._insert_many(payloads, idempotency_keys, event.headers)
+                return event.counted(self._insert_many(payloads, idempotency_keys, event.headers))
         return self._insert_many(payloads, idempotency_keys)
 
     def step(self, /, **payload: Any) -> Step:

@@ -341,6 +341,39 @@ letter.refresh_from_db()
 assert letter.result == "fr", letter.result
 report_killed("shop.write_letter", letter.pk, None, "lost")
 """,
+    "docs/tracing.md": """
+import os
+import subprocess
+import sys
+
+COLLECTOR = '''
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Collector(BaseHTTPRequestHandler):
+    def do_POST(self):
+        spans = self.rfile.read(int(self.headers["Content-Length"]))
+        print(*(name for name in NAMES if name in spans), flush=True)
+        self.send_response(200)
+        self.end_headers()
+
+NAMES = b"send default", b"process default", b"render receipt"
+server = HTTPServer(("127.0.0.1", 0), Collector)
+print(server.server_port, flush=True)
+server.serve_forever()
+'''
+with subprocess.Popen([sys.executable, "-c", COLLECTOR], stdout=subprocess.PIPE) as collector:
+    url = f"http://127.0.0.1:{int(collector.stdout.readline())}"
+    environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": url}
+    enqueue = "from shop.jobs import *; send_receipt.enqueue(7)"
+    try:
+        for command in (["shell", "-v0", "-c", enqueue], ["jobworker", "--burst"]):
+            subprocess.run([sys.executable, "manage.py", *command], env=environment, check=True)
+        assert collector.stdout.readline() == b"b'send default'\\n"
+        assert collector.stdout.readline() == b"b'process default' b'render receipt'\\n"
+    finally:
+        collector.kill()
+assert set(Job.objects.get().headers) == {"traceparent"}
+""",
     "docs/durable.md": """
 from shop.views import confirm
 

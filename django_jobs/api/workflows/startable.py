@@ -118,6 +118,7 @@ class Startable(ABC):
             queue=options.queue,
             headers=dict(options.headers or {}),
             payload=MappingProxyType(arguments),
+            count=len(self.steps),
         )
         with around(event):
             return self._start(arguments, replace(options, headers=event.headers))

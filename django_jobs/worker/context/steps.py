@@ -140,7 +140,7 @@ def spawn(attempt: Attempt, call: Call, number: int, on_batch: Callable[[], None
     if not spawned.is_done:
         with around(enqueue_event(call.job_type)) as event:
             new = _new_spawn(attempt, call, key, number, event.headers)
-            _write(attempt, call, new, spawned, on_batch)
+            event.count = _write(attempt, call, new, spawned, on_batch) - spawned.count
     return key
 
 
@@ -150,7 +150,8 @@ def _write(
     new: NewSpawn,
     spawned: Spawned,
     on_batch: Callable[[], None],
-) -> None:
+) -> int:
+    """Write the children that are left, and return how many there are in all."""
     if attempt.job.workflow_run_id is None:
         # Known before the first batch, so the settle opens what comes next if its answer is lost.
         attempt.job = attempt.job._replace(workflow_run_id=new_run_id())
@@ -167,6 +168,7 @@ def _write(
         is_last = len(batch) < BATCH
         on_batch()
         count = write_batch(attempt.job, new, count, batch, is_last=is_last).count
+    return count
 
 
 def _check(attempt: Attempt, call: Call) -> None:

@@ -108,11 +108,22 @@ def fork(
         for end in (ours, *close_in_child):
             end.close()
         code = work(theirs)
+        for call in _before_exit:
+            call()
     except BaseException:
         traceback.print_exc()
     finally:
         flush()
         os._exit(code)
+
+
+_before_exit: list[Callable[[], None]] = []
+
+
+def before_exit(call: Callable[[], None]) -> Callable[[], None]:
+    """Have each forked process call this at its orderly end, because none runs ``atexit``."""
+    _before_exit.append(call)
+    return call
 
 
 def flush() -> None:
