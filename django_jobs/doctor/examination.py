@@ -1,0 +1,103 @@
+"""Makes all examinations, each so that it can neither change nor hold up anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db import transaction
+
+from ..exceptions import NotMigrated
+from ..models.database import (
+    DATABASE_ERRORS,
+    fetch,
+    jobs_connection,
+    migration_problem,
+    needing_tables,
+)
+from . import indexes, snapshots, tables
+from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Severity
+
+STATEMENT_SECONDS = 2.0
+LOCK_SECONDS = 0.5
+
+# Local to the transaction, so that nobody inherits them from a pool.
+HARMLESS = """
+SELECT set_config('statement_timeout', %(statement)s, true),
+    set_config('lock_timeout', %(lock)s, true), set_config('transaction_read_only', 'on', true)
+"""
+
+
+class Examination(NamedTuple):
+    """A function that yields findings of these kinds. It may raise :class:`CannotExamine`."""
+
+    examine: Callable[[], Iterable[Finding]]
+    numbers: tuple[str, ...]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(f"django_jobs.{number}" for number in self.numbers)
+
+
+EXAMINATIONS = (
+    Examination(tables.examine_server, ("D102",)),
+    Examination(tables.examine_tables, ("D101", "D103", "D104")),
+    Examination(snapshots.examine_sessions, ("D111",)),
+    Examination(snapshots.examine_prepared, ("D112",)),
+    Examination(snapshots.examine_slots, ("D113",)),
+    Examination(indexes.examine_indexes, ("D121", "D122", "D123", "D124")),
+)
+
+
+def diagnose(examinations: Sequence[Examination] = EXAMINATIONS) -> Diagnosis:
+    """The findings of all examinations, errors first, without those that
+    ``SILENCED_SYSTEM_CHECKS`` names. One that fails is listed, and the others are made.
+
+    Raises :class:`~django_jobs.NotMigrated` if the tables are not those of this code, and the
+    database's error if it does not answer.
+    """
+    with _harmless(), needing_tables:
+        fetch("SELECT 'django_jobs_job_live'::regclass", {})
+    findings: list[Finding] = []
+    not_examined: list[NotExamined] = []
+    for examination in examinations:
+        try:
+            with _harmless():
+                findings.extend(examination.examine())
+        except CannotExamine as reason:
+            not_examined.append(NotExamined(ids=examination.ids, reason=str(reason)))
+        except DATABASE_ERRORS as error:
+            if problem := migration_problem(error):
+                raise NotMigrated(problem) from error
+            not_examined.append(NotExamined(ids=examination.ids, reason=_reason(error)))
+    kept = [one for one in findings if one.id not in settings.SILENCED_SYSTEM_CHECKS]
+    return Diagnosis(
+        tuple(sorted(kept, key=lambda one: (one.severity is not Severity.ERROR, one.id))),
+        tuple(not_examined),
+    )
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    """Statements inside are short, and change nothing. Also inside a transaction of the caller:
+    the savepoint is rolled back, and with it the limits."""
+    alias = jobs_connection().alias
+    limits = {"statement": f"{STATEMENT_SECONDS}s", "lock": f"{LOCK_SECONDS}s"}
+    with transaction.atomic(using=alias):
+        fetch(HARMLESS, limits)
+        yield
+        transaction.set_rollback(True, using=alias)
+
+
+def _reason(error: Exception) -> str:
+    """Why an examination failed, in one line."""
+    text = " ".join(str(error).split())
+    match getattr(error.__cause__, "sqlstate", None):
+        case "57014":  # query_canceled
+            return f"took longer than {STATEMENT_SECONDS:g} s"
+        case "42501":  # insufficient_privilege
+            return f"needs a right: {text}"
+        case _:
+            return text

@@ -1,0 +1,107 @@
+"""What the doctor can find. An id never changes; docs/doctor.md describes each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class Severity(StrEnum):
+    """An error keeps jobs from running, or from running correctly; a warning may become one."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class Kind(NamedTuple):
+    """What the findings of one id have in common."""
+
+    severity: Severity
+    title: str
+
+
+KINDS: Mapping[str, Kind] = {
+    f"django_jobs.{number}": Kind(severity, title)
+    for severity, number, title in (
+        (Severity.WARNING, "D101", "dead rows"),
+        (Severity.ERROR, "D102", "autovacuum off"),
+        (Severity.ERROR, "D103", "autovacuum off for a table"),
+        (Severity.WARNING, "D104", "storage parameters lost"),
+        (Severity.WARNING, "D111", "old snapshot"),
+        (Severity.WARNING, "D112", "old prepared transaction"),
+        (Severity.WARNING, "D113", "replication slot with an old snapshot"),
+        (Severity.ERROR, "D121", "index missing"),
+        (Severity.ERROR, "D122", "index invalid"),
+        (Severity.WARNING, "D123", "index left over"),
+        (Severity.WARNING, "D124", "index bloated"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong. ``facts`` are the numbers and names in ``problem``; ``advice`` is
+    what to do, and ``commands`` the statements or commands that do it."""
+
+    id: str
+    severity: Severity
+    problem: str
+    advice: str
+    commands: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotExamined:
+    """Findings that could not be looked for, and why."""
+
+    ids: tuple[str, ...]
+    reason: str
+
+
+class CannotExamine(Exception):
+    """An examination cannot be made, or not to its end. The message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All findings, errors first, and what could not be examined."""
+
+    findings: tuple[Finding, ...] = ()
+    not_examined: tuple[NotExamined, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 without findings, 1 with warnings, 2 with errors."""
+        return max((1 + (one.severity is Severity.ERROR) for one in self.findings), default=0)
+
+    def count(self, severity: Severity) -> int:
+        """The number of findings of a severity."""
+        return sum(one.severity is severity for one in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """The diagnosis as values that JSON has."""
+        return asdict(self)
+
+
+def found(number: str, problem: str, advice: str, *commands: str, **facts: Any) -> Finding:
+    """A finding of :data:`KINDS`. ``number`` is the end of its id, such as ``D101``."""
+    id_ = f"django_jobs.{number}"
+    return Finding(
+        id=id_,
+        severity=KINDS[id_].severity,
+        problem=problem,
+        advice=advice,
+        commands=commands,
+        facts=facts,
+    )
+
+
+def age(seconds: float) -> str:
+    """``90 s``, ``5 min``, ``3 h``, ``2 days``."""
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

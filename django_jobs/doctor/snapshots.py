@@ -1,0 +1,88 @@
+"""Who holds a snapshot for so long that vacuum cannot remove dead rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..models.database import fetch, fetch_named
+from .findings import CannotExamine, Finding, age, found
+
+OLD_SECONDS = 600.0
+"""A transaction that is open for longer keeps the dead rows of that time."""
+OLD_TRANSACTIONS = 1_000_000
+"""A slot has no time. A busy fleet needs some hours for as many transactions."""
+
+# Of this database alone: only its snapshots hold back vacuum in its tables. A walsender has no
+# database, and holds back all of them by the feedback of its standby.
+SESSIONS = """
+SELECT pid, usename AS role, application_name AS application, client_addr::text AS address, state,
+    backend_type, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
+    age(coalesce(backend_xmin, backend_xid)) AS transactions, left(query, 200) AS query
+FROM pg_stat_activity
+WHERE (datname = current_database() OR backend_type = 'walsender')
+  AND pid <> pg_backend_pid() AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+  AND clock_timestamp() - xact_start >= make_interval(secs => %(old)s)
+ORDER BY xact_start
+LIMIT 5
+"""
+PREPARED = """
+SELECT gid, owner, extract(epoch FROM clock_timestamp() - prepared)::float8 AS seconds
+FROM pg_prepared_xacts
+WHERE database = current_database()
+  AND clock_timestamp() - prepared >= make_interval(secs => %(old)s)
+ORDER BY prepared
+LIMIT 5
+"""
+SLOTS = """
+SELECT slot_name AS name, slot_type AS type, active, age(xmin) AS transactions
+FROM pg_replication_slots
+WHERE xmin IS NOT NULL AND age(xmin) >= %(old)s
+ORDER BY age(xmin) DESC
+LIMIT 5
+"""
+SEES_SESSIONS = "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), current_user::text"
+
+
+def examine_sessions() -> Iterator[Finding]:
+    """Sessions with an old transaction; without the right, those of the own role."""
+    for row in fetch_named(SESSIONS, {"old": OLD_SECONDS}):
+        who = f"role {row['role']}" + (f", {row['application']}" if row["application"] else "")
+        yield found(
+            "D111",
+            f"Session {row['pid']} ({who}) has a transaction open for {age(row['seconds'])}, "
+            f"{row['transactions']:,} transactions back; vacuum keeps all rows that died since. "
+            f"It is {row['state']}: {' '.join(row['query'].split())}",
+            "Let it end, or end it:",
+            f"SELECT pg_terminate_backend({row['pid']});",
+            **row,
+        )
+    ((sees_all, role),) = fetch(SEES_SESSIONS, {})
+    if not sees_all:
+        raise CannotExamine(f"sessions of other roles need pg_monitor: GRANT pg_monitor TO {role};")
+
+
+def examine_prepared() -> Iterator[Finding]:
+    """Prepared transactions that were neither committed nor rolled back."""
+    for row in fetch_named(PREPARED, {"old": OLD_SECONDS}):
+        yield found(
+            "D112",
+            f"The prepared transaction {row['gid']!r} of {row['owner']} has been open for "
+            f"{age(row['seconds'])}; vacuum keeps all rows that died since.",
+            "Ask who prepared it, and commit it or roll it back:",
+            f"ROLLBACK PREPARED '{row['gid']}';",
+            **row,
+        )
+
+
+def examine_slots() -> Iterator[Finding]:
+    """Replication slots that hold the snapshot of a standby which is gone or far behind."""
+    for row in fetch_named(SLOTS, {"old": OLD_TRANSACTIONS}):
+        yield found(
+            "D113",
+            f"The replication slot {row['name']} is {'' if row['active'] else 'not '}in use and "
+            f"holds a snapshot {row['transactions']:,} transactions back; vacuum keeps all rows "
+            "that died since.",
+            "Start its standby again, or drop the slot if there is none:",
+            f"SELECT pg_drop_replication_slot('{row['name']}');",
+            **row,
+        )

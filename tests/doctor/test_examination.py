@@ -1,0 +1,82 @@
+"""The examinations change nothing, hold up nothing, and one that fails leaves the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import transaction
+from pytest_django import Settings
+
+from django_jobs.doctor import examination
+from django_jobs.doctor.examination import EXAMINATIONS, Examination, diagnose
+from django_jobs.doctor.findings import KINDS, Diagnosis, Finding, found
+from django_jobs.models.database import fetch
+from tests.factories import another_connection, run_sql
+
+
+def two() -> Iterator[Finding]:
+    yield found("D101", "many", "vacuum")
+    yield found("D121", "none", "build")
+
+
+def sleeps() -> Iterator[Finding]:
+    yield found("D101", "many", "vacuum")
+    fetch("SELECT pg_sleep(60)", {})
+
+
+def writes() -> Iterator[Finding]:
+    fetch("INSERT INTO django_jobs_queue (name) VALUES ('x') RETURNING 1", {})
+    yield found("D101", "never", "")
+
+
+def test_each_kind_has_one_examination() -> None:
+    ids = [id_ for one in EXAMINATIONS for id_ in one.ids]
+    assert sorted(ids) == sorted(KINDS)
+
+
+@pytest.mark.django_db
+def test_errors_come_first_and_decide_the_exit_code(settings: Settings) -> None:
+    diagnosis = diagnose([Examination(two, ("D101", "D121"))])
+    assert [one.id for one in diagnosis.findings] == ["django_jobs.D121", "django_jobs.D101"]
+    assert diagnosis.exit_code == 2
+    settings.SILENCED_SYSTEM_CHECKS = ["django_jobs.D121"]
+    assert diagnose([Examination(two, ("D101", "D121"))]).exit_code == 1
+    assert Diagnosis().exit_code == 0
+
+
+@pytest.mark.django_db
+def test_a_long_statement_is_ended_and_the_other_examinations_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(examination, "STATEMENT_SECONDS", 0.1)
+    diagnosis = diagnose([Examination(sleeps, ("D111",)), Examination(two, ("D101", "D121"))])
+    assert len(diagnosis.findings) == 3
+    (missing,) = diagnosis.not_examined
+    assert (missing.ids, missing.reason) == (("django_jobs.D111",), "took longer than 0.1 s")
+
+
+@pytest.mark.django_db
+def test_an_examination_cannot_write() -> None:
+    diagnosis = diagnose([Examination(writes, ("D101",))])
+    assert not diagnosis.findings
+    assert "read-only transaction" in diagnosis.not_examined[0].reason
+
+
+@pytest.mark.django_db
+def test_a_transaction_of_the_caller_keeps_its_limits() -> None:
+    run_sql("SET LOCAL statement_timeout = '7s'")
+    with transaction.atomic():
+        diagnose([Examination(two, ("D101",))])
+    assert run_sql("SHOW statement_timeout") == [("7s",)]
+    assert run_sql("SHOW transaction_read_only") == [("off",)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_examination_waits_for_a_lock_on_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "LOCK_SECONDS", 0.05)
+    with another_connection() as other:
+        other.ensure_connection()
+        other.connection.execute("BEGIN; LOCK TABLE django_jobs_job, django_jobs_worker")
+        for missing in diagnose().not_examined:
+            assert "lock timeout" in missing.reason

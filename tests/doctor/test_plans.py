@@ -1,0 +1,54 @@
+"""The statements of the doctor are short, however many jobs and runs there are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from django_jobs.doctor import examination
+from django_jobs.doctor.examination import EXAMINATIONS, diagnose
+from tests.factories import analyze, run_sql
+
+JOBS, RUNS = 200_000, 300_000
+FILL = """
+INSERT INTO django_jobs_job_live (queue, job_type, payload, status, priority, rank, available_at,
+    max_attempts, max_crashes, headers, payload_version, created_at)
+SELECT 'default', 'app.noop', '{{}}', '{status}', 0, n, now() + make_interval(hours => n), 5, 3,
+    '{{}}', 1, now()
+FROM generate_series(1, {count}) AS n
+"""
+FILL_RUNS = """
+INSERT INTO django_jobs_run (job_id, attempt, outcome, worker_id, available_at, claimed_at,
+    finished_at, error_type, error_message, traceback, fingerprint)
+SELECT n, 1, 'succeeded', 1, now(), now(), now(), '', '', '', ''
+FROM generate_series(1, {count}) AS n
+"""
+MOST_SECONDS = 0.3
+"""Of the fastest of three, with their connection and Python: the machine may be busy."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    with django_db_blocker.unblock():
+        for status in ("ready", "scheduled", "blocked", "dead"):
+            run_sql(FILL.format(status=status, count=JOBS // 4))
+        run_sql(FILL_RUNS.format(count=RUNS))
+        analyze("django_jobs_job", "django_jobs_run", "django_jobs_queue", "django_jobs_worker")
+        try:
+            yield
+        finally:
+            run_sql("TRUNCATE django_jobs_job, django_jobs_run")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("one", EXAMINATIONS, ids=lambda one: one.examine.__name__)
+def test_an_examination_of_many_jobs_and_runs_is_short(one: examination.Examination) -> None:
+    took = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        assert not diagnose([one]).not_examined
+        took.append(time.perf_counter() - begun)
+    assert min(took) < MOST_SECONDS

@@ -1,0 +1,48 @@
+"""Old snapshots, really held by a second session."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from django_jobs.doctor import snapshots
+from django_jobs.doctor.snapshots import examine_sessions
+from tests.factories import another_connection, run_sql
+
+from .finding import diagnosis_of, findings
+
+
+# Inside of one transaction, PostgreSQL shows the sessions of its first look.
+@pytest.mark.django_db(transaction=True)
+def test_a_session_with_an_old_snapshot_is_named(monkeypatch: Any) -> None:
+    with another_connection() as wrapper:
+        wrapper.ensure_connection()
+        other = wrapper.connection
+        pid = other.info.backend_pid
+        with other.transaction():
+            other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            other.execute("SET LOCAL application_name = 'report'")
+            other.execute("SELECT 'the sales'")
+            assert pid not in [one.facts["pid"] for one in findings(examine_sessions, "D111")]
+            monkeypatch.setattr(snapshots, "OLD_SECONDS", 0.0)
+            held = {one.facts["pid"]: one for one in findings(examine_sessions, "D111")}
+            assert "the sales" in held[pid].problem
+            assert held[pid].facts["application"] == "report"
+            assert held[pid].commands == (f"SELECT pg_terminate_backend({pid});",)
+        assert pid not in [one.facts["pid"] for one in findings(examine_sessions, "D111")]
+
+
+@pytest.mark.django_db
+def test_a_role_that_sees_only_its_sessions_gets_what_it_needs() -> None:
+    role = f"watcher_{uuid.uuid4().hex[:8]}"
+    run_sql(f"CREATE ROLE {role}")
+    run_sql(f"SET LOCAL ROLE {role}")
+    (missing,) = diagnosis_of(examine_sessions).not_examined
+    assert missing.ids == ("django_jobs.D111",)
+    assert missing.reason.endswith(f"need pg_monitor: GRANT pg_monitor TO {role};")
+    run_sql("RESET ROLE")
+    run_sql(missing.reason.partition(": ")[2])
+    run_sql(f"SET LOCAL ROLE {role}")
+    assert not diagnosis_of(examine_sessions).not_examined
