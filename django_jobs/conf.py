@@ -61,6 +61,8 @@ class Conf:
     hooks: tuple[str, ...] = ()
     check_annotations: bool = False
     runserver: bool = False
+    run_cost: bool = False
+    count_queries: bool = False
 
     @property
     def beat_seconds(self) -> float:

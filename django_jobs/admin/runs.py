@@ -23,6 +23,7 @@ from .base.formatting import (
     moment_column,
     preformatted,
     text_column,
+    usage,
     worker_link,
 )
 from .base.history_list import HistoryAdmin, PartitionFilter
@@ -48,7 +49,7 @@ class RunAdmin(HistoryAdmin):
     lookups_allowed = HistoryAdmin.lookups_allowed | {"job", "job__exact", "job__id__exact"}
     fieldsets = (
         section(None, ("job_number", "job_name", "number", "result"), "worker_name"),
-        section(_("Times"), ("due", "claimed", "started", "finished"), ("waited", "ran")),
+        section(_("Times"), ("due", "claimed", "started", "finished"), ("waited", "ran", "used")),
         section(
             _("Error"),
             ("error_type", "error_code", "fingerprint"),
@@ -108,6 +109,10 @@ class RunAdmin(HistoryAdmin):
     @admin.display(description=_("ran"))
     def ran(self, run: Any) -> str:
         return duration(run.duration)
+
+    @admin.display(description=_("used"))
+    def used(self, run: Any) -> str:
+        return usage(run)
 
     @admin.display(description=_("error"))
     def error(self, run: Any) -> str:

@@ -144,7 +144,10 @@ RULES: dict[str, Rule] = {
     ),
     "QUARANTINE": _quarantine,
     **dict.fromkeys(
-        ("SCHEDULES", "RUNSERVER", "IMMEDIATE", "CHECK_ANNOTATIONS"),
+        (
+            *("SCHEDULES", "RUNSERVER", "IMMEDIATE", "CHECK_ANNOTATIONS"),
+            *("RUN_COST", "COUNT_QUERIES"),
+        ),
         rule(lambda value: isinstance(value, bool), "not True or False"),
     ),
     "REDACT_KEYS": _texts,
@@ -195,6 +198,8 @@ EXAMPLES = {
     "IMMEDIATE": "True in the settings of tests or of development",
     "SCHEDULES": "True, or False on workers that fire no schedules",
     "CHECK_ANNOTATIONS": "True, or False",
+    "RUN_COST": "True, or False",
+    "COUNT_QUERIES": "True, or False",
     "REDACT_KEYS": '["password", "token"]',
     "HOOKS": '["mysite.hooks.locale", "mysite.hooks.tenant"]',
 }

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
+from operator import attrgetter
 from typing import Any
 
 from django.db import transaction
@@ -19,6 +20,7 @@ from ..domain.breaker import is_failure
 from ..domain.decisions import Decision, Facts, decide
 from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Failed, Outcome, Succeeded
+from ..domain.run_cost import RunCost
 from ..domain.states import FINAL, JobState, RunState
 from ..domain.workflows import fate_of
 from ..models.database import fetch, jobs_connection, repeat_conflicts
@@ -48,6 +50,10 @@ CANCEL_NO_MATTER = frozenset({JobState.SUCCEEDED, JobState.CANCELLED})
 SAYS_HOW_RESOURCES_ARE = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT})
 NOTHING_SEEN: Mapping[str, Seen] = {}
 
+NO_COST = RunCost()
+NO_COSTS = dict.fromkeys((option.name for option in fields(RunCost)), "{}")
+_NULL = "NULL"
+
 
 @dataclass(slots=True)
 class Ending:
@@ -63,6 +69,7 @@ class Ending:
     cancel_requested: bool = False
     kept: bool = True
     stays: str = ""
+    cost: RunCost | None = None
 
     def stay(self, why: str) -> bool:
         """Have the job retried in its own queue. False if nothing asked for another."""
@@ -301,6 +308,7 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
     now = time.monotonic()
     rows: list[dict[str, Any]] = []
     ids, attempts, workers, ran, ago = [], [], [], [], []
+    costs: list[RunCost | None] = []
     for settled in decided:
         ending = settled.ending
         if settled.decision is PLAIN_SUCCESS and ending.started is not None:
@@ -310,6 +318,7 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
             workers.append(job.worker)
             ran.append(f"{ending.finished - ending.started:.6f}")
             ago.append(f"{max(now - ending.finished, 0.0):.6f}")
+            costs.append(ending.cost)
         else:
             rows.append(_row(settled, now))
     return {
@@ -319,6 +328,18 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
         "workers": as_array(workers),
         "ran": as_array(ran),
         "ago": as_array(ago),
+        **_cost_columns(costs),
+    }
+
+
+def _cost_columns(costs: Sequence[RunCost | None]) -> dict[str, str]:
+    """The arrays of the costs. Empty if there are none: ``unnest`` fills shorter arrays up."""
+    if not any(costs):
+        return NO_COSTS
+    of = [cost or NO_COST for cost in costs]
+    return {
+        name: as_array(_NULL if value is None else value for value in map(attrgetter(name), of))
+        for name in NO_COSTS
     }
 
 
@@ -338,6 +359,8 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
     }
     if ending.started is not None:
         row["ran"] = ending.finished - ending.started
+    if ending.cost is not None:
+        row |= asdict(ending.cost)
     if status in FINAL:
         row["final"] = True
     if status in CANCEL_NO_MATTER or ending.cancel_requested:

@@ -16,8 +16,9 @@ WITH clock AS MATERIALIZED (
     FROM clock, (
         SELECT *
         FROM json_to_recordset(%(rows)s::json) AS input (
-            id bigint, attempt integer, worker bigint, ran float8, ago float8, status text,
-            outcome text, final boolean, cancel_no_matter boolean, due float8,
+            id bigint, attempt integer, worker bigint, ran float8, ago float8,
+            cpu_seconds float8, max_rss_kb integer, queries integer, query_seconds float8,
+            status text, outcome text, final boolean, cancel_no_matter boolean, due float8,
             failures integer, crashes integer, delay float8,
             queue text, priority smallint, weight float8,
             result text, reason text, error text, error_type text, error_code text,
@@ -28,7 +29,10 @@ WITH clock AS MATERIALIZED (
         FROM unnest(
             (SELECT %(ids)s::bigint[]), (SELECT %(attempts)s::integer[]),
             (SELECT %(workers)s::bigint[]), (SELECT %(ran)s::float8[]),
-            (SELECT %(ago)s::float8[])) AS plain (id, attempt, worker, ran, ago)
+            (SELECT %(ago)s::float8[]), (SELECT %(cpu_seconds)s::float8[]),
+            (SELECT %(max_rss_kb)s::integer[]), (SELECT %(queries)s::integer[]),
+            (SELECT %(query_seconds)s::float8[])) AS plain (
+            id, attempt, worker, ran, ago, cpu_seconds, max_rss_kb, queries, query_seconds)
     ) AS s
     ORDER BY s.id
 )"""
@@ -68,11 +72,13 @@ UPDATED = f""", updated AS (
 )"""
 RUNS = """django_jobs_run (
     job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
-    error_type, error_code, error_message, traceback, fingerprint)
+    error_type, error_code, error_message, traceback, fingerprint,
+    cpu_seconds, max_rss_kb, queries, query_seconds)
 SELECT u.id, u.attempt, s.outcome, s.worker, coalesce(to_timestamp(s.due), u.available_at),
     u.claimed_at, u.started_at, s.ended_at,
     coalesce(s.error_type, ''), coalesce(s.error_code, ''), coalesce(s.error_message, ''),
-    coalesce(s.traceback, ''), coalesce(s.fingerprint, '')
+    coalesce(s.traceback, ''), coalesce(s.fingerprint, ''),
+    s.cpu_seconds, s.max_rss_kb, s.queries, s.query_seconds
 FROM updated AS u JOIN settled AS s ON s.id = u.id
 RETURNING job_id
 """
@@ -134,9 +140,11 @@ SETTLE_AND_DELETE = f"""
 ), written AS (
     INSERT INTO django_jobs_run (
         job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
-        error_type, error_message, traceback, fingerprint)
+        error_type, error_message, traceback, fingerprint,
+        cpu_seconds, max_rss_kb, queries, query_seconds)
     SELECT d.id, d.attempt, s.outcome, s.worker, d.available_at, d.claimed_at,
-        s.ended_at - make_interval(secs => s.ran), s.ended_at, '', '', '', ''
+        s.ended_at - make_interval(secs => s.ran), s.ended_at, '', '', '', '',
+        s.cpu_seconds, s.max_rss_kb, s.queries, s.query_seconds
     FROM deleted AS d JOIN settled AS s ON s.id = d.id
     WHERE NOT %(with_runs)s
 )

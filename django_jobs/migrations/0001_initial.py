@@ -1228,6 +1228,13 @@ class Migration(migrations.Migration):
                         blank=True, default="", max_length=16, verbose_name="fingerprint"
                     ),
                 ),
+                ("cpu_seconds", models.FloatField(null=True, verbose_name="CPU seconds")),
+                ("max_rss_kb", models.IntegerField(null=True, verbose_name="memory in kB")),
+                ("queries", models.IntegerField(null=True, verbose_name="queries")),
+                (
+                    "query_seconds",
+                    models.FloatField(null=True, verbose_name="seconds of queries"),
+                ),
             ],
             options={
                 "verbose_name": "run",

@@ -66,6 +66,10 @@ class Run(models.Model):
     error_message = models.TextField(_("error message"), blank=True, default="")
     traceback = models.TextField(_("traceback"), blank=True, default="")
     fingerprint = models.CharField(_("fingerprint"), max_length=16, blank=True, default="")
+    cpu_seconds = models.FloatField(_("CPU seconds"), null=True)
+    max_rss_kb = models.IntegerField(_("memory in kB"), null=True)
+    queries = models.IntegerField(_("queries"), null=True)
+    query_seconds = models.FloatField(_("seconds of queries"), null=True)
 
     class Meta:
         verbose_name = _("run")

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django_jobs import Backoff, Cancel, Discard, Retry, Snooze, current_run, job
 
 from . import async_jobs as async_jobs
+from . import cost_jobs as cost_jobs
 from . import database_jobs as database_jobs
 from . import durable_jobs as durable_jobs
 from . import fan_out_jobs as fan_out_jobs

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import psycopg
 
 from django_jobs.lifecycle.claiming import CLAIM, START, UNBOUNDED
-from django_jobs.lifecycle.settling import SETTLE
+from django_jobs.lifecycle.settling import NO_COSTS, SETTLE
 from django_jobs.lifecycle.workers import WorkerInfo, register
 
 from .database import NOOP
@@ -70,6 +70,7 @@ def drain(count: int) -> float:
                 "workers": _array(worker for _ in rows),
                 "ran": _array("0" for _ in rows),
                 "ago": _array("0" for _ in rows),
+                **NO_COSTS,
             }
             done += len(connection.execute(SETTLE, settled).fetchall())
         return done / (time.perf_counter() - begun)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import environ
@@ -29,6 +30,9 @@ INSTALLED_APPS = [
     "tests.app",
 ]
 DJANGO_JOBS = {"QUEUES": {"default": {}, "other": {}}}
+
+# To measure what a setting costs: as JSON.
+DJANGO_JOBS |= json.loads(os.environ.get("BENCHMARK_DJANGO_JOBS", "{}"))
 
 if "BENCHMARK_ADMIN" in os.environ:  # for the sections that measure its pages
     ROOT_URLCONF = "testproject.urls"

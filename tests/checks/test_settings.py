@@ -262,6 +262,8 @@ BAD_VALUES: dict[str, list[Any]] = {
     "REDACT_KEYS": ["password", None, [1]],
     "CHECK_ANNOTATIONS": ["yes", 1],
     "RUNSERVER": ["yes", 1],
+    "RUN_COST": ["yes", 1],
+    "COUNT_QUERIES": ["yes", 1],
     "HOOKS": ["mysite.hooks.locale", None, [print], {"mysite.hooks.locale"}],
 }
 BAD_OPTIONS: dict[str, dict[str, list[Any]]] = {

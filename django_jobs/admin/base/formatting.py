@@ -79,6 +79,19 @@ def badge(state: str, label: _StrOrPromise) -> SafeString:
     )
 
 
+def usage(run: Any) -> str:
+    """What a run used, as far as it was measured."""
+    parts = []
+    if run.cpu_seconds is not None:
+        parts.append(_("%(seconds)s s CPU") % {"seconds": f"{run.cpu_seconds:,.3g}"})
+    if run.max_rss_kb is not None:
+        parts.append(f"{run.max_rss_kb / 1024:,.0f} MB")
+    if run.queries is not None:
+        values = {"queries": run.queries, "seconds": f"{run.query_seconds or 0.0:,.3g}"}
+        parts.append(_("%(queries)s queries in %(seconds)s s") % values)
+    return ", ".join(parts) or NOTHING
+
+
 def duration(length: timedelta | None) -> str:
     """``350 ms``, ``4.2 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
     if length is None:

@@ -23,6 +23,7 @@ from ..base.formatting import (
     link,
     moment,
     moment_and_age,
+    usage,
     worker_link,
 )
 from ..base.json_display import object_of
@@ -48,6 +49,7 @@ class Step:
     finished: str
     waited: str
     ran: str
+    used: str
     headline: str
     message: str
     traceback: str
@@ -110,6 +112,7 @@ def _step(run: Run, replays: list[str], worker: str, traceback: str, site: Admin
         finished=moment(run.finished_at),
         waited=duration(run.claimed_at - run.available_at),
         ran=duration(run.duration),
+        used=usage(run),
         headline=line if len(line) <= FIRST_LINE else line[:FIRST_LINE] + "…",
         message="" if whole else run.error_message,
         traceback=traceback,

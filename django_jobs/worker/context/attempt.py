@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ... import registry
 from ...api.job_type import JobType
 from ...domain.outcomes import Snoozed
+from ...domain.run_cost import RunCost
 from ...lifecycle.job_columns import ClaimedJob
 from ..ipc.scoreboard import StartedJob, WorkerSlot
+from ..meters import Meter
 
 if TYPE_CHECKING:
     from ..timeouts.limits import TimeLimit
@@ -70,6 +72,8 @@ class Attempt:
     """Makes a blocking call for it in its thread, in the context of its task."""
     on_progress: Callable[[], None] = ignore_progress
     """Called for every report of the handler."""
+    meter: Meter | None = None
+    """What measures it, if anything does."""
     submitted: list[Future[Any]] = field(default_factory=list)
     """Tasks of the background thread that have to end before the attempt is settled: receipts."""
     in_handler: bool = False
@@ -138,6 +142,10 @@ class Attempt:
             or self.entry.cancel_asked
             or self.slot.worker != self.job.worker
         )
+
+    def cost(self) -> RunCost | None:
+        """What it has used until now; None if nothing was measured."""
+        return None if self.meter is None else self.meter.read()
 
     def _set_deadline(self) -> None:
         self.deadline = None

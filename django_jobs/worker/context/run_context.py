@@ -20,6 +20,7 @@ from ...domain.gates import parse
 from ...domain.payload import NotStorable, encode
 from ...exceptions import Cancel, PayloadError
 from ...models.database import jobs_connection
+from ..meters import Meter
 from . import once, suspending
 from .attempt import Attempt, StopHandler
 from .progress import in_transaction
@@ -323,6 +324,12 @@ class RunContext:
 
 
 _current: ContextVar[RunContext | None] = ContextVar("django_jobs_run", default=None)
+
+
+def meter_of_run() -> Meter | None:
+    """What measures the attempt of the calling handler, if anything does."""
+    run = _current.get()
+    return None if run is None else run._attempt.meter
 
 
 def current_run() -> RunContext | None:

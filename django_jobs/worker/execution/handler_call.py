@@ -216,7 +216,9 @@ def _call_in_transaction(
             # The first on_commit hook, because one of the handler may fail.
             transaction.on_commit(lambda: committed.append(True), using=conf().database)
             outcome = _success(job, _result_of(attempt, job_type, payload))
-            (settled,) = settle([Ending(job, outcome, started=attempt.started)])
+            (settled,) = settle(
+                [Ending(job, outcome, started=attempt.started, cost=attempt.cost())]
+            )
             # This transaction has just begun, so an earlier write is not ours.
             if settled.decision is None or settled.earlier:
                 raise lease_lost(job)

@@ -20,6 +20,7 @@ from ..handlers.forking import start_afresh_in_forks
 from ..ipc.messages import MessageType, refuse
 from ..ipc.pipes import MessagePipe
 from ..ipc.scoreboard import WorkerSlot
+from ..meters import ProcessMeter
 from ..timeouts.limits import SignalTimeouts
 from . import handler_call
 from .event_loop import HandlerLoop
@@ -65,6 +66,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         attempt = Attempt(
             jobs[0], slot, Reporter(), stopping=orders.stopping, draining=orders.draining
         )
+        attempt.meter = ProcessMeter()
         connections.prepare()
         attempt.begin_isolated(index)
         bound(
@@ -90,6 +92,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
             outcome,
             started=attempt.started,
             cancel_requested=attempt.entry.cancel_asked,
+            cost=attempt.cost(),
         )
         # Gives up only if the fence would refuse it. A job that was run and is still ours must not
         # be left unsettled: it would be given back as if it had never started.

@@ -15,6 +15,7 @@ from psycopg import Connection
 from psycopg import Error as PsycopgError
 from psycopg.pq import TransactionStatus
 
+from ...conf import conf
 from ...models.database import DATABASE_ERRORS
 from ..connections import (
     add_closable,
@@ -26,6 +27,7 @@ from ..connections import (
 )
 from .cursors import open_cursors, remember, touched, watched
 from .plain_statements import is_plain
+from .query_count import count_query
 
 IDLE_CHECK_SECONDS = 30.0
 
@@ -181,6 +183,8 @@ class HandlerConnection:
             touched.discard(raw)
         elif self._watch not in wrapper.execute_wrappers:
             wrapper.execute_wrappers.append(self._watch)
+        if conf().count_queries and count_query not in wrapper.execute_wrappers:
+            wrapper.execute_wrappers.append(count_query)
         self._as_connected = _client_side(wrapper)
 
     def cursor_class(self, factory: Any) -> Any:

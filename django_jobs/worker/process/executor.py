@@ -19,6 +19,7 @@ from ..execution import handler_call
 from ..execution.interruption import bound
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
+from ..meters import meter_of_threads
 from ..pools.claimed_jobs import ClaimedJobs
 from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
@@ -36,7 +37,7 @@ def emit_lost(job: ClaimedJob, lost: LeaseLost) -> None:
     emit("lease_lost", logging.WARNING, job_id=job.id, attempt=job.attempt, reason=str(lost))
 
 
-Isolate = Callable[[ClaimedJob, int], Outcome | None]
+Isolate = Callable[[Attempt], Outcome | None]
 
 
 class Executor:
@@ -63,6 +64,7 @@ class Executor:
         self._reporter = reporter
         self._isolate = isolate
         self._thread_timeouts = ThreadTimeouts()
+        self._measures = meter_of_threads()
 
     def start(self) -> None:
         """Start the threads."""
@@ -128,10 +130,12 @@ class Executor:
         ):
             attempt.await_child()
             pool.running[thread_id] = attempt
-            outcome: Outcome | Settled | None = self._isolate(attempt.job, attempt.entry.index)
+            outcome: Outcome | Settled | None = self._isolate(attempt)
         else:
             attempt.begin()
             pool.running[thread_id] = attempt
+            if self._measures:
+                attempt.meter = self._measures()
             outcome = self._call(attempt, connections)
         finished = time.monotonic()
         if outcome is not NOTHING_LEFT:
@@ -151,7 +155,14 @@ class Executor:
             self._settler.report(outcome, attempt.entry)
         else:
             self._settler.add(
-                Ending(attempt.job, outcome, attempt.started, finished, attempt.entry.cancel_asked),
+                Ending(
+                    attempt.job,
+                    outcome,
+                    attempt.started,
+                    finished,
+                    attempt.entry.cancel_asked,
+                    cost=attempt.cost(),
+                ),
                 attempt.entry,
             )
 

@@ -22,7 +22,7 @@ from ..connections import (
     note_shortage,
     retry_while_disconnected,
 )
-from ..context.attempt import StopHandler
+from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
 from ..events import emit
 from ..execution.failures import outcome_of_ending
@@ -32,6 +32,7 @@ from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import CRASHED, Message, MessagePipe
 from ..ipc.scoreboard import WorkerSlot
 from ..memory import resident_megabytes
+from ..meters import EndedProcessMeter
 from ..options import RECYCLE, Options, PoolOptions, claimable
 from ..pools.claimed_jobs import ClaimedJobs
 from ..pools.pool import PREFETCH_LIMIT, Claimable, Pool
@@ -198,8 +199,9 @@ class WorkerProcess:
             case _:
                 refuse(message)
 
-    def _isolate(self, job: ClaimedJob, index: int) -> Outcome | None:
-        """Ask the supervisor to fork a child for ``job``, and wait for its end."""
+    def _isolate(self, attempt: Attempt) -> Outcome | None:
+        """Ask the supervisor to fork a child for an attempt, and wait for its end."""
+        job, index = attempt.job, attempt.entry.index
         ended: Future[Message] = Future()
         self._isolated[index] = ended
         job_type = registry.find(job.job_type)
@@ -213,6 +215,7 @@ class WorkerProcess:
         answer = ended.result()
         if answer["end"] is None:  # it has settled its job
             return NOTHING_LEFT
+        attempt.meter = EndedProcessMeter(*answer["usage"])
         end = AttemptEnd(answer["end"])
         if end is AttemptEnd.NEVER_BEGAN:
             # It is ready again at once, perhaps for this process, which waits unless it drains.

@@ -92,6 +92,7 @@ class ProcessTree:
                 end=AttemptEnd.NEVER_BEGAN,
                 reason=str(error),
                 seconds=0.0,
+                usage=(0.0, 0),
             )
             return
         self.isolated[pid] = IsolatedChild(

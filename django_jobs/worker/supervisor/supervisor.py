@@ -18,6 +18,7 @@ from ..heartbeat.scheduler import Look
 from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import Message, MessagePipe, describe_exit, kill
 from ..ipc.scoreboard import StartedJob
+from ..meters import usage_of
 from ..options import FORCED, RECYCLE, Options
 from ..timeouts.limits import STOP_SIGNAL
 from .children import IsolatedChild, WorkerProcessHandle
@@ -161,14 +162,14 @@ class Supervisor:
     def _reap_children(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if not pid:
                 return
             kill(pid)  # processes of its handler must not outlive the attempt
             if pid in self._tree.isolated:
-                self._isolated_ended(self._tree.isolated.pop(pid), status)
+                self._isolated_ended(self._tree.isolated.pop(pid), status, usage_of(usage))
             elif pid == self._tree.heartbeat_pid:
                 self._heartbeat_died(status)
             else:
@@ -176,7 +177,9 @@ class Supervisor:
                     if child.pid == pid:
                         self._child_died(child, status)
 
-    def _isolated_ended(self, isolated: IsolatedChild, status: int) -> None:
+    def _isolated_ended(
+        self, isolated: IsolatedChild, status: int, usage: tuple[float, int]
+    ) -> None:
         settled = isolated.reported_settled()
         isolated.pipe.close()
         if isolated.orphaned:
@@ -192,6 +195,7 @@ class Supervisor:
                 end=end,
                 reason=reason,
                 seconds=isolated.seconds,
+                usage=usage,
             )
 
     def _heartbeat_died(self, status: int) -> None:

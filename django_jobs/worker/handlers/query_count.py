@@ -1,0 +1,23 @@
+"""Counts the queries of each handler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..context.run_context import meter_of_run
+
+
+def count_query(
+    execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
+) -> Any:
+    """Count a statement for the run in whose context it is sent. One of ``execute_wrappers``."""
+    meter = meter_of_run()
+    if meter is None:
+        return execute(sql, params, many, context)
+    began = time.perf_counter()
+    try:
+        return execute(sql, params, many, context)
+    finally:
+        meter.add_query(time.perf_counter() - began)
