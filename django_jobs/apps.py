@@ -22,7 +22,13 @@ class JobsConfig(AppConfig):
         from . import registry
         from .api.waiting import waiter  # noqa: F401 — registers methods of models
         from .backend import discovery
-        from .checks import delivery, schedules, settings, workflows  # noqa: F401 — register checks
+        from .checks import (  # noqa: F401 — register checks
+            delivery,
+            metrics,
+            schedules,
+            settings,
+            workflows,
+        )
         from .contrib import celery
         from .lifecycle.operations import signals  # noqa: F401 — registers methods of models
         from .management.worker import beside_runserver

@@ -63,6 +63,7 @@ class Conf:
     runserver: bool = False
     run_cost: bool = False
     count_queries: bool = False
+    metrics_token: str = ""
 
     @property
     def beat_seconds(self) -> float:

@@ -26,6 +26,7 @@ from django_jobs.lifecycle.operations import quarantines, workflows
 from django_jobs.lifecycle.workflows.spawning import new_run_id
 from django_jobs.maintenance.history import keep_partitions
 from django_jobs.maintenance.retention import Retention
+from django_jobs.metrics.exposition import render
 from django_jobs.models import (
     Backfill,
     DeadLetter,
@@ -179,6 +180,7 @@ def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -
             call_command(*command.split(), stdout=StringIO())
         Retention().run_once()
         keep_partitions()
+        assert b"django_jobs_jobs" in render()[1]
 
 
 @pytest.mark.django_db

@@ -136,6 +136,7 @@ RULES: dict[str, Rule] = {
         lambda value: isinstance(value, str) and len(value) <= 100,
         "not text of at most 100 characters",
     ),
+    "METRICS_TOKEN": _text,
     "RETENTION": _retention_of_all,
     "HISTORY": _history,
     "CANCEL_GRACE_SECONDS": rule(
@@ -190,6 +191,7 @@ EXAMPLES = {
     "MAX_PAYLOAD_BYTES": "1_048_576, a number of bytes",
     "MAX_RESULT_BYTES": "1_048_576, a number of bytes",
     "CODE_VERSION": '"2026.11"',
+    "METRICS_TOKEN": 'env("METRICS_TOKEN"), a long random text',
     "RETENTION": RETENTION_EXAMPLE,
     "HISTORY": '{"partition": "day"}, or "week" or "month"',
     "CANCEL_GRACE_SECONDS": "5, a number of seconds",

@@ -1801,6 +1801,28 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="StoredMetrics",
+            fields=[
+                ("id", models.PositiveSmallIntegerField(primary_key=True, serialize=False)),
+                ("taken_at", models.DateTimeField(verbose_name="taken at")),
+                (
+                    "values",
+                    models.JSONField(help_text="Lists of rows, by part.", verbose_name="values"),
+                ),
+                (
+                    "seconds",
+                    models.FloatField(
+                        help_text="What it took to read them.", verbose_name="seconds"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "stored metrics",
+                "verbose_name_plural": "stored metrics",
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
             name="ResourceOutcome",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),

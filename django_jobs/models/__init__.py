@@ -10,6 +10,7 @@ from .resource import BreakerState, Resource
 from .resource_outcome import ResourceOutcome
 from .run import Run, RunOutcome
 from .schedule import Schedule
+from .stored_metrics import StoredMetrics
 from .tenant import Tenant
 from .tick import Backfill, Tick, TickOutcome
 from .unique_key import UniqueKey
@@ -41,6 +42,7 @@ __all__ = [
     "Schedule",
     "StepCondition",
     "StepSkipped",
+    "StoredMetrics",
     "Tenant",
     "Tick",
     "TickOutcome",

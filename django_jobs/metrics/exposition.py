@@ -1,0 +1,67 @@
+"""The metrics in the formats of Prometheus and OpenMetrics, through prometheus_client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from .families import FAMILIES, Family
+from .gauges import Gauges, read_gauges
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+
+class JobsCollector:
+    """The metrics of the jobs' database, as a collector of ``prometheus_client``. Register it in a
+    registry of your own to serve it with your other metrics."""
+
+    def describe(self) -> Iterable[Metric]:
+        """The families without samples, so that registering it reads nothing."""
+        return [_metric(family) for family in FAMILIES]
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the stored numbers once, and yield all families."""
+        gauges = read_gauges()
+        for family in FAMILIES:
+            yield _with_samples(family, gauges)
+
+
+def render(accept: str = "") -> tuple[str, bytes]:
+    """The content type and the text of all metrics, in the format that the header ``Accept`` asks
+    for. Raises :class:`NoMetrics`, :class:`ImproperlyConfigured` without prometheus_client, and the
+    errors of the database."""
+    client = prometheus_client()
+    registry = client.CollectorRegistry()
+    registry.register(JobsCollector())
+    encode: Callable[[Any], bytes]
+    encode, content_type = client.exposition.choose_encoder(accept)
+    return content_type, encode(registry)
+
+
+def prometheus_client() -> Any:
+    """The package of that name. Raises :class:`ImproperlyConfigured`, which names the extra, if it
+    is not installed."""
+    try:
+        import prometheus_client
+    except ImportError as error:
+        raise ImproperlyConfigured(
+            "Metrics need prometheus_client: pip install 'django-jobs-postgres[metrics]'"
+        ) from error
+    return prometheus_client
+
+
+def _metric(family: Family) -> Metric:
+    metric: Metric = prometheus_client().Metric(family.name, family.help, family.kind)
+    return metric
+
+
+def _with_samples(family: Family, gauges: Gauges) -> Metric:
+    metric = _metric(family)
+    for row in gauges.get(family.part, ()):
+        if row[family.value] is not None:
+            labels = {label: str(row[label]) for label in family.labels}
+            metric.add_sample(family.name, labels, row[family.value])
+    return metric

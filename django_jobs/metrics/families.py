@@ -1,0 +1,159 @@
+"""The metric families: names, labels, and where in the stored numbers each is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric of ``/metrics``. Its values are in the column ``value`` of the rows of ``part``,
+    and its labels in the columns of their names; a null has no sample."""
+
+    name: str
+    labels: tuple[str, ...]
+    part: str
+    value: str
+    help: str
+    kind: Literal["gauge", "counter", "histogram"] = "gauge"
+
+
+FAMILIES = tuple(
+    Family(f"django_jobs_{name}", tuple(labels.split()), part, value, help)
+    for name, labels, part, value, help in (
+        ("jobs", "queue state", "jobs", "jobs", "Jobs that have not ended, and dead ones."),
+        (
+            *("jobs_estimated", "queue state", "jobs", "estimated"),
+            "1 where the number of jobs is an estimate.",
+        ),
+        (
+            *("jobs_sampled_ratio", "", "sampled", "read"),
+            "Share of the live jobs' pages that was read. At 1 each job was counted.",
+        ),
+        ("jobs_by_type", "queue job_type state", "types", "jobs", "Jobs by job type."),
+        (
+            *("jobs_by_priority", "queue priority state", "priorities", "jobs"),
+            "Jobs by priority: low is below 0, high above 0.",
+        ),
+        (
+            *("jobs_by_tenant", "tenant state", "tenants", "jobs"),
+            "Jobs by tenant, of the 20 with the most.",
+        ),
+        (
+            *("recently_dead_jobs", "queue", "queues", "recently_dead"),
+            "Jobs that died in the last hour. At most 1,000 are counted.",
+        ),
+        (
+            *("oldest_ready_age_seconds", "queue", "queues", "oldest_ready_seconds"),
+            "For how long the oldest ready job has been due; 0 without one.",
+        ),
+        ("queue_paused", "queue", "queues", "paused", "1 if the queue is paused."),
+        (
+            *("queue_slots", "queue", "queues", "slots"),
+            "Threads and async slots of the running workers that serve the queue.",
+        ),
+        (
+            *("queue_concurrency_limit", "queue", "queues", "max_concurrency"),
+            "Jobs of the queue that may run at once.",
+        ),
+        (
+            *("queue_backlog_limit", "queue", "queues", "max_backlog"),
+            "Ready jobs at which the queue is full.",
+        ),
+        (
+            *("unclaimable_jobs", "job_type reason", "unclaimable", "jobs"),
+            "Ready jobs that no live worker of their queue can run.",
+        ),
+        (
+            *("quarantined_jobs", "job_type", "quarantines", "jobs"),
+            "Jobs that wait because their type is quarantined. At most 1,000 are counted.",
+        ),
+        (
+            "workers",
+            "version status",
+            "workers",
+            "workers",
+            "Worker processes that have not ended.",
+        ),
+        (
+            *("worker_slots", "version kind", "worker_slots", "slots"),
+            "Threads and async slots of the workers whose lease has not expired.",
+        ),
+        (
+            *("worker_jobs", "version", "worker_jobs", "jobs"),
+            "Jobs that the workers run or have prefetched.",
+        ),
+        (
+            *("worker_heartbeat_age_seconds", "", "heartbeats", "seconds"),
+            "Age of the oldest last heartbeat of a worker that has not ended.",
+        ),
+        ("schedules", "state", "schedules", "schedules", "Schedules in each state."),
+        (
+            *("schedule_lag_seconds", "", "lag", "lag"),
+            "For how long the most overdue schedule has been due.",
+        ),
+        (
+            *("schedule_look_age_seconds", "", "lag", "looked"),
+            "How long ago a worker looked at the schedules.",
+        ),
+        ("resource_taken", "resource", "taken", "jobs", "Ready and running jobs that use it."),
+        ("resource_waiting", "resource", "waiting", "jobs", "Blocked jobs that want it."),
+        (
+            "resource_limit",
+            "resource",
+            "resources",
+            "max_concurrency",
+            "Jobs that may use it at once.",
+        ),
+        ("resource_paused", "resource", "resources", "paused", "1 if the resource is paused."),
+        (
+            *("resource_breaker", "resource state", "breakers", "is_in"),
+            "1 for the state of the circuit breaker.",
+        ),
+        (
+            *("resource_retry_budget_ratio", "resource", "resources", "retry_budget"),
+            "Share of the starts that may be retries.",
+        ),
+        (
+            *("resource_retry_ratio", "resource", "resources", "retry_ratio"),
+            "Share of the recent starts that were retries.",
+        ),
+        ("tenant_weight", "tenant", "tenant_rows", "weight", "Its share of a busy queue."),
+        (
+            *("tenant_limit", "tenant", "tenant_rows", "max_concurrency"),
+            "Jobs of the tenant that may be ready or running at once.",
+        ),
+        ("tenant_paused", "tenant", "tenant_rows", "paused", "1 if the tenant is paused."),
+        ("workflow_runs", "", "workflows", "runs", "Runs of workflows that have not ended."),
+        (
+            *("workflow_runs_ended", "status", "ended_workflows", "runs"),
+            "Runs of workflows that ended in the last hour.",
+        ),
+        (
+            *("recent_failures", "error_type fingerprint", "failures", "runs"),
+            "The ten most frequent errors of the newest 5,000 runs of the last hour.",
+        ),
+        ("table_size_bytes", "table", "tables", "bytes", "Size of the table with its indexes."),
+        (
+            "table_live_rows",
+            "table",
+            "tables",
+            "live_rows",
+            "Rows of the table, as PostgreSQL estimates.",
+        ),
+        (
+            "table_dead_rows",
+            "table",
+            "tables",
+            "dead_rows",
+            "Dead rows of the table, as PostgreSQL estimates.",
+        ),
+        (
+            *("oldest_transaction_age_seconds", "", "transactions", "seconds"),
+            "Age of the oldest transaction of the database that holds back vacuum.",
+        ),
+        ("metrics_age_seconds", "", "stored", "age", "How long ago these numbers were taken."),
+        ("metrics_refresh_seconds", "", "stored", "seconds", "What it took to read them."),
+    )
+)

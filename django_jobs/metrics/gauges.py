@@ -1,0 +1,204 @@
+"""The numbers of ``/metrics``: one statement takes all of them, at most every five seconds for all
+that scrape."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from ..lifecycle.backlog import OLDEST_SECONDS
+from ..models.database import execute, fetch
+from .depth import DEPTH
+from .limits import TAKEN
+from .sizing import SLOTS
+from .snapshot import SCHEDULES
+from .unclaimable import UNCLAIMABLE
+
+Gauges = dict[str, list[dict[str, Any]]]
+"""The rows of each part."""
+
+FRESH_SECONDS = 5.0
+"""For how long the stored numbers are served before they are taken again."""
+
+BOUNDS = {
+    "pages": 1_000,
+    "most": 5_000,
+    "head": 1_000,
+    "series": 500,
+    "tenants": 20,
+}
+"""What the statement reads: ``pages`` of the live jobs, ``most`` rows of an index, of each queue
+the ``head`` for types that nobody knows; and what it returns: rows of a part, and tenants."""
+
+# Each part is a list of rows. Their columns are labels and values: see families.py.
+PARTS = {
+    "queues": f"""
+        WITH slot (queues, threads, loop_slots) AS MATERIALIZED ({SLOTS})
+        SELECT queue.name AS queue, (queue.paused_at IS NOT NULL)::int AS paused,
+            queue.max_concurrency, queue.max_backlog,
+            coalesce({OLDEST_SECONDS}, 0) AS oldest_ready_seconds,
+            (SELECT coalesce(sum(threads + loop_slots), 0) FROM slot
+             WHERE slot.queues @> to_jsonb(queue.name::text)) AS slots,
+            (SELECT count(*) FROM (
+                SELECT FROM django_jobs_job_live AS job
+                WHERE job.status = 'dead' AND job.queue = queue.name
+                  AND job.finished_at >= clock_timestamp() - interval '1 hour'
+                ORDER BY job.finished_at, job.id LIMIT %(head)s) AS counted) AS recently_dead
+        FROM django_jobs_queue AS queue ORDER BY queue.name LIMIT %(series)s""",
+    "unclaimable": f"""
+        SELECT job_type, CASE WHEN version IS NULL THEN 'unknown_type' ELSE 'newer_version' END
+            AS reason, sum(ready) AS jobs
+        FROM ({UNCLAIMABLE.replace("%(most)s", "%(head)s")}) AS kind (job_type, version, ready)
+        GROUP BY 1, 2""",
+    "quarantines": """
+        SELECT quarantine.job_type, (SELECT count(*) FROM (
+            SELECT FROM django_jobs_job_live AS job
+            WHERE job.status = 'blocked' AND job.reason = 'quarantined'
+              AND job.job_type = quarantine.job_type
+            ORDER BY job.job_type, job.id LIMIT %(head)s) AS counted) AS jobs
+        FROM django_jobs_quarantine AS quarantine
+        WHERE quarantine.lifted_at IS NULL ORDER BY 1 LIMIT 100""",
+    "workers": """
+        SELECT code_version AS version, CASE WHEN lease_expires_at < clock_timestamp()
+            THEN 'expired' ELSE status END AS status, count(*) AS workers
+        FROM django_jobs_worker WHERE status IN ('running', 'draining')
+        GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(series)s""",
+    "worker_slots": """
+        SELECT code_version AS version, kind, sum(slots) AS slots
+        FROM django_jobs_worker AS worker
+        CROSS JOIN LATERAL (VALUES ('thread', threads), ('async', async_slots)) AS of (kind, slots)
+        WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+        GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(series)s""",
+    "worker_jobs": """
+        SELECT worker.code_version AS version, sum((
+            SELECT count(*) FROM django_jobs_job_live AS job
+            WHERE job.status = 'running' AND job.worker_id = worker.id)) AS jobs
+        FROM django_jobs_worker AS worker WHERE worker.status IN ('running', 'draining')
+        GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(series)s""",
+    "heartbeats": """
+        SELECT coalesce(max(extract(epoch FROM clock_timestamp() - heartbeat_at)), 0) AS seconds
+        FROM django_jobs_worker WHERE status IN ('running', 'draining')""",
+    "schedules": """
+        SELECT state, count(one.found) AS schedules
+        FROM unnest(ARRAY['on', 'overdue', 'paused', 'error', 'disabled', 'ended']) AS state
+        LEFT JOIN (
+            SELECT CASE WHEN error <> '' THEN 'error' WHEN NOT enabled THEN 'disabled'
+                WHEN paused_at IS NOT NULL THEN 'paused' WHEN stale THEN 'on'
+                WHEN next_due_at IS NULL THEN 'ended'
+                WHEN next_due_at < clock_timestamp() - interval '60 s' THEN 'overdue'
+                ELSE 'on' END AS found
+            FROM (SELECT * FROM django_jobs_schedule ORDER BY id LIMIT %(most)s) AS first
+        ) AS one ON one.found = state GROUP BY 1""",
+    "lag": f"""
+        SELECT coalesce(overdue_seconds, 0) AS lag, seen_seconds AS looked
+        FROM ({SCHEDULES}) AS late""",
+    "resources": """
+        SELECT name AS resource, max_concurrency, rate / rate_seconds AS rate,
+            (paused_at IS NOT NULL)::int AS paused, retry_budget,
+            recent_retries / nullif(recent_starts, 0) AS retry_ratio
+        FROM django_jobs_resource ORDER BY name LIMIT %(series)s""",
+    "breakers": """
+        SELECT name AS resource, state, (breaker_state = state)::int AS is_in
+        FROM (SELECT * FROM django_jobs_resource ORDER BY name LIMIT %(series)s) AS resource
+        CROSS JOIN unnest(ARRAY['closed', 'open', 'half_open']) AS state""",
+    "taken": f"""
+        SELECT resource.name AS resource, coalesce(used.jobs, 0) AS jobs
+        FROM (SELECT name FROM django_jobs_resource ORDER BY name LIMIT %(series)s) AS resource
+        LEFT JOIN ({TAKEN}) AS used (kind, name, jobs)
+        ON used.kind = 'resource' AND used.name = resource.name""",
+    "waiting": """
+        SELECT resource.name AS resource, coalesce(waiting.jobs, 0) AS jobs
+        FROM (SELECT name FROM django_jobs_resource ORDER BY name LIMIT %(series)s) AS resource
+        LEFT JOIN (
+            SELECT used.name, count(*) AS jobs FROM (
+                SELECT resources FROM django_jobs_job_live
+                WHERE status = 'blocked' AND gates IS NOT NULL
+                ORDER BY gates, rank, id LIMIT %(most)s) AS job,
+            jsonb_array_elements_text(job.resources) AS used (name) GROUP BY 1
+        ) AS waiting USING (name)""",
+    "tenant_rows": """
+        SELECT name AS tenant, weight, max_concurrency, (paused_at IS NOT NULL)::int AS paused
+        FROM django_jobs_tenant ORDER BY weight DESC, name LIMIT %(tenants)s""",
+    "workflows": """
+        SELECT count(*) AS runs FROM (
+            SELECT FROM django_jobs_workflowrun WHERE status = 'running'
+            ORDER BY id LIMIT %(most)s) AS counted""",
+    "ended_workflows": """
+        SELECT status, count(*) AS runs FROM (
+            SELECT status FROM django_jobs_workflowrun
+            WHERE finished_at >= clock_timestamp() - interval '1 hour'
+            ORDER BY finished_at LIMIT %(most)s) AS ended GROUP BY 1""",
+    # Runs have no index by time; their ids follow it.
+    "failures": """
+        SELECT error_type, fingerprint, count(*) AS runs FROM (
+            SELECT error_type, fingerprint FROM django_jobs_run
+            WHERE id > pg_sequence_last_value('django_jobs_run_id_seq') - %(most)s
+              AND finished_at >= %(day)s::timestamptz
+              AND finished_at >= statement_timestamp() - interval '1 hour'
+            ORDER BY id DESC LIMIT %(most)s) AS newest
+        WHERE fingerprint <> ''
+        GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 10""",
+    "transactions": """
+        SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0) AS seconds
+        FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
+    """,
+    "tables": """
+        SELECT name AS table, pg_total_relation_size(relid) AS bytes, n_live_tup AS live_rows,
+            n_dead_tup AS dead_rows
+        FROM unnest(ARRAY['job_live', 'worker', 'uniquekey', 'schedule']) AS name
+        JOIN pg_stat_user_tables ON relid = ('django_jobs_' || name)::regclass""",
+}
+VALUES = ", ".join(
+    f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)" for name, sql in PARTS.items()
+)
+
+READ = """
+SELECT values, seconds, extract(epoch FROM clock_timestamp() - taken_at)::float8
+FROM django_jobs_storedmetrics WHERE id = 1
+"""
+BEGIN = """
+INSERT INTO django_jobs_storedmetrics (id, taken_at, values, seconds)
+VALUES (1, 'epoch', '{}', 0) ON CONFLICT DO NOTHING
+"""
+# PostgreSQL computes the new values only for a row that is updated: of those that scrape at the
+# same time one takes the numbers, and the others find the row locked or fresh.
+REFRESH = f"""
+WITH due AS MATERIALIZED (
+    SELECT id FROM django_jobs_storedmetrics
+    WHERE id = 1 AND taken_at < clock_timestamp() - make_interval(secs => %(fresh)s::float8)
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE django_jobs_storedmetrics AS stored SET taken_at = statement_timestamp(),
+    values = jsonb_build_object({VALUES}) || ({DEPTH}),
+    seconds = extract(epoch FROM clock_timestamp() - statement_timestamp())
+FROM due WHERE stored.id = due.id
+RETURNING stored.values, stored.seconds,
+    extract(epoch FROM clock_timestamp() - stored.taken_at)::float8
+"""
+
+
+class NoMetrics(Exception):
+    """Another process takes the first metrics of this database."""
+
+
+def read_gauges() -> Gauges:
+    """The stored numbers. Their age, and what it took to read them, are the part ``stored``.
+
+    They are taken now if they are older than five seconds, unless another session does that
+    already. Raises :class:`NoMetrics` if there are none yet.
+    """
+    rows = fetch(READ, {})
+    if not rows:
+        execute(BEGIN, {})
+    if not rows or rows[0][-1] >= FRESH_SECONDS:
+        day = timezone.now() - timedelta(days=1)
+        rows = fetch(REFRESH, {**BOUNDS, "fresh": FRESH_SECONDS, "day": day}) or fetch(READ, {})
+    ((values, seconds, age),) = rows
+    if values == "{}":
+        raise NoMetrics("The first metrics are being taken. Try again.")
+    stored = {"seconds": seconds, "age": age}
+    return {**json.loads(values), "stored": [stored]}

@@ -1,0 +1,26 @@
+"""The table of the metrics that were taken last."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from .timestamps import TimestampField
+
+
+class StoredMetrics(models.Model):
+    """The numbers of ``/metrics``, in one row: whoever scrapes first takes them, and the others of
+    the next five seconds read them here."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True)
+    taken_at = TimestampField(_("taken at"))
+    values = models.JSONField(_("values"), help_text=_("Lists of rows, by part."))
+    seconds = models.FloatField(_("seconds"), help_text=_("What it took to read them."))
+
+    class Meta:
+        verbose_name = _("stored metrics")
+        verbose_name_plural = _("stored metrics")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"of {self.taken_at:%Y-%m-%d %H:%M:%S}"

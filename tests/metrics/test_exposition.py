@@ -1,0 +1,86 @@
+"""The text that Prometheus scrapes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from django_jobs.metrics.exposition import JobsCollector, render
+from django_jobs.metrics.families import FAMILIES
+from tests.app.jobs import noop
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
+ROW = re.compile(r"^\| `(django_jobs_\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", re.M)
+
+
+@pytest.mark.django_db
+def test_prometheus_text_is_the_default() -> None:
+    noop.enqueue()
+    content_type, text = render()
+    assert content_type.startswith("text/plain; version=0.0.4")
+    jobs = next(one for one in parse(text.decode()) if one.name == "django_jobs_jobs")
+    labels = {"queue": "default", "state": "ready"}
+    assert [one.value for one in jobs.samples if one.labels == labels] == [1]
+
+
+@pytest.mark.django_db
+def test_openmetrics_is_sent_to_those_who_accept_it() -> None:
+    content_type, text = render("application/openmetrics-text; version=1.0.0, text/plain;q=0.5")
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    assert text.endswith(b"# EOF\n")
+    names = {family.name for family in parse_open(text.decode())}
+    assert names == {family.name.removesuffix("_total") for family in FAMILIES}
+
+
+@pytest.mark.django_db
+def test_a_projects_own_registry_can_have_the_collector() -> None:
+    noop.enqueue()
+    registry = CollectorRegistry()
+    registry.register(JobsCollector())
+    labels = {"queue": "default", "state": "ready"}
+    assert registry.get_sample_value("django_jobs_jobs", labels) == 1
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        registry.register(JobsCollector())
+
+
+def test_the_page_describes_each_metric() -> None:
+    described = {
+        name: (kind, tuple(re.findall(r"`(\w+)`", labels)), meaning)
+        for name, kind, labels, meaning in ROW.findall(PAGE.read_text())
+    }
+    assert described == {
+        family.name: (family.kind, family.labels, family.help.removesuffix("."))
+        for family in FAMILIES
+    }
+
+
+@pytest.fixture
+def _no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``import prometheus_client`` raises ImportError."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+
+
+@pytest.mark.usefixtures("_no_client")
+def test_without_prometheus_client_the_error_names_the_extra() -> None:
+    with pytest.raises(ImproperlyConfigured, match=re.escape("django-jobs-postgres[metrics]")):
+        render()
+
+
+def test_the_urls_and_the_app_load_without_prometheus_client() -> None:
+    program = (
+        "import sys, django; sys.modules['prometheus_client'] = None\n"
+        "from django.conf import settings\n"
+        "settings.configure(INSTALLED_APPS=['django.contrib.auth',"
+        " 'django.contrib.contenttypes', 'django_jobs'],"
+        " DATABASES={'default': {'ENGINE': 'django.db.backends.postgresql'}})\n"
+        "django.setup(); import django_jobs.metrics.urls, django_jobs.metrics.exposition"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

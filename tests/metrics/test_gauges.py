@@ -1,0 +1,106 @@
+"""The numbers are taken once for all that scrape."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+from pytest_django import DjangoAssertNumQueries
+
+from django_jobs.metrics.gauges import Gauges, NoMetrics, read_gauges
+from tests.app.jobs import noop
+from tests.factories import in_threads, run_sql
+
+
+def ready(gauges: Gauges) -> int:
+    (jobs,) = (
+        row["jobs"]
+        for row in gauges["jobs"]
+        if (row["queue"], row["state"]) == ("default", "ready")
+    )
+    return int(jobs)
+
+
+def age(gauges: Gauges) -> float:
+    return float(gauges["stored"][0]["age"])
+
+
+def make_old(seconds: float = 5.0) -> None:
+    run_sql(
+        "UPDATE django_jobs_storedmetrics SET taken_at = now() - %s * interval '1 s'", [seconds]
+    )
+
+
+@pytest.mark.django_db
+def test_the_numbers_of_the_last_five_seconds_are_served_again(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    noop.enqueue()
+    assert ready(read_gauges()) == 1
+    noop.enqueue()
+    make_old(seconds=4)
+    with django_assert_num_queries(1):
+        gauges = read_gauges()
+    assert ready(gauges) == 1
+    assert 4 <= age(gauges) < 5
+
+
+@pytest.mark.django_db
+def test_older_numbers_are_taken_anew_by_one_statement(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    read_gauges()
+    noop.enqueue()
+    make_old()
+    with django_assert_num_queries(2):
+        gauges = read_gauges()
+    assert ready(gauges) == 1
+    assert age(gauges) < 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_one_session_takes_them_the_others_serve_the_last_ones() -> None:
+    read_gauges()
+    noop.enqueue()
+    make_old(seconds=90)
+
+    def scrape(number: int) -> Gauges:
+        return read_gauges()
+
+    with transaction.atomic():
+        mine = read_gauges()
+        (others,) = in_threads(1, scrape)
+    assert (ready(mine), ready(others)) == (1, 0)
+    assert age(others) >= 90
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_that_scrape_at_once_one_takes_the_numbers() -> None:
+    read_gauges()
+    make_old(seconds=90)
+    run_sql("CREATE SEQUENCE refreshes")
+    run_sql(
+        "CREATE FUNCTION count_refresh() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM nextval('refreshes'); RETURN new; END $$;"
+        "CREATE TRIGGER count_refresh BEFORE UPDATE ON django_jobs_storedmetrics "
+        "FOR EACH ROW EXECUTE FUNCTION count_refresh()"
+    )
+    try:
+        in_threads(6, lambda number: read_gauges())
+        assert run_sql("SELECT last_value, is_called FROM refreshes") == [(1, True)]
+    finally:
+        run_sql("DROP FUNCTION count_refresh CASCADE; DROP SEQUENCE refreshes")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_before_the_first_numbers_are_there_a_scrape_is_refused() -> None:
+    read_gauges()
+    run_sql("UPDATE django_jobs_storedmetrics SET values = '{}', taken_at = 'epoch'")
+
+    def scrape(number: int) -> str:
+        with pytest.raises(NoMetrics) as refused:
+            read_gauges()
+        return str(refused.value)
+
+    with transaction.atomic():
+        read_gauges()
+        assert in_threads(1, scrape) == ["The first metrics are being taken. Try again."]
