@@ -17,7 +17,7 @@ from ..models.database import (
     migration_problem,
     needing_tables,
 )
-from . import indexes, snapshots, tables
+from . import configuration, history, incidents, indexes, server, snapshots, tables, work
 from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Severity
 
 STATEMENT_SECONDS = 2.0
@@ -48,6 +48,21 @@ EXAMINATIONS = (
     Examination(snapshots.examine_prepared, ("D112",)),
     Examination(snapshots.examine_slots, ("D113",)),
     Examination(indexes.examine_indexes, ("D121", "D122", "D123", "D124")),
+    Examination(history.examine_partitions, ("D131", "D132")),
+    Examination(server.examine_listening, ("D201", "D202")),
+    Examination(server.examine_clock, ("D203",)),
+    Examination(server.examine_connections, ("D204", "D205")),
+    Examination(configuration.examine_lease, ("D211",)),
+    Examination(configuration.examine_time_outs, ("D212",)),
+    Examination(configuration.examine_checks, ()),
+    Examination(work.examine_queues, ("D301", "D302")),
+    Examination(work.examine_types, ("D303", "D304")),
+    Examination(work.examine_payloads, ("D305",)),
+    Examination(work.examine_schedules, ("D306", "D307")),
+    Examination(work.examine_workflows, ("D308",)),
+    Examination(incidents.examine_keys, ("D321",)),
+    Examination(incidents.examine_pauses, ("D322", "D324")),
+    Examination(incidents.examine_breakers, ("D323",)),
 )
 
 

@@ -19,7 +19,8 @@ BLOATED_TIMES = 4
 # Each index of our tables and their partitions. An entry has its columns, a header of 8 bytes, a
 # pointer of 4 and some alignment; a page is 70 percent full after random inserts.
 INDEXES = """
-SELECT leaf.relname AS table_name, index.relname AS name, pg_index.indisvalid AS valid,
+SELECT leaf.relname AS table_name, index.relname AS name,
+    index.oid::regclass::text AS quoted, pg_index.indisvalid AS valid,
     index.relname ~ '_cc(new|old)[0-9]*$' AS is_leftover,
     pg_relation_size(index.oid) AS bytes, greatest(index.reltuples, 0)::bigint AS entries,
     (greatest(index.reltuples, 0) * (20 + (
@@ -83,7 +84,7 @@ def _index(row: dict[str, Any]) -> Iterator[Finding]:
             f"{name} on {table} ({size}) is left over from an interrupted REINDEX CONCURRENTLY. "
             "Each write still pays for it.",
             "Drop it:",
-            f"DROP INDEX CONCURRENTLY {name};",
+            f"DROP INDEX CONCURRENTLY {row['quoted']};",
             **facts,
         )
     elif not row["valid"]:
@@ -92,7 +93,7 @@ def _index(row: dict[str, Any]) -> Iterator[Finding]:
             f"The index {name} on {table} is invalid: no statement uses it, and each write pays "
             "for it. Its build was interrupted.",
             "Build it again:",
-            f"REINDEX INDEX CONCURRENTLY {name};",
+            f"REINDEX INDEX CONCURRENTLY {row['quoted']};",
             **facts,
         )
     elif row["bytes"] >= max(BLOATED_BYTES, BLOATED_TIMES * row["needed_bytes"]):
@@ -101,7 +102,7 @@ def _index(row: dict[str, Any]) -> Iterator[Finding]:
             f"The index {name} on {table} takes {size}, and its {row['entries']:,} entries need "
             f"about {row['needed_bytes'] / 2**20:,.1f} MB (by PostgreSQL's statistics).",
             "Build it again, when no old transaction is open (D111):",
-            f"REINDEX INDEX CONCURRENTLY {name};",
+            f"REINDEX INDEX CONCURRENTLY {row['quoted']};",
             entries=row["entries"],
             needed_bytes=row["needed_bytes"],
             **facts,

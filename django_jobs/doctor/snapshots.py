@@ -26,7 +26,8 @@ ORDER BY xact_start
 LIMIT 5
 """
 PREPARED = """
-SELECT gid, owner, extract(epoch FROM clock_timestamp() - prepared)::float8 AS seconds
+SELECT quote_literal(gid) AS gid, owner,
+    extract(epoch FROM clock_timestamp() - prepared)::float8 AS seconds
 FROM pg_prepared_xacts
 WHERE database = current_database()
   AND clock_timestamp() - prepared >= make_interval(secs => %(old)s)
@@ -40,7 +41,7 @@ WHERE xmin IS NOT NULL AND age(xmin) >= %(old)s
 ORDER BY age(xmin) DESC
 LIMIT 5
 """
-SEES_SESSIONS = "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), current_user::text"
+SEES_SESSIONS = "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), quote_ident(current_user)"
 
 
 def examine_sessions() -> Iterator[Finding]:
@@ -66,10 +67,10 @@ def examine_prepared() -> Iterator[Finding]:
     for row in fetch_named(PREPARED, {"old": OLD_SECONDS}):
         yield found(
             "D112",
-            f"The prepared transaction {row['gid']!r} of {row['owner']} has been open for "
+            f"The prepared transaction {row['gid']} of {row['owner']} has been open for "
             f"{age(row['seconds'])}; vacuum keeps all rows that died since.",
             "Ask who prepared it, and commit it or roll it back:",
-            f"ROLLBACK PREPARED '{row['gid']}';",
+            f"ROLLBACK PREPARED {row['gid']};",
             **row,
         )
 

@@ -183,7 +183,7 @@ def take_snapshot() -> Snapshot:
         unknown_job_types=unknown,
         unread_versions=unread,
         quarantines=take_quarantines(),
-        schedules=_schedules(),
+        schedules=take_schedules(),
         resources=resources,
         tenants=tenants,
     )
@@ -196,7 +196,8 @@ def _with_pressure(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "pressure": level, "ready": min(ready, MOST_COUNTED)}
 
 
-def _schedules() -> SchedulesSnapshot:
+def take_schedules() -> SchedulesSnapshot:
+    """The state of all schedules, in two statements."""
     (row,) = fetch_named(SCHEDULES, {})
     row |= Schedule.objects.using(conf().database).count_states(MOST_COUNTED)
     return SchedulesSnapshot(**row)
@@ -222,7 +223,7 @@ def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = T
         problems.append(
             f"and {len(stuck) - MOST_NAMED} more kinds of jobs that no live worker can run"
         )
-    if schedules and (late := _problem_of_schedules(snapshot.schedules, max_lag)):
+    if schedules and (late := problem_of_schedules(snapshot.schedules, max_lag)):
         problems.append(late)
     return "; ".join(problems) or None
 
@@ -252,7 +253,8 @@ def stuck_jobs(snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _problem_of_schedules(schedules: SchedulesSnapshot, max_lag: float) -> str | None:
+def problem_of_schedules(schedules: SchedulesSnapshot, max_lag: float) -> str | None:
+    """Why schedules do not fire, or fire late; None if they fire."""
     if schedules.error:
         return f"schedules with an error: {schedules.error}"
     if not (schedules.on or schedules.overdue):

@@ -169,12 +169,18 @@ def migration_problem(error: Exception) -> str | None:
     other error."""
     alias = conf().database
     state = _state_of(error)
-    migrate = "manage.py migrate" + ("" if alias == "default" else f" --database={alias}")
     if state == NO_TABLE and "django_jobs_" in str(error):  # or it is a table of a trigger's
-        return f"django_jobs has no tables in {alias!r}: run {migrate}"
+        return f"django_jobs has no tables in {alias!r}: run {migrate_command()}"
     if state == NO_COLUMN:
-        return f"the tables of django_jobs in {alias!r} are not those of this code: run {migrate}"
+        stale = f"the tables of django_jobs in {alias!r} are not those of this code"
+        return f"{stale}: run {migrate_command()}"
     return None
+
+
+def migrate_command() -> str:
+    """The command that migrates the jobs' database."""
+    alias = conf().database
+    return "manage.py migrate" + ("" if alias == "default" else f" --database={alias}")
 
 
 class NeedingTables:

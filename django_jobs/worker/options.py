@@ -22,6 +22,9 @@ DEFAULT_ASYNC_CONCURRENCY = 100
 MOST_ASYNC_CONCURRENCY = 2_000
 """As many as fit into the scoreboard, with the jobs of the threads and those that wait."""
 
+HEARTBEAT_CONNECTIONS = 2
+"""Of a command's heartbeat process: one for leases and one for upkeep."""
+
 FORCED = 143
 """The exit code of ``jobworker`` if it had to kill processes that did not exit in time."""
 
@@ -77,20 +80,22 @@ class Options:
     @property
     def connections(self) -> int:
         """The most connections to the jobs' database that a command needs, without those of
-        isolated children.
-
-        The heartbeat process has one for leases and one for upkeep. Each worker process has one
-        each for claiming, settling, listening and reports, and one per thread. If there are async
-        handlers, they have as many as threads, and one more for free threads. Without fork, crash
-        recovery needs one more, while all others may be in use.
-        """
-        handlers = self.threads + (self.threads + 1 if registry.loop_types() else 0)
-        return 2 + self.processes * (4 + handlers) + (not self.forks)
+        isolated children. Without fork, crash recovery needs one more, while all others may be in
+        use."""
+        of_process = connections_of(self.threads, on_loop=bool(registry.loop_types()))
+        return HEARTBEAT_CONNECTIONS + self.processes * of_process + (not self.forks)
 
     def async_slots(self, pool: PoolOptions) -> int:
         """How many async handlers of a pool run at once in a process: a share of all, by its
         threads, and at least one."""
         return max(self.async_concurrency * pool.threads // self.threads, 1)
+
+
+def connections_of(threads: int, *, on_loop: bool) -> int:
+    """The most connections of a worker process: one each for claiming, settling, listening and
+    reports, and one per thread. Async handlers have as many as threads, and one more for free
+    threads."""
+    return 4 + threads + (threads + 1 if on_loop else 0)
 
 
 def chosen_queues(text: str | None, strict: bool, names: Sequence[str]) -> tuple[QueueShare, ...]:

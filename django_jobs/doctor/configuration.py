@@ -1,0 +1,116 @@
+"""Settings that do not fit each other, the fleet or the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from django.conf import settings
+from django.core.checks import ERROR, WARNING, Tags, run_checks
+
+from .. import registry
+from ..conf import conf
+from ..models.database import fetch, jobs_connection
+from ..worker.connections import IDLE_SECONDS, TRANSPORT
+from .findings import Finding, Severity, found
+
+SILENCE_SECONDS = TRANSPORT["keepalives_idle"] + (
+    TRANSPORT["keepalives_interval"] * TRANSPORT["keepalives_count"]
+)
+"""After this time a worker notices that packets are lost, and connects again."""
+STATEMENT_SECONDS = 5.0
+"""The worker's own limit of a claim."""
+
+LEASES = """
+SELECT DISTINCT name, round(extract(epoch FROM lease_expires_at - heartbeat_at))::float8
+FROM django_jobs_worker
+WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+ORDER BY 2, 1
+LIMIT 20
+"""
+# What a new session of this role in this database has, in milliseconds.
+TIME_OUTS = """
+SELECT name, reset_val::float8 / 1000 FROM pg_settings
+WHERE unit = 'ms' AND reset_val <> '0' AND name = ANY(ARRAY[
+    'statement_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout',
+    'transaction_timeout'])
+ORDER BY name
+"""
+
+
+def examine_lease() -> Iterator[Finding]:
+    """Leases that a short loss of packets outlasts."""
+    leases = {"LEASE_SECONDS": conf().lease_seconds}
+    leases |= {f"the worker {name}": lease for name, lease in fetch(LEASES, {})}
+    beat_share = conf().beat_seconds / conf().lease_seconds
+    for of, lease in leases.items():
+        needed = lease * beat_share + SILENCE_SECONDS
+        if lease < needed:
+            yield found(
+                "D211",
+                f"The lease of {of} is {lease:g} s. A worker notices lost packets after "
+                f"{SILENCE_SECONDS} s, up to {lease * beat_share:g} s after its last heartbeat: "
+                "too late, so its jobs also run elsewhere.",
+                f"Raise LEASE_SECONDS or --lease-seconds to {SILENCE_SECONDS * 2} s or more.",
+                of=of,
+                lease_seconds=lease,
+                needed_seconds=needed,
+            )
+
+
+def examine_time_outs() -> Iterator[Finding]:
+    """Time-outs of the server that end sessions or statements of workers."""
+    for name, problem, seconds in time_out_problems(dict(fetch(TIME_OUTS, {}))):
+        yield found(
+            "D212",
+            f"The server's {name} of {seconds:g} s {problem}.",
+            "Turn it off, or raise it, for the role of the workers:",
+            f"ALTER ROLE {_role()} SET {name} = 0;",
+            setting=name,
+            seconds=seconds,
+        )
+
+
+def time_out_problems(seconds: Mapping[str, float]) -> Iterator[tuple[str, str, float]]:
+    """(name, problem, seconds) of the time-outs that are too short for a worker."""
+    if (idle := seconds.get("idle_session_timeout", IDLE_SECONDS)) < IDLE_SECONDS:
+        kept = f"ends the worker's idle connections, which it keeps for {IDLE_SECONDS:g} s"
+        yield "idle_session_timeout", kept, idle
+    if (statement := seconds.get("statement_timeout", STATEMENT_SECONDS)) < STATEMENT_SECONDS:
+        ended = f"ends claims and settles that may take {STATEMENT_SECONDS:g} s"
+        yield "statement_timeout", ended, statement
+    for name in ("idle_in_transaction_session_timeout", "transaction_timeout"):
+        if name in seconds and (longer := exactly_once_for(seconds[name])):
+            more = f" and {len(longer) - 1} more" if len(longer) > 1 else ""
+            held = f"is shorter than the transaction of {longer[0]}{more} may be (exactly_once)"
+            yield name, held, seconds[name]
+
+
+def exactly_once_for(seconds: float) -> list[str]:
+    """The job types whose transaction may be open for longer."""
+    job_types = map(registry.get, registry.names())
+    return [
+        one.name
+        for one in job_types
+        if one.delivery == "exactly_once" and (one.timeout is None or one.timeout > seconds)
+    ]
+
+
+def examine_checks() -> Iterator[Finding]:
+    """The system checks of django_jobs, under their ids."""
+    deploy = not settings.DEBUG
+    messages = run_checks(tags=["django_jobs"], include_deployment_checks=deploy)
+    messages += run_checks(tags=[Tags.database], databases=[jobs_connection().alias])
+    for message in messages:
+        id_ = message.id or ""
+        if id_.startswith("django_jobs.") and message.level >= WARNING:
+            yield Finding(
+                id=id_,
+                severity=Severity.ERROR if message.level >= ERROR else Severity.WARNING,
+                problem=str(message.msg),
+                advice=str(message.hint or ""),
+            )
+
+
+def _role() -> str:
+    ((role,),) = fetch("SELECT quote_ident(session_user)", {})
+    return str(role)

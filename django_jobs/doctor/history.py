@@ -1,0 +1,76 @@
+"""Partitions that will be missing, and what was stored without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from ..conf import conf
+from ..domain.partitions import Period, Span, missing
+from ..lifecycle.history import JOBS, RUNS, TABLES, PartitionedTable, partitions
+from ..models.database import database_time, fetch, migrate_command
+from .findings import Finding, found
+
+SOON = timedelta(days=3)
+"""Workers make partitions a week ahead. With fewer days left, none has made any for days."""
+MOST_READ = 10_000
+
+# Steps of workflows are moved to the default partition on purpose, and so are runs of jobs that are
+# kept; those have old ids.
+MISPLACED = {
+    JOBS: """
+SELECT count(*) FROM (
+    SELECT workflow_run_id FROM django_jobs_job_history_default LIMIT %(most)s) AS job
+WHERE workflow_run_id IS NULL
+""",
+    RUNS: """
+SELECT count(*) FROM (
+    SELECT finished_at FROM django_jobs_run_default ORDER BY id DESC LIMIT %(most)s) AS run
+WHERE finished_at > now() - interval '1 day'
+""",
+}
+
+
+def examine_partitions() -> Iterator[Finding]:
+    """Missing partitions, and rows in the default ones."""
+    for table in TABLES:
+        yield from _missing(table)
+        yield from _misplaced(table)
+
+
+def _missing(table: PartitionedTable) -> Iterator[Finding]:
+    now = database_time()
+    there = [Span(one.start, one.end) for one in partitions(table)]
+    spans = missing(Period(conf().history["partition"]), there, now)
+    if soon := [span for span in spans if span.start < now + SOON]:
+        first, last = soon[0].start, soon[-1].end
+        yield found(
+            "D131",
+            f"{table.name} has no partitions from {first:%Y-%m-%d} to {last:%Y-%m-%d}. Rows of "
+            f"that time are stored in {table.default}, which retention cannot drop.",
+            "Workers make partitions if their role owns the tables. So does migrate:",
+            migrate_command(),
+            table=table.name,
+            first=first,
+            last=last,
+            missing=len(soon),
+        )
+
+
+def _misplaced(table: PartitionedTable) -> Iterator[Finding]:
+    ((rows,),) = fetch(MISPLACED[table], {"most": MOST_READ})
+    if rows:
+        yield found(
+            "D132",
+            f"{table.default} has {at_least(rows, MOST_READ)} rows that ended while their "
+            "partition was missing. Retention deletes them one by one, in place of a whole "
+            "partition.",
+            "Make the partitions (D131). Retention deletes these rows when their time is over.",
+            table=table.default,
+            rows=rows,
+        )
+
+
+def at_least(count: int, most: int) -> str:
+    """``12``, or ``1,000+`` if counting stopped there."""
+    return f"{count:,}+" if count >= most else f"{count:,}"

@@ -1,0 +1,111 @@
+"""What was stopped for a reason, and may have been forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+
+from ..metrics.quarantines import capped, take_quarantines
+from ..models.database import fetch_named
+from .findings import Finding, age, found
+from .history import at_least
+from .work import MOST_COUNTED, read_queues
+
+FORGOTTEN_SECONDS = 3_600.0
+"""A pause or a quarantine that holds back jobs for longer may have been forgotten."""
+STUCK_SECONDS = 600.0
+"""How long one job may hold a key behind which a thousand wait."""
+
+# Jobs in hand are few. Each counts its line by the index, up to the bound.
+KEYS = """
+SELECT holder.*, line.waiting
+FROM (
+    SELECT id AS job, job_type, concurrency_key AS key, gates,
+        extract(epoch FROM clock_timestamp() - claimed_at)::float8 AS seconds
+    FROM django_jobs_job
+    WHERE status = 'running' AND concurrency_key IS NOT NULL
+      AND claimed_at <= clock_timestamp() - make_interval(secs => %(old)s)
+    ORDER BY claimed_at
+    LIMIT 50) AS holder
+CROSS JOIN LATERAL (
+    SELECT count(*) AS waiting FROM (
+        SELECT 1 FROM django_jobs_job AS job
+        WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = holder.gates
+        ORDER BY job.gates, job.rank, job.id LIMIT %(most)s) AS counted) AS line
+WHERE line.waiting >= %(most)s
+LIMIT 20
+"""
+# An open breaker tries again after breaker_open_for, unless nothing waits or a person opened it.
+BREAKERS = """
+SELECT name, breaker_state AS state, breaker_reason AS reason,
+    extract(epoch FROM clock_timestamp() - breaker_changed_at)::float8 AS seconds
+FROM django_jobs_resource
+WHERE breaker_state <> 'closed'
+  AND breaker_changed_at <= clock_timestamp()
+      - make_interval(secs => greatest(%(old)s::float8, 2 * breaker_open_for))
+ORDER BY breaker_changed_at
+LIMIT 20
+"""
+
+
+def examine_keys() -> Iterator[Finding]:
+    """Jobs that hold a key for long, with a long line behind them."""
+    for row in fetch_named(KEYS, {"old": STUCK_SECONDS, "most": MOST_COUNTED}):
+        yield found(
+            "D321",
+            f"Job {row['job']} ({row['job_type']}) has held the concurrency key {row['key']!r} for "
+            f"{age(row['seconds'])}; at least {row['waiting']:,} jobs wait behind it.",
+            "Look at the job in the admin, and cancel it if it is stuck. A timeout= of its type "
+            "ends such a job by itself.",
+            job=row["job"],
+            job_type=row["job_type"],
+            key=row["key"],
+            seconds=row["seconds"],
+            waiting=row["waiting"],
+        )
+
+
+def examine_pauses() -> Iterator[Finding]:
+    """Queues and job types that hold back jobs for long."""
+    for row in read_queues():
+        if row["paused"] and row["paused_seconds"] >= FORGOTTEN_SECONDS:
+            why = f" ({row['paused_reason']})" if row["paused_reason"] else ""
+            yield found(
+                "D322",
+                f"The queue {row['name']!r} has been paused for {age(row['paused_seconds'])}{why}, "
+                f"and {at_least(row['ready'], MOST_COUNTED)} jobs are ready in it.",
+                "Resume it in the admin when its reason is gone.",
+                queue=row["name"],
+                seconds=row["paused_seconds"],
+                ready=row["ready"],
+            )
+    for one in take_quarantines():
+        if one.blocked and one.since_seconds >= FORGOTTEN_SECONDS:
+            yield found(
+                "D324",
+                f"{one.job_type} has been quarantined for {age(one.since_seconds)}"
+                f"{f' ({one.reason})' if one.reason else ''}, and blocks {capped(one.blocked)} "
+                "jobs.",
+                "Correct the handler, and lift the quarantine:",
+                f"manage.py jobquarantine lift {quote(one.job_type)}",
+                job_type=one.job_type,
+                seconds=one.since_seconds,
+                blocked=one.blocked,
+            )
+
+
+def examine_breakers() -> Iterator[Finding]:
+    """Circuit breakers that have not been closed for long."""
+    for row in fetch_named(BREAKERS, {"old": STUCK_SECONDS}):
+        state = row["state"].replace("_", " ")
+        why = f" ({row['reason']})" if row["reason"] else ""
+        yield found(
+            "D323",
+            f"The breaker of the resource {row['name']!r} has been {state} for "
+            f"{age(row['seconds'])}{why}; its jobs wait.",
+            "Look at what it guards, and close the breaker when that works again:",
+            f"manage.py joblimit close {quote(row['name'])}",
+            resource=row["name"],
+            state=row["state"],
+            seconds=row["seconds"],
+        )

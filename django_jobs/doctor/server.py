@@ -1,0 +1,157 @@
+"""The connection to the database: notifications, poolers, clocks, and how many there may be."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..models.database import fetch, fetch_named, jobs_connection
+from ..worker.connections import unpooled
+from ..worker.options import HEARTBEAT_CONNECTIONS, connections_of
+from .findings import Finding, found
+
+CHANNEL = "django_jobs_doctor"
+LISTEN_SECONDS = 2.0
+MOST_SKEW = 1.0
+"""Seconds that a clock may differ. Log lines of two hosts are then in a wrong order."""
+USED_UP = 0.9
+
+# The limits of a role and a database count all of their sessions, in all of the server's databases.
+LIMITS = """
+SELECT current_setting('max_connections')::integer
+        - current_setting('superuser_reserved_connections')::integer
+        - coalesce(current_setting('reserved_connections', true)::integer, 0) AS server,
+    (SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database())
+        AS database,
+    (SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = session_user) AS role,
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used
+"""
+FLEET = """
+SELECT name, host, threads, async_slots > 0 AS on_loop FROM django_jobs_worker
+WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+"""
+OWN_SESSION = "SELECT pg_backend_pid()"
+
+
+def examine_listening() -> Iterator[Finding]:
+    """Whether a notification arrives; if not, whether a pooler is in the way."""
+    with closing(unpooled(jobs_connection())) as listener:
+        arrives, session = _notification_arrives(listener)
+        claimed = listener.connection.info.backend_pid
+    if arrives:
+        return
+    yield found(
+        "D201",
+        f"A notification did not arrive within {LISTEN_SECONDS:g} s. Workers poll instead, so jobs "
+        "may start up to POLL_SECONDS later.",
+        "Give the workers a direct connection to the server, or a pooler in session mode.",
+        pooled=claimed != session,
+    )
+    if claimed != session:
+        yield from _pooled(listener.settings_dict)
+
+
+def _pooled(settings: dict[str, Any]) -> Iterator[Finding]:
+    """What a pooler in transaction mode needs. That it is one is a guess: it does not say so."""
+    needs = []
+    if not settings.get("DISABLE_SERVER_SIDE_CURSORS"):
+        needs.append("DISABLE_SERVER_SIDE_CURSORS = True, or iterator() fails")
+    if settings["OPTIONS"].get("prepare_threshold") is not None:
+        needs.append('OPTIONS["prepare_threshold"] = None, if it is a PgBouncer before 1.21')
+    if needs:
+        yield found(
+            "D202",
+            "The server names another session than the connection does, and notifications do not "
+            "arrive: the connection probably goes through a pooler in transaction mode. Its "
+            f"settings lack {' and '.join(needs)}.",
+            "Set that in DATABASES, or use a direct connection.",
+            needs=needs,
+        )
+
+
+def _notification_arrives(listener: BaseDatabaseWrapper) -> tuple[bool, int]:
+    """Whether it does, and the session of ``listener`` by the server's word.
+
+    It is sent from another connection: a session gets its own with the answer, also behind a pooler
+    that delivers none.
+    """
+    test = f"{random.getrandbits(64)}"
+    with listener.cursor() as cursor:
+        cursor.execute(OWN_SESSION)
+        (session,) = cursor.fetchone()
+        cursor.execute(f"LISTEN {CHANNEL}")
+    with closing(unpooled(jobs_connection())) as sender, sender.cursor() as cursor:
+        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, test])
+    until = time.monotonic() + LISTEN_SECONDS
+    while (left := until - time.monotonic()) > 0:
+        for notice in listener.connection.notifies(timeout=left, stop_after=1):
+            if notice.payload == test:
+                return True, session
+    return False, session
+
+
+def examine_clock() -> Iterator[Finding]:
+    """How far the clock of this host is from the database's. Other hosts are not seen from here:
+    what workers store is by the database's clock."""
+    before = datetime.now(UTC)
+    ((there,),) = fetch("SELECT clock_timestamp()", {})
+    after = datetime.now(UTC)
+    slack = (after - before).total_seconds() / 2
+    skew = (before + (after - before) / 2 - there).total_seconds()
+    if abs(skew) - slack > MOST_SKEW:
+        yield found(
+            "D203",
+            f"The clock of this host is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} "
+            f"the database's (±{slack:.3f} s). Leases and due times are by the database's clock; "
+            "a run_at computed here, and the times of log lines, are by this host's.",
+            "Synchronize the clocks of both:",
+            "timedatectl status",
+            skew_seconds=skew,
+            uncertainty_seconds=slack,
+        )
+
+
+def examine_connections() -> Iterator[Finding]:
+    """Whether the server allows as many connections as the live workers may need."""
+    (row,) = fetch_named(LIMITS, {})
+    limits = {name: row[name] for name in ("server", "database", "role") if row[name] is not None}
+    of, limit = min(limits.items(), key=lambda item: item[1])
+    where = {"server": "the server", "database": "the database", "role": "the role"}[of]
+    needed = fleet_needs(fetch(FLEET, {}))
+    if needed > limit:
+        yield found(
+            "D204",
+            f"The live workers may need {needed} connections, without those of isolated jobs and "
+            f"the site, and {where} allows {limit}. Handlers then wait, and jobs are snoozed.",
+            "Run fewer threads, or raise the limit. Of the server, as a superuser, with a restart:",
+            f"ALTER SYSTEM SET max_connections = {needed + 50};",
+            needed=needed,
+            allowed=limit,
+            limit_of=of,
+        )
+    if row["used"] >= USED_UP * row["server"]:
+        yield found(
+            "D205",
+            f"{row['used']} of the server's {row['server']} connections are in use.",
+            "See who holds them, and close idle ones or raise max_connections:",
+            "SELECT usename, application_name, state, count(*) FROM pg_stat_activity "
+            "GROUP BY 1, 2, 3 ORDER BY 4 DESC;",
+            used=row["used"],
+            allowed=row["server"],
+        )
+
+
+def fleet_needs(workers: Iterable[tuple[str, str, int, bool]]) -> int:
+    """The most connections that these worker processes need, by (name, host, threads, on_loop).
+    Those with the same name and host are taken as of one command."""
+    workers = list(workers)
+    commands = {(name, host) for name, host, _, _ in workers}
+    return HEARTBEAT_CONNECTIONS * len(commands) + sum(
+        connections_of(threads, on_loop=on_loop) for _, _, threads, on_loop in workers
+    )

@@ -1,0 +1,215 @@
+"""Jobs and schedules that nothing will run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from shlex import quote
+from typing import Any
+
+from .. import registry
+from ..api import payload_problem
+from ..conf import conf
+from ..lifecycle.workflows.stuck import stuck
+from ..metrics.snapshot import MAX_LAG, problem_of_schedules, take_schedules
+from ..metrics.unclaimable import take_unclaimable
+from ..models.database import fetch, fetch_named
+from .findings import Finding, found
+from .history import at_least
+
+MOST_COUNTED = 1_000
+MOST_TRIED = 500
+"""Payloads of each queue whose forms are tried."""
+MOST_LISTED = 20
+
+# Steps from one queue to the next in the index, so that queues without a row are found too.
+READY_QUEUES = """
+WITH RECURSIVE ready AS (
+    (SELECT queue FROM django_jobs_job WHERE status = 'ready' ORDER BY queue, rank, id LIMIT 1)
+    UNION ALL
+    SELECT next.queue FROM ready CROSS JOIN LATERAL (
+        SELECT job.queue FROM django_jobs_job AS job
+        WHERE job.status = 'ready' AND job.queue > ready.queue
+        ORDER BY job.queue, job.rank, job.id LIMIT 1) AS next
+)
+SELECT ready.queue AS name, queue.paused_at IS NOT NULL AS paused, queue.name IS NULL AS is_gone,
+    extract(epoch FROM clock_timestamp() - queue.paused_at)::float8 AS paused_seconds,
+    queue.paused_reason,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM django_jobs_job AS job WHERE job.status = 'ready' AND job.queue = ready.queue
+        ORDER BY job.rank, job.id LIMIT %(most)s) AS counted) AS ready,
+    EXISTS (
+        SELECT 1 FROM django_jobs_worker AS worker
+        WHERE worker.status IN ('running', 'draining')
+          AND worker.lease_expires_at >= clock_timestamp()
+          AND worker.queues @> to_jsonb(ready.queue)) AS served,
+    EXISTS (
+        SELECT 1 FROM django_jobs_worker AS worker
+        WHERE worker.status IN ('running', 'draining')
+          AND worker.lease_expires_at >= clock_timestamp()) AS any_alive
+FROM ready LEFT JOIN django_jobs_queue AS queue ON queue.name = ready.queue
+LIMIT 1000
+"""
+
+# One payload of each form, as in jobcheck, among the first jobs of each queue and those due next.
+FORMS = """
+SELECT job.job_type, job.payload_version, form.jobs, form.lowest, job.payload::text
+FROM (
+    SELECT min(id) AS lowest, count(*) AS jobs
+    FROM (
+        SELECT head.* FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
+            SELECT id, job_type, payload_version, payload FROM django_jobs_job AS job
+            WHERE job.status = 'ready' AND job.queue = queue.name
+            ORDER BY job.rank, job.id LIMIT %(most)s) AS head
+        UNION ALL
+        (SELECT id, job_type, payload_version, payload FROM django_jobs_job
+         WHERE status = 'scheduled' ORDER BY available_at LIMIT %(most)s)
+    ) AS tried
+    WHERE job_type = ANY(%(types)s)
+    GROUP BY job_type, payload_version, CASE WHEN jsonb_typeof(payload) = 'object'
+        THEN jsonb_path_query_array(payload, 'strict $.keyvalue().key') END
+    LIMIT 1000
+) AS form JOIN django_jobs_job_live AS job ON job.id = form.lowest
+ORDER BY 1, 2, 4
+"""
+
+# Where workers live, they decide what is known; the code of this process may be another.
+UNHANDLED = """
+SELECT schedule.name, schedule.job_type FROM django_jobs_schedule AS schedule
+WHERE schedule.enabled AND schedule.paused_at IS NULL AND NOT (
+    SELECT coalesce(bool_or(worker.job_types @> to_jsonb(schedule.job_type)),
+                    schedule.job_type = ANY(%(types)s))
+    FROM django_jobs_worker AS worker
+    WHERE worker.status IN ('running', 'draining')
+      AND worker.lease_expires_at >= clock_timestamp())
+ORDER BY schedule.name
+LIMIT %(most)s
+"""
+
+START = "manage.py jobworker"
+
+
+def examine_queues() -> Iterator[Finding]:
+    """Ready jobs in queues that no live worker serves."""
+    rows = [row for row in read_queues() if not row["paused"]]
+    if rows and not rows[0]["any_alive"]:
+        names = [row["name"] for row in rows]
+        yield found(
+            "D301",
+            f"No worker is alive, and jobs are ready in {_listed(names)}.",
+            "Start one:",
+            START,
+            queues=names,
+        )
+        return
+    for row in rows:
+        if not row["served"]:
+            count = at_least(row["ready"], MOST_COUNTED)
+            yield found(
+                "D302",
+                f"No live worker serves the queue {row['name']!r}, which has {count} ready jobs"
+                f"{' and no row' if row['is_gone'] else ''}.",
+                "Add it to the setting QUEUES and run migrate, and then start a worker for it:"
+                if row["is_gone"]
+                else "Add it to --queues or --pool of a worker, or start one for it:",
+                f"{START} --queues {quote(row['name'])}",
+                queue=row["name"],
+                ready=row["ready"],
+            )
+
+
+def read_queues() -> list[dict[str, Any]]:
+    """The queues with ready jobs, in one statement."""
+    return fetch_named(READY_QUEUES, {"most": MOST_COUNTED})
+
+
+def examine_types() -> Iterator[Finding]:
+    """Ready jobs whose type, or version of payload, no live worker of their queue knows."""
+    unknown, unread = take_unclaimable()
+    for one in unknown:
+        yield found(
+            "D303",
+            f"No live worker of their queue knows the type of {one.ready:,} ready jobs: "
+            f"{one.job_type}.",
+            "Deploy the code with its handler to the workers, declare the old name in aliases=[…], "
+            "or cancel the jobs in the admin.",
+            job_type=one.job_type,
+            ready=one.ready,
+        )
+    for newer in unread:
+        yield found(
+            "D304",
+            f"{newer.ready:,} ready jobs of {newer.job_type} have payloads of version "
+            f"{newer.version}, which no live worker of their queue reads.",
+            "Finish the deployment: start workers with the new code.",
+            job_type=newer.job_type,
+            version=newer.version,
+            ready=newer.ready,
+        )
+
+
+def examine_payloads() -> Iterator[Finding]:
+    """Payloads that the code of this process cannot read, of types that it knows."""
+    problems: dict[tuple[str, str], tuple[int, int]] = {}
+    parameters = {"most": MOST_TRIED, "types": registry.names()}
+    for job_type, version, jobs, lowest, text in fetch(FORMS, parameters):
+        if problem := payload_problem(job_type, version, json.loads(text)):
+            count, first = problems.get((job_type, problem), (0, lowest))
+            problems[job_type, problem] = count + jobs, min(first, lowest)
+    for (job_type, problem), (jobs, lowest) in problems.items():
+        yield found(
+            "D305",
+            f"This code cannot run {jobs:,} of the next jobs of {job_type}, the first is {lowest}: "
+            f"{problem}.",
+            "Declare an upgrade of the payload, or deploy the code that reads it. To try all live "
+            "jobs:",
+            "manage.py jobcheck",
+            job_type=job_type,
+            jobs=jobs,
+            lowest_id=lowest,
+        )
+
+
+def examine_schedules() -> Iterator[Finding]:
+    """Schedules that cannot fire, or do not."""
+    parameters = {"most": MOST_LISTED, "types": registry.names()}
+    for name, job_type in fetch(UNHANDLED, parameters):
+        yield found(
+            "D306",
+            f"The schedule {name!r} fires {job_type}, for which there is no handler.",
+            "Deploy the handler to the workers, or disable the schedule:",
+            f"manage.py jobschedule pause {quote(name)}",
+            schedule=name,
+            job_type=job_type,
+        )
+    problem = problem_of_schedules(take_schedules(), MAX_LAG) if conf().schedules else None
+    if problem:
+        yield found(
+            "D307",
+            f"Schedules do not fire: {problem}.",
+            "The list shows the reason of each. Correct the rule, or start a worker:",
+            "manage.py jobschedule list",
+        )
+
+
+def examine_workflows() -> Iterator[Finding]:
+    """Runs of workflows that can never end."""
+    by_run: dict[int, list[str]] = {}
+    for row in stuck():
+        step = f"step {row['step']}: " if row["step"] else ""
+        by_run.setdefault(row["run"], []).append(f"{step}{row['problem']}")
+    for run, problems in list(by_run.items())[:MOST_LISTED]:
+        yield found(
+            "D308",
+            f"The workflow run {run} cannot end: {'; '.join(problems[:3])}. No crash leaves this; "
+            "rows were changed or deleted by hand.",
+            "Cancel the run, or skip the step in the admin:",
+            f"manage.py jobworkflow cancel {run}",
+            run=run,
+            problems=len(problems),
+        )
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - 5
+    return ", ".join(names[:5]) + (f" and {more} more queues" if more > 0 else "")

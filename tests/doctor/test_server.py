@@ -1,0 +1,105 @@
+"""Notifications, poolers, clocks and connections of the real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from django.db import connection, connections
+
+from django_jobs.doctor import server
+from django_jobs.doctor.server import (
+    examine_clock,
+    examine_connections,
+    examine_listening,
+    fleet_needs,
+)
+from tests.factories import register_worker, run_sql
+from tests.faults.pooler import Pooler, missing
+
+from .finding import diagnosis_of, findings
+
+
+@pytest.fixture
+def pooled(transactional_db: None) -> Iterator[None]:
+    """The jobs' database, reached through a PgBouncer in transaction mode."""
+    old = connections["default"]
+    with Pooler(old.settings_dict) as pooler:
+        through = old.copy()
+        through.settings_dict = deepcopy(old.settings_dict)
+        parts = urlsplit(pooler.url)
+        through.settings_dict |= {"HOST": parts.hostname, "PORT": parts.port}
+        through.settings_dict["OPTIONS"].pop("host", None)
+        connections["default"] = through
+        try:
+            yield
+        finally:
+            through.close()
+            connections["default"] = old
+
+
+@pytest.mark.django_db
+def test_a_direct_connection_receives_its_notification() -> None:
+    diagnosis = diagnosis_of(examine_listening)
+    assert (diagnosis.findings, diagnosis.not_examined) == ((), ())
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_a_pooler_in_transaction_mode_is_found(pooled: None) -> None:
+    settings = connection.settings_dict
+    settings["DISABLE_SERVER_SIDE_CURSORS"] = True
+    (silent,) = findings(examine_listening, "D201")
+    assert silent.facts == {"pooled": True}
+    assert not findings(examine_listening, "D202")
+    settings["DISABLE_SERVER_SIDE_CURSORS"] = False
+    settings["OPTIONS"]["prepare_threshold"] = 5
+    (guess,) = findings(examine_listening, "D202")
+    assert "probably" in guess.problem
+    assert len(guess.facts["needs"]) == 2
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("off", "words"), [(90, "90.0 s ahead of"), (-90, "90.0 s behind")])
+def test_a_wrong_clock_of_this_host_is_found(
+    monkeypatch: pytest.MonkeyPatch, off: int, words: str
+) -> None:
+    assert not findings(examine_clock, "D203")
+
+    class WrongClock:
+        @staticmethod
+        def now(zone: object) -> datetime:
+            return datetime.now(UTC) + timedelta(seconds=off)
+
+    monkeypatch.setattr(server, "datetime", WrongClock)
+    (wrong,) = findings(examine_clock, "D203")
+    assert words in wrong.problem
+
+
+@pytest.mark.django_db
+def test_a_fleet_that_may_need_more_connections_than_there_are_is_found() -> None:
+    register_worker(threads=4)
+    assert not findings(examine_connections, "D204")
+    register_worker(threads=2_000)
+    (few,) = findings(examine_connections, "D204")
+    assert few.facts["needed"] == 2 + 8 + 2_004
+    ((allowed,),) = run_sql("SHOW max_connections")
+    assert few.facts["allowed"] < int(allowed)
+
+
+@pytest.mark.django_db
+def test_the_limit_of_a_role_counts_too() -> None:
+    register_worker(threads=4)
+    run_sql("ALTER ROLE CURRENT_USER CONNECTION LIMIT 9")
+    (few,) = findings(examine_connections, "D204")
+    assert (few.facts["allowed"], few.facts["limit_of"]) == (9, "role")
+
+
+def test_the_need_is_that_of_jobworker() -> None:
+    from django_jobs.worker.options import Options, QueueShare
+
+    options = Options(queues=(QueueShare(name="default"),), processes=2, threads=4)
+    on_loop = options.connections > 18  # the tests have async handlers
+    assert fleet_needs([("a", "h", 4, on_loop)] * 2) == options.connections

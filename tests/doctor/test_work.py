@@ -1,0 +1,107 @@
+"""Jobs, schedules and workflows that nothing will run."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobs.doctor.work import (
+    examine_payloads,
+    examine_queues,
+    examine_schedules,
+    examine_types,
+    examine_workflows,
+)
+from django_jobs.lifecycle import workers
+from django_jobs.models import Job, Queue
+from tests.app.jobs import add, noop
+from tests.factories import due_schedule, look, register_worker, run_sql
+from tests.workflows import start_graph
+
+from .finding import diagnosis_of, findings
+
+pytestmark = pytest.mark.django_db
+
+
+def test_ready_jobs_without_a_living_worker_are_found() -> None:
+    assert not findings(examine_queues, "D301")
+    noop.enqueue()
+    (none,) = findings(examine_queues, "D301")
+    assert none.facts == {"queues": ["default"]}
+    register_worker(lease=-1)
+    assert findings(examine_queues, "D301")
+    register_worker()
+    assert not diagnosis_of(examine_queues).findings
+
+
+def test_a_queue_that_no_living_worker_serves_is_found() -> None:
+    register_worker(queues=["default"])
+    noop.using(queue="bulk").enqueue_many([{}] * 3)
+    (unserved,) = findings(examine_queues, "D302")
+    assert unserved.facts == {"queue": "bulk", "ready": 3}
+    assert unserved.commands == ("manage.py jobworker --queues bulk",)
+    bulk = Queue.objects.filter(name="bulk")
+    bulk.update(paused_at="2026-01-01T00:00Z")
+    assert not findings(examine_queues, "D302")
+    bulk.delete()
+    (gone,) = findings(examine_queues, "D302")
+    assert "and no row" in gone.problem
+    register_worker(queues=["bulk"])
+    assert not findings(examine_queues, "D302")
+
+
+def test_types_and_versions_that_no_living_worker_knows_are_found() -> None:
+    register_worker()
+    noop.enqueue_many([{}] * 2)
+    add.enqueue(1)
+    assert not diagnosis_of(examine_types).findings
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone' WHERE job_type = 'app.noop'")
+    run_sql("UPDATE django_jobs_job SET payload_version = 7 WHERE job_type = 'app.add'")
+    (unknown,) = findings(examine_types, "D303")
+    assert unknown.facts == {"job_type": "shop.gone", "ready": 2}
+    (newer,) = findings(examine_types, "D304")
+    assert newer.facts == {"job_type": "app.add", "version": 7, "ready": 1}
+
+
+def test_payloads_that_this_code_cannot_read_are_found() -> None:
+    first = add.enqueue(1)
+    add.enqueue(2)
+    add.using(delay=60).enqueue(3)
+    assert not findings(examine_payloads, "D305")
+    run_sql("""UPDATE django_jobs_job SET payload = '{"other": "secret"}'""")
+    (unreadable,) = findings(examine_payloads, "D305")
+    assert unreadable.facts == {"job_type": "app.add", "jobs": 3, "lowest_id": first.pk}
+    assert "secret" not in unreadable.problem
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
+    assert not findings(examine_payloads, "D305")  # no code of this process
+
+
+def test_a_schedule_without_a_handler_is_found() -> None:
+    schedule = due_schedule()
+    assert not findings(examine_schedules, "D306")
+    register_worker("old", job_types={"app.add": 1})
+    (unhandled,) = findings(examine_schedules, "D306")
+    assert unhandled.facts == {"schedule": "tick", "job_type": "app.noop"}
+    register_worker("new")
+    assert not findings(examine_schedules, "D306")
+    schedule.enabled = False
+    schedule.save()
+    workers.end(register_worker())
+    assert not findings(examine_schedules, "D306")
+
+
+def test_schedules_with_an_error_are_found() -> None:
+    due_schedule(job_type="app.noop", payload={"what": 1})
+    register_worker()
+    assert not findings(examine_schedules, "D307")
+    look()
+    (broken,) = findings(examine_schedules, "D307")
+    assert "schedules with an error: 1" in broken.problem
+
+
+def test_a_run_of_a_workflow_that_cannot_end_is_found() -> None:
+    run = start_graph({"a": "", "b": "a"})
+    assert not findings(examine_workflows, "D308")
+    Job.objects.filter(workflow_run=run, step="a").delete()
+    stuck = findings(examine_workflows, "D308")
+    assert [one.facts["run"] for one in stuck] == [run.pk]
+    assert "step b" in stuck[0].problem
