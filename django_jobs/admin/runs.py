@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import OuterRef, Q, QuerySet, Subquery
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
@@ -29,6 +29,7 @@ from .base.formatting import (
 from .base.history_list import HistoryAdmin, PartitionFilter
 from .base.model_admin import section
 from .base.search import search_runs, terms_of
+from .cost import cost_path, cost_url
 
 
 class RunPartitionFilter(PartitionFilter):
@@ -39,6 +40,7 @@ class RunPartitionFilter(PartitionFilter):
 class RunAdmin(HistoryAdmin):
     """The record of each attempt that has ended. Read-only."""
 
+    change_list_template = "admin/django_jobs/run/change_list.html"
     history = RUNS
     outside_history = Q(pk__in=())
 
@@ -57,6 +59,15 @@ class RunAdmin(HistoryAdmin):
             "traceback_text",
         ),
     )
+
+    def get_urls(self) -> list[Any]:
+        return [cost_path(self), *super().get_urls()]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        extra = {**(extra_context or {}), "cost_url": cost_url(self)}
+        return super().changelist_view(request, extra)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

@@ -12,7 +12,6 @@ from ..metrics.limits import (
     rate_text,
 )
 from ..metrics.quarantines import QuarantineSnapshot, capped
-from ..metrics.sizing import Sizing
 from ..metrics.snapshot import MAX_LAG, SchedulesSnapshot, Snapshot, stuck_jobs
 from ..models.schedule_state import ScheduleState
 from ..models.worker import pools_text, slots_text
@@ -26,7 +25,6 @@ ALWAYS_COUNTED = (ScheduleState.ON, ScheduleState.PAUSED, ScheduleState.ERROR)
 RESOURCE_HEADS = ("RESOURCE", "STATE", "TAKEN", "LIMIT", "WAITING", "RATE", "REASON")
 TENANT_HEADS = ("TENANT", "STATE", "TAKEN", "LIMIT", "WAITING", "WEIGHT", "REASON")
 MOST_TENANTS = 20
-SIZING_HEADS = ("QUEUE", "RUNS/S", "MEAN", "P95", "NEEDS", "THREADS", "SLOTS")
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "HEARTBEAT", "QUEUES")
 
 
@@ -73,29 +71,6 @@ def render_status(snapshot: Snapshot) -> str:
     if limits := render_limits(snapshot.resources, snapshot.tenants):
         parts.append(limits)
     return "\n\n".join(parts)
-
-
-def render_sizing(sizing: Sizing) -> str:
-    """The load of each queue, then what is too small."""
-    if not sizing.queues:
-        return "No run ended in the last hour."
-    rows = [
-        (
-            queue.queue,
-            f"{queue.rate:.3g}",
-            f"{queue.mean_seconds:.3g}s",
-            f"{queue.p95_seconds:.3g}s",
-            f"{queue.slots_needed:.1f}",
-            "-" if queue.on_loop else str(queue.slots),
-            str(queue.slots) if queue.on_loop else "-",
-        )
-        for queue in sizing.queues
-    ]
-    minutes = (
-        f"{sizing.seconds / 60:.0f} min" if sizing.seconds >= 120 else f"{sizing.seconds:.0f} s"
-    )
-    source = f"From {counted(sizing.runs, 'run')} of the last {minutes}."
-    return "\n\n".join([source, table(SIZING_HEADS, rows), *sizing.problems])
 
 
 def render_limits(resources: Sequence[ResourceSnapshot], tenants: Sequence[TenantSnapshot]) -> str:

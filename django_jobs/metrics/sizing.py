@@ -16,19 +16,30 @@ HEADROOM = 1.2
 MOST_RUNS = 20_000
 """The newest runs that are read: 0.1 s, for any number of runs in the last hour."""
 
-# The newest runs by id, of all partitions, without a condition: with one on their time, PostgreSQL
-# would read on through the runs of the day. The oldest says how long a time they cover. Runs have
-# no queue. Their jobs are found by primary key: they are live, or ended after the run and so in the
-# newest partitions. The second hour there is for clocks and long transactions.
-SIZING = """
-WITH newest AS MATERIALIZED (
-    SELECT job_id, started_at, finished_at FROM django_jobs_run ORDER BY id DESC LIMIT %(most)s
-), covered AS (
+# How long a time the newest runs cover, which the oldest of them says.
+COVERED = """
     SELECT greatest(1, least(3600, extract(epoch FROM clock_timestamp() - CASE
         WHEN count(*) < %(most)s THEN min(coalesce(started_at, finished_at))
         ELSE min(finished_at) END)))::float8 AS seconds
     FROM newest
-), ended AS MATERIALIZED (
+"""
+
+# Runs have no queue and no type. Their jobs are found by primary key: they are live, or ended after
+# the run and so in the newest partitions. The second hour there is for clocks and long
+# transactions.
+JOB_OF_RUN = """LATERAL (
+    SELECT live.queue, live.job_type FROM django_jobs_job_live AS live WHERE live.id = ended.job_id
+    UNION ALL
+    SELECT past.queue, past.job_type FROM django_jobs_job_history AS past
+    WHERE past.id = ended.job_id AND past.finished_at >= now() - interval '2 hours'
+    LIMIT 1) AS job"""
+
+# The newest runs by id, of all partitions, without a condition: with one on their time, PostgreSQL
+# would read on through the runs of the day.
+SIZING = f"""
+WITH newest AS MATERIALIZED (
+    SELECT job_id, started_at, finished_at FROM django_jobs_run ORDER BY id DESC LIMIT %(most)s
+), covered AS ({COVERED}), ended AS MATERIALIZED (
     SELECT job_id, extract(epoch FROM finished_at - started_at)::float8 AS seconds
     FROM newest
     WHERE started_at IS NOT NULL AND finished_at >= now() - interval '1 hour'
@@ -36,12 +47,7 @@ WITH newest AS MATERIALIZED (
 SELECT covered.seconds, job.queue, job.job_type = ANY(%(async_types)s) AS on_loop, count(*),
     avg(ended.seconds), percentile_cont(0.95) WITHIN GROUP (ORDER BY ended.seconds),
     (SELECT max_concurrency FROM django_jobs_queue AS queue WHERE queue.name = job.queue)
-FROM covered CROSS JOIN ended CROSS JOIN LATERAL (
-    SELECT live.queue, live.job_type FROM django_jobs_job_live AS live WHERE live.id = ended.job_id
-    UNION ALL
-    SELECT past.queue, past.job_type FROM django_jobs_job_history AS past
-    WHERE past.id = ended.job_id AND past.finished_at >= now() - interval '2 hours'
-    LIMIT 1) AS job
+FROM covered CROSS JOIN ended CROSS JOIN {JOB_OF_RUN}
 GROUP BY covered.seconds, job.queue, on_loop
 ORDER BY job.queue, on_loop
 """

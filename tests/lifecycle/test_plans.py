@@ -29,8 +29,8 @@ from django_jobs.lifecycle.dead_letters import DeadLimit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
+from django_jobs.metrics import cost, sizing, snapshot, unclaimable
 from django_jobs.metrics import quarantines as quarantine_counts
-from django_jobs.metrics import sizing, snapshot, unclaimable
 from django_jobs.models import Job
 from django_jobs.models.run import by_last_run
 from tests.factories import analyze, explain, register_worker, run_sql
@@ -499,13 +499,14 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
 
 
 @pytest.mark.django_db
-def test_sizing_reads_the_newest_runs_and_their_jobs_by_id() -> None:
+def test_sizing_and_cost_read_the_newest_runs_and_their_jobs_by_id() -> None:
     run_sql("UPDATE django_jobs_run SET started_at = finished_at - interval '1 s' WHERE id % 2 = 0")
-    plan = explain(sizing.SIZING, {"most": 1000, "async_types": ["app.add_async"]})
-    assert not whole_tables(plan)
-    assert most_rows(plan) <= 1000
-    (live,) = (node for node in plan if node.get("Alias") == "live")
-    assert (live["Node Type"], live["Actual Loops"]) == ("Index Scan", 500)
+    for sql in (sizing.SIZING, cost.COST):
+        plan = explain(sql, {"most": 1000, "async_types": ["app.add_async"], "most_types": 20})
+        assert not whole_tables(plan)
+        assert most_rows(plan) <= 1000
+        (live,) = (node for node in plan if node.get("Alias") == "live")
+        assert (live["Node Type"], live["Actual Loops"]) == ("Index Scan", 500)
 
 
 @pytest.mark.django_db

@@ -45,6 +45,7 @@ HISTORY_ALONE = {
 }
 RECENT_JOBS = {
     "lifecycle.backlog.RATES": "the queues of the runs of the last minutes",
+    "metrics.cost.COST": "the types of the runs of the last hour",
     "metrics.sizing.SIZING": "the queues of the runs of the last hour",
 }
 EVERY_RUN = {
@@ -55,6 +56,7 @@ EVERY_RUN = {
     "lifecycle.settling.EXPLAIN_REFUSAL": "the run may have been written at any time",
     "lifecycle.settling.SETTLE_AND_DELETE": "the runs of a job may have ended weeks apart",
     "lifecycle.settling_rows.END_UNSETTLEABLE": "the run may have been written at any time",
+    "metrics.cost.COST": "as the sizing",
     "metrics.sizing.SIZING": "a few of the newest by id; the newest day may have none",
 }
 LIVE, DEFAULT = {"django_jobs_job_live"}, {"django_jobs_job_history_default"}

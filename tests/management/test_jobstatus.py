@@ -12,9 +12,11 @@ from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
 from django_jobs.domain.outcomes import Succeeded
+from django_jobs.domain.run_cost import RunCost
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
+from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Queue, Schedule, Worker
 from tests.app.jobs import noop
@@ -325,8 +327,10 @@ def test_check_ignores_schedules_that_are_switched_off(settings: Settings) -> No
         (("--check", "--json"), "--check cannot be combined with --json or --watch"),
         (("--check", "--watch"), "--check cannot be combined with --json or --watch"),
         (("--check", "--max-lag", "0"), "--max-lag takes 1 to 86,400 seconds"),
-        (("--sizing", "--check"), "--sizing can only be combined with --json"),
-        (("--sizing", "--watch"), "--sizing can only be combined with --json"),
+        (("--sizing", "--check"), "--sizing and --cost can only be combined with --json"),
+        (("--sizing", "--watch"), "--sizing and --cost can only be combined with --json"),
+        (("--cost", "--sizing"), "--sizing and --cost can only be combined with --json"),
+        (("--cost", "--check"), "--sizing and --cost can only be combined with --json"),
         (("--check", "--max-lag", "nan"), "--max-lag takes 1 to 86,400 seconds"),
     ],
 )
@@ -355,3 +359,20 @@ def test_sizing_shows_what_each_queue_needs_and_has() -> None:
     shown = status("--sizing")
     assert row_of("default", shown)[-2:] == ["-", "0"]
     assert re.search(r"^default needs [12] async slots?, and has none\.$", shown, re.MULTILINE)
+
+
+@pytest.mark.django_db
+def test_cost_shows_what_the_job_types_used() -> None:
+    assert status("--cost") == "No run ended in the last hour.\n"
+    now = time.monotonic()
+    cost = RunCost(cpu_seconds=1.5, queries=3, query_seconds=0.25)
+    settle([Ending(enqueue_and_claim(), Succeeded(), now - 2, now, cost=cost)])
+    shown = status("--cost")
+    assert shown.startswith("From 1 run of the last ")
+    assert row_of("app.noop", shown)[1:] == ["1", "2s", "1.5s", "-", "3", "0.25s"]
+    (of_type,) = json.loads(status("--cost", "--json"))["types"]
+    assert (of_type["job_type"], of_type["cpu_seconds"], of_type["max_rss_kb"]) == (
+        "app.noop",
+        1.5,
+        None,
+    )

@@ -149,7 +149,7 @@ def test_a_full_sample_covers_the_time_since_its_oldest_run() -> None:
     assert sizing.runs == 20
     # About 20 s, and as long as these statements took.
     ((since_oldest,),) = run_sql(
-        "SELECT extract(epoch FROM now() - min(started_at))::float8 FROM "
+        "SELECT extract(epoch FROM clock_timestamp() - min(started_at))::float8 FROM "
         "(SELECT started_at FROM django_jobs_run ORDER BY id DESC LIMIT 20) AS newest"
     )
     assert since_oldest >= 20

@@ -12,11 +12,11 @@ from django.core.management.base import CommandError
 from django.db import close_old_connections
 
 from ...conf import conf
-from ...metrics.sizing import take_sizing
 from ...metrics.snapshot import MAX_LAG, Snapshot, problem, take_snapshot
 from ...models.database import DATABASE_ERRORS
 from ..base import OperatorCommand, database_problem
-from ..status_text import render_sizing, render_status
+from ..load_text import cost_text, sizing_text
+from ..status_text import render_status
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
@@ -54,14 +54,18 @@ class Command(OperatorCommand):
         parser.add_argument(
             "--sizing",
             action="store_true",
-            help="print how many threads, and slots for async handlers, each queue needs, from the "
-            "runs of the last hour",
+            help="print how many threads and async slots each queue needs, by its last runs",
+        )
+        parser.add_argument(
+            "--cost",
+            action="store_true",
+            help="print which job types used most in the last hour",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         seconds = options["watch"]
-        if options["sizing"]:
-            self._show_sizing(options)
+        if options["sizing"] or options["cost"]:
+            self._show_load(options)
             return
         if options["check"] or options["max_lag"] is not None:
             self._check(options)
@@ -78,14 +82,13 @@ class Command(OperatorCommand):
         except KeyboardInterrupt:
             return
 
-    def _show_sizing(self, options: dict[str, Any]) -> None:
-        if options["check"] or options["max_lag"] is not None or options["watch"] is not None:
-            raise CommandError("--sizing can only be combined with --json")
-        sizing = take_sizing()
-        if options["json"]:
-            self.stdout.write(json.dumps({**asdict(sizing), "problems": sizing.problems}))
-        else:
-            self.stdout.write(render_sizing(sizing))
+    def _show_load(self, options: dict[str, Any]) -> None:
+        if (options["sizing"] and options["cost"]) or any(
+            options[name] not in (None, False) for name in ("check", "max_lag", "watch")
+        ):
+            raise CommandError("--sizing and --cost can only be combined with --json")
+        shown = sizing_text if options["sizing"] else cost_text
+        self.stdout.write(shown(options["json"]))
 
     def _check(self, options: dict[str, Any]) -> None:
         max_lag = MAX_LAG if options["max_lag"] is None else options["max_lag"]

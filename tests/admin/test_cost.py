@@ -1,0 +1,52 @@
+"""What runs used, on the pages of job and run and summed up by job type."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.domain.run_cost import RunCost
+from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.models import Job, Run
+from tests.app.jobs import noop
+from tests.factories import enqueue_and_claim
+
+from .walking import Page, change_url, list_url
+
+pytestmark = pytest.mark.django_db
+COST = RunCost(cpu_seconds=1.25, max_rss_kb=204_800, queries=17, query_seconds=0.5)
+
+
+def settle_with(cost: RunCost | None) -> Run:
+    job, now = enqueue_and_claim(noop), time.monotonic()
+    settle([Ending(job, Succeeded(), now - 2, now, cost=cost)])
+    return Run.objects.get(job_id=job.id)
+
+
+def test_a_run_shows_what_it_used_on_its_page_and_that_of_its_job(page: Page) -> None:
+    run = settle_with(COST)
+    for url in (change_url(Run, run.pk), change_url(Job, run.job_id)):
+        assert "1.25 s CPU, 200 MB, 17 queries in 0.5 s" in page.text(url)
+
+
+def test_a_run_that_was_not_measured_shows_nothing(page: Page) -> None:
+    assert "s CPU" not in page.text(change_url(Run, settle_with(None).pk))
+
+
+def test_the_sums_are_behind_the_list_of_runs(page: Page) -> None:
+    url = f"{list_url(Run)}cost/"
+    assert "No run ended in the last hour." in page.text(url)
+    settle_with(COST)
+    settle_with(COST)
+    assert url in page.text(list_url(Run))
+    text = page.text(url)
+    for shown in ("app.noop", "2.5 s", "200 MB", "34", "1.0 s"):
+        assert shown in text
+
+
+def test_the_sums_need_the_permission_to_see_runs(page_of: Callable[..., Page]) -> None:
+    page_of("view_job").text(f"{list_url(Run)}cost/", status=403)
+    page_of("view_run", name="rita").text(f"{list_url(Run)}cost/")
