@@ -2,6 +2,7 @@
 
 supervisor/  signals, restarts, hard time limits; never a handler, a thread or a connection
 heartbeat/   a process that renews leases, recovers crashed processes, and does maintenance
+health/      a process that answers probes
 process/     a worker process: claimer, settler, threads and loop
 pools/       its slots, and the claimed jobs that wait for one
 execution/   one attempt: the call of the handler, its outcome, an isolated child

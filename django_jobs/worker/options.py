@@ -48,6 +48,13 @@ class PoolOptions:
         return f"{','.join(share.name for share in self.queues)}:{self.threads}"
 
 
+@dataclass(frozen=True, slots=True)
+class HealthPort:
+    """The socket that listens at ``--health-port``."""
+
+    listener: socket.socket
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Times are in seconds, sizes in megabytes. ``strict`` serves the queues in the given order.
@@ -71,6 +78,7 @@ class Options:
     max_rss: int | None = None
     name: str = ""
     forks: bool = True
+    health: HealthPort | None = None
 
     @property
     def pools(self) -> tuple[PoolOptions, ...]:

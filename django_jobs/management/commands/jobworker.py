@@ -13,7 +13,7 @@ from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
-from django_jobs.management.worker import terminal
+from django_jobs.management.worker import health, terminal
 from django_jobs.management.worker.code_watch import code_watch
 from django_jobs.management.worker.reloading import Reloader, same_command
 from django_jobs.management.worker.startup import (
@@ -86,6 +86,7 @@ class Command(OperatorCommand):
             "--reload", action="store_true", help="Start again when a file of the project changes."
         )
         parser.add_argument("--parent", type=int, help="With --reload: end with this parent.")
+        health.add_arguments(parser)
         parser.add_argument("--name", default="", help="Name of this worker. Default: the host.")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -24,6 +24,7 @@ from ...worker.options import (
     chosen_pools,
     chosen_queues,
 )
+from .health import open_port
 
 
 def check_processes(
@@ -88,6 +89,7 @@ def chosen_options(**options: Any) -> Options:
         max_rss=options["max_rss"],
         name=options["name"] or socket.gethostname(),
         forks=not options["no_fork"],
+        health=open_port(**options),
     )
 
 

@@ -102,14 +102,17 @@ ALL_AT_ONCE = Struct("".join(kind._type_ for _, kind in StartedJob._fields_[:-1]
 
 class TreeStatus(Structure):
     """The status that all processes of the tree share. Any of them writes ``room_asked_at`` and
-    ``idle_asked_at``, and the heartbeat process the rest."""
+    ``idle_asked_at``, the supervisor ``turned_at`` and ``draining``, and the heartbeat process the
+    rest."""
 
     _fields_ = (
         ("beat_at", c_double),
         ("schedules_seen_at", c_double),
         ("room_asked_at", c_double),
         ("idle_asked_at", c_double),
+        ("turned_at", c_double),
         ("is_connected", c_bool),
+        ("draining", c_bool),
     )
     __slots__ = ()
     beat_at: float
@@ -120,6 +123,10 @@ class TreeStatus(Structure):
     """When a process of the tree last could not open its own connection."""
     idle_asked_at: float
     """When a handler of the tree last found no connection left."""
+    turned_at: float
+    """When the supervisor was last known to run."""
+    draining: bool
+    """Whether the command drains."""
     is_connected: bool
     """Whether the last try of the heartbeat process to connect succeeded. Without a connection no
     lease is renewed."""
@@ -146,6 +153,9 @@ class WorkerSlot(Structure):
         ("lease_lost", c_bool),
         ("watched", c_bool),
         ("settles", c_bool),
+        ("draining", c_bool),
+        ("claim_failed", c_bool),
+        ("round_due", c_double),
         ("process", c_int32),
         ("_table", StartedJob * CAPACITY),
     )
@@ -160,6 +170,12 @@ class WorkerSlot(Structure):
     """Whether the supervisor has to look here often, because a job may have to be ended."""
     settles: bool
     """Whether the settler of this process has a connection."""
+    draining: bool
+    """Whether this process has stopped claiming."""
+    claim_failed: bool
+    """Whether the last round of the claimer failed."""
+    round_due: float
+    """When the next round of the claimer is due, by its last one that succeeded."""
     process: int
     """The id of the process of this slot."""
 
@@ -202,6 +218,12 @@ class WorkerSlot(Structure):
         """Note a renewal, unless the process has a new row meanwhile."""
         if self.worker == worker:
             self.lease_until = lease_until
+
+    def note_round(self, pause: float) -> float:
+        """Note that a round of the claimer succeeded. The next one is due in ``pause`` seconds,
+        which are returned."""
+        self.round_due, self.claim_failed = time.monotonic() + pause, False
+        return pause
 
     def lose_lease(self, worker: int) -> None:
         """Note that the renewal of ``worker`` was refused."""

@@ -110,6 +110,7 @@ class Claimer:
 
     def drain(self) -> None:
         """Stop claiming. The executor takes back the jobs that have not started."""
+        self._slot.draining = True
         self._executor.draining = True
         self._wake_event.set()
 
@@ -162,8 +163,9 @@ class Claimer:
             return SETBACK_SECONDS
         try:
             with self.deadline:
-                return self._round()
+                return self._slot.note_round(self._round())
         except DATABASE_ERRORS as error:
+            self._slot.claim_failed = True
             self._stranded_jobs.look_soon()
             if self.deadline.cut_short(error):
                 drop_connection()

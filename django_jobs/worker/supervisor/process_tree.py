@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import signal
 import socket
@@ -12,12 +13,13 @@ from typing import Any
 
 from ...domain.maintenance import MaintenanceTask
 from ..execution import isolation
+from ..health import server
 from ..heartbeat import heartbeat
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import AttemptEnd, MessageType
 from ..ipc.pipes import STOPS, Message, MessagePipe, fork, ignore_signal, respected
 from ..ipc.scoreboard import Scoreboard, StartedJob
-from ..options import Options
+from ..options import HealthPort, Options
 from ..process import worker_process
 from .children import IsolatedChild, WorkerProcessHandle
 
@@ -37,6 +39,8 @@ class ProcessTree:
         self.isolated: dict[int, IsolatedChild] = {}
         self.heartbeat_pid = 0
         self.heartbeat_pipe: MessagePipe | None = None
+        self.health_pid = 0
+        self._health_pipe: MessagePipe | None = None
         self.selector = selectors.DefaultSelector()
         self._handlers: dict[int, Any] = {}
         self.woken, self._waker = socket.socketpair()
@@ -64,6 +68,16 @@ class ProcessTree:
         # It exits a moment after us, to end the processes that handlers started.
         self.heartbeat_pid, self.heartbeat_pipe = fork(work, self._ends(), outlives_us=True)
         self.selector.register(self.heartbeat_pipe, selectors.EVENT_READ)
+
+    def start_health_server(self, port: HealthPort) -> None:
+        """Fork the process that answers probes, unless there is no memory for it."""
+        if self._health_pipe is not None:
+            self._health_pipe.close()
+            self._health_pipe = None
+        work = partial(server.run, port=port, scoreboard=self.scoreboard, lease=self._options.lease)
+        others = [end for end in self._ends() if end is not port.listener]
+        with contextlib.suppress(OSError):
+            self.health_pid, self._health_pipe = fork(work, others)
 
     def start(self, child: WorkerProcessHandle) -> None:
         """Fork a worker process."""
@@ -136,6 +150,9 @@ class ProcessTree:
             end.close()
 
     def _ends(self) -> list[MessagePipe | socket.socket | selectors.BaseSelector]:
-        pipes = [child.pipe for child in self.children] + [self.heartbeat_pipe]
+        pipes = [child.pipe for child in self.children] + [self.heartbeat_pipe, self._health_pipe]
         pipes += [isolated.pipe for isolated in self.isolated.values()]
-        return [*(pipe for pipe in pipes if pipe), self.woken, self._waker, self.selector]
+        port = self._options.health
+        listener = None if port is None else port.listener
+        ends = (*pipes, listener, self.woken, self._waker, self.selector)
+        return [end for end in ends if end is not None]

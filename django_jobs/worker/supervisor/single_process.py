@@ -16,6 +16,7 @@ from typing import NoReturn
 from ...domain.maintenance import MaintenanceTask
 from ..events import emit
 from ..handlers.forking import start_afresh_in_forks
+from ..health.server import HealthServer
 from ..heartbeat import heartbeat
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import MessageType, refuse
@@ -59,6 +60,11 @@ class SingleProcess:
                 ),
             )
         ]
+        if options.health is not None:
+            server = HealthServer(options.health, self._scoreboard, options.lease)
+            self._threads.append(
+                threading.Thread(target=server.run, name="django_jobs-health", daemon=True)
+            )
         self._signals: list[int] = []
         self._draining = False
         self._code = 0
@@ -75,8 +81,9 @@ class SingleProcess:
         emit("no_fork", logging.WARNING, pid=os.getpid(), cannot=CANNOT, not_claimed=left_out)
         for thread in self._threads:
             thread.start()
-        worker, heartbeat_thread = self._threads
+        worker, heartbeat_thread = self._threads[:2]
         while worker.is_alive():
+            self._scoreboard.status.turned_at = time.monotonic()
             worker.join(TICK)
             while self._signals:
                 self._drain(signal.Signals(self._signals.pop(0)).name)
@@ -94,7 +101,7 @@ class SingleProcess:
             emit("second_signal", logging.WARNING, signal=why)
             self._leave(FORCED, "released by a second signal")
         emit("draining", logging.INFO, signal=why, timeout=self._options.drain_timeout)
-        self._draining = True
+        self._draining = self._scoreboard.status.draining = True
         self._stop_at = time.monotonic() + self._options.drain_timeout
         self._worker.send(type=MessageType.DRAIN)
 

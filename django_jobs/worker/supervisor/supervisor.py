@@ -46,7 +46,7 @@ class Supervisor:
         self._stop_at = float("inf")
         self._kill_at = float("inf")
         self._forced = False
-        self._heartbeat_at = 0.0
+        self._heartbeat_at = self._health_at = 0.0
 
     def run(self) -> int:
         """Start all processes, replace those that exit, and drain on a signal. Returns the exit
@@ -55,7 +55,8 @@ class Supervisor:
         gc.freeze()  # children share the memory pages of the loaded code
         emit("supervisor_started", logging.INFO, pid=os.getpid(), processes=self._options.processes)
         while True:
-            now = time.monotonic()
+            now = self._tree.scoreboard.status.turned_at = time.monotonic()
+            self._start_health_server(now)
             self._start_heartbeat(now)
             self._start_children(now)
             if self._nothing_left():
@@ -110,7 +111,7 @@ class Supervisor:
             emit("second_signal", logging.WARNING, signal=why)
             self._kill_all("released by a second signal")
             return
-        self._draining = True
+        self._draining = self._tree.scoreboard.status.draining = True
         emit("draining", logging.INFO, signal=why, timeout=self._options.drain_timeout)
         self._stop_at = time.monotonic() + self._options.drain_timeout
         for child in self._tree.children:
@@ -172,6 +173,9 @@ class Supervisor:
                 self._isolated_ended(self._tree.isolated.pop(pid), status, usage_of(usage))
             elif pid == self._tree.heartbeat_pid:
                 self._heartbeat_died(status)
+            elif pid == self._tree.health_pid:
+                emit("health_server_died", logging.ERROR, reason=describe_exit(status))
+                self._tree.health_pid = 0
             else:
                 for child in self._tree.children:
                     if child.pid == pid:
@@ -203,6 +207,12 @@ class Supervisor:
         self._tree.close(self._tree.heartbeat_pipe)
         self._tree.heartbeat_pid = 0
         self._heartbeat_at = max(time.monotonic(), self._heartbeat_at + 1.0)  # no fork loop
+
+    def _start_health_server(self, now: float) -> None:
+        port = self._options.health
+        if port is not None and not self._tree.health_pid and now >= self._health_at:
+            self._health_at = now + 1.0  # no fork loop
+            self._tree.start_health_server(port)
 
     def _start_heartbeat(self, now: float) -> None:
         if self._tree.heartbeat_pid or now < self._heartbeat_at:
@@ -297,7 +307,7 @@ class Supervisor:
         pipe = self._tree.heartbeat_pipe
         if self._tree.heartbeat_pid and pipe is not None:
             self._end_heartbeat(pipe)
-        for pid in self._tree.isolated:
+        for pid in (*self._tree.isolated, *filter(None, [self._tree.health_pid])):
             kill(pid)
             os.waitpid(pid, 0)
         self._tree.close_all()

@@ -9,6 +9,7 @@ import time
 from ...conf import conf
 from ...lifecycle.job_columns import Fence
 from ..events import emit
+from ..health.report import hung_after
 from ..ipc.messages import AttemptEnd
 from ..ipc.pipes import kill
 from ..ipc.scoreboard import StartedJob
@@ -44,7 +45,7 @@ class Watchdog:
         if now - self._looked > 4 * TICK + 1.0:
             self._lenient_until = now + 2.0
         self._looked = now
-        hung = now - self._tree.scoreboard.status.beat_at > max(0.75 * self._lease, 3.0)
+        hung = now - self._tree.scoreboard.status.beat_at > hung_after(self._lease)
         if self._tree.heartbeat_pid and hung and now > self._lenient_until:
             emit("heartbeat_hangs", logging.ERROR, pid=self._tree.heartbeat_pid)
             kill(self._tree.heartbeat_pid)

@@ -1,0 +1,259 @@
+"""``jobworker --health-port``, with real processes, signals and servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+
+import psutil
+import pytest
+from django.core.management import CommandError, call_command
+
+from tests.app import jobs
+from tests.worker.processes import (
+    REAPS_NEVER,
+    JobWorker,
+    let_go,
+    until,
+    until_marked,
+    until_status,
+)
+from tests.worker.roles import Role
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+Start = Callable[..., JobWorker]
+Answer = tuple[int, str]
+
+PORT = ("--health-port", "0", "--health-host", "127.0.0.1")
+
+
+def port_of(worker: JobWorker) -> int:
+    """The port that it listens at, by its log."""
+    pattern = r"event=health_server_listens host=127\.0\.0\.1 port=(\d+)"
+    return int(until(lambda: re.search(pattern, worker.text()), what="it listens")[1])
+
+
+def get(port: int, path: str, **headers: str) -> Answer:
+    """The status and the body."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def until_answer(port: int, path: str, status: int, body: str = "") -> str:
+    """Wait until the answer has this status, and this text in its body; returns the body."""
+
+    def answered() -> str:
+        found, text = get(port, path)
+        return text if found == status and body in text else ""
+
+    return str(until(answered, what=f"{path} is {status} {body}"))
+
+
+def newest(worker: JobWorker, before: set[int]) -> int:
+    """The process of the tree that was not there before."""
+    (pid,) = until(lambda: {child.pid for child in worker.children()} - before)
+    return int(pid)
+
+
+def roles(worker: JobWorker, port: int) -> tuple[int, int, int]:
+    """The health server, the heartbeat and the worker process, in the order of their forks."""
+    until_answer(port, "/readyz", 200)
+    (claims,) = json.loads(get(port, "/readyz", Accept="application/json")[1])["processes"]
+    server, heartbeat = sorted(
+        child.pid for child in worker.children() if child.pid != claims["pid"]
+    )
+    return server, heartbeat, claims["pid"]
+
+
+def test_a_worker_is_ready_once_it_claims_and_not_while_it_drains(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    worker = start_worker(*PORT, "--drain-timeout", "600")
+    port = port_of(worker)
+    assert until_answer(port, "/readyz", 200) == "ok\n"
+    assert get(port, "/healthz") == (200, "ok\n")
+    path = tmp_path / "job"
+    job = jobs.hold.enqueue(str(path))
+    until_marked(path)
+    worker.signal(signal.SIGTERM)
+    until_answer(port, "/readyz", 503, "draining\n")
+    assert get(port, "/healthz") == (200, "ok\n")
+    let_go(path)
+    assert worker.wait() == 0
+    until_status(job, "succeeded")
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/healthz")
+
+
+def test_json_names_each_process_and_why_it_does_not_claim(start_worker: Start) -> None:
+    worker = start_worker(*PORT, "--processes", "2")
+    port = port_of(worker)
+    until_answer(port, "/readyz", 200)
+
+    def both() -> list[dict[str, object]]:
+        found = json.loads(get(port, "/readyz", Accept="application/json")[1])["processes"]
+        return [] if any(process["problem"] for process in found) else found
+
+    first, second = until(both)
+    assert first["worker"] != second["worker"]
+    assert {first["pid"], second["pid"]} < {child.pid for child in worker.children()}
+    assert json.loads(get(port, "/healthz", Accept="application/json")[1]) == {
+        "ok": True,
+        "problems": [],
+        "processes": [],
+    }
+    os.kill(int(str(first["pid"])), signal.SIGSTOP)
+
+    def shown() -> bool:
+        status, body = get(port, "/readyz", Accept="application/json")
+        assert status == 200  # the other one claims
+        stopped, other = json.loads(body)["processes"]
+        return "should have claimed" in stopped["problem"] and other["problem"] == ""
+
+    until(shown, what="the stopped process is shown")
+    os.kill(int(str(second["pid"])), signal.SIGSTOP)
+    until_answer(port, "/readyz", 503, "worker process 1: it should have claimed")
+    assert get(port, "/healthz") == (200, "ok\n")
+    for process in (first, second):
+        os.kill(int(str(process["pid"])), signal.SIGCONT)
+    until_answer(port, "/readyz", 200)
+
+
+def test_a_hung_heartbeat_fails_the_liveness_until_it_is_replaced(start_worker: Start) -> None:
+    worker = start_worker(*PORT, "--lease-seconds", "8", TEST_DJANGO_JOBS=REAPS_NEVER)
+    port = port_of(worker)
+    _, heartbeat, _ = roles(worker, port)
+    os.kill(heartbeat, signal.SIGSTOP)
+    until_answer(port, "/healthz", 503, "the heartbeat process has not run for")
+    assert get(port, "/readyz")[0] == 503
+    until(lambda: "event=heartbeat_hangs" in worker.text(), what="the supervisor notices")
+    until_answer(port, "/healthz", 200)
+    until_answer(port, "/readyz", 200)
+    assert not psutil.pid_exists(heartbeat)
+
+
+def test_a_hung_supervisor_fails_the_liveness(start_worker: Start) -> None:
+    worker = start_worker(*PORT)
+    port = port_of(worker)
+    until_answer(port, "/healthz", 200)
+    worker.signal(signal.SIGSTOP)
+    until_answer(port, "/healthz", 503, "the supervisor has not run for")
+    worker.signal(signal.SIGCONT)
+    until_answer(port, "/healthz", 200)
+
+
+def test_a_killed_health_server_is_replaced_at_the_same_port(start_worker: Start) -> None:
+    worker = start_worker(*PORT)
+    port = port_of(worker)
+    server, heartbeat, claims = roles(worker, port)
+    os.kill(server, signal.SIGKILL)
+    until(lambda: "event=health_server_died" in worker.text())
+    assert get(port, "/healthz") == (200, "ok\n")  # waits for the next one
+    assert {heartbeat, claims} < {child.pid for child in worker.children()}
+
+
+def test_a_killed_worker_process_is_not_ready_until_its_successor_claims(
+    start_worker: Start,
+) -> None:
+    worker = start_worker(*PORT)
+    port = port_of(worker)
+    _, _, claims = roles(worker, port)
+    os.kill(claims, signal.SIGSTOP)
+    until_answer(port, "/readyz", 503)
+    os.kill(claims, signal.SIGKILL)
+    until_answer(port, "/readyz", 200)
+    assert "event=process_died" in worker.text()
+    assert roles(worker, port)[2] != claims
+
+
+def test_nothing_answers_for_a_killed_supervisor(start_worker: Start) -> None:
+    worker = start_worker(*PORT)
+    port = port_of(worker)
+    until_answer(port, "/readyz", 200)
+    worker.signal(signal.SIGKILL)
+
+    def refused() -> bool:
+        try:
+            get(port, "/healthz")
+        except OSError:
+            return True
+        return False
+
+    until(refused)
+
+
+def test_without_the_database_a_worker_lives_and_is_not_ready(
+    start_worker: Start, role: Role
+) -> None:
+    worker = start_worker(*PORT, DATABASE_URL=role.url, TEST_DJANGO_JOBS=REAPS_NEVER)
+    port = port_of(worker)
+    until_answer(port, "/readyz", 200)
+    role.cut_off()
+    until_answer(port, "/readyz", 503, "worker process 1: its last claim failed")
+    until_answer(port, "/readyz", 503, "the heartbeat process has no connection to the database")
+    assert get(port, "/healthz") == (200, "ok\n")
+    role.limit(-1)
+    until_answer(port, "/readyz", 200)
+
+
+def test_a_worker_without_fork_answers_too(start_worker: Start, tmp_path: Path) -> None:
+    worker = start_worker(*PORT, "--no-fork", "--drain-timeout", "600")
+    port = port_of(worker)
+    until_answer(port, "/readyz", 200)
+    assert get(port, "/healthz") == (200, "ok\n")
+    path = tmp_path / "job"
+    jobs.hold.enqueue(str(path))
+    until_marked(path)
+    worker.signal(signal.SIGTERM)
+    until_answer(port, "/readyz", 503, "draining\n")
+    assert get(port, "/healthz") == (200, "ok\n")
+    let_go(path)
+    assert worker.wait() == 0
+
+
+def test_without_a_port_there_is_no_health_server(start_worker: Start, tmp_path: Path) -> None:
+    worker = start_worker()
+    path = tmp_path / "job"
+    jobs.hold.enqueue(str(path))
+    until_marked(path)
+    assert len(worker.children()) == 2
+    assert not any(
+        found.status == psutil.CONN_LISTEN
+        for process in (psutil.Process(worker.pid), *worker.children())
+        for found in process.net_connections()
+    )
+    let_go(path)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_port_in_use_is_an_error_at_the_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        arguments = ("--health-port", str(other.getsockname()[1]), "--health-host", "127.0.0.1")
+        with pytest.raises(CommandError, match=r"cannot listen at 127\.0\.0\.1 port .* in use"):
+            call_command("jobworker", *arguments)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "port, host, problem",
+    [
+        ("70000", "127.0.0.1", "70000 is not from 0 to 65535"),
+        ("-1", "127.0.0.1", "-1 is not from 0 to 65535"),
+        ("http", "127.0.0.1", "invalid port_number value: 'http'"),
+        ("0", "no.such.host.invalid", "--health-port: cannot listen at no.such.host.invalid"),
+    ],
+)
+def test_an_impossible_address_is_an_error_at_the_start(port: str, host: str, problem: str) -> None:
+    with pytest.raises(CommandError, match=problem):
+        call_command("jobworker", f"--health-port={port}", "--health-host", host)
