@@ -57,6 +57,7 @@ class Conf:
     )
     code_version: str = ""
     schedules: bool = True
+    totals: bool = True
     immediate: bool = False
     hooks: tuple[str, ...] = ()
     check_annotations: bool = False

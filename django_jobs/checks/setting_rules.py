@@ -146,7 +146,7 @@ RULES: dict[str, Rule] = {
     "QUARANTINE": _quarantine,
     **dict.fromkeys(
         (
-            *("SCHEDULES", "RUNSERVER", "IMMEDIATE", "CHECK_ANNOTATIONS"),
+            *("SCHEDULES", "TOTALS", "RUNSERVER", "IMMEDIATE", "CHECK_ANNOTATIONS"),
             *("RUN_COST", "COUNT_QUERIES"),
         ),
         rule(lambda value: isinstance(value, bool), "not True or False"),
@@ -199,6 +199,7 @@ EXAMPLES = {
     "RUNSERVER": "True in development",
     "IMMEDIATE": "True in the settings of tests or of development",
     "SCHEDULES": "True, or False on workers that fire no schedules",
+    "TOTALS": "True, or False where nobody reads metrics",
     "CHECK_ANNOTATIONS": "True, or False",
     "RUN_COST": "True, or False",
     "COUNT_QUERIES": "True, or False",

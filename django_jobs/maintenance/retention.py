@@ -31,6 +31,7 @@ from ..lifecycle.pruning import (
     prune_workflows,
     runs_go_with_jobs,
 )
+from ..lifecycle.run_totals import prune_run_totals
 from ..models import Queue
 
 EVERY_SECONDS = 60.0
@@ -69,9 +70,9 @@ class Retention:
     def run_once(self) -> int:
         """Delete expired rows until the budget is spent; return how many were deleted.
 
-        At the end of all walks, ended workers, expired unique keys, outcomes that no
-        breaker counts and old ticks are deleted too,
-        and the next run starts from the lowest id.
+        At the end of all walks, ended workers, expired unique keys, outcomes that no breaker
+        counts, old ticks and old totals are deleted too, and the next run starts from the lowest
+        id.
         """
         rules = rules_in_force()
         deadline = time.monotonic() + self.budget
@@ -83,7 +84,7 @@ class Retention:
             deleted += self._walk(RUNS, partial(_prune_runs, age), deadline)
         if any(self.after.values()):
             return deleted
-        deleted += prune_workers(WORKER_SECONDS)
+        deleted += prune_workers(WORKER_SECONDS) + prune_run_totals()
         deleted += self._repeat(prune_unique_keys, deadline)
         deleted += self._repeat(prune_resource_outcomes, deadline)
         return deleted + self._repeat(partial(prune_ticks, TICK_SECONDS), deadline)

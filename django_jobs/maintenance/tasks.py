@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..conf import conf
 from ..domain.maintenance import MaintenanceTask
-from ..lifecycle import pruning, reaping
+from ..lifecycle import pruning, reaping, run_totals
 from ..lifecycle.operations import quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
 from .dead_letters import prune_dead_letters
@@ -12,13 +12,15 @@ from .history import keep_partitions
 from .pressure import watch_pressure
 from .quarantine import Quarantining
 from .retention import EVERY_SECONDS, Retention
+from .run_totals import EVERY_SECONDS as FOLD_SECONDS
+from .run_totals import Folding
 
 
 def maintenance_tasks() -> list[MaintenanceTask]:
     """New instances of all maintenance tasks. Each remembers where it stopped. ``SWEEP_SECONDS``
     bounds how late a job of a lost worker is taken over."""
     sweep = conf().sweep_seconds
-    return [
+    tasks = [
         MaintenanceTask(name="reaping", every=sweep, batch=reaping.BATCH, run_once=reap_once),
         MaintenanceTask(
             name="dead_letters",
@@ -42,6 +44,16 @@ def maintenance_tasks() -> list[MaintenanceTask]:
         MaintenanceTask(name="cancels", every=sweep, batch=1, run_once=workflows.finish_cancel),
         MaintenanceTask(name="pressure", every=sweep, batch=1_000, run_once=watch_pressure),
     ]
+    if conf().totals:
+        tasks.append(
+            MaintenanceTask(
+                name="totals",
+                every=FOLD_SECONDS,
+                batch=run_totals.BATCH,
+                run_once=Folding().run_once,
+            )
+        )
+    return tasks
 
 
 def reap_once() -> int:

@@ -9,6 +9,8 @@ from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
+import django_jobs.models.run_total
+
 from . import _enqueue_function
 
 # The default waits until a fifth of a table is dead, which is never soon enough where millions of
@@ -1931,6 +1933,87 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "defaults of a job type",
                 "verbose_name_plural": "defaults of job types",
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="RunTotal",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "period",
+                        "began_at",
+                        "queue",
+                        "job_type",
+                        "outcome",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                (
+                    "period",
+                    models.PositiveIntegerField(
+                        help_text="Seconds: 60 or 3,600; 0 is since the beginning.",
+                        verbose_name="period",
+                    ),
+                ),
+                ("began_at", models.DateTimeField(verbose_name="began at")),
+                ("queue", models.CharField(max_length=100, verbose_name="queue")),
+                ("job_type", models.CharField(max_length=200, verbose_name="job type")),
+                (
+                    "outcome",
+                    models.CharField(
+                        choices=[
+                            ("succeeded", "succeeded"),
+                            ("failed", "failed"),
+                            ("timed_out", "timed out"),
+                            ("lost", "lost"),
+                            ("snoozed", "snoozed"),
+                            ("cancelled", "cancelled"),
+                            ("released", "released"),
+                        ],
+                        max_length=9,
+                        verbose_name="outcome",
+                    ),
+                ),
+                ("runs", models.BigIntegerField(verbose_name="runs")),
+                (
+                    "waiting_buckets",
+                    django_jobs.models.run_total.BucketsField(verbose_name="waiting"),
+                ),
+                ("waiting_seconds", models.FloatField(verbose_name="seconds of waiting")),
+                (
+                    "start_lag_buckets",
+                    django_jobs.models.run_total.BucketsField(verbose_name="start lag"),
+                ),
+                ("start_lag_seconds", models.FloatField(verbose_name="seconds of start lag")),
+                (
+                    "runtime_buckets",
+                    django_jobs.models.run_total.BucketsField(verbose_name="runtime"),
+                ),
+                ("runtime_seconds", models.FloatField(verbose_name="seconds of runtime")),
+                ("slo_runs", models.BigIntegerField(verbose_name="runs with an objective")),
+                ("slo_met", models.BigIntegerField(verbose_name="runs that met it")),
+            ],
+            options={
+                "verbose_name": "total of runs",
+                "verbose_name_plural": "totals of runs",
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="RunWatermark",
+            fields=[
+                ("id", models.PositiveSmallIntegerField(primary_key=True, serialize=False)),
+                ("run_id", models.BigIntegerField(verbose_name="run")),
+                ("reached_at", models.DateTimeField(null=True, verbose_name="reached at")),
+            ],
+            options={
+                "verbose_name": "watermark of runs",
+                "verbose_name_plural": "watermarks of runs",
                 "default_permissions": (),
             },
         ),

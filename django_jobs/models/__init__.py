@@ -9,6 +9,7 @@ from .receipt import Receipt
 from .resource import BreakerState, Resource
 from .resource_outcome import ResourceOutcome
 from .run import Run, RunOutcome
+from .run_total import RunTotal, RunWatermark
 from .schedule import Schedule
 from .stored_metrics import StoredMetrics
 from .tenant import Tenant
@@ -39,6 +40,8 @@ __all__ = [
     "ResourceOutcome",
     "Run",
     "RunOutcome",
+    "RunTotal",
+    "RunWatermark",
     "Schedule",
     "StepCondition",
     "StepSkipped",

@@ -262,6 +262,7 @@ BAD_VALUES: dict[str, list[Any]] = {
     "SCHEDULES": [None, 0, 1, "no"],
     "REDACT_KEYS": ["password", None, [1]],
     "CHECK_ANNOTATIONS": ["yes", 1],
+    "TOTALS": [None, 0, "no"],
     "RUNSERVER": ["yes", 1],
     "RUN_COST": ["yes", 1],
     "COUNT_QUERIES": ["yes", 1],

@@ -45,6 +45,7 @@ HISTORY_ALONE = {
 }
 RECENT_JOBS = {
     "lifecycle.backlog.RATES": "the queues of the runs of the last minutes",
+    "lifecycle.run_totals.FOLD": "the queues of the runs since the last look",
     "metrics.cost.COST": "the types of the runs of the last hour",
     "metrics.sizing.SIZING": "the queues of the runs of the last hour",
 }
@@ -59,6 +60,7 @@ EVERY_RUN = {
     "metrics.cost.COST": "as the sizing",
     "metrics.sizing.SIZING": "a few of the newest by id; the newest day may have none",
 }
+PERIODS = {"seconds": "600", "day": "'2020-01-01'", "since": "now() - interval '1 day'"}
 LIVE, DEFAULT = {"django_jobs_job_live"}, {"django_jobs_job_history_default"}
 
 
@@ -111,7 +113,7 @@ def partitions_read(statement: str) -> set[str]:
 
     def place(parameter: re.Match[str]) -> str:
         # A period of NULL seconds, or since NULL, would leave out every partition.
-        values.append({"seconds": "600", "day": "'2020-01-01'"}.get(parameter[1], "NULL"))
+        values.append(PERIODS.get(parameter[1], "NULL"))
         return f"${len(values)}"
 
     body = re.sub(r"%\((\w+)\)s", place, statement.replace("{column}", "queue"))

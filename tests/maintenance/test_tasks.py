@@ -25,6 +25,7 @@ def test_each_has_a_name_and_sweeps_are_as_frequent_as_the_setting_says(
         "quarantining": 2.5,
         "cancels": 2.5,
         "pressure": 2.5,
+        "totals": 5.0,
     }
     assert all(task.batch > 0 for task in tasks.values())
 
@@ -37,7 +38,13 @@ def test_all_can_be_run_when_there_is_nothing_to_do() -> None:
 
 def test_each_worker_walks_from_the_beginning() -> None:
     once, again = ({task.name: task.run_once for task in maintenance_tasks()} for _ in range(2))
-    assert {name for name in once if once[name] != again[name]} == {"retention", "quarantining"}
+    others = {name for name in once if once[name] != again[name]}
+    assert others == {"retention", "quarantining", "totals"}
+
+
+def test_totals_can_be_turned_off(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TOTALS": False}
+    assert "totals" not in {task.name for task in maintenance_tasks()}
 
 
 @pytest.mark.django_db

@@ -1,0 +1,204 @@
+"""Counts the runs in the table of totals, each once.
+
+A run with a lower id may be committed after one with a higher id. So the last id of the sequence is
+read first, then who is writing runs. A writer locks the table before it draws an id. Once those
+have ended, each run up to that id is committed, or never will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from math import inf
+from typing import NamedTuple
+
+from ..domain.histograms import BOUNDS, BUCKETS
+from ..models.database import execute, fetch
+
+BATCH = 20_000
+"""Run ids that one statement looks at."""
+
+MARGIN = timedelta(days=1)
+"""How much earlier than the last look a run may have ended that is found at the next: settlers
+write an ending again and again until the lease is over. Partitions beyond it are not read."""
+
+SINCE_THE_BEGINNING, MINUTE, HOUR = 0, 60, 3600
+"""The periods, in seconds."""
+
+MINUTES_KEPT, HOURS_KEPT = 3 * HOUR, 8 * 24 * HOUR
+"""Seconds for which the totals of minutes and of hours are kept."""
+
+LOOK = """
+SELECT pg_sequence_last_value('django_jobs_run_id_seq'), mark.run_id, mark.reached_at,
+    statement_timestamp()
+FROM (SELECT) AS always LEFT JOIN django_jobs_runwatermark AS mark ON mark.id = 1
+"""
+BEGIN = """
+INSERT INTO django_jobs_runwatermark (id, run_id, reached_at)
+VALUES (1, 0, NULL) ON CONFLICT DO NOTHING
+"""
+RESET = """
+UPDATE django_jobs_runwatermark SET run_id = %(run_id)s WHERE id = 1 AND run_id = %(folded)s
+"""
+
+# The runs of this session's own transaction are visible to it. A prepared transaction has another
+# number than before, so all of them are waited for.
+WRITERS = """
+SELECT DISTINCT virtualtransaction FROM pg_locks
+WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND relation IN (SELECT relid FROM pg_partition_tree('django_jobs_run'))
+  AND pid IS DISTINCT FROM pg_backend_pid()
+  AND (%(known)s::text[] IS NULL
+       OR virtualtransaction = ANY(%(known)s::text[]) OR virtualtransaction LIKE '-1/%%')
+"""
+
+KEY = "queue, job_type, outcome"
+TIMES = ("waiting", "start_lag", "runtime")
+SUMS = ("runs", *(f"{time}_seconds" for time in TIMES), "slo_runs", "slo_met")
+
+
+def _seconds(since: str, until: str) -> str:
+    return f"greatest(date_part('epoch', {until} - {since}), 0)"
+
+
+def _bucket(seconds: str) -> str:
+    # width_bucket() puts a time that equals a bound above it. The columns have whole microseconds.
+    return f"width_bucket({seconds} - 5e-7, ARRAY{[*BOUNDS]}::float8[])"
+
+
+def _counted(time: str) -> str:
+    counts = (
+        f"coalesce(sum(runs) FILTER (WHERE {time} = {place}), 0)::bigint"
+        for place in range(BUCKETS)
+    )
+    return f"ARRAY[{', '.join(counts)}] AS {time}_buckets"
+
+
+def _added(time: str) -> str:
+    column = f"{time}_buckets"
+    sums = (f"total.{column}[{place}] + excluded.{column}[{place}]" for place in _places())
+    return f"{column} = ARRAY[{', '.join(sums)}]"
+
+
+def _places() -> range:
+    return range(1, BUCKETS + 1)
+
+
+# Runs have no queue and no type. Their jobs ended with them or later, or are live; they are found
+# through an array of ids, which makes an index search no matter how many runs the planner expects.
+# The join is FULL because that cannot be a nested loop; each job has a run. First runs of equal
+# buckets are counted, which makes few rows of many; then these in their minute, in their hour, and
+# since the beginning. Who finds another watermark, or the row locked, adds nothing: another worker
+# does.
+FOLD = f"""
+WITH mark AS MATERIALIZED (
+    SELECT run_id FROM django_jobs_runwatermark
+    WHERE id = 1 AND run_id = %(after)s::bigint
+    FOR NO KEY UPDATE SKIP LOCKED
+), moved AS (
+    UPDATE django_jobs_runwatermark
+    SET run_id = %(upto)s::bigint, reached_at = %(reached)s::timestamptz
+    WHERE id = 1 AND EXISTS (SELECT FROM mark)
+    RETURNING run_id
+), run AS MATERIALIZED (
+    SELECT job_id, outcome, available_at, claimed_at, started_at, finished_at
+    FROM django_jobs_run
+    WHERE id > %(after)s::bigint AND id <= %(upto)s::bigint
+      AND finished_at >= %(since)s::timestamptz AND EXISTS (SELECT FROM mark)
+), job AS (
+    SELECT id, queue, job_type FROM django_jobs_job_history
+    WHERE id = ANY(ARRAY(SELECT job_id FROM run)) AND finished_at >= %(since)s::timestamptz
+    UNION ALL
+    SELECT id, queue, job_type FROM django_jobs_job_live
+    WHERE id = ANY(ARRAY(SELECT job_id FROM run))
+), ended AS (
+    SELECT date_bin('1 minute', run.finished_at, 'epoch') AS minute, run.outcome,
+        coalesce(job.queue, '') AS queue, coalesce(job.job_type, '') AS job_type,
+        {_seconds("run.available_at", "run.claimed_at")} AS waiting,
+        {_seconds("run.claimed_at", "run.started_at")} AS start_lag,
+        {_seconds("run.started_at", "run.finished_at")} AS runtime,
+        run.started_at IS NOT NULL AS started
+    FROM run FULL JOIN job ON job.id = run.job_id
+), alike AS MATERIALIZED (
+    SELECT minute, {KEY}, {_bucket("waiting")} AS waiting,
+        CASE WHEN started THEN {_bucket("start_lag")} END AS start_lag,
+        CASE WHEN started THEN {_bucket("runtime")} END AS runtime,
+        count(*) AS runs, sum(waiting) AS waiting_seconds,
+        coalesce(sum(start_lag) FILTER (WHERE started), 0) AS start_lag_seconds,
+        coalesce(sum(runtime) FILTER (WHERE started), 0) AS runtime_seconds,
+        0 AS slo_runs, 0 AS slo_met
+    FROM ended GROUP BY 1, {KEY}, 5, 6, 7
+), added AS (
+    INSERT INTO django_jobs_runtotal AS total (
+        period, began_at, {KEY}, {", ".join(f"{time}_buckets" for time in TIMES)},
+        {", ".join(SUMS)})
+    SELECT period.seconds,
+        CASE period.seconds WHEN 0 THEN 'epoch' WHEN 60 THEN minute
+            ELSE date_bin('1 hour', minute, 'epoch') END,
+        {KEY}, {", ".join(_counted(time) for time in TIMES)},
+        {", ".join(f"sum({column})" for column in SUMS)}
+    FROM alike CROSS JOIN (VALUES ({SINCE_THE_BEGINNING}), ({MINUTE}), ({HOUR})) AS period (seconds)
+    GROUP BY 1, 2, {KEY}
+    ON CONFLICT (period, began_at, {KEY}) DO UPDATE SET
+        {", ".join(_added(time) for time in TIMES)},
+        {", ".join(f"{column} = total.{column} + excluded.{column}" for column in SUMS)}
+    RETURNING 1
+)
+SELECT count(*) FROM moved
+"""
+
+PRUNE = f"""
+DELETE FROM django_jobs_runtotal
+WHERE period = {MINUTE} AND began_at < statement_timestamp() - interval '{MINUTES_KEPT} s'
+   OR period = {HOUR} AND began_at < statement_timestamp() - interval '{HOURS_KEPT} s'
+"""
+
+
+class Look(NamedTuple):
+    """The last id that a run may have, the last one in the totals, and when it was reached."""
+
+    last: int
+    folded: int
+    reached_at: datetime | None
+    now: datetime
+
+    @property
+    def age(self) -> float:
+        """Seconds since a worker reached the watermark."""
+        return (self.now - self.reached_at).total_seconds() if self.reached_at else inf
+
+
+def look() -> Look:
+    """Compare the ledger with the totals."""
+    ((last, folded, reached_at, now),) = fetch(LOOK, {})
+    if folded is None:
+        execute(BEGIN, {})
+    elif (last or 0) < folded:
+        # The sequence began again with an emptied table. What was written since the last look is
+        # not counted, because after a restore of a part of the tables it might be twice.
+        execute(RESET, {"run_id": last or 0, "folded": folded})
+        folded = last
+    return Look(last or 0, folded or 0, reached_at, now)
+
+
+def writers(known: Sequence[str] | None = None) -> list[str]:
+    """The transactions that write runs; of ``known`` ones, those that have not ended."""
+    parameters = {"known": None if known is None else list(known)}
+    return [transaction for (transaction,) in fetch(WRITERS, parameters)]
+
+
+def fold(seen: Look, upto: int, reached_at: datetime | None) -> bool:
+    """Count the runs behind the watermark up to an id. False if another session does.
+
+    All that wrote runs up to this id have to have ended. Those above it end after ``reached_at``,
+    or at most a day before.
+    """
+    since = seen.reached_at - MARGIN if seen.reached_at else "-infinity"
+    parameters = {"after": seen.folded, "upto": upto, "since": since, "reached": reached_at}
+    return fetch(FOLD, parameters) == [(1,)]
+
+
+def prune_run_totals() -> int:
+    """Delete the totals of minutes and hours that are long over; return how many."""
+    return execute(PRUNE, {})

@@ -1,0 +1,110 @@
+"""Counts and times of all attempts, by queue and job type, from the table of totals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ..domain.histograms import BUCKETS, Histogram
+from ..domain.states import RunState
+from ..lifecycle.run_totals import HOUR, MINUTE, MINUTES_KEPT, SINCE_THE_BEGINNING, TIMES
+from ..models.database import fetch
+
+
+def _sum(time: str) -> str:
+    places = (f"sum({time}_buckets[{place}])" for place in range(1, BUCKETS + 1))
+    return f"'{time}', json_build_array(json_build_array({', '.join(places)}), sum({time}_seconds))"
+
+
+OUTCOMES = ", ".join(
+    f"'{state.value}', sum(runs) FILTER (WHERE outcome = '{state.value}')" for state in RunState
+)
+# As JSON, which Python reads faster than arrays.
+READ = f"""
+SELECT queue, job_type, json_build_object(
+    'outcomes', jsonb_strip_nulls(jsonb_build_object({OUTCOMES})),
+    'slo_runs', sum(slo_runs), 'slo_met', sum(slo_met), {", ".join(map(_sum, TIMES))})::text
+FROM django_jobs_runtotal
+WHERE period = %(period)s AND began_at >= %(since)s::timestamptz
+GROUP BY queue, job_type
+ORDER BY queue, job_type
+"""
+COVERED = """
+SELECT date_bin(make_interval(secs => %(period)s),
+        statement_timestamp() - make_interval(secs => %(seconds)s::float8), 'epoch'),
+    (SELECT reached_at FROM django_jobs_runwatermark WHERE id = 1)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeTotals:
+    """The attempts of one job type that ended in one queue. Both names are empty for runs whose job
+    was deleted before they were counted.
+
+    ``waiting`` is from the due time to the claim, ``start_lag`` from there to the start, and
+    ``runtime`` from there to the end. ``slo_runs`` are those of queues with an objective, and
+    ``slo_met`` those that started in time.
+    """
+
+    queue: str
+    job_type: str
+    outcomes: Mapping[str, int]
+    slo_runs: int
+    slo_met: int
+    waiting: Histogram
+    start_lag: Histogram
+    runtime: Histogram
+
+    @property
+    def runs(self) -> int:
+        """How many, of all outcomes."""
+        return sum(self.outcomes.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The totals from ``since``, or if that is None from the beginning, up to ``reached_at``, which
+    is some seconds ago; None if no worker has counted any."""
+
+    since: datetime | None
+    reached_at: datetime | None
+    types: tuple[TypeTotals, ...]
+
+    @property
+    def seconds(self) -> float | None:
+        """How long a time they cover; None from the beginning."""
+        if self.since is None or self.reached_at is None:
+            return None
+        return max((self.reached_at - self.since).total_seconds(), 0.0)
+
+
+def take_totals() -> Totals:
+    """All attempts since the beginning."""
+    ((_, reached_at),) = fetch(COVERED, {"period": MINUTE, "seconds": 0})
+    return Totals(since=None, reached_at=reached_at, types=_read(SINCE_THE_BEGINNING, None))
+
+
+def take_recent(seconds: float) -> Totals:
+    """The attempts of the last ``seconds``, in whole minutes, or hours if it is more than three
+    hours. The first of them is counted as a whole."""
+    period = MINUTE if seconds <= MINUTES_KEPT else HOUR
+    ((since, reached_at),) = fetch(COVERED, {"period": period, "seconds": seconds})
+    return Totals(since=since, reached_at=reached_at, types=_read(period, since))
+
+
+def _read(period: int, since: datetime | None) -> tuple[TypeTotals, ...]:
+    parameters = {"period": period, "since": since or "-infinity"}
+    return tuple(
+        _totals(queue, job_type, json.loads(row))
+        for queue, job_type, row in fetch(READ, parameters)
+    )
+
+
+def _totals(queue: str, job_type: str, row: dict[str, Any]) -> TypeTotals:
+    for time in TIMES:
+        counts, seconds = row[time]
+        row[time] = Histogram(tuple(counts), seconds)
+    return TypeTotals(queue=queue, job_type=job_type, **row)

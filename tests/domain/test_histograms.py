@@ -1,0 +1,57 @@
+"""Buckets of seconds, and the percentiles that they give."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_jobs.domain.histograms import BOUNDS, BUCKETS, Histogram, bucket_of
+
+
+def of(*seconds: float) -> Histogram:
+    counts = [0] * BUCKETS
+    for one in seconds:
+        counts[bucket_of(one)] += 1
+    return Histogram(tuple(counts), sum(seconds))
+
+
+def test_a_bucket_counts_what_is_at_most_its_bound() -> None:
+    assert list(BOUNDS) == sorted(set(BOUNDS))
+    assert [bucket_of(bound) for bound in BOUNDS] == list(range(len(BOUNDS)))
+    assert bucket_of(0.0) == 0
+    assert bucket_of(0.0050001) == 1
+    assert bucket_of(1e9) == len(BOUNDS)
+
+
+def test_the_cumulative_counts_are_those_of_prometheus() -> None:
+    histogram = of(0.001, 0.005, 0.007, 2, 5_000)
+    assert histogram.cumulative[:3] == (2, 3, 3)
+    assert histogram.cumulative[-2:] == (4, 5)
+    assert histogram.count == 5
+    assert histogram.mean == pytest.approx(5_002.013 / 5)
+
+
+def test_a_percentile_lies_on_a_line_within_its_bucket() -> None:
+    histogram = of(*[0.7] * 10)
+    assert histogram.percentile(0.5) == pytest.approx(0.75)
+    assert histogram.percentile(0.95) == pytest.approx(0.975)
+    assert histogram.percentile(1) == 1.0
+    assert histogram.percentile(0) == pytest.approx(0.5)
+
+
+def test_a_percentile_skips_buckets_that_are_empty() -> None:
+    histogram = of(*[0.001] * 50, *[45] * 50)
+    assert histogram.percentile(0.5) == pytest.approx(0.005)
+    assert histogram.percentile(0.51) == pytest.approx(30 + 30 / 50)
+
+
+def test_what_takes_longer_than_the_last_bound_has_the_last_bound_as_percentile() -> None:
+    assert of(9_999).percentile(0.5) == BOUNDS[-1]
+
+
+def test_an_empty_histogram_has_neither_percentile_nor_mean() -> None:
+    assert Histogram().percentile(0.5) is None
+    assert Histogram().mean is None
+
+
+def test_histograms_add_up() -> None:
+    assert of(1, 2) + of(3) == of(1, 2, 3)

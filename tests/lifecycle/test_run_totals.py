@@ -1,0 +1,281 @@
+"""Each run is counted once: with transactions that are open, that roll back, and that race."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import run_totals
+from django_jobs.lifecycle.run_totals import FOLD, MARGIN, fold, look, writers
+from django_jobs.maintenance.run_totals import Folding
+from django_jobs.models import Run, RunTotal
+from tests.app.jobs import noop
+from tests.factories import (
+    another_connection,
+    claim_ready,
+    enqueue_and_claim,
+    explain,
+    fold_runs,
+    in_threads,
+    leaves,
+    register_worker,
+    run_sql,
+    settle_one,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+A_RUN = """
+INSERT INTO django_jobs_run (job_id, attempt, outcome, available_at, claimed_at, started_at,
+    finished_at, error_type, error_message, traceback, fingerprint)
+SELECT %s, 2, 'failed', now(), now(), now(), now(), '', '', '', ''
+FROM generate_series(1, 1)
+"""
+
+
+@contextmanager
+def open_transaction() -> Iterator[Any]:
+    """A cursor of another session, in a transaction."""
+    with another_connection() as other:
+        other.ensure_connection()
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            yield cursor
+        other.rollback()
+
+
+def counted() -> dict[str, int]:
+    """The runs in the totals since the beginning, by outcome."""
+    return dict(RunTotal.objects.filter(period=0).values_list("outcome", "runs"))
+
+
+def a_run() -> int:
+    """One succeeded run; returns the id of its job."""
+    held = enqueue_and_claim(noop)
+    settle_one(held, Succeeded())
+    return held.id
+
+
+def test_a_run_with_a_lower_id_that_commits_later_is_counted_once() -> None:
+    job = a_run()
+    folding = Folding(patience=0)
+    with open_transaction() as late:
+        late.execute(A_RUN, [job])
+        a_run()
+        fold_runs(folding)
+        assert counted() == {}
+        a_run()
+        late.connection.commit()
+    fold_runs(folding)
+    assert counted() == {"succeeded": 2, "failed": 1}
+    fold_runs(folding)
+    assert counted() == {"succeeded": 3, "failed": 1}
+    fold_runs(Folding())
+    assert sum(counted().values()) == Run.objects.count() == 4
+
+
+def test_those_who_begin_to_write_later_hold_nothing_up() -> None:
+    job = a_run()
+    folding = Folding(patience=0)
+    with open_transaction() as first:
+        first.execute(A_RUN, [job])
+        fold_runs(folding)
+        with open_transaction() as second:
+            second.execute(A_RUN.replace("2,", "3,"), [job])
+            first.connection.commit()
+            fold_runs(folding)
+            assert counted() == {"succeeded": 1, "failed": 1}
+            second.connection.commit()
+    fold_runs(folding)
+    assert counted() == {"succeeded": 1, "failed": 2}
+
+
+def test_a_run_that_is_rolled_back_is_not_counted() -> None:
+    job = a_run()
+    with open_transaction() as cursor:
+        cursor.execute(A_RUN, [job])
+        cursor.connection.rollback()
+    fold_runs()
+    assert counted() == {"succeeded": 1}
+
+
+def test_a_writer_is_seen_before_it_draws_an_id() -> None:
+    a_run()
+    with open_transaction() as cursor:
+        cursor.execute("LOCK TABLE django_jobs_run IN ROW EXCLUSIVE MODE")
+        (number,) = writers()
+        assert writers([number]) == [number]
+        assert writers(["0/0"]) == []
+    assert writers() == []
+
+
+def test_a_fold_that_is_rolled_back_counts_nothing_and_loses_nothing() -> None:
+    a_run()
+    with transaction.atomic():
+        fold_runs()
+        assert counted() == {"succeeded": 1}
+        transaction.set_rollback(True)
+    assert counted() == {}
+    fold_runs()
+    assert counted() == {"succeeded": 1}
+
+
+def test_of_two_who_fold_the_same_runs_one_counts_them() -> None:
+    a_run()
+    look()  # makes the watermark
+    seen = look()
+    assert fold(seen, seen.last, seen.now)
+    assert not fold(seen, seen.last, seen.now)
+    assert counted() == {"succeeded": 1}
+
+
+def test_who_finds_the_watermark_locked_waits_for_nothing() -> None:
+    a_run()
+    look()
+    with open_transaction() as cursor:
+        cursor.execute("SELECT 1 FROM django_jobs_runwatermark FOR UPDATE")
+        assert Folding().run_once() == 0
+    assert counted() == {}
+    fold_runs()
+    assert counted() == {"succeeded": 1}
+
+
+def test_workers_that_fold_while_others_settle_count_each_run_once() -> None:
+    noop.enqueue_many([{}] * 45)
+    held = claim_ready(register_worker())
+
+    def work(number: int) -> None:
+        for place in range(15):
+            if number < 3:
+                settle_one(held[number * 15 + place], Succeeded())
+            else:
+                run_sql("UPDATE django_jobs_runwatermark SET reached_at = 'epoch'")
+                Folding().run_once()
+
+    in_threads(5, work)
+    fold_runs()
+    assert counted() == {"succeeded": 45}
+    for period in (60, 3600):
+        totals = RunTotal.objects.filter(period=period)
+        assert sum(totals.values_list("runs", flat=True)) == 45
+
+
+def test_batches_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_jobs.maintenance.run_totals.BATCH", 2)
+    for _ in range(5):
+        a_run()
+    fold_runs()
+    assert counted() == {"succeeded": 5}
+    waiting = RunTotal.objects.get(period=0).waiting_buckets
+    assert sum(waiting) == 5
+
+
+def test_old_runs_are_counted_when_totals_are_turned_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_jobs.maintenance.run_totals.BATCH", 1)
+    for days in (30, 20, 10):
+        a_run()
+        run_sql(
+            "UPDATE django_jobs_run SET finished_at = finished_at - make_interval(days => %s)"
+            " WHERE id = (SELECT max(id) FROM django_jobs_run)",
+            [days],
+        )
+    fold_runs()
+    assert counted() == {"succeeded": 3}
+
+
+def test_a_run_whose_job_was_deleted_is_counted_without_a_name() -> None:
+    job = a_run()
+    run_sql("DELETE FROM django_jobs_job WHERE id = %s", [job])
+    fold_runs()
+    (total,) = RunTotal.objects.filter(period=0)
+    assert (total.queue, total.job_type, total.runs) == ("", "", 1)
+
+
+def test_a_sequence_that_began_again_is_followed() -> None:
+    a_run()
+    a_run()
+    fold_runs()
+    run_sql("TRUNCATE django_jobs_run")
+    run_sql("ALTER SEQUENCE django_jobs_run_id_seq RESTART")
+    fold_runs()
+    a_run()
+    fold_runs()
+    assert counted() == {"succeeded": 3}
+
+
+def test_no_new_run_costs_one_statement(django_assert_num_queries: Any) -> None:
+    a_run()
+    folding = Folding()
+    fold_runs(folding)
+    with django_assert_num_queries(1):
+        assert folding.run_once() == 0
+    a_run()
+    with django_assert_num_queries(1):  # another worker has just counted
+        assert Folding().run_once() == 0
+
+
+def test_old_minutes_and_hours_are_deleted() -> None:
+    a_run()
+    fold_runs()
+    begun = "UPDATE django_jobs_runtotal SET began_at = now() - %s::interval WHERE period = %s"
+    for ages, left in ((("2 h", "7 d"), {0, 60, 3600}), (("4 h", "9 d"), {0})):
+        for age, period in zip(ages, (60, 3600), strict=True):
+            run_sql(begun, [age, period])
+        run_totals.prune_run_totals()
+        assert {total.period for total in RunTotal.objects.all()} == left
+
+
+def test_a_fold_reads_its_runs_by_their_ids_and_no_old_partition() -> None:
+    jobs = noop.enqueue_many([{}] * 3_000)
+    run_sql(
+        "INSERT INTO django_jobs_run (job_id, attempt, outcome, available_at, claimed_at,"
+        " started_at, finished_at, error_type, error_message, traceback, fingerprint)"
+        " SELECT id, 1, 'failed', now(), now(), now(), now(), '', '', '', ''"
+        " FROM unnest(%s::bigint[]) AS id",
+        [jobs],
+    )
+    for table, default in (
+        ("django_jobs_job_history", "django_jobs_job_history_default"),
+        ("django_jobs_run", "django_jobs_run_default"),
+    ):
+        run_sql(f"CREATE TABLE {table}_old (LIKE {default} INCLUDING ALL)")
+        run_sql(
+            f"ALTER TABLE {table} ATTACH PARTITION {table}_old"
+            " FOR VALUES FROM ('2020-01-01 00:00Z') TO ('2020-01-02 00:00Z')"
+        )
+    try:
+        look()
+        for leaf in (*leaves("django_jobs_run"), "django_jobs_job_live"):
+            run_sql(f"ANALYZE {leaf}")
+        seen = look()
+        run_sql("UPDATE django_jobs_runwatermark SET run_id = %s", [seen.last - 50])
+        nodes = explain(
+            FOLD,
+            {
+                "after": seen.last - 50,
+                "upto": seen.last,
+                "since": seen.now - MARGIN,
+                "reached": seen.now,
+            },
+        )
+    finally:
+        for table in ("django_jobs_job_history", "django_jobs_run"):
+            run_sql(f"DROP TABLE {table}_old")
+    names = {str(node.get("Relation Name")) for node in nodes}
+    assert not [name for name in names if name.endswith("_old")]
+    runs = [
+        node
+        for node in nodes
+        if str(node.get("Relation Name")).startswith("django_jobs_run_") and node["Actual Rows"]
+    ]
+    assert [(node["Node Type"], node["Actual Rows"]) for node in runs] == [("Index Scan", 50)]
+    jobs_read = [node for node in nodes if node.get("Relation Name") == "django_jobs_job_live"]
+    assert [node["Actual Rows"] for node in jobs_read] == [50]
+    assert {node["Node Type"] for node in jobs_read} <= {"Index Scan", "Bitmap Heap Scan"}
+    (join,) = [node for node in nodes if node.get("Join Type") == "Full"]
+    assert join["Node Type"] in ("Hash Join", "Merge Join")

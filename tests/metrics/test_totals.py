@@ -1,0 +1,137 @@
+"""The totals compared with the ledger."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from django_jobs import enqueue_many
+from django_jobs.domain.histograms import BUCKETS, Histogram, bucket_of
+from django_jobs.domain.outcomes import Snoozed, Succeeded
+from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.metrics.totals import take_recent, take_totals
+from django_jobs.models import Job, Run
+from tests.app.jobs import noop
+from tests.factories import claim_ready, failure, fold_runs, register_worker, run_sql
+
+pytestmark = pytest.mark.django_db
+
+SECONDS = (0.0, 0.004, 0.005, 0.006, 0.3, 1.0, 1.1, 59.0, 3_600.0, 3_601.0)
+
+
+def known_traffic() -> None:
+    """Runs of two types in two queues, that ended in three ways and took between nothing and more
+    than an hour."""
+    worker = register_worker(queues=["default", "bulk"])
+    enqueue_many("app.noop", [{}] * 40, queue="default")
+    enqueue_many("app.noop", [{}] * 10, queue="bulk")
+    enqueue_many("app.add", [{"first": 1}] * 20, queue="bulk")
+    outcomes = Succeeded(), failure(), failure(final=True), Snoozed(seconds=60)
+    for queue in ("default", "bulk"):
+        held = claim_ready(worker, queue)
+        settle([Ending(job, outcomes[number % 4]) for number, job in enumerate(held)])
+    for number, run in enumerate(Run.objects.order_by("id")):
+        lengths = [SECONDS[(number * step) % len(SECONDS)] for step in (1, 3, 7)]
+        run_sql(
+            "UPDATE django_jobs_run SET"
+            " started_at = finished_at - make_interval(secs => %s),"
+            " claimed_at = finished_at - make_interval(secs => %s),"
+            " available_at = finished_at - make_interval(secs => %s) WHERE id = %s",
+            [lengths[0], sum(lengths[:2]), sum(lengths), run.pk],
+        )
+    run_sql("UPDATE django_jobs_run SET started_at = NULL WHERE id % 13 = 0")
+
+
+def of_the_ledger() -> dict[tuple[str, str], tuple[Counter[str], list[Histogram]]]:
+    """What the totals should be, from the rows."""
+    found: dict[tuple[str, str], tuple[Counter[str], list[Histogram]]] = {}
+    for run in Run.objects.select_related("job"):
+        outcomes, times = found.setdefault(
+            (run.job.queue, run.job.job_type), (Counter(), [Histogram()] * 3)
+        )
+        outcomes[run.outcome] += 1
+        moments = [run.available_at, run.claimed_at, run.started_at, run.finished_at]
+        for place in range(3):
+            begin, end = moments[place], moments[place + 1]
+            if begin is not None and end is not None:
+                seconds = (end - begin).total_seconds()
+                counts = tuple(int(n == bucket_of(seconds)) for n in range(BUCKETS))
+                times[place] += Histogram(counts, seconds)
+    return found
+
+
+@pytest.mark.parametrize("seconds", [None, 60, 86_400])
+def test_the_totals_of_known_traffic_are_those_of_the_ledger(seconds: float | None) -> None:
+    known_traffic()
+    fold_runs()
+    expected = of_the_ledger()
+    totals = (take_totals() if seconds is None else take_recent(seconds)).types
+    assert [(one.queue, one.job_type) for one in totals] == sorted(expected)
+    assert sum(one.runs for one in totals) == 70
+    for one in totals:
+        outcomes, times = expected[one.queue, one.job_type]
+        assert one.outcomes == outcomes
+        for found, wanted in zip((one.waiting, one.start_lag, one.runtime), times, strict=True):
+            assert found.counts == wanted.counts
+            assert found.seconds == pytest.approx(wanted.seconds)
+
+
+def test_the_totals_stay_when_their_jobs_and_runs_are_deleted() -> None:
+    known_traffic()
+    fold_runs()
+    before = take_totals()
+    Run.objects.all().delete()
+    Job.objects.all().delete()
+    fold_runs()
+    assert take_totals().types == before.types
+
+
+def test_recent_totals_begin_with_a_whole_minute_or_hour() -> None:
+    known_traffic()
+    fold_runs()
+    run_sql("UPDATE django_jobs_runtotal SET began_at = began_at - interval '2 h' WHERE period > 0")
+    assert take_recent(600).types == ()
+    assert sum(one.runs for one in take_recent(7_300).types) == 70
+    run_sql("UPDATE django_jobs_runtotal SET began_at = began_at - interval '2 d' WHERE period > 0")
+    assert take_recent(86_400).types == ()
+    assert sum(one.runs for one in take_recent(3 * 86_400).types) == 70
+    recent = take_recent(600)
+    assert recent.since is not None
+    assert recent.since.second == 0
+    assert recent.seconds == pytest.approx(630, abs=40)
+
+
+def test_totals_of_nothing_are_empty() -> None:
+    assert take_totals().types == take_recent(60).types == ()
+    assert take_recent(60).seconds is None
+
+
+def test_two_hundred_types_are_read_in_ten_milliseconds() -> None:
+    noop.enqueue()
+    (held,) = claim_ready(register_worker())
+    settle([Ending(held, Succeeded())])
+    fold_runs()
+    columns = (
+        "waiting_buckets, waiting_seconds, start_lag_buckets, start_lag_seconds,"
+        " runtime_buckets, runtime_seconds, slo_runs, slo_met"
+    )
+    run_sql(
+        f"INSERT INTO django_jobs_runtotal (period, began_at, queue, job_type, outcome, runs,"
+        f" {columns}) SELECT period, began_at - make_interval(secs => minute * period), 'default',"
+        f" 'app.type_' || number, outcome.name, runs, {columns} FROM django_jobs_runtotal,"
+        " generate_series(1, 200) AS number, generate_series(0, 20) AS minute,"
+        " (VALUES ('succeeded'), ('failed'), ('lost')) AS outcome (name)"
+        " WHERE period > 0 OR minute = 0"
+    )
+    run_sql("ANALYZE django_jobs_runtotal")
+    assert len(take_totals().types) == 201
+
+    def seconds() -> float:
+        begin = time.perf_counter()
+        take_totals()
+        return time.perf_counter() - begin
+
+    # One of them is not disturbed by what else the machine does.
+    assert any(seconds() < 0.010 for _ in range(100))
