@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -23,27 +25,39 @@ from .gauges import NoMetrics
 def metrics(request: HttpRequest) -> HttpResponse:
     """All metrics, for those who send ``METRICS_TOKEN``. Without that setting they are served with
     ``DEBUG`` only."""
+    if not conf().metrics_token and not settings.DEBUG:
+        answer = _text('DJANGO_JOBS["METRICS_TOKEN"] is not set.', 403)
+    else:
+        answer = respond(request.headers)
+    response = HttpResponse(answer.body, content_type=answer.content_type, status=answer.status)
+    if answer.status == 401:
+        response["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+class Answer(NamedTuple):
+    """The answer to a scrape."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+def respond(headers: Mapping[str, str]) -> Answer:
+    """All metrics, or why there are none. If ``METRICS_TOKEN`` is set, they need it. ``headers``
+    are those of the request, with names as ``Accept``."""
     token = conf().metrics_token
-    if token and not _sends(request, token):
-        refused = _text("Send the header Authorization: Bearer, with METRICS_TOKEN.", 401)
-        refused["WWW-Authenticate"] = "Bearer"
-        return refused
-    if not token and not settings.DEBUG:
-        return _text('DJANGO_JOBS["METRICS_TOKEN"] is not set.', 403)
+    sent = headers.get("Authorization", "")
+    if token and not hmac.compare_digest(sent.encode(), f"Bearer {token}".encode()):
+        return _text("Send the header Authorization: Bearer, with METRICS_TOKEN.", 401)
     try:
-        content_type, body = render(request.headers.get("Accept", ""))
+        return Answer(200, *render(headers.get("Accept", "")))
     except (NoMetrics, ImproperlyConfigured) as error:
         return _text(str(error), 503)
     except DATABASE_ERRORS as error:
         problem = migration_problem(error) or f"{type(error).__name__} of the jobs' database"
         return _text(f"No metrics: {problem}.", 503)
-    return HttpResponse(body, content_type=content_type)
 
 
-def _sends(request: HttpRequest, token: str) -> bool:
-    sent = request.headers.get("Authorization", "")
-    return hmac.compare_digest(sent.encode(), f"Bearer {token}".encode())
-
-
-def _text(text: str, status: int) -> HttpResponse:
-    return HttpResponse(f"{text}\n", content_type="text/plain; charset=utf-8", status=status)
+def _text(text: str, status: int) -> Answer:
+    return Answer(status, "text/plain; charset=utf-8", f"{text}\n".encode())

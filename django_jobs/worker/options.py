@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import registry
@@ -48,11 +48,16 @@ class PoolOptions:
         return f"{','.join(share.name for share in self.queues)}:{self.threads}"
 
 
+Scrape = Callable[[Mapping[str, str]], tuple[int, str, bytes]]
+
+
 @dataclass(frozen=True, slots=True)
 class HealthPort:
-    """The socket that listens at ``--health-port``."""
+    """The socket that listens at ``--health-port``. ``scrape`` gets the headers of a request for
+    metrics, and returns status, content type and body."""
 
     listener: socket.socket
+    scrape: Scrape | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +94,10 @@ class Options:
     def connections(self) -> int:
         """The most connections to the jobs' database that a command needs, without those of
         isolated children. Without fork, crash recovery needs one more, while all others may be in
-        use."""
+        use; and so does a scrape of metrics."""
+        scrapes = self.health is not None and self.health.scrape is not None
         of_process = connections_of(self.threads, on_loop=bool(registry.loop_types()))
-        return HEARTBEAT_CONNECTIONS + self.processes * of_process + (not self.forks)
+        return HEARTBEAT_CONNECTIONS + self.processes * of_process + (not self.forks) + scrapes
 
     def async_slots(self, pool: PoolOptions) -> int:
         """How many async handlers of a pool run at once in a process: a share of all, by its

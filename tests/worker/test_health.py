@@ -14,8 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import transaction
 
 from tests.app import jobs
+from tests.factories import run_sql
 from tests.worker.processes import (
     REAPS_NEVER,
     JobWorker,
@@ -205,6 +207,57 @@ def test_without_the_database_a_worker_lives_and_is_not_ready(
     assert get(port, "/healthz") == (200, "ok\n")
     role.limit(-1)
     until_answer(port, "/readyz", 200)
+
+
+def sample(text: str, name: str, **labels: str) -> float:
+    """The value of one sample."""
+    wanted = {f'{key}="{value}"' for key, value in labels.items()}
+    (line,) = (
+        line
+        for line in text.splitlines()
+        if line.startswith(name) and all(label in line for label in wanted)
+    )
+    return float(line.rpartition(" ")[2])
+
+
+@pytest.mark.parametrize("fork", ["", "--no-fork"])
+def test_metrics_are_those_of_the_rows(start_worker: Start, fork: str) -> None:
+    jobs.noop.using(delay=3600).enqueue_many([{}] * 3)
+    token = json.dumps({"METRICS_TOKEN": "let me in"})
+    worker = start_worker(*PORT, *filter(None, [fork]), TEST_DJANGO_JOBS=token)
+    port = port_of(worker)
+    until_answer(port, "/readyz", 200)
+    status, text = get(port, "/metrics", Authorization="Bearer let me in")
+    assert status == 200
+    labels = {"queue": "default", "state": "scheduled"}
+    assert sample(text, "django_jobs_jobs{", **labels) == 3
+    assert get(port, "/metrics")[0] == 401
+    assert get(port, "/metrics", Authorization="Bearer let me out")[0] == 401
+
+
+def test_a_scrape_without_the_database_fails_and_the_next_one_works(
+    start_worker: Start, role: Role
+) -> None:
+    worker = start_worker(*PORT, DATABASE_URL=role.url, TEST_DJANGO_JOBS=REAPS_NEVER)
+    port = port_of(worker)
+    until_answer(port, "/metrics", 200)
+    role.cut_off()
+    assert "No metrics: OperationalError of the jobs' database." in until_answer(
+        port, "/metrics", 503
+    )
+    role.limit(-1)
+    until_answer(port, "/metrics", 200, "django_jobs_")
+
+
+def test_a_scrape_behind_a_lock_is_ended_while_probes_are_answered(start_worker: Start) -> None:
+    worker = start_worker(*PORT)
+    port = port_of(worker)
+    until_answer(port, "/readyz", 200)
+    with transaction.atomic():
+        run_sql("LOCK TABLE django_jobs_storedmetrics IN ACCESS EXCLUSIVE MODE")
+        assert get(port, "/metrics")[0] == 503
+        assert get(port, "/healthz") == (200, "ok\n")
+    assert get(port, "/metrics")[0] == 200
 
 
 def test_a_worker_without_fork_answers_too(start_worker: Start, tmp_path: Path) -> None:

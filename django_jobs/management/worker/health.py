@@ -8,6 +8,7 @@ import socket
 
 from django.core.management.base import CommandError
 
+from ...metrics.views import respond
 from ...worker.events import emit
 from ...worker.options import HealthPort
 
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--health-port",
         type=port_number,
         metavar="PORT",
-        help="Serve /healthz and /readyz at this port; 0 for any that is free.",
+        help="Serve /healthz, /readyz and /metrics at this port; 0 for any that is free.",
     )
     parser.add_argument(
         "--health-host",
@@ -45,7 +46,7 @@ def open_port(*, health_port: int | None, health_host: str, **others: object) ->
         ) from None
     host, port = listener.getsockname()[:2]
     emit("health_server_listens", logging.INFO, host=host, port=port)
-    return HealthPort(listener)
+    return HealthPort(listener, respond)
 
 
 def port_number(text: str) -> int:

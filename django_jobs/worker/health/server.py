@@ -13,16 +13,26 @@ import contextlib
 import json
 import os
 import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 
+from ..connections import drop_connection, own_connection
 from ..ipc.pipes import CRASHED, MessagePipe
 from ..ipc.scoreboard import Scoreboard
-from ..options import HealthPort
+from ..options import HealthPort, Scrape
+from ..statement_timeout import StatementTimeout
 from .report import HealthReport, liveness, readiness
 
 CLIENT_SECONDS = 5.0
-"""A client has to send its request and read the answer in this time."""
+"""A client has to send its request in this time."""
+
+SCRAPE_SECONDS = 15.0
+"""A client has to read its answer in this time. Metrics may wait for the database."""
+
+ENFORCE_SECONDS = 1.0
+"""Seconds between two checks whether a scrape takes too long."""
 
 MOST_CLIENTS = 64
 """Connections at a time. One more ends the oldest."""
@@ -35,10 +45,10 @@ TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a client gets."""
+    """The answer to a client."""
 
-    status: HTTPStatus
-    body: str
+    status: int
+    body: bytes
     content_type: str = TEXT
 
 
@@ -50,6 +60,7 @@ class HealthServer:
         self._scoreboard = scoreboard
         self._lease = lease
         self._clients: dict[asyncio.Task[None], None] = {}
+        self._scraper = Scraper(port.scrape) if port.scrape else None
 
     def run(self) -> None:
         """Serve until the process exits."""
@@ -74,46 +85,83 @@ class HealthServer:
             with contextlib.suppress(
                 OSError, TimeoutError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError
             ):
-                async with asyncio.timeout(CLIENT_SECONDS):
+                async with asyncio.timeout(CLIENT_SECONDS) as limit:
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(_encoded(head, self._response(head)))
+                    limit.reschedule(asyncio.get_running_loop().time() + SCRAPE_SECONDS)
+                    writer.write(_encoded(head, await self._response(head)))
                     writer.close()
                     await writer.wait_closed()
         finally:
             self._clients.pop(task, None)
             writer.transport.abort()
 
-    def _response(self, head: bytes) -> Response:
-        request, *headers = head.decode("latin-1").split("\r\n")
+    async def _response(self, head: bytes) -> Response:
+        request, *lines = head.decode("latin-1").split("\r\n")
         method, _, rest = request.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         report = {"/healthz": liveness, "/readyz": readiness}.get(path)
-        if report is None:
-            return Response(HTTPStatus.NOT_FOUND, "not found\n")
+        if report is None and (path != "/metrics" or self._scraper is None):
+            return Response(404, b"not found\n")
         if method not in ("GET", "HEAD"):
-            return Response(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD\n")
-        accepts = [line for line in headers if line.lower().startswith("accept:")]
-        return _rendered(report(self._scoreboard, self._lease), any(JSON in one for one in accepts))
+            return Response(405, b"GET or HEAD\n")
+        pairs = (line.partition(":") for line in lines)
+        headers = {name.strip().title(): value.strip() for name, _, value in pairs}
+        if report is not None:
+            as_json = JSON in headers.get("Accept", "")
+            return _rendered(report(self._scoreboard, self._lease), as_json)
+        assert self._scraper is not None
+        return await self._scraper.scrape(headers)
+
+
+class Scraper:
+    """Scrapes metrics on a thread that has a connection while it does. One scrape at a time; others
+    wait. A statement that takes too long is ended."""
+
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
+        self._deadline = StatementTimeout()
+        self._executor = ThreadPoolExecutor(1, "django_jobs-scrape", self._connect)
+        self._under_way: asyncio.Future[Response] | None = None
+
+    async def scrape(self, headers: Mapping[str, str]) -> Response:
+        """Scrape once. A client that leaves does not end the scrape."""
+        while self._under_way is not None and not self._under_way.done():
+            await asyncio.wait({self._under_way})
+        loop = asyncio.get_running_loop()
+        scraping = self._under_way = loop.run_in_executor(self._executor, self._run, headers)
+        while not (await asyncio.wait({scraping}, timeout=ENFORCE_SECONDS))[0]:
+            await loop.run_in_executor(None, self._deadline.enforce)
+        return scraping.result()
+
+    def _connect(self) -> None:
+        own_connection()
+        self._deadline.watch()
+
+    def _run(self, headers: Mapping[str, str]) -> Response:
+        try:
+            status, content_type, body = self._scrape(headers)
+            return Response(status, body, content_type)
+        finally:
+            drop_connection()
 
 
 def _rendered(report: HealthReport, as_json: bool) -> Response:
-    status = HTTPStatus.OK if report.is_ok else HTTPStatus.SERVICE_UNAVAILABLE
+    status = 200 if report.is_ok else 503
     if as_json:
-        return Response(status, json.dumps({"ok": report.is_ok, **asdict(report)}), JSON)
-    return Response(status, "\n".join(report.problems or ("ok",)) + "\n")
+        return Response(status, json.dumps({"ok": report.is_ok, **asdict(report)}).encode(), JSON)
+    return Response(status, ("\n".join(report.problems or ("ok",)) + "\n").encode())
 
 
 def _encoded(head: bytes, response: Response) -> bytes:
-    body = response.body.encode()
     lines = (
-        f"HTTP/1.1 {response.status.value} {response.status.phrase}",
+        f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}",
         f"Content-Type: {response.content_type}",
-        f"Content-Length: {len(body)}",
+        f"Content-Length: {len(response.body)}",
         "Cache-Control: no-store",
         "Connection: close",
         "\r\n",
     )
-    return "\r\n".join(lines).encode() + (b"" if head.startswith(b"HEAD ") else body)
+    return "\r\n".join(lines).encode() + (b"" if head.startswith(b"HEAD ") else response.body)
 
 
 def run(pipe: MessagePipe, port: HealthPort, scoreboard: Scoreboard, lease: float) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -33,24 +34,42 @@ def scoreboard() -> Scoreboard:
     return made
 
 
-@pytest.fixture
-def address(scoreboard: Scoreboard) -> Iterator[tuple[str, int]]:
-    """Where a server of this scoreboard listens."""
+@contextlib.contextmanager
+def serving(
+    scoreboard: Scoreboard, scrape: Callable[[Mapping[str, str]], tuple[int, str, bytes]] | None
+) -> Iterator[tuple[str, int]]:
+    """A server of this scoreboard; where it listens."""
     listener = socket.create_server(("127.0.0.1", 0))
     loop = asyncio.new_event_loop()
-    serving = loop.create_task(HealthServer(HealthPort(listener), scoreboard, LEASE).serve())
+    port = HealthPort(listener, scrape)
+    task = loop.create_task(HealthServer(port, scoreboard, LEASE).serve())
 
     def serve() -> None:
         with pytest.raises(asyncio.CancelledError):
-            loop.run_until_complete(serving)
+            loop.run_until_complete(task)
 
     thread = threading.Thread(target=serve)
     thread.start()
     yield listener.getsockname()
-    loop.call_soon_threadsafe(serving.cancel)
+    loop.call_soon_threadsafe(task.cancel)
     thread.join()
-    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
+
+
+@pytest.fixture
+def address(scoreboard: Scoreboard) -> Iterator[tuple[str, int]]:
+    """A server without metrics."""
+    with serving(scoreboard, None) as listening:
+        yield listening
+
+
+@pytest.fixture
+def scraped(scoreboard: Scoreboard, scrape: Scrapes) -> Iterator[tuple[str, int]]:
+    """A server with metrics."""
+    with serving(scoreboard, scrape) as listening:
+        yield listening
+        scrape.go_on.set()
 
 
 def ask(address: tuple[str, int], request: bytes) -> str:
@@ -146,3 +165,67 @@ def test_many_idle_clients_keep_no_probe_out(address: tuple[str, int]) -> None:
     finally:
         for client in idle:
             client.close()
+
+
+class Scrapes:
+    """A scrape that the test holds up, and counts."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.began = threading.Semaphore(0)
+        self.at_once, self.most_at_once, self.times = 0, 0, 0
+
+    def __call__(self, headers: Mapping[str, str]) -> tuple[int, str, bytes]:
+        self.times += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.began.release()
+        self.go_on.wait(60)
+        self.at_once -= 1
+        return 200, headers.get("Accept", "none"), b"jobs 1\n"
+
+
+@pytest.fixture
+def scrape() -> Scrapes:
+    return Scrapes()
+
+
+def test_a_scrape_gets_the_headers_and_its_answer_is_passed_on(
+    scraped: tuple[str, int], scrape: Scrapes
+) -> None:
+    scrape.go_on.set()
+    head, _, body = ask(scraped, get("/metrics", "ACCEPT: application/openmetrics-text")).partition(
+        "\r\n\r\n"
+    )
+    assert "Content-Type: application/openmetrics-text" in head
+    assert body == "jobs 1\n"
+    assert ask(scraped, get("/metrics", method="HEAD")).endswith("\r\n\r\n")
+    assert ask(scraped, get("/metrics", method="PUT")).startswith("HTTP/1.1 405 ")
+
+
+def test_a_scrape_that_hangs_holds_up_no_probe_and_begins_no_second_one(
+    scraped: tuple[str, int], scrape: Scrapes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SCRAPE_SECONDS", 0.5)
+    for _ in range(5):
+        assert ask(scraped, get("/metrics")) == ""  # dropped: it took too long
+        assert ask(scraped, get("/readyz")).startswith("HTTP/1.1 200 ")
+    assert scrape.times == 1
+    monkeypatch.setattr(server, "SCRAPE_SECONDS", 60.0)
+    scrape.go_on.set()
+    assert ask(scraped, get("/metrics")).endswith("jobs 1\n")
+
+
+def test_scrapes_at_the_same_time_are_made_one_after_the_other(
+    scraped: tuple[str, int], scrape: Scrapes
+) -> None:
+    clients = [socket.create_connection(scraped, timeout=60) for _ in range(4)]
+    for client in clients:
+        client.sendall(get("/metrics"))
+    assert scrape.began.acquire(timeout=60)
+    assert ask(scraped, get("/healthz")).startswith("HTTP/1.1 200 ")
+    scrape.go_on.set()
+    for client in clients:
+        with client:
+            assert all_of(client).endswith("jobs 1\n")
+    assert (scrape.times, scrape.most_at_once) == (4, 1)
