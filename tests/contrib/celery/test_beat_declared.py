@@ -39,9 +39,11 @@ def count(*amounts: float) -> float:
     return sum(amounts)
 
 
-def test_entries_become_schedules_and_others_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_entries_become_schedules_and_others_are_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = tasks.add.name
-    celery_app.conf.beat_schedule = {
+    entries = {
         "monday": {
             "task": name,
             "schedule": crontab(minute="30", hour="6", day_of_week="mon"),
@@ -54,11 +56,11 @@ def test_entries_become_schedules_and_others_are_logged(caplog: pytest.LogCaptur
         "moon": {"task": name, "schedule": Lunar(60), "args": (1,)},
         "gone": {"task": "gone", "schedule": 60},
     }
+    monkeypatch.setitem(celery_app.conf.changes, "beat_schedule", entries)
     declare(celery_app)
     declared = registry.schedules()
     for one in ("monday", "often", "number"):
         registry.forget_schedule(one)
-    celery_app.conf.beat_schedule = {}
     assert declared["monday"]["payload"] == {"x": 1, "y": 2}
     assert (declared["monday"]["cron"], declared["monday"]["queue"]) == ("30 6 * * 1", "emails")
     assert (declared["often"]["every"], declared["number"]["every"]) == (300, 60)

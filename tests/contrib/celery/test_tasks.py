@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,14 +13,14 @@ import pytest
 
 pytest.importorskip("celery")
 
-from celery.exceptions import TimeLimitExceeded
+from celery.exceptions import Reject, TimeLimitExceeded
 from django.db import transaction
 
 from django_jobs import PayloadError, registry
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job
 from django_jobs.testing import run_jobs
-from tests.contrib.celery.project import script, tasks
+from tests.contrib.celery.project import tasks
 from tests.contrib.celery.running import run_all
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
@@ -224,6 +221,10 @@ def nap() -> None:
 def doze() -> None: ...
 
 
+def refuse() -> None:
+    raise Reject("malformed", requeue=True)
+
+
 class TestFates:
     def test_an_ignored_task_is_cancelled(self) -> None:
         result = tasks.decide.delay("ignore")
@@ -245,6 +246,11 @@ class TestFates:
         tasks.decide.delay("requeue")
         runs = run_all()
         assert [run.outcome for run in runs] == ["snoozed", "failed"]
+
+    def test_a_task_without_acks_late_is_not_requeued(self, declare: Callable[..., Any]) -> None:
+        """Its message was acknowledged before it began, so Celery has nothing to requeue."""
+        declare(refuse).delay()
+        assert [run.outcome for run in run_all()] == ["failed"]
 
     def test_a_soft_time_limit_is_raised_in_the_task(self) -> None:
         result = tasks.work.delay(20)
@@ -280,18 +286,3 @@ class TestFates:
         assert (result.state, result.ready()) == ("REVOKED", True)
         with pytest.raises(TaskRevokedError):
             result.get(timeout=5)
-
-
-def test_the_project_gives_the_same_results_without_the_one_line() -> None:
-    sent = script.send()
-    run_all()
-    moved = script.outcomes(sent)
-    back = subprocess.run(
-        [sys.executable, "-m", "tests.contrib.celery.project.script"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
-        env={"TASK_CLS": "celery.app.task:Task", "PATH": ""},
-    )
-    assert json.loads(back.stdout) == json.loads(json.dumps(moved))

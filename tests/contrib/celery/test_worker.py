@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +15,11 @@ pytest.importorskip("celery")
 
 from django.db import connections
 
+from django_jobs import registry
+from django_jobs.api import schedules
 from django_jobs.api.waiting.listener import listener
-from tests.contrib.celery.project import tasks
+from django_jobs.contrib.celery.beat.declared import declare
+from tests.contrib.celery.project import celery_app, script, tasks
 from tests.worker.processes import JobWorker, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("project")]
@@ -45,3 +52,35 @@ def test_get_is_woken_by_the_worker(start_worker: Callable[..., JobWorker]) -> N
     start_worker(DJANGO_SETTINGS_MODULE=SETTINGS)
     waiting.join(60)
     assert seen == [3]
+
+
+@pytest.fixture
+def beat(transactional_db: None) -> Iterator[None]:
+    """The entries of beat are schedules, as after ``migrate``."""
+    declare(celery_app)
+    schedules.synchronise("default")
+    yield
+    for name in celery_app.conf.beat_schedule:
+        registry.forget_schedule(name)
+
+
+@pytest.mark.usefixtures("beat")
+def test_the_project_does_the_same_with_the_one_line_and_without_it(
+    start_worker: Callable[..., JobWorker], tmp_path: Path
+) -> None:
+    """All twelve tasks, seven kinds of canvas, and an entry of beat: run by ``jobworker``, and
+    with the line taken back by Celery's own worker and beat, on its in-memory broker."""
+    moved, back = tmp_path / "moved", tmp_path / "back"
+    start_worker(DJANGO_SETTINGS_MODULE=SETTINGS, PROJECT_EFFECTS=str(moved))
+    moved.touch()
+    here = script.outcomes(script.send(), moved)
+    back.touch()
+    there = subprocess.run(
+        [sys.executable, "-m", "tests.contrib.celery.project.script"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={"TASK_CLS": "celery.app.task:Task", "PROJECT_EFFECTS": str(back), "PATH": ""},
+    )
+    assert there.returncode == 0, there.stderr
+    assert json.loads(there.stdout) == json.loads(json.dumps(here))

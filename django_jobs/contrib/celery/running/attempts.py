@@ -56,7 +56,7 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
     if ends is not None:
         _retry(attempt, request, ends, raised)
     if traced.info is not None:
-        _end(traced.info.state, raised)
+        _end(task, traced.info.state, raised)
     is_step = attempt._attempt.job.workflow_run_id is not None  # the next one gets its result
     ignored = not is_step and (request.get("ignore_result") or task.ignore_result)
     return None if ignored else as_result(traced.retval)
@@ -147,9 +147,9 @@ def _retry(
     raise fate from getattr(raised, "exc", None) or raised
 
 
-def _end(state: str, raised: Any) -> NoReturn:
+def _end(task: Any, state: str, raised: Any) -> NoReturn:
     if state == states.REJECTED:
-        if raised.requeue:
+        if raised.requeue and task.acks_late:  # others are acknowledged before they begin
             raise Snooze(0, f"rejected, to be requeued: {raised.reason}")
         raise Discard(f"rejected by the task: {raised.reason}")
     if state == states.IGNORED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import datetime
 from decimal import Decimal
@@ -10,6 +11,12 @@ from uuid import UUID
 
 from celery import Task, shared_task
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+
+
+def write_effect(text: str) -> None:
+    """What a task does to the world: a line of a file."""
+    with open(os.environ.get("PROJECT_EFFECTS", os.devnull), "a") as file:
+        file.write(f"{text}\n")
 
 
 class Audited(Task):  # type: ignore[misc]
@@ -22,12 +29,15 @@ class Audited(Task):  # type: ignore[misc]
 
     def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
         self.seen.append(("success", retval, args, kwargs))
+        write_effect(f"success {retval} {args} {kwargs}")
 
     def on_retry(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
         self.seen.append(("retry", str(exc), args, kwargs))
+        write_effect(f"retry {exc} {args} {kwargs}")
 
     def on_failure(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
         self.seen.append(("failure", str(exc), args, kwargs))
+        write_effect(f"failure {exc} {args} {kwargs}")
 
 
 @shared_task
@@ -103,8 +113,9 @@ def fail(message: str) -> None:
     raise ValueError(message)
 
 
-@shared_task(bind=True)
+@shared_task(bind=True, acks_late=True)
 def decide(self: Any, how: str) -> None:
+    write_effect(f"decide {how}")
     if how == "ignore":
         raise Ignore("not needed")
     raise Reject(
@@ -127,3 +138,9 @@ def work(seconds: float) -> str:
 @shared_task
 def collect(values: Any, label: str = "sum") -> list[Any]:
     return [label, values]
+
+
+@shared_task
+def tick(label: str) -> None:
+    """What beat sends."""
+    write_effect(f"tick of {label}")
