@@ -1,0 +1,218 @@
+"""Known traffic: the metrics, ``jobstatus`` and plain SQL have the same numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from prometheus_client import CollectorRegistry
+
+from django_jobs.domain.admission import FairShares
+from django_jobs.lifecycle.gates.admission import admit
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import quarantines
+from django_jobs.metrics.exposition import JobsCollector
+from django_jobs.models import Queue, Resource, Schedule, Tenant
+from tests.app.gate_jobs import refund_payment
+from tests.app.jobs import add, noop
+from tests.factories import (
+    claim_ready,
+    declared,
+    due_schedule,
+    failure,
+    make_dead,
+    register_worker,
+    run_sql,
+    settle_one,
+)
+from tests.workflows import start_graph
+
+pytestmark = pytest.mark.django_db
+
+Value = Callable[..., float | None]
+
+
+def scraped() -> Value:
+    """What a scrape has now: ``value("jobs", queue="default", state="ready")``."""
+    run_sql("TRUNCATE django_jobs_storedmetrics")
+    registry = CollectorRegistry()
+    registry.register(JobsCollector())
+    return lambda name, **labels: registry.get_sample_value(f"django_jobs_{name}", labels)
+
+
+def status() -> dict[str, Any]:
+    """``jobstatus --json``."""
+    out = StringIO()
+    call_command("jobstatus", "--json", stdout=out)
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
+
+
+def counted(where: str) -> int:
+    ((jobs,),) = run_sql(f"SELECT count(*) FROM django_jobs_job WHERE {where}")
+    return int(jobs)
+
+
+def test_jobs_by_queue_and_state() -> None:
+    for _ in range(2):
+        make_dead()
+    add.using(queue="bulk", priority=5, tenant="acme").enqueue_many([{"first": 1}] * 4)
+    noop.using(delay=60).enqueue_many([{}] * 3)
+    noop.enqueue_many([{}] * 7)
+    claim_ready(register_worker(), limit=5)
+    value, queues = scraped(), {queue["name"]: queue for queue in status()["queues"]}
+    for queue in ("default", "bulk", "emails"):
+        for state in ("ready", "running", "scheduled", "dead"):
+            in_sql = counted(f"queue = '{queue}' AND status = '{state}'")
+            assert value("jobs", queue=queue, state=state) == queues[queue][state] == in_sql
+    assert value("jobs", queue="default", state="running") == 5
+    assert value("jobs_by_type", queue="default", job_type="app.noop", state="scheduled") == 3
+    assert value("jobs_by_type", queue="bulk", job_type="app.add", state="blocked") == 4
+    assert value("jobs_by_priority", queue="bulk", priority="high", state="blocked") == 4
+    assert value("jobs_by_priority", queue="default", priority="normal", state="dead") == 2
+    assert value("jobs_by_tenant", tenant="acme", state="blocked") == 4
+    assert value("jobs_sampled_ratio") == 1
+    assert value("jobs_estimated", queue="default", state="ready") is None
+    assert value("recently_dead_jobs", queue="default") == 2
+
+
+def test_queues() -> None:
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '90 s'")
+    job_operations.pause(["bulk"])
+    Queue.objects.filter(name="bulk").update(max_backlog=70)
+    register_worker(threads=3, async_slots=10)
+    register_worker(threads=2, pools=[(("default", "bulk"), 2), (("emails",), 1)])
+    register_worker(threads=8, lease=-5)
+    value, queues = scraped(), {queue["name"]: queue for queue in status()["queues"]}
+    age = queues["default"]["oldest_ready_seconds"]
+    assert value("oldest_ready_age_seconds", queue="default") == pytest.approx(age, abs=20)
+    assert age == pytest.approx(90, abs=30)
+    assert value("oldest_ready_age_seconds", queue="bulk") == 0
+    assert value("queue_paused", queue="bulk") == queues["bulk"]["paused"] == 1
+    assert value("queue_paused", queue="default") == 0
+    assert value("queue_concurrency_limit", queue="emails") == 2
+    assert value("queue_concurrency_limit", queue="bulk") is None
+    assert value("queue_backlog_limit", queue="bulk") == queues["bulk"]["max_backlog"] == 70
+    assert value("queue_slots", queue="default") == 15
+    assert value("queue_slots", queue="emails") == 1
+    assert value("queue_slots", queue="strict") == 0
+
+
+def test_workers() -> None:
+    noop.enqueue_many([{}] * 4)
+    busy = register_worker("a", threads=3, async_slots=10)
+    register_worker("b", threads=8, lease=-5)
+    claim_ready(busy, limit=4)
+    run_sql("UPDATE django_jobs_worker SET code_version = 'v2' WHERE id = %s", [busy])
+    run_sql("UPDATE django_jobs_worker SET heartbeat_at = now() - interval '40 s' WHERE name = 'b'")
+    value, workers = scraped(), status()["workers"]
+    assert value("workers", version="v2", status="running") == 1
+    assert value("workers", version="", status="expired") == 1
+    assert value("worker_slots", version="v2", kind="thread") == workers[0]["threads"] == 3
+    assert value("worker_slots", version="v2", kind="async") == 10
+    assert value("worker_slots", version="", kind="thread") is None
+    assert value("worker_jobs", version="v2") == workers[0]["claimed"] == 4
+    oldest = max(worker["heartbeat_seconds"] for worker in workers)
+    assert value("worker_heartbeat_age_seconds") == pytest.approx(oldest, abs=20)
+    assert oldest == pytest.approx(40, abs=20)
+
+
+def test_jobs_that_no_worker_can_run() -> None:
+    register_worker(job_types={"app.add": 1})
+    noop.enqueue_many([{}] * 3)
+
+    def add_more(a: int) -> None:
+        """A handler whose payload has a new version."""
+
+    with declared(add_more, name="app.add_more", version=2) as newer:
+        register_worker(job_types={"app.add_more": 1})
+        newer.enqueue(a=1)
+    quarantines.quarantine("app.add", reason="why not")
+    add.enqueue(1, 2)
+    value, seen = scraped(), status()
+    (unknown,), (unread,) = seen["unknown_job_types"], seen["unread_versions"]
+    labels = {"job_type": "app.noop", "reason": "unknown_type"}
+    assert value("unclaimable_jobs", **labels) == unknown["ready"] == 3
+    labels = {"job_type": "app.add_more", "reason": "newer_version"}
+    assert value("unclaimable_jobs", **labels) == unread["ready"] == 1
+    assert value("quarantined_jobs", job_type="app.add") == seen["quarantines"][0]["blocked"]
+
+
+def test_schedules() -> None:
+    due_schedule(300, name="late")
+    due_schedule(-60, name="soon")
+    due_schedule(600, name="paused", paused_at="2020-01-01T00:00Z")
+    due_schedule(600, name="off", enabled=False)
+    due_schedule(600, name="wrong")
+    due_schedule(-60, name="stale")
+    due_schedule(-60, name="ended")
+    run_sql("UPDATE django_jobs_schedule SET error = 'no such zone' WHERE name = 'wrong'")
+    run_sql("UPDATE django_jobs_schedule SET stale = true WHERE name = 'stale'")
+    run_sql("UPDATE django_jobs_schedule SET next_due_at = null WHERE name = 'ended'")
+    register_worker()
+    run_sql("UPDATE django_jobs_worker SET schedules_seen_at = now() - interval '50 s'")
+    value, schedules = scraped(), status()["schedules"]
+    states = {"on": 2, "overdue": 1, "paused": 1, "error": 1, "disabled": 1, "ended": 1}
+    assert {state: schedules[state] for state in states} == states
+    assert {state: value("schedules", state=state) for state in states} == states
+    assert Schedule.objects.count() == 7
+    lag, looked = schedules["overdue_seconds"], schedules["seen_seconds"]
+    assert value("schedule_lag_seconds") == pytest.approx(lag, abs=20)
+    assert lag == pytest.approx(300, abs=30)
+    assert value("schedule_look_age_seconds") == pytest.approx(looked, abs=20)
+    assert looked == pytest.approx(50, abs=20)
+
+
+def test_resources_and_tenants() -> None:
+    Resource.objects.create(name="stripe", max_concurrency=2, retry_budget=0.2)
+    Tenant.objects.create(name="acme", weight=3, max_concurrency=9)
+    refund_payment.using(tenant="acme").enqueue_many([{"payment_id": n} for n in range(5)])
+    admit({"default": 10}, FairShares())
+    Resource.objects.update(breaker_state="half_open", recent_starts=8.0, recent_retries=2.0)
+    value, seen = scraped(), status()
+    (stripe,) = (one for one in seen["resources"] if one["name"] == "stripe")
+    (acme,) = seen["tenants"]
+    assert value("resource_taken", resource="stripe") == stripe["taken"] == 2
+    assert value("resource_waiting", resource="stripe") == stripe["waiting"] == 3
+    assert value("resource_limit", resource="stripe") == stripe["limit"] == 2
+    assert value("resource_paused", resource="stripe") == 0
+    assert stripe["breaker"] == "half_open"
+    for state, is_in in (("closed", 0), ("open", 0), ("half_open", 1)):
+        assert value("resource_breaker", resource="stripe", state=state) == is_in
+    assert value("resource_retry_budget_ratio", resource="stripe") == 0.2
+    assert value("resource_retry_ratio", resource="stripe") == 0.25
+    assert value("jobs_by_tenant", tenant="acme", state="ready") == acme["taken"] == 2
+    assert value("jobs_by_tenant", tenant="acme", state="blocked") == acme["waiting"] == 3
+    assert value("tenant_weight", tenant="acme") == acme["weight"] == 3
+    assert value("tenant_limit", tenant="acme") == acme["limit"] == 9
+    assert value("tenant_paused", tenant="acme") == 0
+
+
+def test_workflows_and_failures() -> None:
+    start_graph({"a": "", "b": "a"})
+    start_graph({"a": ""})
+    (first, second) = claim_ready(register_worker())
+    settle_one(first, failure("boom", final=True))
+    settle_one(second, failure("boom"))
+    value = scraped()
+    ((status, ended),) = run_sql(
+        "SELECT status, count(*) FROM django_jobs_workflowrun WHERE status <> 'running' GROUP BY 1"
+    )
+    assert value("workflow_runs") == 1
+    assert value("workflow_runs_ended", status=status) == ended == 1
+    ((fingerprint,),) = run_sql("SELECT DISTINCT fingerprint FROM django_jobs_run")
+    assert value("recent_failures", error_type="ValueError", fingerprint=fingerprint) == 2
+
+
+def test_the_database() -> None:
+    value = scraped()
+    ((size,),) = run_sql("SELECT pg_total_relation_size('django_jobs_job_live')")
+    assert value("table_size_bytes", table="job_live") == size
+    assert value("table_dead_rows", table="job_live") is not None
+    assert value("metrics_refresh_seconds") > 0  # type: ignore[operator]
+    assert 0 <= value("metrics_age_seconds") < 60  # type: ignore[operator]
