@@ -42,7 +42,7 @@ FAMILIES = tuple(
         ),
         (
             *("recently_dead_jobs", "queue", "queues", "recently_dead"),
-            "Jobs that died in the last hour. At most 1,000 are counted.",
+            "Jobs that died in the last hour. At most 500 are counted.",
         ),
         (
             *("oldest_ready_age_seconds", "queue", "queues", "oldest_ready_seconds"),
@@ -67,7 +67,7 @@ FAMILIES = tuple(
         ),
         (
             *("quarantined_jobs", "job_type", "quarantines", "jobs"),
-            "Jobs that wait because their type is quarantined. At most 1,000 are counted.",
+            "Jobs that wait because their type is quarantined. At most 500 are counted.",
         ),
         (
             "workers",
@@ -132,7 +132,7 @@ FAMILIES = tuple(
         ),
         (
             *("recent_failures", "error_type fingerprint", "failures", "runs"),
-            "The ten most frequent errors of the newest 5,000 runs of the last hour.",
+            "The ten most frequent errors of the newest 2,000 runs of the last hour.",
         ),
         ("table_size_bytes", "table", "tables", "bytes", "Size of the table with its indexes."),
         (

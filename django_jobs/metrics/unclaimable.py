@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from ..models.database import fetch
 
 # Claims skip what their worker cannot run, so such jobs collect at the head of a queue. Jobs of a
-# queue that no living worker serves wait for another reason: for them ``reads`` is null.
+# queue that no living worker serves wait for another reason: for them ``reads`` is null. Workers of
+# one release are alike: each kind is looked at once.
 UNCLAIMABLE = """
+WITH alike AS MATERIALIZED (
+    SELECT DISTINCT queues, job_types, payload_versions
+    FROM django_jobs_worker WHERE status IN ('running', 'draining')
+)
 SELECT seen.job_type, CASE WHEN alive.known THEN seen.version END, sum(seen.ready)::bigint
 FROM (
     SELECT queue.name AS queue, head.job_type, head.payload_version AS version, count(*) AS ready
@@ -22,9 +27,8 @@ CROSS JOIN LATERAL (
         bool_or(worker.job_types @> to_jsonb(seen.job_type) AND (worker.payload_versions IS NULL OR
             seen.version <= coalesce((worker.payload_versions -> seen.job_type::text)::integer, 1))
         ) AS reads
-    FROM django_jobs_worker AS worker
-    WHERE worker.status IN ('running', 'draining')
-      AND worker.queues @> to_jsonb(seen.queue)) AS alive
+    FROM alike AS worker
+    WHERE worker.queues @> to_jsonb(seen.queue)) AS alive
 WHERE NOT alive.reads
 GROUP BY 1, 2
 ORDER BY (CASE WHEN alive.known THEN seen.version END) IS NULL, 3 DESC, 1, 2

@@ -6,9 +6,11 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
 from django_jobs.domain.outcomes import Succeeded
@@ -29,7 +31,7 @@ from django_jobs.lifecycle.dead_letters import DeadLimit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
-from django_jobs.metrics import cost, sizing, snapshot, unclaimable
+from django_jobs.metrics import cost, gauges, sizing, snapshot, unclaimable
 from django_jobs.metrics import quarantines as quarantine_counts
 from django_jobs.models import Job
 from django_jobs.models.run import by_last_run
@@ -514,3 +516,37 @@ def test_a_peek_reads_one_entry_of_each_queue() -> None:
     plan = explain(promoting.PEEK, {"queues": ["default", "bulk", "emails"], "every": True})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 10
+
+
+@pytest.mark.django_db
+def test_a_scrape_counts_live_jobs_of_a_sample_and_by_partial_indexes() -> None:
+    run_sql(gauges.BEGIN)
+    bounds = {"pages": 20, "most": 700, "head": 100, "series": 500, "tenants": 20}
+    parameters = {**bounds, "fresh": 5.0, "day": timezone.now() - timedelta(days=1)}
+    plan = explain(gauges.REFRESH, parameters)
+    assert not whole_tables(plan)
+    (sample,) = (node for node in plan if node["Node Type"] == "Sample Scan")
+    ((pages, rows),) = run_sql(
+        "SELECT pg_relation_size('django_jobs_job_live') / 8192.0, count(*) FROM"
+        " django_jobs_job_live"
+    )
+    assert pages > 1_000
+    # Each page is read with a chance of 20 in all: 60 would be nine standard deviations.
+    assert 0 < sample["Actual Rows"] < 60 * rows / pages
+    others = [node for node in plan if node is not sample and "Relation Name" in node]
+    assert most_rows(others) <= 1_000  # of the oldest ready jobs
+
+
+@pytest.mark.django_db
+def test_a_scrape_estimates_what_is_too_much_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges, "BOUNDS", {**gauges.BOUNDS, "pages": 1_000})
+    jobs = {(row["queue"], row["state"]): row for row in gauges.read_gauges()["jobs"]}
+    for state in ("ready", "dead", "blocked", "scheduled"):
+        for queue, count in (("default", 0.9 * MANY), ("bulk", 0.1 * MANY)):
+            assert jobs[queue, state]["jobs"] == pytest.approx(count, rel=0.5)
+            assert jobs[queue, state]["estimated"]
+    # Few enough to be counted.
+    assert jobs["default", "running"] == {
+        "queue": "default", "state": "running", "jobs": 180, "estimated": None
+    }  # fmt: skip
+    assert jobs["emails", "ready"]["jobs"] == 0
