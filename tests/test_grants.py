@@ -17,6 +17,7 @@ from django.db import ProgrammingError, connection, transaction
 from pytest_django import Settings
 
 from django_jobs import Workflow, cancel, chain, queue_pressure, registry
+from django_jobs.doctor.examination import diagnose
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.lifecycle import reaping
@@ -218,6 +219,27 @@ def test_these_roles_may_start_workflows(flow: Workflow, role: str) -> None:
     with acting_as(role, STARTING if role == "site" else ""):
         assert flow.start().steps.count() == 1
         assert chain(noop, noop).start().steps.count() == 2
+
+
+@pytest.mark.django_db
+def test_the_role_of_a_worker_may_run_the_doctor() -> None:
+    noop.enqueue()
+    with acting_as("worker") as role:
+        (sessions,) = diagnose().not_examined
+    assert sessions.ids == ("django_jobs.D111",)
+    assert f"GRANT pg_monitor TO {role};" in sessions.reason
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("role", ["site", "console"])
+def test_a_role_with_fewer_rights_gets_what_it_may_see_from_the_doctor(role: str) -> None:
+    noop.enqueue()
+    run_sql("ALTER TABLE django_jobs_job_live SET (autovacuum_enabled = off)")
+    with acting_as(role):
+        diagnosis = diagnose()
+    assert "django_jobs.D103" in [one.id for one in diagnosis.findings]
+    for missing in diagnosis.not_examined:
+        assert "pg_monitor" in missing.reason or "needs a right" in missing.reason
 
 
 @pytest.mark.django_db

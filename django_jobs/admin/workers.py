@@ -7,6 +7,8 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import OuterRef
+from django.http import HttpRequest, HttpResponse
+from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
@@ -18,6 +20,7 @@ from .base.filters import StatusFilter
 from .base.formatting import NOTHING, ago, badge, moment_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount, counted
+from .doctor import doctor_view
 from .operator_actions import STOP
 
 
@@ -37,6 +40,7 @@ class WorkerAdmin(ConsoleAdmin):
     ordering = ("-started_at", "-id")
     list_filter = (StatusFilter,)
     operator_actions = (STOP,)
+    change_list_template = "admin/django_jobs/worker/change_list.html"
     fieldsets = (
         section(
             None,
@@ -54,6 +58,20 @@ class WorkerAdmin(ConsoleAdmin):
         return {"claimed": CappedCount(jobs.filter(status="running", worker_id=OuterRef("pk")))}
 
     has_stop_permission = allowed_by("stop_worker")
+    has_doctor_permission = allowed_by("run_doctor")
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(lambda request: doctor_view(self, request))
+        return [path("doctor/", view, name="django_jobs_worker_doctor"), *super().get_urls()]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        context = dict(extra_context or {})
+        if self.has_doctor_permission(request):
+            site = self.admin_site.name
+            context["doctor_url"] = reverse("admin:django_jobs_worker_doctor", current_app=site)
+        return super().changelist_view(request, context)
 
     @admin.display(description=_("status"))
     def state(self, worker: Any) -> str:

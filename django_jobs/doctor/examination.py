@@ -66,8 +66,8 @@ EXAMINATIONS = (
 )
 
 
-def diagnose(examinations: Sequence[Examination] = EXAMINATIONS) -> Diagnosis:
-    """The findings of all examinations, errors first, without those that
+def diagnose(examinations: Sequence[Examination] | None = None) -> Diagnosis:
+    """The findings of these examinations, or of all, errors first, without those that
     ``SILENCED_SYSTEM_CHECKS`` names. One that fails is listed, and the others are made.
 
     Raises :class:`~django_jobs.NotMigrated` if the tables are not those of this code, and the
@@ -77,7 +77,7 @@ def diagnose(examinations: Sequence[Examination] = EXAMINATIONS) -> Diagnosis:
         fetch("SELECT 'django_jobs_job_live'::regclass", {})
     findings: list[Finding] = []
     not_examined: list[NotExamined] = []
-    for examination in examinations:
+    for examination in EXAMINATIONS if examinations is None else examinations:
         try:
             with _harmless():
                 findings.extend(examination.examine())

@@ -13,11 +13,13 @@ OLD_TRANSACTIONS = 1_000_000
 """A slot has no time. A busy fleet needs some hours for as many transactions."""
 
 # Of this database alone: only its snapshots hold back vacuum in its tables. A walsender has no
-# database, and holds back all of them by the feedback of its standby.
+# database, and holds back all of them by the feedback of its standby. Values in statements may be
+# secret.
 SESSIONS = """
 SELECT pid, usename AS role, application_name AS application, client_addr::text AS address, state,
     backend_type, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
-    age(coalesce(backend_xmin, backend_xid)) AS transactions, left(query, 200) AS query
+    age(coalesce(backend_xmin, backend_xid)) AS transactions,
+    left(regexp_replace(query, $$'(?:[^']|'')*'$$, $$'…'$$, 'g'), 200) AS query
 FROM pg_stat_activity
 WHERE (datname = current_database() OR backend_type = 'walsender')
   AND pid <> pg_backend_pid() AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
@@ -50,9 +52,9 @@ def examine_sessions() -> Iterator[Finding]:
         who = f"role {row['role']}" + (f", {row['application']}" if row["application"] else "")
         yield found(
             "D111",
-            f"Session {row['pid']} ({who}) has a transaction open for {age(row['seconds'])}, "
-            f"{row['transactions']:,} transactions back; vacuum keeps all rows that died since. "
-            f"It is {row['state']}: {' '.join(row['query'].split())}",
+            f"Session {row['pid']} ({who}) has a transaction open for {age(row['seconds'])}; "
+            f"{row['transactions']:,} others began since, and vacuum keeps all rows that died "
+            f"since. It is {row['state']}: {' '.join(row['query'].split())}",
             "Let it end, or end it:",
             f"SELECT pg_terminate_backend({row['pid']});",
             **row,
@@ -81,8 +83,8 @@ def examine_slots() -> Iterator[Finding]:
         yield found(
             "D113",
             f"The replication slot {row['name']} is {'' if row['active'] else 'not '}in use and "
-            f"holds a snapshot {row['transactions']:,} transactions back; vacuum keeps all rows "
-            "that died since.",
+            f"holds a snapshot since which {row['transactions']:,} transactions began; vacuum "
+            "keeps all rows that died since.",
             "Start its standby again, or drop the slot if there is none:",
             f"SELECT pg_drop_replication_slot('{row['name']}');",
             **row,

@@ -335,7 +335,10 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "worker",
                 "verbose_name_plural": "workers",
-                "permissions": (("stop_worker", "Can ask workers to drain and stop"),),
+                "permissions": (
+                    ("stop_worker", "Can ask workers to drain and stop"),
+                    ("run_doctor", "Can see what the doctor finds"),
+                ),
                 "indexes": [
                     models.Index(
                         condition=models.Q(("status__in", ("running", "draining"))),

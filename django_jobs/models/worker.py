@@ -59,7 +59,10 @@ class Worker(models.Model):
     class Meta:
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
-        permissions = (("stop_worker", "Can ask workers to drain and stop"),)
+        permissions = (
+            ("stop_worker", "Can ask workers to drain and stop"),
+            ("run_doctor", "Can see what the doctor finds"),
+        )
         indexes = (
             models.Index(
                 fields=("lease_expires_at",),

@@ -49,6 +49,7 @@ ICONS = {
     "on": "◷",
     "overdue": "!",
     "error": "✖",
+    "caution": "!",
     "disabled": "⊖",
     "ended": "■",
     "declared": "○",

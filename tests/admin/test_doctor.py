@@ -1,0 +1,69 @@
+"""The page of the doctor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from django.urls import reverse
+
+from django_jobs.doctor import examination
+from django_jobs.doctor.examination import Examination
+from django_jobs.doctor.findings import Finding
+from django_jobs.models import Worker
+from django_jobs.models.database import fetch
+from tests.app.jobs import noop
+from tests.factories import run_sql
+
+from .walking import Live, Page, list_url
+
+pytestmark = pytest.mark.django_db
+
+URL = reverse("admin:django_jobs_worker_doctor")
+
+
+def test_only_users_with_the_permission_see_the_page_and_its_link(
+    page_of: Callable[..., Page],
+) -> None:
+    viewer = page_of("view_worker", name="vera")
+    assert URL not in viewer.text(list_url(Worker))
+    viewer.text(URL, status=403)
+    doctor = page_of("view_worker", "run_doctor", name="dora")
+    assert URL in doctor.text(list_url(Worker))
+    doctor.text(URL)
+
+
+def test_a_visitor_is_sent_to_the_login(page: Page) -> None:
+    page.client.logout()
+    page.text(URL, status=302)
+
+
+def test_a_finding_is_shown_with_what_to_do(page: Page) -> None:
+    assert "D103" not in page.text(URL)
+    run_sql("ALTER TABLE django_jobs_job_live SET (autovacuum_enabled = off)")
+    text = page.read(URL)
+    assert "django_jobs.D103" in text
+    assert "ALTER TABLE django_jobs_job_live RESET (autovacuum_enabled);" in text
+
+
+def test_what_could_not_be_examined_is_listed_with_its_reason(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> list[Finding]:
+        fetch("TABLE no_such_table", {})
+        return []
+
+    broken = Examination(fails, ("D111",))
+    monkeypatch.setattr(examination, "EXAMINATIONS", (broken,))
+    text = page.read(URL)
+    assert "Nothing was found." in text
+    assert re.search(r"old snapshot.*django_jobs\.D111.*no_such_table", text, re.DOTALL)
+
+
+def test_nothing_of_a_row_is_carried_out_by_a_browser(page: Page) -> None:
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET queue = '<img src=x onerror=alert(1)>'")
+    text = page.text(URL)
+    assert "&lt;img src=x" in text
+    assert not Live(text).alarms
