@@ -116,8 +116,8 @@ FAMILIES = tuple(
             "Share of the starts that may be retries.",
         ),
         (
-            *("resource_retry_ratio", "resource", "resources", "retry_ratio"),
-            "Share of the recent starts that were retries.",
+            *("resource_retry_budget_used_ratio", "resource", "resources", "retry_budget_used"),
+            "Share of the retry budget that recent retries have used. At 1 no retry starts.",
         ),
         ("tenant_weight", "tenant", "tenant_rows", "weight", "Its share of a busy queue."),
         (

@@ -9,8 +9,10 @@ from typing import Any
 
 from django.utils import timezone
 
+from ..domain.retry_budget import ALWAYS
 from ..lifecycle.backlog import OLDEST_SECONDS
 from ..models.database import execute, fetch, fetch_last
+from ..models.resource import FADED
 from .depth import DEPTH
 from .limits import TAKEN
 from .sizing import SLOTS
@@ -95,10 +97,12 @@ PARTS = {
     "lag": f"""
         SELECT coalesce(overdue_seconds, 0) AS lag, seen_seconds AS looked
         FROM ({SCHEDULES}) AS late""",
-    "resources": """
+    "resources": f"""
         SELECT name AS resource, max_concurrency, rate / rate_seconds AS rate,
             (paused_at IS NOT NULL)::int AS paused, retry_budget,
-            recent_retries / nullif(recent_starts, 0) AS retry_ratio
+            CASE WHEN retry_budget IS NOT NULL THEN coalesce(recent_retries * {FADED}
+                / greatest(retry_budget * recent_starts * {FADED}, {ALWAYS}), 0)
+            END AS retry_budget_used
         FROM django_jobs_resource ORDER BY name LIMIT %(series)s""",
     "breakers": """
         SELECT name AS resource, state, (breaker_state = state)::int AS is_in

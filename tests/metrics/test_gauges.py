@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from django.db import transaction
 from pytest_django import DjangoAssertNumQueries
 
+from django_jobs.domain.retry_budget import retries_allowed
 from django_jobs.metrics.gauges import Gauges, NoMetrics, read_gauges
+from django_jobs.models import Resource
 from tests.app.jobs import noop
 from tests.factories import in_threads, run_sql
 
@@ -104,3 +108,27 @@ def test_before_the_first_numbers_are_there_a_scrape_is_refused() -> None:
     with transaction.atomic():
         read_gauges()
         assert in_threads(1, scrape) == ["The first metrics are being taken. Try again."]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "budget, starts, retries, used",
+    [
+        (None, 50, 9, None),
+        (0.0, 50, 9, 0.9),
+        (0.2, 100, 9, 0.45),
+        (0.2, 100, 19.5, 0.975),
+        (0.5, 8, 10, 1),
+        (0.2, None, None, 0),
+    ],
+)
+def test_a_retry_budget_is_used_up_when_no_retry_may_start(
+    budget: float | None, starts: float | None, retries: float | None, used: float | None
+) -> None:
+    row = Resource(name="stripe", retry_budget=budget, recent_starts=starts, recent_retries=retries)
+    row.counted_at = None if starts is None else datetime(2100, 1, 1, tzinfo=UTC)
+    row.save()
+    (resource,) = read_gauges()["resources"]
+    assert resource["retry_budget_used"] == used
+    if used is not None:
+        assert (used > 0.9) == (retries_allowed(budget or 0, starts or 0, retries or 0) == 0)
