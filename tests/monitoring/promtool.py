@@ -1,0 +1,135 @@
+"""promtool evaluates the alert rules and the board's queries on scrapes of known minutes.
+
+A scrape is real, and so are its values; only its time is given. So a test has a history of hours
+without waiting for it, and ``for:`` counts as in Prometheus.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+RULES = DOCS / "monitoring" / "alerts.yml"
+BOARD = DOCS / "monitoring" / "board.json"
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is missing: apt-get install prometheus"
+)
+
+TARGETS = ("web:8000", "worker:8001")
+"""Each shows the numbers of the whole fleet. A sum over them is wrong by a factor of 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What each scrape of these minutes shows, one a minute. The text of none is empty."""
+
+    scrape: str
+    minutes: int
+
+
+def alerts() -> list[dict[str, Any]]:
+    """The rules as they are written."""
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def labels_by_name(scrape: str) -> dict[str, set[str]]:
+    """The labels of the series of each name."""
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(scrape):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def notation(name: str, labels: Mapping[str, str]) -> str:
+    """``up{job="x"}``."""
+    pairs = ",".join(f"{label}={json.dumps(value)}" for label, value in sorted(labels.items()))
+    return f"{name}{{{pairs}}}"
+
+
+def assert_alerts(history: Sequence[Phase], *firing: Mapping[str, Mapping[str, str]]) -> None:
+    """In the last minute of each phase these alerts fire, with these labels, and no others."""
+    fire = 'group without (alertstate, severity) (ALERTS{alertstate="firing"})'
+    values = [
+        {notation("", {"alertname": name, **labels}): 1.0 for name, labels in alerts.items()}
+        for alerts in firing
+    ]
+    assert_values(history, fire, *values)
+
+
+def assert_values(history: Sequence[Phase], expression: str, *values: Mapping[str, float]) -> None:
+    """In the last minute of each phase the expression has these values by labels, and no others."""
+    ends = accumulate(phase.minutes for phase in history)
+    tests = [_test(expression, end, wanted) for end, wanted in zip(ends, values, strict=True)]
+    _run(history, tests)
+
+
+def assert_have_data(history: Sequence[Phase], expressions: Iterable[str]) -> None:
+    """At the end each expression has a value."""
+    end = sum(phase.minutes for phase in history)
+    _run(history, [_test(f"count({each}) > bool 0", end, {"{}": 1}) for each in expressions])
+
+
+def _test(expression: str, end: int, values: Mapping[str, float]) -> dict[str, Any]:
+    samples = [{"labels": labels, "value": value} for labels, value in values.items()]
+    return {"expr": expression, "eval_time": f"{end - 1}m", "exp_samples": samples}
+
+
+def _run(history: Sequence[Phase], tests: list[dict[str, Any]]) -> None:
+    test = {"interval": "1m", "input_series": _series(history), "promql_expr_test": tests}
+    whole = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}
+    with TemporaryDirectory() as directory:
+        file = Path(directory) / "test.yml"
+        file.write_text(json.dumps(whole))  # JSON is YAML
+        promtool("test", "rules", str(file))
+
+
+def _series(history: Sequence[Phase]) -> list[dict[str, str]]:
+    scrapes = [
+        {
+            notation(sample.name, {**sample.labels, "instance": target}): sample.value
+            for family in text_string_to_metric_families(phase.scrape)
+            for sample in family.samples
+            for target in TARGETS
+        }
+        for phase in history
+    ]
+    return [
+        {
+            "series": name,
+            "values": " ".join(
+                f"{scrape[name]!r}x{phase.minutes - 1}"
+                if name in scrape
+                else f"stale _x{phase.minutes - 1}"
+                for phase, scrape in zip(history, scrapes, strict=True)
+            ),
+        }
+        for name in sorted(set(chain(*scrapes)))
+    ]
+
+
+def promtool(*arguments: str, input: str = "") -> str:
+    """Run it; returns what it printed. It has to succeed."""
+    done = subprocess.run(
+        ["promtool", *arguments],
+        input=input,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert done.returncode == 0, f"promtool {' '.join(arguments)}:\n{done.stdout}"
+    return done.stdout

@@ -1,0 +1,129 @@
+"""Each panel of the board has data, and the first one tells outage, lack of capacity and backlog
+apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.testing import run_jobs
+from tests.app.jobs import noop
+from tests.factories import claim_ready, register_worker, run_sql
+
+from .promtool import BOARD, Phase, assert_have_data, assert_values, needs_promtool
+from .scraping import make_everything, scrape
+
+ROWS = [
+    "Backlog: does work wait, and does it become less?",
+    "Outage: is work done at all?",
+    "Lack of capacity: are the slots enough?",
+    *("Failures", "Schedules", "Limits", "Workflows", "Database"),
+]
+WORKS, BACKLOG, LACK_OF_CAPACITY, OUTAGE, PAUSED = range(5)
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(BOARD.read_text())["panels"]
+    return found
+
+
+def queries(panel: dict[str, Any]) -> list[str]:
+    """Its expressions, for all queues."""
+    return [one["expr"].replace("$queue", ".*") for one in panel.get("targets", ())]
+
+
+def test_the_rows_are_in_the_order_of_the_page() -> None:
+    assert [panel["title"] for panel in panels() if panel["type"] == "row"] == ROWS
+
+
+def test_no_two_panels_overlap() -> None:
+    def cells(panel: dict[str, Any]) -> Iterator[tuple[int, int]]:
+        place = panel["gridPos"]
+        left, top = place["x"], place["y"]
+        assert left + place["w"] <= 24
+        columns, lines = range(left, left + place["w"]), range(top, top + place["h"])
+        return ((column, line) for column in columns for line in lines)
+
+    for one, other in combinations(panels(), 2):
+        assert one["id"] != other["id"]
+        assert not set(cells(one)) & set(cells(other)), (one["title"], other["title"])
+
+
+def test_each_panel_says_what_it_shows() -> None:
+    for panel in panels():
+        if panel["type"] != "row":
+            assert panel["description"].endswith("."), panel["title"]
+            assert panel["datasource"]["uid"] == "${datasource}"
+
+
+@pytest.fixture
+def _one_queue(transactional_db: None) -> None:
+    """Without those of the settings."""
+    run_sql("DELETE FROM django_jobs_queue WHERE name <> 'default'")
+
+
+def enqueue_old(count: int) -> None:
+    """Jobs that have been ready for two minutes."""
+    noop.enqueue_many([{}] * count)
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '120 s'")
+
+
+def assert_is(history: list[Phase], *states: int) -> None:
+    (condition,) = queries(panels()[0])
+    assert_values(history, condition, *({'{queue="default"}': state} for state in states))
+
+
+@needs_promtool
+@pytest.mark.usefixtures("_one_queue")
+def test_a_queue_without_a_worker_is_an_outage() -> None:
+    before = scrape()
+    enqueue_old(5)
+    assert_is([Phase(before, 20), Phase(scrape(), 20)], WORKS, OUTAGE)
+
+
+@needs_promtool
+@pytest.mark.usefixtures("_one_queue")
+def test_jobs_that_run_while_more_and_more_are_ready_lack_capacity() -> None:
+    worker = register_worker()
+    enqueue_old(5)
+    claim_ready(worker, limit=2)
+    first = scrape()
+    enqueue_old(5)
+    assert_is([Phase(first, 20), Phase(scrape(), 5)], LACK_OF_CAPACITY, LACK_OF_CAPACITY)
+
+
+@needs_promtool
+@pytest.mark.usefixtures("_one_queue")
+def test_jobs_that_run_while_fewer_and_fewer_are_ready_are_a_backlog() -> None:
+    worker = register_worker()
+    enqueue_old(50)
+    claim_ready(worker, limit=2)
+    first = scrape()
+    claim_ready(worker, limit=20)
+    assert_is([Phase(first, 20), Phase(scrape(), 5)], LACK_OF_CAPACITY, BACKLOG)
+
+
+@needs_promtool
+@pytest.mark.usefixtures("_one_queue")
+def test_a_paused_queue_is_neither() -> None:
+    enqueue_old(5)
+    job_operations.pause(["default"])
+    assert_is([Phase(scrape(), 20)], PAUSED)
+
+
+@needs_promtool
+@pytest.mark.django_db(transaction=True)
+def test_each_query_of_each_panel_has_data() -> None:
+    noop.enqueue()
+    run_jobs()
+    before = scrape()
+    make_everything()
+    history = [Phase(before, 20), Phase(scrape(), 3)]
+    wanted = [query for panel in panels() for query in queries(panel)]
+    assert len(wanted) > 25
+    assert_have_data(history, wanted)
