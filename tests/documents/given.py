@@ -161,6 +161,10 @@ from django.utils import translation
 def write_letter():
     return translation.get_language()
 """,
+    "docs/playbook.md": """
+@job
+def resize(): ...
+""",
     "docs/quarantine.md": """
 @job
 def resize(): ...
@@ -460,6 +464,7 @@ book_unsent_invoices.enqueue()
 handle_pages.enqueue()
 """,
     "docs/operations.md": "fetch_rates.enqueue()",
+    "docs/playbook.md": "resize.enqueue()",
     "docs/quarantine.md": "resize.enqueue()",
     "docs/sql.md": """
 Order.objects.create()

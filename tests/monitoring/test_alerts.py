@@ -1,0 +1,144 @@
+"""Each alert fires when its condition is there, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from django_jobs.lifecycle import workers
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations.quarantines import quarantine
+from django_jobs.models import Job, Resource, Worker
+from django_jobs.testing import run_jobs
+from tests.app.gate_jobs import post_to_ledger
+from tests.app.jobs import fail, noop
+from tests.factories import another_connection, due_schedule, look, register_worker, run_sql
+from tests.worker.processes import JobWorker, until
+
+from .promtool import Phase, assert_alerts, needs_promtool
+from .scraping import scrape, stored
+
+pytestmark = [pytest.mark.django_db(transaction=True), needs_promtool]
+
+QUEUES = ("default", "emails", "bulk", "strict")
+
+
+@pytest.fixture
+def before() -> str:
+    """A worker without work."""
+    register_worker("worker", queues=QUEUES)
+    return scrape()
+
+
+def assert_fires(before: str, after: str, minutes: int, alert: str, **labels: str) -> None:
+    """What was scraped ``before`` raises no alert. After so many minutes of ``after`` this one
+    fires, and no other."""
+    history = [Phase(before, 90), Phase(after, minutes)]
+    assert_alerts(history, {}, {alert: labels})
+    if minutes > 1:
+        assert_alerts([Phase(before, 90), Phase(after, minutes - 1)], {}, {})
+
+
+def enqueue_old(queue: str = "default") -> Job:
+    """A job that has been ready for ten minutes."""
+    job = noop.using(queue=queue).enqueue()
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '600 s'")
+    return job
+
+
+@pytest.mark.urls("tests.monitoring.urls")
+def test_metrics_are_missing_if_no_target_shows_any(before: str, client: Client) -> None:
+    refused = client.get("/metrics/")
+    assert refused.status_code == 403
+    assert_fires(before, "", 6, "DjangoJobsMetricsMissing")
+
+
+def test_metrics_are_stale_if_another_session_holds_their_row(before: str) -> None:
+    run_sql("UPDATE django_jobs_storedmetrics SET taken_at = now() - interval '2 minutes'")
+    with another_connection() as other, other.cursor() as cursor:
+        cursor.execute("BEGIN; SELECT FROM django_jobs_storedmetrics FOR UPDATE")
+        assert_fires(before, stored(), 6, "DjangoJobsMetricsStale")
+
+
+def test_no_worker_is_running(before: str) -> None:
+    workers.end(Worker.objects.get().pk)
+    assert_fires(before, scrape(), 3, "DjangoJobsNoWorker")
+
+
+def test_a_worker_was_killed_and_its_heartbeats_stop(
+    before: str, start_worker: Callable[..., JobWorker]
+) -> None:
+    worker = start_worker()
+    until(lambda: Worker.objects.count() == 2)
+    worker.end()
+    run_sql(
+        "UPDATE django_jobs_worker SET heartbeat_at = now() - interval '25 s' WHERE pid <> 4711"
+    )
+    assert_fires(before, scrape(), 1, "DjangoJobsHeartbeatGap")
+
+
+def test_a_job_waits_for_longer_than_it_may(before: str) -> None:
+    enqueue_old()
+    assert_fires(before, scrape(), 6, "DjangoJobsOldestReadyAge", queue="default")
+
+
+def test_jobs_wait_in_a_queue_that_somebody_forgot_to_resume(before: str) -> None:
+    enqueue_old()
+    job_operations.pause(["default"])
+    assert_fires(before, scrape(), 61, "DjangoJobsQueuePaused", queue="default")
+
+
+def test_no_worker_serves_a_queue_with_jobs(before: str) -> None:
+    run_sql("UPDATE django_jobs_worker SET queues = %s", ['["default"]'])
+    noop.using(queue="bulk").enqueue()
+    assert_fires(before, scrape(), 6, "DjangoJobsQueueUnserved", queue="bulk")
+
+
+def test_no_worker_can_run_a_job(before: str) -> None:
+    run_sql("UPDATE django_jobs_worker SET job_types = %s", ['{"app.add": 1}'])
+    noop.enqueue()
+    labels = {"job_type": "app.noop", "reason": "unknown_type"}
+    assert_fires(before, scrape(), 11, "DjangoJobsUnclaimable", **labels)
+
+
+def test_a_job_died(before: str) -> None:
+    fail.using(max_attempts=1).enqueue()
+    run_jobs()
+    assert_fires(before, scrape(), 1, "DjangoJobsDeadGrowth", queue="default")
+
+
+def test_a_job_type_is_quarantined(before: str) -> None:
+    quarantine("app.noop")
+    assert_fires(before, scrape(), 1, "DjangoJobsQuarantined", job_type="app.noop")
+
+
+def test_a_schedule_is_late(before: str) -> None:
+    due_schedule(120)
+    assert_fires(before, scrape(), 3, "DjangoJobsScheduleLate")
+
+
+def test_a_schedule_cannot_be_fired(before: str) -> None:
+    due_schedule()
+    run_sql("UPDATE django_jobs_schedule SET queue = 'nowhere'")
+    look()
+    assert_fires(before, scrape(), 1, "DjangoJobsScheduleError")
+
+
+def test_the_breaker_of_a_resource_opened(before: str) -> None:
+    Resource.objects.create(name="ledger", breaker_failures=2)
+    for _ in range(4):
+        post_to_ledger.enqueue("/nowhere")
+    run_jobs()
+    assert_fires(before, scrape(), 3, "DjangoJobsBreakerOpen", resource="ledger")
+
+
+def test_the_retry_budget_of_a_resource_is_used_up(before: str) -> None:
+    Resource.objects.create(name="ledger", retry_budget=0.0)
+    for _ in range(12):
+        post_to_ledger.using(max_attempts=9).enqueue("/nowhere")
+    run_jobs()
+    Job.objects.filter(status="scheduled").update(available_at=run_sql("SELECT now()")[0][0])
+    run_jobs()
+    assert_fires(before, scrape(), 6, "DjangoJobsRetryBudgetGone", resource="ledger")
