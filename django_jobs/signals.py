@@ -27,8 +27,9 @@ job_finished = Signal()
 Sender: the name of the job type. Keywords: ``job_id``, ``queue``, ``attempt``, ``status`` (of the
 job), ``outcome`` (of the run), ``seconds`` (the run time, or None if the handler never started),
 ``error`` (one line, or empty), ``error_code`` (such as ``503``, or empty), ``reason`` (why the job
-is dead or cancelled, or empty), ``traceback`` (of the error, or empty) and ``exception`` (what the
-handler raised; None if it succeeded, was killed or lost, or chose to be snoozed or cancelled)."""
+is dead or cancelled, or empty), ``traceback`` (of the error, or empty), ``exception`` (what the
+handler raised; None if it succeeded, was killed or lost, or chose to be snoozed or cancelled),
+``trace_id`` and ``span_id`` (empty without a trace)."""
 
 attempt_failed = Signal()
 """An attempt ended with any outcome but success. Sent in addition to :data:`job_finished`, with the

@@ -234,16 +234,6 @@ def test_every_option_of_a_job_type_is_documented_and_nothing_else() -> None:
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(declared.parameters)
 
 
-def test_every_logged_event_is_documented_and_nothing_else() -> None:
-    said = set()
-    for path in PACKAGE.rglob("*.py"):
-        source = path.read_text()
-        said |= set(re.findall(r'\b(?:_?emit\w*|send_robust)\(\s*"(\w+)"', source))
-        said |= set(re.findall(r'"event=(\w+) ', source))
-    said |= {f"job_{outcome}" for outcome in RunState} | {"job_dead"}
-    assert set(code_in_first_cells(page("reference/logging.md"))) == said
-
-
 # The life of a job
 
 

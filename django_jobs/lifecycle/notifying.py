@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from django.db import DatabaseError, InterfaceError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ..logs import log_event
 from ..models.database import fetch, jobs_connection
 
 CHANNEL = "django_jobs"
@@ -39,8 +40,6 @@ that all committing notifiers share. A worker that was woken looks again after t
 it finds jobs whose NOTIFY was throttled without waiting for the next poll."""
 
 NOTIFY = "SELECT pg_notify(%s, %s)"
-
-logger = logging.getLogger("django_jobs")
 _last_sent: dict[str, float] = {}
 _lock = threading.Lock()
 
@@ -100,4 +99,5 @@ def _send(channel: str, payload: str) -> None:
         with jobs_connection().cursor() as cursor:
             cursor.execute(NOTIFY, [channel, payload])
     except (DatabaseError, InterfaceError) as error:
-        logger.info("event=wake_failed hint=%s error=%s", payload, type(error).__name__)
+        fields = {"hint": payload, "error": type(error).__name__}
+        log_event("wake_failed", logging.INFO, fields)

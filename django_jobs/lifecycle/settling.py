@@ -60,7 +60,8 @@ class Ending:
     """An attempt that has ended and is to be settled. ``started`` and ``finished`` are values of
     ``time.monotonic()``; ``started`` is None if the attempt never started or its start is
     unknown. A job that is not ``kept`` is deleted if it succeeded. ``stays`` is why a retry must
-    not go to the queue that its handler asked for; usually empty."""
+    not go to the queue that its handler asked for; usually empty. ``traceparent`` is the span of
+    the attempt, if it has one."""
 
     job: ClaimedJob
     outcome: Outcome
@@ -70,6 +71,7 @@ class Ending:
     kept: bool = True
     stays: str = ""
     cost: RunCost | None = None
+    traceparent: str = ""
 
     def stay(self, why: str) -> bool:
         """Have the job retried in its own queue. False if nothing asked for another."""
@@ -311,7 +313,11 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
     costs: list[RunCost | None] = []
     for settled in decided:
         ending = settled.ending
-        if settled.decision is PLAIN_SUCCESS and ending.started is not None:
+        if (
+            settled.decision is PLAIN_SUCCESS
+            and ending.started is not None
+            and not ending.traceparent
+        ):
             job = ending.job
             ids.append(job.id)
             attempts.append(job.attempt)
@@ -372,6 +378,7 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
         "result": decision.result,
         "reason": cut(clean(decision.reason), MAX_MESSAGE),
         "awaits": decision.awaits,
+        "traceparent": ending.traceparent,
     }
     if decision.queue is not None or decision.priority is not None:
         row |= {

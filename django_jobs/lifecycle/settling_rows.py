@@ -17,6 +17,7 @@ from ..domain.decisions import Decision
 from ..domain.errors import ErrorReport
 from ..domain.outcomes import Lost
 from ..domain.states import JobState, RunState
+from ..logs import log_event
 from ..models.database import fetch, jobs_connection, repeat_conflicts
 from .claiming import claimed_by
 from .job_columns import IN_LIVE, Fence
@@ -66,8 +67,6 @@ SELECT id FROM django_jobs_job
 WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE} AND id NOT IN (SELECT id FROM free)
 """
 
-logger = logging.getLogger("django_jobs")
-
 
 def settle_row_by_row(
     endings: Sequence[Ending], hand_over: HandOver | None = None
@@ -92,8 +91,7 @@ def settle_row_by_row(
     try:
         return [_end_unsettleable(ending, error)]
     except REFUSALS as second:
-        fields = ending.job.id, ending.job.attempt, ErrorReport.of(second).summary
-        logger.error("event=unsettleable job_id=%s attempt=%s error=%r", *fields)
+        _log("unsettleable", logging.ERROR, ending.job.id, ending.job.attempt, second)
         return []
 
 
@@ -124,8 +122,12 @@ def give_back_row_by_row(fences: Collection[Fence]) -> None:
                 give_back_row_by_row([fence])
             return
         ((id_, attempt, _),) = fences
-        fields = id_, attempt, ErrorReport.of(refusal).summary
-        logger.warning("event=not_given_back job_id=%s attempt=%s error=%r", *fields)
+        _log("not_given_back", logging.WARNING, id_, attempt, refusal)
+
+
+def _log(event: str, level: int, job: int, attempt: int, error: Exception) -> None:
+    fields = {"job_id": job, "attempt": attempt, "error": ErrorReport.of(error).summary}
+    log_event(event, level, fields)
 
 
 @repeat_conflicts

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..domain.states import JobState, RunState
+from ..logs import log_event
+from ..logs.context import trace_ids
 from ..signals import attempt_failed, job_dead, job_finished
 from .settling import Settled
 
-logger = logging.getLogger("django_jobs")
+WHICH = "job_id", "queue", "attempt", "trace_id", "span_id"
+NO_TRACE = {"trace_id": "", "span_id": ""}
 
 _by_job_type: dict[str, Callable[..., None]] = {}
 
@@ -46,7 +49,8 @@ def send_job_signals(settled: Iterable[Settled]) -> None:
             try:
                 own(job_type, **keywords)
             except Exception:
-                logger.exception("event=receiver_failed job_type=%s", job_type)
+                fields = {"job_type": job_type, **{key: keywords[key] for key in WHICH}}
+                log_event("receiver_failed", logging.ERROR, fields, exc_info=True)
         job_finished.send_robust(job_type, **keywords)
         if not succeeded:
             attempt_failed.send_robust(job_type, **keywords)
@@ -69,4 +73,5 @@ def _keywords(attempt: Settled) -> dict[str, Any]:
         "reason": decision.reason,
         "traceback": decision.error.traceback if decision.error else "",
         "exception": getattr(ending.outcome, "exception", None),
+        **(trace_ids(ending.traceparent) or NO_TRACE),
     }

@@ -22,7 +22,7 @@ def watch_pressure() -> int:
         pressure = pressure_of(queue, found)
         fields = {
             "queue": queue,
-            "level": level,
+            "pressure": level,
             "previous": previous,
             "ready": pressure.ready,
             "oldest_seconds": pressure.oldest_seconds,

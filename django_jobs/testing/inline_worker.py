@@ -156,7 +156,14 @@ class InlineWorker:
                 return [outcome] if outcome else []
             kept = job.queue not in self._unkept
             # Of the attempt: spawn() makes its job a step.
-            ending = Ending(attempt.job, outcome, attempt.started, finished, kept=kept)
+            ending = Ending(
+                attempt.job,
+                outcome,
+                attempt.started,
+                finished,
+                kept=kept,
+                traceparent=attempt.traceparent,
+            )
             settled = settle_with_fallback([ending])
             with suppress(ProcessDied):
                 observer.reach(AFTER_SETTLE)

@@ -38,6 +38,8 @@ def test_a_success_sends_only_job_finished() -> None:
             "reason": "",
             "traceback": "",
             "exception": None,
+            "trace_id": "",
+            "span_id": "",
         }
     ]
     assert failed == dead == []

@@ -55,7 +55,7 @@ def test_a_change_is_an_event_of_the_log(limit: int) -> None:
         watch_pressure()
     ((event, level, fields),) = [(one["sender"], one["level"], one["fields"]) for one in events]
     assert (event, level) == ("queue_pressure_changed", logging.WARNING)
-    assert (fields["queue"], fields["previous"], fields["level"]) == ("bulk", "ok", "full")
+    assert (fields["queue"], fields["previous"], fields["pressure"]) == ("bulk", "ok", "full")
     Job.objects.all().delete()
     with heard(worker_event) as events:
         watch_pressure()

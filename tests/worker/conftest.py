@@ -10,6 +10,8 @@ import pytest
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from tests.logs.schema import problems_in
+
 from .attempts import Desk
 from .handlers.threads import Handlers
 from .processes import JobWorker, end_other_sessions
@@ -34,6 +36,7 @@ def start_worker(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..
     for worker in started:
         print(f"{worker.log.name}:\n{worker.text()}")  # shown with a test that failed
         assert "Traceback" not in worker.text(), worker.text()
+        assert list(problems_in(worker.text())) == []
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from .processes import JobWorker, until
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 SWEEPS_OFTEN = json.dumps({"LEASE_SECONDS": 2.0, "SWEEP_SECONDS": 0.2})
-CHANGED = r"event=queue_pressure_changed queue=bulk level=(\w+)"
+CHANGED = r"event=queue_pressure_changed queue=bulk pressure=(\w+)"
 
 
 def test_workers_log_each_level_of_a_queue_once(start_worker: Callable[..., JobWorker]) -> None:

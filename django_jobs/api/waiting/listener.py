@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from ...lifecycle.notifying import ENDS_CHANNEL
+from ...logs import log_event
 from ...models.database import DATABASE_ERRORS, jobs_connection
 
 LINGER_SECONDS = 0.5
 """Seconds between two looks whether a caller still waits; if none does, the connection closes."""
 
 Wake = Callable[[], None]
-
-logger = logging.getLogger("django_jobs")
 
 
 class EndListener:
@@ -66,7 +65,8 @@ class EndListener:
             with connection.cursor() as cursor:  # a pool may give the session to others
                 cursor.execute(f"UNLISTEN {ENDS_CHANNEL}")
         except DATABASE_ERRORS as error:
-            logger.info("event=listen_for_ends_failed error=%s", type(error).__name__)
+            fields = {"error": type(error).__name__}
+            log_event("listen_for_ends_failed", logging.INFO, fields)
             with self._lock:
                 self._thread = None
         finally:

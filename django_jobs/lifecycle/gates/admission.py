@@ -15,14 +15,13 @@ from typing import Any
 from django.db import transaction
 
 from ...domain.admission import FairShares, Line, share_out
+from ...logs import log_event
 from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..job_columns import IN_LINE
 from . import breakers
 from .conflicts import resolve
 from .retry_budgets import RetryBudgets
 from .supply import TenantLimits, spend, supply_of
-
-logger = logging.getLogger("django_jobs")
 
 LINES_AT_ONCE = 400
 """Lines that one admission looks at. The next one continues behind them."""
@@ -148,7 +147,7 @@ def _readable(text: str, rank: float, queue: str) -> Line | None:
     try:
         return Line(text, rank, queue)
     except ValueError:
-        logger.warning("event=gates_unreadable queue=%s gates=%r", queue, text[:200])
+        log_event("gates_unreadable", logging.WARNING, {"queue": queue, "gates": text})
         return None
 
 

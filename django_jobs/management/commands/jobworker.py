@@ -73,7 +73,7 @@ class Command(OperatorCommand):
         parser.add_argument("--max-rss", type=count, help="Replace a process above this many MB.")
         parser.add_argument(
             "--log-format",
-            choices=("auto", "human", "keyvalue"),
+            choices=("auto", "human", "keyvalue", "json"),
             default="auto",
             help="Default: human in a terminal and with DEBUG, otherwise keyvalue.",
         )

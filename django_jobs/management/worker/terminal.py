@@ -44,6 +44,8 @@ def connect(level: int, choice: str) -> bool:
     """
     for_people = choice == "human" or (choice == "auto" and (_is_terminal() or settings.DEBUG))
     formatter = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S") if for_people else None
+    if choice == "json":
+        formatter = logs.JsonFormatter()
     if not logs.to_stderr(level, formatter) or not for_people:
         logs.connect(level)
         return False

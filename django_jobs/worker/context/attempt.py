@@ -78,6 +78,8 @@ class Attempt:
     """Tasks of the background thread that have to end before the attempt is settled: receipts."""
     in_handler: bool = False
     """Whether an exception that is raised in its thread arrives in its handler."""
+    traceparent: str = ""
+    """The span of this attempt, if a hook traces it."""
     is_live: bool = True
     """Whether its handler may still report."""
     headers: dict[str, Any] = field(init=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextvars import ContextVar
 from datetime import datetime
 from math import nan
 from typing import Any, NoReturn, TypeVar
@@ -19,6 +18,7 @@ from ...domain.errors import text_of
 from ...domain.gates import parse
 from ...domain.payload import NotStorable, encode
 from ...exceptions import Cancel, PayloadError
+from ...logs.context import current
 from ...models.database import jobs_connection
 from ..meters import Meter
 from . import once, suspending
@@ -58,6 +58,12 @@ class RunContext:
     def headers(self) -> Mapping[str, Any]:
         """The ``headers`` that were passed to ``using()``."""
         return self._attempt.headers
+
+    @property
+    def traceparent(self) -> str:
+        """The span of this attempt in the form of W3C Trace Context. Empty without
+        :doc:`traces </tracing>`."""
+        return self._attempt.traceparent
 
     @property
     def scheduled_for(self) -> datetime | None:
@@ -323,15 +329,12 @@ class RunContext:
         return not (self._attempt.job.at_most_once or in_transaction(jobs_connection()))
 
 
-_current: ContextVar[RunContext | None] = ContextVar("django_jobs_run", default=None)
-
-
 def meter_of_run() -> Meter | None:
     """What measures the attempt of the calling handler, if anything does."""
-    run = _current.get()
+    run = current.get()
     return None if run is None else run._attempt.meter
 
 
 def current_run() -> RunContext | None:
     """Return the :class:`RunContext` of the calling handler; None outside a worker."""
-    return _current.get()
+    return current.get()

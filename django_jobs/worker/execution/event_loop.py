@@ -23,8 +23,8 @@ TICK = 0.25
 """Seconds between two checks whether handlers have to stop."""
 
 Task = asyncio.Task[Any]
-Job = tuple[int, str]
-"""The id and the type of a job."""
+Job = tuple[int, str, int]
+"""The id and the type of a job, and its attempt."""
 
 Asked = Callable[[], Outcome | None]
 """Returns how a handler has to end now, or None."""
@@ -138,7 +138,7 @@ class HandlerLoop:
         if (job := self._jobs.get(task)) is not None:
             return job
         run = self._helpers.get(task)
-        return None if run is None else (run.job_id, run.job_type)
+        return None if run is None else (run.job_id, run.job_type, run.attempt)
 
     def started(self) -> asyncio.AbstractEventLoop:
         """The loop, which runs."""

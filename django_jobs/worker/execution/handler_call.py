@@ -21,17 +21,17 @@ from ...lifecycle.claiming import lease_lost
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import NO_RESULT, Ending, Settled, settle
 from ...lifecycle.workflows.results import taken_results
+from ...logs import log_event
+from ...logs.context import current
 from ...models.database import DATABASE_ERRORS
 from ...signals import job_started
 from ..context.attempt import Attempt, object_in
 from ..context.results import NeverRan, check_that_it_ran, encode_result
-from ..context.run_context import RunContext, _current
+from ..context.run_context import RunContext
 from ..timeouts.limits import Interrupted, TimeLimit
 from .conflicts import again_after_lost_races
 from .failures import outcome_of_exception
 from .run_hooks import acall_with_hooks, call_with_hooks, in_context
-
-logger = logging.getLogger("django_jobs")
 
 
 class _Forked:
@@ -108,7 +108,7 @@ def _call(attempt: Attempt, payload: dict[str, Any]) -> Outcome | Settled:
     job, job_type = attempt.job, attempt.job_type
     assert job_type is not None
     context = RunContext(attempt)
-    _current.set(context)
+    current.set(context)
     try:
         if job_started.receivers and job_started.has_listeners(job.job_type):
             job_started.send_robust(job.job_type, **_start_of(job))
@@ -124,7 +124,7 @@ async def _acall(attempt: Attempt, payload: dict[str, Any]) -> Outcome:
     job_type = attempt.job_type
     assert job_type is not None
     context = RunContext(attempt)
-    _current.set(context)
+    current.set(context)
     try:
         if job_started.has_listeners(job_type.name):
             await job_started.asend_robust(job_type.name, **_start_of(attempt.job))
@@ -216,16 +216,22 @@ def _call_in_transaction(
             # The first on_commit hook, because one of the handler may fail.
             transaction.on_commit(lambda: committed.append(True), using=conf().database)
             outcome = _success(job, _result_of(attempt, job_type, payload))
-            (settled,) = settle(
-                [Ending(job, outcome, started=attempt.started, cost=attempt.cost())]
+            ending = Ending(
+                job,
+                outcome,
+                started=attempt.started,
+                cost=attempt.cost(),
+                traceparent=attempt.traceparent,
             )
+            (settled,) = settle([ending])
             # This transaction has just begun, so an earlier write is not ours.
             if settled.decision is None or settled.earlier:
                 raise lease_lost(job)
     except BaseException:
         if not committed:
             raise
-        logger.exception("event=on_commit_failed job_id=%s job_type=%s", job.id, job.job_type)
+        fields = {"job_id": job.id, "job_type": job.job_type, "attempt": job.attempt}
+        log_event("on_commit_failed", logging.ERROR, fields, exc_info=True)
     if not committed:  # Django took the end of our block for the end of an inner one
         raise transaction.TransactionManagementError(
             "the handler entered transaction.atomic() and did not leave it, so nothing that it "

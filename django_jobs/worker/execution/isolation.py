@@ -93,6 +93,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
             started=attempt.started,
             cancel_requested=attempt.entry.cancel_asked,
             cost=attempt.cost(),
+            traceparent=attempt.traceparent,
         )
         # Gives up only if the fence would refuse it. A job that was run and is still ours must not
         # be left unsettled: it would be given back as if it had never started.

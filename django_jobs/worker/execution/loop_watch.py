@@ -52,9 +52,8 @@ class LoopWatch:
     def _report(self, task: Task, seconds: float) -> None:
         job = self._loop.job_of(task)
         at = " < ".join(calls_in(sys._current_frames().get(self._loop.thread_id)))
-        job_id, job_type = (None, "") if job is None else job
-        fields = {"job_id": job_id, "job_type": job_type, "seconds": round(seconds, 1), "at": at}
-        emit("loop_blocked", logging.WARNING, **fields)
+        fields = dict(zip(("job_id", "job_type", "attempt"), job or (), strict=False))
+        emit("loop_blocked", logging.WARNING, **fields, seconds=round(seconds, 1), at=at)
 
 
 def calls_in(frame: FrameType | None) -> list[str]:

@@ -16,10 +16,9 @@ from ...domain.errors import ErrorReport
 from ...domain.outcomes import Outcome, TimedOut
 from ...exceptions import Fate, HookError, LeaseLost, TimeLimitExceeded
 from ...lifecycle.settling import Settled
+from ...logs import log_event
 from ..context.attempt import Attempt, StopHandler
 from ..timeouts.limits import Interrupted
-
-logger = logging.getLogger("django_jobs")
 
 
 def call_with_hooks(
@@ -159,5 +158,5 @@ def _may_be_replaced(error: BaseException) -> bool:
 
 
 def _log_failure(event: HookEvent, hook: str) -> None:
-    job, job_type = event.job_id, event.job_type
-    logger.exception("event=hook_failed job_id=%s job_type=%s hook=%r", job, job_type, hook)
+    fields = {"job_id": event.job_id, "job_type": event.job_type, "attempt": event.attempt}
+    log_event("hook_failed", logging.ERROR, fields | {"hook": hook}, exc_info=True)

@@ -61,7 +61,7 @@ class AsyncExecutor:
             self._unbegun.add(job.fence)
             context = self.loop.new_context()
             work = self._work(pool, job, context)
-            task = self.loop.spawn(work, (job.id, job.job_type), context)
+            task = self.loop.spawn(work, (job.id, job.job_type, job.attempt), context)
             task.add_done_callback(partial(self._end, pool, job), context=context)
 
     def _end(self, pool: Pool, job: ClaimedJob, task: Task) -> None:

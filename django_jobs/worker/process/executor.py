@@ -162,6 +162,7 @@ class Executor:
                     finished,
                     attempt.entry.cancel_asked,
                     cost=attempt.cost(),
+                    traceparent=attempt.traceparent,
                 ),
                 attempt.entry,
             )

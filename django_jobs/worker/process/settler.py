@@ -243,7 +243,8 @@ class Settler:
                 left.popleft()
         if left:
             job = left[0][0].job
-            emit_throttled("settle_blocked", logging.WARNING, job_id=job.id, jobs=len(left))
+            fields = {"job_id": job.id, "attempt": job.attempt, "jobs": len(left)}
+            emit_throttled("settle_blocked", logging.WARNING, **fields)
             self._locked += left
             self._retry_locked_at = time.monotonic() + LOCKED_SECONDS
 

@@ -191,7 +191,9 @@ class Supervisor:
         end = None if settled else isolated.end or AttemptEnd.CRASHED
         reason = isolated.reason or f"its process ended with {describe_exit(status)}"
         if end is AttemptEnd.CRASHED:
-            emit("isolated_job_died", logging.WARNING, job_id=isolated.job, reason=reason)
+            attempt = isolated.child.slot.entries[isolated.index].attempt
+            fields = {"job_id": isolated.job, "attempt": attempt, "reason": reason}
+            emit("isolated_job_died", logging.WARNING, **fields)
         if isolated.child.pipe is not None:
             isolated.child.pipe.send(
                 type=MessageType.ISOLATED,

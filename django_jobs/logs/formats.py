@@ -1,0 +1,91 @@
+"""How a log line is written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any
+
+from .context import job_of
+
+LONGEST_VALUE = 300
+LONGEST_TEXT = 3_000
+"""Characters of a traceback, or of the message of another logger. Its line usually fits into the
+4,096 bytes that a pipe that is not full accepts without blocking the worker."""
+
+PLAIN = re.compile(r"[\w.,:;/@+*#()\[\]<>!?%&|~^$-]+")
+"""Values without quotes. All others are quoted, so that a line can be parsed."""
+
+EVENT = "django_jobs_event"
+"""The attribute of a record that has the name of the event and its fields."""
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats each record as one JSON object on one line, in ASCII: ``time``, ``level`` and
+    ``event`` with its fields as they are typed. A record without an event has ``logger`` and
+    ``message`` instead. What a handler logs has the keys of its job."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC)
+        entry: dict[str, Any] = {
+            "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+        }
+        event, fields = getattr(record, EVENT, ("", {}))
+        if event:
+            entry["event"] = event
+        else:
+            entry |= {"logger": record.name, "message": _cut(record.getMessage(), LONGEST_TEXT)}
+        entry |= {key: typed(value) for key, value in fields.items() if value not in (None, "")}
+        job = job_of(record)
+        if entry.get("job_id", job.get("job_id")) == job.get("job_id"):
+            entry = {**entry, **job, **entry}
+        if record.exc_info:
+            entry["exception"] = _cut(self.formatException(record.exc_info), LONGEST_TEXT)
+        return json.dumps(entry)
+
+
+def typed(value: Any) -> Any:
+    """``value`` as JSON has it: a number, a boolean, a list or a text, which is cut."""
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, float) and isfinite(value):
+        return round(value, 6)
+    if isinstance(value, list | tuple):
+        return [typed(one) for one in value]
+    return _cut(str(value), LONGEST_VALUE)
+
+
+def line(event: str, fields: dict[str, Any]) -> str:
+    """``event=… key=value …`` on one line, for any values. None and "" are left out."""
+    pairs = (f"{key}={_value(value)}" for key, value in fields.items() if value not in (None, ""))
+    return " ".join((f"event={_value(event)}", *pairs))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    text = _cut(text, LONGEST_VALUE)
+    if PLAIN.fullmatch(text):
+        return text
+    quoted = text.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{printable(quoted)}"'
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters escaped, so that a value can neither look like another line
+    of the log nor control a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
