@@ -50,7 +50,7 @@ class RunAdmin(HistoryAdmin):
     search_help_text = _("Ids of jobs of any age, code:503 (of the error) or error:fingerprint.")
     lookups_allowed = HistoryAdmin.lookups_allowed | {"job", "job__exact", "job__id__exact"}
     fieldsets = (
-        section(None, ("job_number", "job_name", "number", "result"), "worker_name"),
+        section(None, ("job_number", "job_name", "number", "result"), "worker_name", "trace"),
         section(_("Times"), ("due", "claimed", "started", "finished"), ("waited", "ran", "used")),
         section(
             _("Error"),
@@ -134,5 +134,6 @@ class RunAdmin(HistoryAdmin):
     claimed = moment_column("claimed_at", _("claimed"))
     started = moment_column("started_at", _("started"))
     finished = moment_column("finished_at", _("finished"))
+    trace = text_column("traceparent", _("traceparent"))
     message_text = text_column("error_message", _("message"), preformatted)
     traceback_text = text_column("traceback", _("traceback"), preformatted)

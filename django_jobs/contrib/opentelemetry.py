@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from django.db.models import Q
 from opentelemetry import context
 from opentelemetry import trace as api
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
@@ -17,10 +18,14 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from .. import __version__
 from ..api.hooks import HookEvent
+from ..conf import conf
 from ..domain.errors import ErrorReport
 from ..domain.states import RunState
 from ..exceptions import Cancel, LeaseLost, Snooze, TimeLimitExceeded
+from ..models import Dependency, Run
+from ..models.database import DATABASE_ERRORS
 from ..worker.context.attempt import StopHandler, Suspended
+from ..worker.context.run_context import current_run
 from ..worker.ipc.pipes import before_exit
 
 SYSTEM = "django_jobs"
@@ -29,6 +34,9 @@ LONGEST_HEADER = {"traceparent": 512, "tracestate": 512, "baggage": 8192}
 
 TRACE = TraceContextTextMapPropagator()
 BAGGAGE = W3CBaggagePropagator()
+MOST_PARENTS = 100
+"""Links to what a step waited for. The SDK keeps 128 of a span."""
+
 FLUSH_SECONDS = 2.0
 
 tracer = api.get_tracer("django_jobs", __version__)
@@ -79,6 +87,7 @@ def _processing(event: HookEvent) -> Iterator[None]:
     if (of_enqueue := sent.get_span_context()).is_valid:
         options = {"context": api.set_span_in_context(sent), "links": [Link(of_enqueue)]}
     with _span("process", SpanKind.CONSUMER, event, **options) as span:
+        _keep(span)
         span.set_attribute("messaging.message.id", str(event.job_id))
         span.set_attribute("messaging.django_jobs.attempt", event.attempt or 0)
         try:
@@ -90,6 +99,38 @@ def _processing(event: HookEvent) -> Iterator[None]:
             span.set_attribute("messaging.django_jobs.outcome", outcome)
             raise
         span.set_attribute("messaging.django_jobs.outcome", RunState.SUCCEEDED)
+
+
+def _keep(span: Span) -> None:
+    """Keep the context of the span with the attempt: log lines have its ids, and its run shows them
+    to the spans that follow. Link it to those before it."""
+    if (run := current_run()) is None or not span.get_span_context().is_valid:
+        return
+    carrier: dict[str, str] = {}
+    TRACE.inject(carrier)
+    run._attempt.traceparent = carrier["traceparent"]
+    is_step = run._attempt.job.workflow_run_id is not None
+    if span.is_recording() and (run.attempt > 1 or is_step):
+        for traceparent in _before(run.job_id, run.attempt, is_step):
+            before = _read(TRACE, {"traceparent": traceparent}, context.Context())
+            span.add_link(api.get_current_span(before).get_span_context())
+
+
+def _before(job: int, attempt: int, is_step: bool) -> list[str]:
+    """The spans of the previous attempt, and of the steps that a step has waited for. An error of
+    the database fails no attempt: there are no links then."""
+    database, parents = conf().database, []
+    try:
+        if is_step:
+            edges = Dependency.objects.using(database).filter(child_id=job).order_by("parent_id")
+            parents = list(edges.values_list("parent_id", flat=True)[:MOST_PARENTS])
+        runs = Run.objects.using(database).filter(
+            Q(job_id=job, attempt=attempt - 1) | Q(job_id__in=parents), traceparent__gt=""
+        )
+        last = runs.order_by("job_id", "-attempt").distinct("job_id")
+        return list(last.values_list("traceparent", flat=True))
+    except DATABASE_ERRORS:
+        return []
 
 
 @contextmanager

@@ -22,10 +22,10 @@ WITH clock AS MATERIALIZED (
             failures integer, crashes integer, delay float8,
             queue text, priority smallint, weight float8,
             result text, reason text, error text, error_type text, error_code text,
-            error_message text, traceback text, fingerprint text, awaits text)
+            error_message text, traceback text, fingerprint text, awaits text, traceparent text)
         UNION ALL
         SELECT plain.*, 'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL, NULL, NULL, NULL,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
         FROM unnest(
             (SELECT %(ids)s::bigint[]), (SELECT %(attempts)s::integer[]),
             (SELECT %(workers)s::bigint[]), (SELECT %(ran)s::float8[]),
@@ -72,12 +72,12 @@ UPDATED = f""", updated AS (
 )"""
 RUNS = """django_jobs_run (
     job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
-    error_type, error_code, error_message, traceback, fingerprint,
+    error_type, error_code, error_message, traceback, fingerprint, traceparent,
     cpu_seconds, max_rss_kb, queries, query_seconds)
 SELECT u.id, u.attempt, s.outcome, s.worker, coalesce(to_timestamp(s.due), u.available_at),
     u.claimed_at, u.started_at, s.ended_at,
     coalesce(s.error_type, ''), coalesce(s.error_code, ''), coalesce(s.error_message, ''),
-    coalesce(s.traceback, ''), coalesce(s.fingerprint, ''),
+    coalesce(s.traceback, ''), coalesce(s.fingerprint, ''), coalesce(s.traceparent, ''),
     s.cpu_seconds, s.max_rss_kb, s.queries, s.query_seconds
 FROM updated AS u JOIN settled AS s ON s.id = u.id
 RETURNING job_id

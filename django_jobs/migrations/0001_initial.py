@@ -1240,6 +1240,16 @@ class Migration(migrations.Migration):
                     "query_seconds",
                     models.FloatField(null=True, verbose_name="seconds of queries"),
                 ),
+                (
+                    "traceparent",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        max_length=55,
+                        verbose_name="traceparent",
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "run",

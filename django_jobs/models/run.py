@@ -70,6 +70,9 @@ class Run(models.Model):
     max_rss_kb = models.IntegerField(_("memory in kB"), null=True)
     queries = models.IntegerField(_("queries"), null=True)
     query_seconds = models.FloatField(_("seconds of queries"), null=True)
+    traceparent = models.CharField(
+        _("traceparent"), max_length=55, blank=True, default="", db_default=""
+    )
 
     class Meta:
         verbose_name = _("run")

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from opentelemetry import baggage, context
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pytest_django import Settings
 
-from django_jobs import Cancel, Discard, Retry, Snooze, current_run
+from django_jobs import Cancel, Discard, Retry, Snooze, current_run, group
+from django_jobs.contrib import opentelemetry
 from django_jobs.exceptions import UnknownQueue
 from django_jobs.models import Job
 from django_jobs.testing import run_jobs
@@ -22,7 +25,7 @@ from django_jobs.worker.context.attempt import StopHandler
 from tests.app import spans
 from tests.app.jobs import add, noop
 from tests.app.span_jobs import acall_service, call_service, call_service_alone, call_service_later
-from tests.factories import declared, due_schedule, enqueue_and_claim, look
+from tests.factories import declared, due_schedule, enqueue_and_claim, explain, look, run_sql
 from tests.worker.attempts import Desk
 from tests.worker.conftest import desk as desk
 from tests.worker.conftest import start_worker as start_worker
@@ -360,3 +363,65 @@ def test_a_worker_exports_the_spans_of_its_threads_its_loop_and_its_children(
         "called in a thread": "app.acall_service",
         "called alone": "app.call_service_alone",
     }
+
+
+# Links
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_retry_links_to_the_attempt_before_it(traced: Spans) -> None:
+    def fails() -> None:
+        raise ConnectionError("no route")
+
+    with declared(fails, name="app.fails", max_attempts=3) as job_type:
+        job_type.enqueue()
+        for _ in range(3):
+            run_jobs()
+            Job.objects.filter(status="scheduled").update(status="ready")
+    send, first, second, third = spans.kept.get_finished_spans()
+    sent = send.context.span_id
+    assert linked(first) == [sent]
+    assert linked(second) == [sent, first.context.span_id]
+    assert linked(third) == [sent, second.context.span_id]
+    assert all(is_child(one, send) for one in (first, second, third))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_step_links_to_the_steps_that_it_waited_for(traced: Spans) -> None:
+    group([add.step(first=1), add.step(first=2)], then=noop.step()).start()
+    run_jobs()
+    send, *children, last = spans.kept.get_finished_spans()
+    assert send.name == "send"
+    assert send.attributes["messaging.batch.message_count"] == 3
+    sent = send.context.span_id
+    assert [linked(child) for child in children] == [[sent], [sent]]
+    assert linked(last) == [sent, *(child.context.span_id for child in children)]
+    assert len({span.context.trace_id for span in (send, *children, last)}) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_is_not_sampled_reads_no_spans_before_it(
+    traced: Spans, hook: Callable[..., None]
+) -> None:
+    headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-00"}
+    hook()
+    noop.using(headers=headers).enqueue()
+    hook(spans.HOOK)
+    with CaptureQueriesContext(connection) as queries:
+        run_jobs()
+    assert not [one for one in queries if "traceparent" in one["sql"] and "DISTINCT" in one["sql"]]
+    assert not traced()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_spans_before_a_run_are_found_by_indexes(traced: Spans) -> None:
+    group([add.step(first=1), add.step(first=2)], then=noop.step()).start()
+    run_jobs()
+    (step,) = Job.objects.filter(job_type="app.noop")
+    with CaptureQueriesContext(connection) as queries:
+        assert len(opentelemetry._before(step.pk, 2, True)) == 3
+    run_sql("SET enable_seqscan = off")  # the tables are small
+    for query in queries:
+        nodes = explain(query["sql"].replace("%", "%%"), ())
+        assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]
+    run_sql("RESET enable_seqscan")
