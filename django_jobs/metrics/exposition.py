@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from ..domain.histograms import BOUNDS
 from .families import FAMILIES, Family
 from .gauges import Gauges, read_gauges
 
@@ -54,14 +56,28 @@ def prometheus_client() -> Any:
 
 
 def _metric(family: Family) -> Metric:
-    metric: Metric = prometheus_client().Metric(family.name, family.help, family.kind)
+    name = family.name.removesuffix("_total")
+    metric: Metric = prometheus_client().Metric(name, family.help, family.kind)
     return metric
 
 
 def _with_samples(family: Family, gauges: Gauges) -> Metric:
     metric = _metric(family)
     for row in gauges.get(family.part, ()):
-        if row[family.value] is not None:
-            labels = {label: str(row[label]) for label in family.labels}
-            metric.add_sample(family.name, labels, row[family.value])
+        value = row[family.value]
+        labels = {label: str(row[label]) for label in family.labels}
+        if family.kind == "histogram":
+            _add_histogram(metric, labels, *value)
+        elif value is not None:
+            metric.add_sample(family.name, labels, value)
     return metric
+
+
+def _add_histogram(
+    metric: Metric, labels: dict[str, str], counts: list[int], seconds: float
+) -> None:
+    bounds = (*map(str, BOUNDS), "+Inf")
+    for bound, count in zip(bounds, accumulate(counts), strict=True):
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": bound}, count)
+    metric.add_sample(f"{metric.name}_count", labels, sum(counts))
+    metric.add_sample(f"{metric.name}_sum", labels, seconds)

@@ -5,22 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Kind = Literal["gauge", "counter", "histogram"]
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """One metric of ``/metrics``. Its values are in the column ``value`` of the rows of ``part``,
-    and its labels in the columns of their names; a null has no sample."""
+    and its labels in the columns of their names; a null has no sample. That of a histogram is the
+    counts of the buckets, and the sum in seconds."""
 
     name: str
     labels: tuple[str, ...]
     part: str
     value: str
     help: str
-    kind: Literal["gauge", "counter", "histogram"] = "gauge"
+    kind: Kind
+
+
+def kind_of(name: str, part: str) -> Kind:
+    """The type of the metric of that name."""
+    if part == "times":
+        return "histogram"
+    return "counter" if name.endswith("_total") else "gauge"
 
 
 FAMILIES = tuple(
-    Family(f"django_jobs_{name}", tuple(labels.split()), part, value, help)
+    Family(f"django_jobs_{name}", tuple(labels.split()), part, value, help, kind_of(name, part))
     for name, labels, part, value, help in (
         ("jobs", "queue state", "jobs", "jobs", "Jobs that have not ended, and dead ones."),
         (
@@ -129,6 +139,31 @@ FAMILIES = tuple(
         (
             *("workflow_runs_ended", "status", "ended_workflows", "runs"),
             "Runs of workflows that ended in the last hour.",
+        ),
+        (
+            *("runs_total", "queue job_type outcome", "runs", "runs"),
+            "Attempts that ended.",
+        ),
+        (
+            *("run_waiting_seconds", "queue job_type", "times", "waiting"),
+            "Time from the due time of an attempt to its claim.",
+        ),
+        (
+            *("run_start_lag_seconds", "queue job_type", "times", "start_lag"),
+            "Time from the claim of an attempt to its start.",
+        ),
+        (
+            *("run_duration_seconds", "queue job_type", "times", "runtime"),
+            "Time from the start of an attempt to its end.",
+        ),
+        (
+            *("slo_runs_total", "queue", "slo", "runs"),
+            "Attempts in queues with an objective that were due.",
+        ),
+        ("slo_met_runs_total", "queue", "slo", "met", "Those that started in time."),
+        (
+            *("totals_age_seconds", "", "watermark", "age"),
+            "For how long runs were not added to the counters and histograms.",
         ),
         (
             *("recent_failures", "error_type fingerprint", "failures", "runs"),

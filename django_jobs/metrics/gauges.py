@@ -11,12 +11,14 @@ from django.utils import timezone
 
 from ..domain.retry_budget import ALWAYS
 from ..lifecycle.backlog import OLDEST_SECONDS
+from ..lifecycle.run_totals import SINCE_THE_BEGINNING
 from ..models.database import execute, fetch, fetch_last
 from ..models.resource import FADED
 from .depth import DEPTH
 from .limits import TAKEN
 from .sizing import SLOTS
 from .snapshot import SCHEDULES
+from .totals import READ as TOTALS
 from .unclaimable import UNCLAIMABLE
 
 Gauges = dict[str, list[dict[str, Any]]]
@@ -34,6 +36,9 @@ BOUNDS = {
 }
 """What the statement reads: ``pages`` of the live jobs, ``most`` rows of an index, of each queue
 the ``head`` for types that nobody knows; and what it returns: rows of a part, and tenants."""
+
+ALL_TIME = {"period": SINCE_THE_BEGINNING, "since": "-infinity"}
+"""Which totals of runs are read: a counter counts from the beginning."""
 
 # Each part is a list of rows. Their columns are labels and values: see families.py.
 PARTS = {
@@ -135,6 +140,19 @@ PARTS = {
             SELECT status FROM django_jobs_workflowrun
             WHERE finished_at >= statement_timestamp() - interval '1 hour'
             ORDER BY finished_at LIMIT %(most)s) AS ended GROUP BY 1""",
+    "runs": """
+        SELECT queue, job_type, outcome, runs FROM django_jobs_runtotal
+        WHERE period = %(period)s ORDER BY runs DESC, queue, job_type, outcome LIMIT %(series)s""",
+    "times": f"""
+        SELECT queue, job_type, times::jsonb -> 'waiting' AS waiting,
+            times::jsonb -> 'start_lag' AS start_lag, times::jsonb -> 'runtime' AS runtime
+        FROM ({TOTALS}) AS total (queue, job_type, times) LIMIT %(series)s""",
+    "slo": """
+        SELECT queue, sum(slo_runs) AS runs, sum(slo_met) AS met FROM django_jobs_runtotal
+        WHERE period = %(period)s GROUP BY 1 HAVING sum(slo_runs) > 0 ORDER BY 1""",
+    "watermark": """
+        SELECT extract(epoch FROM clock_timestamp() - reached_at) AS age
+        FROM django_jobs_runwatermark WHERE id = 1 AND isfinite(reached_at)""",
     # Runs have no index by time; their ids follow it.
     "failures": """
         SELECT error_type, fingerprint, count(*) AS runs FROM (
@@ -202,7 +220,7 @@ def read_gauges() -> Gauges:
         execute(BEGIN, {})
     if not rows or rows[0][-1] >= FRESH_SECONDS:
         day = timezone.now() - timedelta(days=1)
-        parameters = {**BOUNDS, "fresh": FRESH_SECONDS, "day": day}
+        parameters = {**BOUNDS, **ALL_TIME, "fresh": FRESH_SECONDS, "day": day}
         rows = fetch_last((PLAIN, REFRESH), parameters) or fetch(READ, {})
     ((values, seconds, age),) = rows
     if values == "{}":

@@ -522,7 +522,12 @@ def test_a_peek_reads_one_entry_of_each_queue() -> None:
 def test_a_scrape_counts_live_jobs_of_a_sample_and_by_partial_indexes() -> None:
     run_sql(gauges.BEGIN)
     bounds = {"pages": 20, "most": 700, "head": 100, "series": 500, "tenants": 20}
-    parameters = {**bounds, "fresh": 5.0, "day": timezone.now() - timedelta(days=1)}
+    parameters = {
+        **bounds,
+        **gauges.ALL_TIME,
+        "fresh": 5.0,
+        "day": timezone.now() - timedelta(days=1),
+    }
     plan = explain(gauges.REFRESH, parameters)
     assert not whole_tables(plan)
     (sample,) = (node for node in plan if node["Node Type"] == "Sample Scan")

@@ -12,10 +12,13 @@ from django.core.management import call_command
 from prometheus_client import CollectorRegistry
 
 from django_jobs.domain.admission import FairShares
+from django_jobs.domain.histograms import BOUNDS
+from django_jobs.domain.outcomes import Lost, Released, Succeeded
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.metrics.exposition import JobsCollector
+from django_jobs.metrics.totals import take_totals
 from django_jobs.models import Queue, Resource, Schedule, Tenant
 from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import add, noop
@@ -24,6 +27,7 @@ from tests.factories import (
     declared,
     due_schedule,
     failure,
+    fold_runs,
     make_dead,
     register_worker,
     run_sql,
@@ -192,6 +196,41 @@ def test_resources_and_tenants() -> None:
     assert value("tenant_weight", tenant="acme") == acme["weight"] == 3
     assert value("tenant_limit", tenant="acme") == acme["limit"] == 9
     assert value("tenant_paused", tenant="acme") == 0
+
+
+def test_runs() -> None:
+    worker = register_worker()
+    noop.enqueue_many([{}] * 4)
+    first, second, third, fourth = claim_ready(worker)
+    settle_one(first, Succeeded())
+    settle_one(second, failure())
+    settle_one(third, Lost(reason="SIGKILL"))
+    settle_one(fourth, Released(reason="drain"))
+    run_sql(
+        "UPDATE django_jobs_run SET available_at = finished_at - interval '10 s',"
+        " claimed_at = finished_at - interval '4 s', started_at = finished_at - interval '3 s'"
+    )
+    run_sql("UPDATE django_jobs_run SET started_at = NULL WHERE outcome = 'released'")
+    fold_runs()
+    value, of = scraped(), {"queue": "default", "job_type": "app.noop"}
+    by_outcome = dict(run_sql("SELECT outcome, count(*) FROM django_jobs_run GROUP BY 1"))
+    assert by_outcome == dict.fromkeys(("succeeded", "failed", "lost", "released"), 1)
+    for outcome, runs in by_outcome.items():
+        assert value("runs_total", outcome=outcome, **of) == runs
+    (totals,) = take_totals().types
+    for name, histogram, count, seconds in (
+        ("run_waiting", totals.waiting, 4, 6),
+        ("run_start_lag", totals.start_lag, 3, 1),
+        ("run_duration", totals.runtime, 3, 3),
+    ):
+        assert value(f"{name}_seconds_count", **of) == histogram.count == count
+        assert value(f"{name}_seconds_sum", **of) == histogram.seconds == count * seconds
+        for bound, below in zip((*BOUNDS, "+Inf"), histogram.cumulative, strict=True):
+            assert value(f"{name}_seconds_bucket", le=str(bound), **of) == below
+            assert below == (count if float(bound) >= seconds else 0)
+    assert 0 <= value("totals_age_seconds") < 60  # type: ignore[operator]
+    run_sql("DELETE FROM django_jobs_run")
+    assert scraped()("runs_total", outcome="succeeded", **of) == 1
 
 
 def test_workflows_and_failures() -> None:
