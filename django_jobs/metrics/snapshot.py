@@ -142,6 +142,14 @@ class SchedulesSnapshot:
     seen_seconds: float | None = None
     unseen_seconds: float | None = None
 
+    @property
+    def lag_seconds(self) -> float:
+        """For how long a schedule is overdue or no worker looked, whichever is more; 0 without
+        schedules."""
+        if not (self.on or self.overdue):
+            return 0.0
+        return max(self.overdue_seconds or 0.0, self.unseen_seconds or 0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
@@ -157,6 +165,15 @@ class Snapshot:
     schedules: SchedulesSnapshot = field(default=SchedulesSnapshot())
     resources: tuple[ResourceSnapshot, ...] = field(default=())
     tenants: tuple[TenantSnapshot, ...] = field(default=())
+
+    @property
+    def unclaimable(self) -> int:
+        """The ready jobs that no live worker can run, as far as they are counted."""
+        return (
+            sum(queue.ready for queue in unserved_queues(self))
+            + sum(unknown.ready for unknown in self.unknown_job_types)
+            + sum(unread.ready for unread in self.unread_versions)
+        )
 
 
 def take_snapshot() -> Snapshot:
@@ -233,12 +250,10 @@ def stuck_jobs(snapshot: Snapshot) -> list[str]:
     then all jobs are stuck for that reason."""
     if not snapshot.workers:
         return []
-    served = {name for worker in snapshot.workers for name in worker.queues}
     return [
         *(
             f"{_ready(queue.ready)} in a queue no live worker serves: {queue.name}"
-            for queue in snapshot.queues
-            if queue.ready and queue.name not in served
+            for queue in unserved_queues(snapshot)
         ),
         *(
             f"{_ready(unknown.ready)} of a type no live worker of its queue knows: "
@@ -251,6 +266,12 @@ def stuck_jobs(snapshot: Snapshot) -> list[str]:
             for unread in snapshot.unread_versions
         ),
     ]
+
+
+def unserved_queues(snapshot: Snapshot) -> list[QueueSnapshot]:
+    """The queues with ready jobs that no live worker serves."""
+    served = {name for worker in snapshot.workers for name in worker.queues}
+    return [queue for queue in snapshot.queues if queue.ready and queue.name not in served]
 
 
 def problem_of_schedules(schedules: SchedulesSnapshot, max_lag: float) -> str | None:

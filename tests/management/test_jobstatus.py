@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from pytest_django import Settings
 
 from django_jobs.domain.outcomes import Succeeded
@@ -337,6 +341,107 @@ def test_check_ignores_schedules_that_are_switched_off(settings: Settings) -> No
 def test_invalid_options_of_check_are_refused(arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(CommandError, match=problem):
         status(*arguments)
+
+
+OPPOSITES = {"<=": ">", ">=": "<", "!=": "=", "<": ">=", ">": "<=", "=": "!="}
+
+
+@pytest.mark.django_db
+def test_conditions_compare_with_the_numbers_of_the_snapshot(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SCHEDULES": True}
+    Queue.objects.filter(name="bulk").update(max_backlog=5)
+    make_dead()
+    enqueue_and_claim()
+    run_sql("UPDATE django_jobs_worker SET status = 'stopped'")
+    register_worker(queues=["default", "bulk"], job_types={"app.noop": 1})
+    register_worker(lease=-1)
+    noop.using(queue="bulk").enqueue_many([{}] * 4)
+    noop.using(delay=600).enqueue()
+    noop.using(queue="emails").enqueue_many([{}] * 2)
+    run_sql(
+        "UPDATE django_jobs_job SET available_at = now() - interval '80 s' WHERE queue = 'bulk'"
+    )
+    run_sql(
+        "UPDATE django_jobs_job SET job_type = 'gone' WHERE id IN ("
+        "SELECT max(id) FROM django_jobs_job WHERE queue = 'bulk')"
+    )
+    make_schedule()
+    run_sql("UPDATE django_jobs_schedule SET stale = false, next_due_at = now() - interval '70 s'")
+    true = (
+        "age>=80,age<120,bulk.age>=80,emails.age<60,dead=1,default.dead=1,bulk.dead=0,ready=6,"
+        "bulk.ready=4,running=1,default.running=1,scheduled=1,default.scheduled=1,workers=1,"
+        "bulk.workers=1,emails.workers=0,unclaimable=3,pressure=high,bulk.pressure<full,"
+        "default.pressure=ok,lag>=70,lag<2m"
+    )
+    assert status("--check", true) == "OK\n"
+    for condition in true.split(","):
+        false = re.sub(r"[<>=!]+", lambda found: OPPOSITES[found[0]], condition)
+        with pytest.raises(CommandError, match=r"^\S+, but it is \S+$") as refused:
+            status("--check", f"{false},workers<5")
+        assert refused.value.returncode == 1
+
+
+@pytest.mark.django_db
+def test_each_false_condition_is_named_with_its_value() -> None:
+    make_dead()
+    run_sql("UPDATE django_jobs_worker SET status = 'stopped'")
+    wanted = r"^workers>0, but it is 0; dead=0, but it is 1; pressure>ok, but it is ok$"
+    with pytest.raises(CommandError, match=wanted) as refused:
+        status("--check", "workers>0, ready<5, dead=0, pressure>ok")
+    assert refused.value.returncode == 1
+
+
+@pytest.mark.django_db
+def test_without_a_live_worker_each_ready_job_is_unclaimable() -> None:
+    noop.enqueue_many([{}] * 3)
+    assert status("--check", "unclaimable=3") == "OK\n"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (("age",), "^--check: 'age' is not a condition such as age<60"),
+        (("",), "^--check: '' is not a condition"),
+        (("nowhere.age<60",), "^--check: 'nowhere.age<60': no queue is named 'nowhere'; known"),
+        (("age<60", "--max-lag", "5"), "^--max-lag cannot be combined with conditions"),
+        (("age<60", "--json"), "^--check cannot be combined with --json or --watch"),
+    ],
+)
+def test_conditions_that_cannot_be_checked_exit_with_two(
+    arguments: tuple[str, ...], problem: str
+) -> None:
+    with pytest.raises(CommandError, match=problem) as refused:
+        status("--check", *arguments)
+    assert refused.value.returncode == 2
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "conditions, environment, code",
+    [
+        ("workers=0", {}, 0),
+        ("workers>0", {}, 1),
+        ("wrokers>0", {}, 2),
+        ("workers=0", {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}, 2),
+    ],
+)
+def test_the_exit_codes_of_conditions_are_those_of_the_process(
+    conditions: str, environment: dict[str, str], code: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "django", "jobstatus", "--check", conditions],
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert done.stdout == ("OK\n" if code == 0 else "")
 
 
 @pytest.mark.django_db
