@@ -54,7 +54,7 @@ KINDS: Mapping[str, Kind] = {
         (Severity.ERROR, "D307", "schedules do not fire"),
         (Severity.ERROR, "D308", "workflow stuck"),
         (Severity.WARNING, "D321", "concurrency key held"),
-        (Severity.WARNING, "D322", "paused queue with a backlog"),
+        (Severity.WARNING, "D322", "pause with a backlog"),
         (Severity.WARNING, "D323", "breaker open"),
         (Severity.WARNING, "D324", "quarantine with a backlog"),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
+from ..metrics.limits import Usage, read_usages
 from ..metrics.quarantines import capped, take_quarantines
 from ..models.database import fetch_named
 from .findings import Finding, age, found
@@ -33,6 +34,17 @@ CROSS JOIN LATERAL (
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = holder.gates
         ORDER BY job.gates, job.rank, job.id LIMIT %(most)s) AS counted) AS line
 WHERE line.waiting >= %(most)s
+LIMIT 20
+"""
+PAUSED = """
+SELECT 'resource' AS kind, name, paused_reason AS reason,
+    extract(epoch FROM clock_timestamp() - paused_at)::float8 AS seconds
+FROM django_jobs_resource WHERE paused_at <= clock_timestamp() - make_interval(secs => %(old)s)
+UNION ALL
+SELECT 'tenant', name, paused_reason,
+    extract(epoch FROM clock_timestamp() - paused_at)::float8
+FROM django_jobs_tenant WHERE paused_at <= clock_timestamp() - make_interval(secs => %(old)s)
+ORDER BY seconds DESC
 LIMIT 20
 """
 # An open breaker tries again after breaker_open_for, unless nothing waits or a person opened it.
@@ -66,7 +78,7 @@ def examine_keys() -> Iterator[Finding]:
 
 
 def examine_pauses() -> Iterator[Finding]:
-    """Queues and job types that hold back jobs for long."""
+    """Queues, resources, tenants and job types that hold back jobs for long."""
     for row in read_queues():
         if row["paused"] and row["paused_seconds"] >= FORGOTTEN_SECONDS:
             why = f" ({row['paused_reason']})" if row["paused_reason"] else ""
@@ -79,6 +91,7 @@ def examine_pauses() -> Iterator[Finding]:
                 seconds=row["paused_seconds"],
                 ready=row["ready"],
             )
+    yield from _paused_gates()
     for one in take_quarantines():
         if one.blocked and one.since_seconds >= FORGOTTEN_SECONDS:
             yield found(
@@ -91,6 +104,36 @@ def examine_pauses() -> Iterator[Finding]:
                 job_type=one.job_type,
                 seconds=one.since_seconds,
                 blocked=one.blocked,
+            )
+
+
+def _paused_gates() -> Iterator[Finding]:
+    rows = fetch_named(PAUSED, {"old": FORGOTTEN_SECONDS})
+    if not rows:
+        return
+    names = {(row["kind"], row["name"]) for row in rows}
+    usages = read_usages(
+        lambda gates: (
+            ("tenant", gates.tenant) in names
+            or any(("resource", name) in names for name in gates.resources)
+        )
+    )
+    for row in rows:
+        of_kind = usages.resources if row["kind"] == "resource" else usages.tenants
+        usage = of_kind.get(row["name"], Usage())
+        if usage.waiting:
+            why = f" ({row['reason']})" if row["reason"] else ""
+            count = f"{usage.waiting:,}{'+' if usage.more_wait else ''}"
+            yield found(
+                "D322",
+                f"The {row['kind']} {row['name']!r} has been paused for {age(row['seconds'])}"
+                f"{why}, and {count} jobs wait for it.",
+                "Resume it when its reason is gone:",
+                f"manage.py joblimit resume {row['kind']} {quote(row['name'])}",
+                kind=row["kind"],
+                name=row["name"],
+                seconds=row["seconds"],
+                waiting=usage.waiting,
             )
 
 

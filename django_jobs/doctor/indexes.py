@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.db.models import Model
 
+from ..lifecycle.history import TABLES, PartitionedTable, partitions
 from ..models.database import fetch_named
 from .findings import Finding, found
 from .tables import our_models, our_tables
@@ -16,20 +17,25 @@ BLOATED_BYTES = 16 * 2**20
 BLOATED_TIMES = 4
 """How often an index of its entries would fit into a bloated one."""
 
-# Each index of our tables and their partitions. An entry has its columns, a header of 8 bytes, a
-# pointer of 4 and some alignment; a page is 70 percent full after random inserts.
+# Each index of our tables and their partitions, and of the large ones how many bytes they need:
+# the view pg_stats is slow. An entry has its columns, a header of 8 bytes, a pointer of 4 and some
+# alignment; a page is 70 percent full after random inserts. The partitions of days have indexes
+# like those of the default one, with names that PostgreSQL chose.
 INDEXES = """
 SELECT leaf.relname AS table_name, index.relname AS name,
     index.oid::regclass::text AS quoted, pg_index.indisvalid AS valid,
     index.relname ~ '_cc(new|old)[0-9]*$' AS is_leftover,
+    CASE WHEN leaf.relispartition THEN split_part(pg_get_indexdef(index.oid), ' USING ', 2) END
+        AS definition, pg_index.indisunique AS is_unique,
     pg_relation_size(index.oid) AS bytes, greatest(index.reltuples, 0)::bigint AS entries,
-    (greatest(index.reltuples, 0) * (20 + (
-        SELECT coalesce(sum(coalesce(stats.avg_width, 16)), 16)
-        FROM pg_attribute AS attribute LEFT JOIN pg_stats AS stats
-            ON stats.schemaname = namespace.nspname AND stats.tablename = leaf.relname
-            AND stats.attname = attribute.attname
-        WHERE attribute.attrelid = leaf.oid AND attribute.attnum = ANY(pg_index.indkey)
-    )) / 0.7)::bigint AS needed_bytes
+    CASE WHEN pg_relation_size(index.oid) >= %(large)s THEN (
+        greatest(index.reltuples, 0) * (20 + (
+            SELECT coalesce(sum(coalesce(stats.avg_width, 16)), 16)
+            FROM pg_attribute AS attribute LEFT JOIN pg_stats AS stats
+                ON stats.schemaname = namespace.nspname AND stats.tablename = leaf.relname
+                AND stats.attname = attribute.attname
+            WHERE attribute.attrelid = leaf.oid AND attribute.attnum = ANY(pg_index.indkey)
+        )) / 0.7)::bigint END AS needed_bytes
 FROM unnest(%(tables)s::text[]) AS ours (name)
 CROSS JOIN LATERAL (
     SELECT relid FROM pg_partition_tree(to_regclass(ours.name))
@@ -54,7 +60,7 @@ def declared_indexes() -> list[tuple[str, str, type[Model]]]:
 
 def examine_indexes() -> Iterator[Finding]:
     """Missing, invalid, left over and bloated indexes."""
-    rows = fetch_named(INDEXES, {"tables": our_tables()})
+    rows = fetch_named(INDEXES, {"tables": our_tables(), "large": BLOATED_BYTES})
     there = {row["name"] for row in rows}
     for name, table, model in declared_indexes():
         if name not in there:
@@ -70,8 +76,29 @@ def examine_indexes() -> Iterator[Finding]:
                 table=table,
                 model=model.__name__,
             )
+    for partitioned in TABLES:
+        yield from _partitions(partitioned, rows)
     for row in rows:
         yield from _index(row)
+
+
+def _partitions(table: PartitionedTable, rows: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    """The indexes of the default partition that other partitions lack."""
+    like = {row["definition"]: row for row in rows if row["table_name"] == table.default}
+    for partition in partitions(table):
+        there = {row["definition"] for row in rows if row["table_name"] == partition.name}
+        for definition in like.keys() - there:
+            index = like[definition]
+            unique = "UNIQUE " if index["is_unique"] else ""
+            yield found(
+                "D121",
+                f"{partition.name} has no index like {index['name']}, so statements read the whole "
+                "partition.",
+                "Build it:",
+                f"CREATE {unique}INDEX CONCURRENTLY ON {partition.name} USING {definition};",
+                index=index["name"],
+                table=partition.name,
+            )
 
 
 def _index(row: dict[str, Any]) -> Iterator[Finding]:
@@ -96,7 +123,7 @@ def _index(row: dict[str, Any]) -> Iterator[Finding]:
             f"REINDEX INDEX CONCURRENTLY {row['quoted']};",
             **facts,
         )
-    elif row["bytes"] >= max(BLOATED_BYTES, BLOATED_TIMES * row["needed_bytes"]):
+    elif row["needed_bytes"] is not None and row["bytes"] >= BLOATED_TIMES * row["needed_bytes"]:
         yield found(
             "D124",
             f"The index {name} on {table} takes {size}, and its {row['entries']:,} entries need "

@@ -34,12 +34,14 @@ SECTIONS: dict[str, str] = {
     "rate": "sharing.rate",
     "orm": "mixing.orm_handlers",
     "month": "month.month",
+    "doctor": "examining.examinations",
 }
 """Names and functions, in the order they are run. The functions need Django, the names do not."""
 
 OF_THE_ADMIN = {"month"}
-"""Sections that need the admin. They are run only if they are named: ``month`` needs 20 GB."""
-ALL = [name for name in SECTIONS if name not in OF_THE_ADMIN]
+"""Sections that need the admin. Run only if they are named, as ``doctor``: they need gigabytes."""
+IF_NAMED = {*OF_THE_ADMIN, "doctor"}
+ALL = [name for name in SECTIONS if name not in IF_NAMED]
 
 
 def load(name: str) -> Section:

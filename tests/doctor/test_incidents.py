@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
+from django.core.management import call_command
 
 from django_jobs.doctor.incidents import examine_breakers, examine_keys, examine_pauses
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import limits, quarantines
-from django_jobs.models import Resource
+from django_jobs.models import Resource, Tenant
 from tests.app.jobs import noop
 from tests.factories import claim_ready, copies_of, register_worker, run_sql
 
@@ -49,6 +52,24 @@ def test_a_queue_that_was_paused_for_long_with_ready_jobs_is_found() -> None:
     assert forgotten.facts["queue"] == "bulk"  # nothing waits in the other
     assert "the importer is broken" in forgotten.problem
     job_operations.resume(["bulk"])
+    assert not findings(examine_pauses, "D322")
+
+
+@pytest.mark.parametrize("kind", ["resource", "tenant"])
+def test_a_resource_or_tenant_that_was_paused_for_long_with_waiting_jobs_is_found(
+    kind: str,
+) -> None:
+    Resource.objects.create(name="acme"), Resource.objects.create(name="idle")
+    Tenant.objects.create(name="acme"), Tenant.objects.create(name="idle")
+    pause = limits.pause_resources if kind == "resource" else limits.pause_tenants
+    pause(["acme", "idle"], reason="moves house")
+    (noop.using(resources="acme") if kind == "resource" else noop.using(tenant="acme")).enqueue()
+    assert not findings(examine_pauses, "D322")
+    back_in_time(kind, "paused_at")
+    (forgotten,) = findings(examine_pauses, "D322")
+    assert (forgotten.facts["kind"], forgotten.facts["waiting"]) == (kind, 1)
+    assert forgotten.commands == (f"manage.py joblimit resume {kind} acme",)
+    call_command("joblimit", "resume", kind, "acme", stdout=StringIO())
     assert not findings(examine_pauses, "D322")
 
 

@@ -8,6 +8,8 @@ import pytest
 from django.db import IntegrityError
 
 from django_jobs.doctor.indexes import declared_indexes, examine_indexes
+from django_jobs.lifecycle.history import RUNS, partitions
+from django_jobs.maintenance.history import make_due_partitions
 from tests.app.jobs import noop
 from tests.factories import run_sql
 
@@ -39,6 +41,23 @@ def test_a_missing_index_is_found(name: str) -> None:
     run_sql(f"DROP INDEX {name}")
     (missing,) = findings(examine_indexes, "D121")
     assert (missing.severity, missing.facts["index"]) == ("error", name)
+
+
+def test_an_index_that_a_partition_of_a_day_lacks_is_found_until_it_is_built(
+    transactional_db: None,
+) -> None:
+    make_due_partitions()
+    assert not findings(examine_indexes, "D121")
+    partition = partitions(RUNS)[-1].name
+    ((index,),) = run_sql(
+        "SELECT indexname FROM pg_indexes WHERE tablename = %s AND indexdef LIKE '%%(job_id, %%'",
+        [partition],
+    )
+    run_sql(f"ALTER TABLE {partition} DROP CONSTRAINT {index}")
+    (missing,) = findings(examine_indexes, "D121")
+    assert missing.facts == {"index": "django_jobs_run_attempt", "table": partition}
+    run_sql(*missing.commands)
+    assert not findings(examine_indexes, "D121")
 
 
 def test_unique_keys_are_among_the_declared_indexes() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from django.db import connection
 from pytest_django import DjangoDbBlocker
 
 from django_jobs.doctor import examination
 from django_jobs.doctor.examination import EXAMINATIONS, diagnose
-from tests.factories import analyze, run_sql
+from tests.factories import analyze, explain, run_sql
 
 JOBS, RUNS = 200_000, 300_000
 FILL = """
@@ -28,13 +30,15 @@ FROM generate_series(1, {count}) AS n
 """
 MOST_SECONDS = 0.3
 """Of the fastest of three, with their connection and Python: the machine may be busy."""
+MOST_ROWS = 10_000
+"""That a part of a plan may read, each time that it is run."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     with django_db_blocker.unblock():
-        for status in ("ready", "scheduled", "blocked", "dead"):
-            run_sql(FILL.format(status=status, count=JOBS // 4))
+        for status in ("ready", "scheduled", "blocked", "dead", "waiting"):
+            run_sql(FILL.format(status=status, count=JOBS // 5))
         run_sql(FILL_RUNS.format(count=RUNS))
         analyze("django_jobs_job", "django_jobs_run", "django_jobs_queue", "django_jobs_worker")
         try:
@@ -52,3 +56,21 @@ def test_an_examination_of_many_jobs_and_runs_is_short(one: examination.Examinat
         assert not diagnose([one]).not_examined
         took.append(time.perf_counter() - begun)
     assert min(took) < MOST_SECONDS
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("one", EXAMINATIONS, ids=lambda one: one.examine.__name__)
+def test_no_part_of_a_plan_reads_many_rows(one: examination.Examination) -> None:
+    statements: list[tuple[str, Any]] = []
+
+    def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        statements.append((sql, params))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(note):
+        assert not diagnose([one]).not_examined
+    read = [(sql, params) for sql, params in statements if "django_jobs_" in sql]
+    for sql, params in read:
+        for node in explain(sql, params):
+            rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+            assert rows <= MOST_ROWS, sql
