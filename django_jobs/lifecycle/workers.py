@@ -36,8 +36,9 @@ RETURNING id
 # does not keep the other workers of the tree from being renewed.
 RENEW = """
 WITH known AS MATERIALIZED (
-    SELECT worker.id
-    FROM unnest(%(workers)s::bigint[], %(known)s::timestamptz[]) AS asked (id, heartbeat_at)
+    SELECT worker.id, asked.claim_failures
+    FROM unnest(%(workers)s::bigint[], %(known)s::timestamptz[], %(failures)s::bigint[])
+        AS asked (id, heartbeat_at, claim_failures)
     JOIN django_jobs_worker AS worker ON worker.id = asked.id
     WHERE worker.status IN ('running', 'draining')
       AND (asked.heartbeat_at IS NULL OR worker.heartbeat_at >= asked.heartbeat_at)
@@ -51,8 +52,9 @@ WITH known AS MATERIALIZED (
         schedules_seen_at = coalesce(
             clock_timestamp() - make_interval(secs => %(looked_ago)s::float8),
             worker.schedules_seen_at),
-        lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8)
-    FROM free WHERE worker.id = free.id
+        lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8),
+        claim_failures = coalesce(known.claim_failures, worker.claim_failures)
+    FROM free JOIN known USING (id) WHERE worker.id = free.id
     RETURNING worker.id, worker.drain_requested_at IS NOT NULL AS drains, worker.heartbeat_at
 )
 SELECT known.id, coalesce(renewed.drains, false), renewed.heartbeat_at
@@ -112,6 +114,7 @@ class WorkerInfo:
 
 
 NO_BEATS: Mapping[int, datetime] = {}
+NO_FAILURES: Mapping[int, int] = {}
 
 
 class Renewal(NamedTuple):
@@ -151,11 +154,13 @@ def renew(
     lease: float,
     looked_ago: float | None = None,
     beats: Mapping[int, datetime] = NO_BEATS,
+    claim_failures: Mapping[int, int] = NO_FAILURES,
 ) -> dict[int, Renewal]:
     """Extend the lease of each worker by ``lease`` seconds from now. ``looked_ago`` is how many
     seconds ago their process looked at the schedules, None to keep what is stored.
 
-    ``beats`` has the last heartbeat known to be written, for workers that have one. Returns the
+    ``beats`` has the last heartbeat known to be written, for workers that have one, and
+    ``claim_failures`` how many rounds of claims failed, which is kept for the others. Returns the
     workers that are alive, including those whose row was locked. A worker that is missing has lost
     its lease and all its claimed jobs.
     """
@@ -164,6 +169,7 @@ def renew(
         {
             "workers": list(workers),
             "known": [beats.get(worker) for worker in workers],
+            "failures": [claim_failures.get(worker) for worker in workers],
             "lease": lease,
             "looked_ago": looked_ago,
         },

@@ -95,6 +95,10 @@ FAMILIES = tuple(
             "Jobs that the workers run or have prefetched.",
         ),
         (
+            *("worker_claim_failures", "version", "worker_jobs", "claim_failures"),
+            "Rounds of claims of these workers that failed since each started.",
+        ),
+        (
             *("worker_heartbeat_age_seconds", "", "heartbeats", "seconds"),
             "Age of the oldest last heartbeat of a worker that has not ended.",
         ),

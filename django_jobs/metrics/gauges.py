@@ -82,7 +82,8 @@ PARTS = {
     "worker_jobs": """
         SELECT worker.code_version AS version, sum((
             SELECT count(*) FROM django_jobs_job_live AS job
-            WHERE job.status = 'running' AND job.worker_id = worker.id)) AS jobs
+            WHERE job.status = 'running' AND job.worker_id = worker.id)) AS jobs,
+            sum(worker.claim_failures) AS claim_failures
         FROM django_jobs_worker AS worker WHERE worker.status IN ('running', 'draining')
         GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(series)s""",
     "heartbeats": """

@@ -318,6 +318,15 @@ class Migration(migrations.Migration):
                 ),
                 ("lease_expires_at", models.DateTimeField(verbose_name="lease expires at")),
                 (
+                    "claim_failures",
+                    models.PositiveBigIntegerField(
+                        db_default=0,
+                        default=0,
+                        help_text="Rounds of claims that failed, as of the last heartbeat.",
+                        verbose_name="failed claims",
+                    ),
+                ),
+                (
                     "drain_requested_at",
                     models.DateTimeField(blank=True, null=True, verbose_name="drain requested at"),
                 ),

@@ -52,6 +52,12 @@ class Worker(models.Model):
     heartbeat_at = TimestampField(_("last heartbeat"))
     schedules_seen_at = TimestampField(_("last look at the schedules"), null=True, blank=True)
     lease_expires_at = TimestampField(_("lease expires at"))
+    claim_failures = models.PositiveBigIntegerField(
+        _("failed claims"),
+        default=0,
+        db_default=0,
+        help_text=_("Rounds of claims that failed, as of the last heartbeat."),
+    )
     drain_requested_at = TimestampField(_("drain requested at"), null=True, blank=True)
     stopped_at = TimestampField(_("stopped at"), null=True, blank=True)
     stop_reason = models.CharField(_("reason for stopping"), max_length=300, blank=True, default="")

@@ -66,6 +66,7 @@ def test_a_server_without_a_connection_left_costs_no_lease_and_no_job(
         until(lambda: "too many clients" in worker.text(), what="the worker is refused")
         later = boot.heartbeat_at + timedelta(seconds=2 * lease)
         until(Worker.objects.filter(heartbeat_at__gt=later).exists, what="leases are renewed")
+        assert Worker.objects.get().claim_failures > 0
         waiting = jobs.write_effect.enqueue("waited")
         assert Job.objects.get(pk=held.pk).status == "running"
     until_status(waiting, "succeeded")

@@ -107,6 +107,15 @@ def test_a_drain_request_arrives_with_the_heartbeat() -> None:
 
 
 @pytest.mark.django_db
+def test_a_renewal_writes_the_failed_claims_that_it_knows() -> None:
+    known, unknown = register_worker(), register_worker()
+    lifecycle_workers.renew([known, unknown], 30, claim_failures={known: 3, unknown: 4})
+    lifecycle_workers.renew([known, unknown], 30, claim_failures={known: 5})
+    written = dict(Worker.objects.values_list("pk", "claim_failures"))
+    assert written == {known: 5, unknown: 4}
+
+
+@pytest.mark.django_db
 def test_an_expired_worker_that_nobody_declared_lost_may_still_renew() -> None:
     worker = register_worker(lease=-5)
     assert drains([worker], 30) == {worker: False}

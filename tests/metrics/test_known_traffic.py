@@ -17,6 +17,7 @@ from django_jobs.domain.outcomes import Lost, Released, Succeeded
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
+from django_jobs.lifecycle.workers import renew
 from django_jobs.metrics.exposition import JobsCollector
 from django_jobs.metrics.totals import take_totals
 from django_jobs.models import Queue, Resource, Schedule, Tenant
@@ -114,7 +115,10 @@ def test_workers() -> None:
     claim_ready(busy, limit=4)
     run_sql("UPDATE django_jobs_worker SET code_version = 'v2' WHERE id = %s", [busy])
     run_sql("UPDATE django_jobs_worker SET heartbeat_at = now() - interval '40 s' WHERE name = 'b'")
+    renew([busy], 30, claim_failures={busy: 5})
     value, workers = scraped(), status()["workers"]
+    assert value("worker_claim_failures", version="v2") == 5
+    assert value("worker_claim_failures", version="") == 0
     assert value("workers", version="v2", status="running") == 1
     assert value("workers", version="", status="expired") == 1
     assert value("worker_slots", version="v2", kind="thread") == workers[0]["threads"] == 3

@@ -93,7 +93,10 @@ class Leases:
             if not status.is_connected:
                 ping()
                 status.is_connected = True
-            alive = workers.renew(list(slots), self._options.lease, looked_ago, self._beats)
+            failures = {worker: slot.claim_failures for worker, slot in slots.items()}
+            alive = workers.renew(
+                list(slots), self._options.lease, looked_ago, self._beats, failures
+            )
             blocked = self._note(slots, alive, asked_at)
             for worker, job in workers.cancels_asked(list(slots)):
                 slots[worker].ask_cancel(job)

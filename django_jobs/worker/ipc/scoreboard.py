@@ -11,7 +11,18 @@ from __future__ import annotations
 import mmap
 import time
 from collections import deque
-from ctypes import Structure, addressof, c_bool, c_double, c_int32, c_int64, c_uint8, memset, sizeof
+from ctypes import (
+    Structure,
+    addressof,
+    c_bool,
+    c_double,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint32,
+    memset,
+    sizeof,
+)
 from struct import Struct
 
 from ...lifecycle.job_columns import Fence
@@ -155,6 +166,7 @@ class WorkerSlot(Structure):
         ("settles", c_bool),
         ("draining", c_bool),
         ("claim_failed", c_bool),
+        ("claim_failures", c_uint32),
         ("round_due", c_double),
         ("process", c_int32),
         ("_table", StartedJob * CAPACITY),
@@ -174,6 +186,8 @@ class WorkerSlot(Structure):
     """Whether this process has stopped claiming."""
     claim_failed: bool
     """Whether the last round of the claimer failed."""
+    claim_failures: int
+    """How many rounds of it have failed."""
     round_due: float
     """When the next round of the claimer is due, by its last one that succeeded."""
     process: int
@@ -224,6 +238,11 @@ class WorkerSlot(Structure):
         which are returned."""
         self.round_due, self.claim_failed = time.monotonic() + pause, False
         return pause
+
+    def note_failed_round(self) -> None:
+        """Note that a round of the claimer failed."""
+        self.claim_failed = True
+        self.claim_failures += 1
 
     def lose_lease(self, worker: int) -> None:
         """Note that the renewal of ``worker`` was refused."""

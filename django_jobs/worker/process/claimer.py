@@ -165,7 +165,7 @@ class Claimer:
             with self.deadline:
                 return self._slot.note_round(self._round())
         except DATABASE_ERRORS as error:
-            self._slot.claim_failed = True
+            self._slot.note_failed_round()
             self._stranded_jobs.look_soon()
             if self.deadline.cut_short(error):
                 drop_connection()
