@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django_jobs import chain
+from django_jobs.domain.outcomes import Lost
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations.quarantines import quarantine
 from django_jobs.metrics.exposition import render
@@ -11,11 +12,20 @@ from django_jobs.testing import run_jobs
 from tests.app.gate_jobs import bill_tenant, post_to_ledger
 from tests.app.jobs import add, fail, noop
 from tests.app.workflow_jobs import fail_at_once, pass_by
-from tests.factories import claim_ready, due_schedule, register_worker, run_sql
+from tests.factories import (
+    claim_ready,
+    due_schedule,
+    enqueue_and_claim,
+    fold_runs,
+    register_worker,
+    run_sql,
+    settle_one,
+)
 
 
 def scrape() -> str:
     """The metrics of now, and not those that were stored before."""
+    fold_runs()
     run_sql("UPDATE django_jobs_storedmetrics SET taken_at = 'epoch'")
     return stored()
 
@@ -45,6 +55,7 @@ def make_everything() -> None:
     workers.renew([worker], 30, looked_ago=0)
     noop.enqueue_many([{}] * 3)
     claim_ready(worker, limit=2, job_types={"app.noop": 1})
+    settle_one(enqueue_and_claim(add, 1, worker=worker), Lost(reason="SIGKILL"))
     add.enqueue(1)
     fail.enqueue()
     quarantine("app.fail")

@@ -7,15 +7,23 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
+from django_jobs import Backoff
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations.quarantines import quarantine
 from django_jobs.models import Job, Resource, Worker
 from django_jobs.testing import run_jobs
 from tests.app.gate_jobs import post_to_ledger
-from tests.app.jobs import fail, noop
-from tests.factories import another_connection, due_schedule, look, register_worker, run_sql
-from tests.worker.processes import JobWorker, until
+from tests.app.jobs import fail, kill_itself, noop
+from tests.factories import (
+    another_connection,
+    declared,
+    due_schedule,
+    look,
+    register_worker,
+    run_sql,
+)
+from tests.worker.processes import JobWorker, until, until_status
 
 from .promtool import Phase, assert_alerts, needs_promtool
 from .scraping import scrape, stored
@@ -142,3 +150,48 @@ def test_the_retry_budget_of_a_resource_is_used_up(before: str) -> None:
     Job.objects.filter(status="scheduled").update(available_at=run_sql("SELECT now()")[0][0])
     run_jobs()
     assert_fires(before, scrape(), 6, "DjangoJobsRetryBudgetGone", resource="ledger")
+
+
+def refuse() -> None:
+    raise ConnectionRefusedError
+
+
+def test_most_attempts_of_a_job_type_fail(before: str) -> None:
+    with declared(refuse, max_attempts=99, backoff=Backoff.fixed(3_600)) as flaky:
+        flaky.enqueue()
+        run_jobs()
+        first = scrape()
+        flaky.enqueue_many([{}] * 12)
+        run_jobs()
+    labels = {"queue": "default", "job_type": flaky.name}
+    history = [Phase(before, 10), Phase(first, 20), Phase(scrape(), 4)]
+    assert_alerts(history, {}, {}, {"DjangoJobsFailureSpike": labels})
+
+
+def test_few_failures_among_many_successes_are_no_spike(before: str) -> None:
+    def half(number: int) -> None:
+        if number % 3 == 0:
+            raise ConnectionRefusedError
+
+    with declared(half, max_attempts=99, backoff=Backoff.fixed(3_600)) as flaky:
+        flaky.enqueue_many([{"number": number} for number in range(3)])
+        run_jobs()
+        first = scrape()
+        flaky.enqueue_many([{"number": number} for number in range(60)])
+        run_jobs()
+    assert_alerts([Phase(before, 10), Phase(first, 20), Phase(scrape(), 4)], {}, {}, {})
+
+
+def test_a_handler_kills_its_process_again_and_again(
+    before: str, start_worker: Callable[..., JobWorker]
+) -> None:
+    start_worker()
+    poison = kill_itself.enqueue()
+    until_status(poison, "dead")
+    first = scrape()
+    other = kill_itself.enqueue()
+    until_status(other, "dead")
+    died = {"DjangoJobsDeadGrowth": {"queue": "default"}}
+    labels = {"queue": "default", "job_type": "app.kill_itself"}
+    history = [Phase(before, 10), Phase(first, 20), Phase(scrape(), 2)]
+    assert_alerts(history, {}, died, {**died, "DjangoJobsCrashLoop": labels})

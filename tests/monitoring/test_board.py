@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from django_jobs import Backoff
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.testing import run_jobs
 from tests.app.jobs import noop
-from tests.factories import claim_ready, register_worker, run_sql
+from tests.factories import claim_ready, declared, register_worker, run_sql
 
 from .promtool import BOARD, Phase, assert_have_data, assert_values, needs_promtool
 from .scraping import make_everything, scrape
@@ -22,7 +23,7 @@ ROWS = [
     "Backlog: does work wait, and does it become less?",
     "Outage: is work done at all?",
     "Lack of capacity: are the slots enough?",
-    *("Failures", "Schedules", "Limits", "Workflows", "Database"),
+    *("Failures", "Latency", "Schedules", "Limits", "Workflows", "Database"),
 ]
 WORKS, BACKLOG, LACK_OF_CAPACITY, OUTAGE, PAUSED = range(5)
 
@@ -88,6 +89,21 @@ def test_a_queue_without_a_worker_is_an_outage() -> None:
 
 @needs_promtool
 @pytest.mark.usefixtures("_one_queue")
+def test_a_queue_whose_attempts_fail_is_an_outage() -> None:
+    def refuse() -> None:
+        raise ConnectionRefusedError
+
+    with declared(refuse, max_attempts=99, backoff=Backoff.fixed(3_600)) as flaky:
+        flaky.enqueue()
+        run_jobs()
+        first = scrape()
+        flaky.enqueue_many([{}] * 3)
+        run_jobs()
+        assert_is([Phase(first, 20), Phase(scrape(), 3)], WORKS, OUTAGE)
+
+
+@needs_promtool
+@pytest.mark.usefixtures("_one_queue")
 def test_jobs_that_run_while_more_and_more_are_ready_lack_capacity() -> None:
     worker = register_worker()
     enqueue_old(5)
@@ -125,5 +141,5 @@ def test_each_query_of_each_panel_has_data() -> None:
     make_everything()
     history = [Phase(before, 20), Phase(scrape(), 3)]
     wanted = [query for panel in panels() for query in queries(panel)]
-    assert len(wanted) > 25
+    assert len(wanted) > 40
     assert_have_data(history, wanted)
