@@ -21,6 +21,7 @@ from ..domain.pressure import level_of
 from ..domain.ranking import STRICT_WEIGHT
 from ..domain.retention import kept_by_status
 from ..lifecycle.backlog import ready_up_to
+from ..metrics.slo import SloWindow, take_objectives
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
 from .base.formatting import NOTHING, ago, badge, count_link, duration, text_column
@@ -56,6 +57,8 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
             "timeout",
             "backoff",
             "retention",
+            "slo_seconds",
+            "slo_target",
         )
         widgets: ClassVar[dict[str, forms.Widget]] = {
             "backoff": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
@@ -122,6 +125,7 @@ class QueueAdmin(ConsoleAdmin):
         section(None, "name", "state", "why", "level"),
         section(_("Limits"), "max_concurrency", "max_backlog", "on_full", "priority_weight"),
         section(_("Defaults for its jobs"), "max_attempts", "timeout", "backoff", "retention"),
+        section(_("Objective"), "slo_seconds", "slo_target", "last_hour", "last_day"),
     )
 
     def annotations(self) -> dict[str, Any]:
@@ -152,7 +156,7 @@ class QueueAdmin(ConsoleAdmin):
         return False
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        computed = "state", "why", "level"
+        computed = "state", "why", "level", "last_hour", "last_day"
         return computed if obj is None else ("name", *computed)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -184,6 +188,14 @@ class QueueAdmin(ConsoleAdmin):
         state, label = LEVELS[level_of(queue.backlog, queue.max_backlog)]
         return badge(state, label)
 
+    @admin.display(description=_("last hour"))
+    def last_hour(self, queue: Any) -> str:
+        return _in_time(queue, "hour")
+
+    @admin.display(description=_("last day"))
+    def last_day(self, queue: Any) -> str:
+        return _in_time(queue, "day")
+
     @admin.display(description=_("next job waits"))
     def next_waits(self, queue: Any) -> str:
         return duration(queue.read_at - queue.head_due_at) if queue.head_due_at else NOTHING
@@ -198,3 +210,19 @@ class QueueAdmin(ConsoleAdmin):
 
     def _jobs(self, queue: Any, status: str, number: int) -> str:
         return count_link(self.admin_site, Job, number, queue=queue.name, status=status)
+
+
+def _in_time(queue: Any, window: str) -> str:
+    """How many jobs started in time, and how fast the error budget is used up."""
+    if queue.pk is None or queue.slo_seconds is None:
+        return NOTHING
+    objective = next((one for one in take_objectives() if one.queue == queue.name), None)
+    found: SloWindow | None = getattr(objective, window, None)
+    if found is None or found.ratio is None:
+        return NOTHING
+    text = _now("%(ratio)s of %(runs)s jobs in time, burn rate %(burn_rate)s")
+    return text % {
+        "ratio": f"{found.ratio:.2%}",
+        "runs": f"{found.runs:,}",
+        "burn_rate": f"{found.burn_rate:.1f}",
+    }

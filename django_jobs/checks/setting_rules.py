@@ -173,6 +173,14 @@ QUEUE_RULES: dict[str, Rule] = {
         f"not a positive number of seconds, at most {LONGEST_TIMEOUT:,.0f}",
     ),
     "retention": _retention,
+    "slo_seconds": rule(
+        lambda value: is_number(value) and 0 < value <= LONGEST_TIMEOUT,
+        f"not a positive number of seconds, at most {LONGEST_TIMEOUT:,.0f}",
+    ),
+    "slo_target": rule(
+        lambda value: is_number(value) and 0.01 <= value <= 0.99999,
+        "not a number from 0.01 to 0.99999",
+    ),
 }
 
 RETENTION_EXAMPLE = (
@@ -216,6 +224,8 @@ QUEUE_EXAMPLES = {
     "backoff": "Backoff.fixed(5) or Backoff.exponential(base=2), from django_jobs import Backoff",
     "timeout": "30, a number of seconds, or leave it out for no limit",
     "retention": RETENTION_EXAMPLE,
+    "slo_seconds": "30, a number of seconds, or leave it out for no objective",
+    "slo_target": "0.99, the share of the jobs that should start in time",
 }
 QUEUES = Section(
     noun="queue",

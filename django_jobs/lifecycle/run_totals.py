@@ -118,8 +118,10 @@ WITH mark AS MATERIALIZED (
         {_seconds("run.available_at", "run.claimed_at")} AS waiting,
         {_seconds("run.claimed_at", "run.started_at")} AS start_lag,
         {_seconds("run.started_at", "run.finished_at")} AS runtime,
-        run.started_at IS NOT NULL AS started
+        run.started_at IS NOT NULL AS started,
+        {_seconds("run.available_at", "run.started_at")} <= queue.slo_seconds AS in_time
     FROM run FULL JOIN job ON job.id = run.job_id
+        LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
 ), alike AS MATERIALIZED (
     SELECT minute, {KEY}, {_bucket("waiting")} AS waiting,
         CASE WHEN started THEN {_bucket("start_lag")} END AS start_lag,
@@ -127,7 +129,8 @@ WITH mark AS MATERIALIZED (
         count(*) AS runs, sum(waiting) AS waiting_seconds,
         coalesce(sum(start_lag) FILTER (WHERE started), 0) AS start_lag_seconds,
         coalesce(sum(runtime) FILTER (WHERE started), 0) AS runtime_seconds,
-        0 AS slo_runs, 0 AS slo_met
+        count(in_time) FILTER (WHERE started) AS slo_runs,
+        count(*) FILTER (WHERE started AND in_time) AS slo_met
     FROM ended GROUP BY 1, {KEY}, 5, 6, 7
 ), added AS (
     INSERT INTO django_jobs_runtotal AS total (

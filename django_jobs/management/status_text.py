@@ -12,6 +12,7 @@ from ..metrics.limits import (
     rate_text,
 )
 from ..metrics.quarantines import QuarantineSnapshot, capped
+from ..metrics.slo import SloSnapshot
 from ..metrics.snapshot import MAX_LAG, SchedulesSnapshot, Snapshot, stuck_jobs
 from ..models.schedule_state import ScheduleState
 from ..models.worker import pools_text, slots_text
@@ -25,6 +26,8 @@ ALWAYS_COUNTED = (ScheduleState.ON, ScheduleState.PAUSED, ScheduleState.ERROR)
 RESOURCE_HEADS = ("RESOURCE", "STATE", "TAKEN", "LIMIT", "WAITING", "RATE", "REASON")
 TENANT_HEADS = ("TENANT", "STATE", "TAKEN", "LIMIT", "WAITING", "WEIGHT", "REASON")
 MOST_TENANTS = 20
+SLO_HEADS = ("QUEUE", "WITHIN", "TARGET", "IN TIME, LAST HOUR", "LAST DAY", "LATE NOW")
+NONE = "-"
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "HEARTBEAT", "QUEUES")
 
 
@@ -62,6 +65,8 @@ def render_status(snapshot: Snapshot) -> str:
         table(QUEUE_HEADS, queues),
         table(WORKER_HEADS, workers) if workers else "No worker is alive.",
     ]
+    if snapshot.objectives:
+        parts.append(table(SLO_HEADS, list(map(_objective, snapshot.objectives))))
     if line := _schedules(snapshot.schedules):
         parts.append(line)
     if stuck := stuck_jobs(snapshot):
@@ -113,6 +118,15 @@ def _quarantine(snapshot: QuarantineSnapshot) -> str:
     why = f": {snapshot.reason}" if snapshot.reason else ""
     by = f" by {snapshot.by}" if snapshot.by else ""
     return f"Quarantined{by} {age(snapshot.since_seconds)} ago, {blocked}: {snapshot.job_type}{why}"
+
+
+def _objective(one: SloSnapshot) -> tuple[str, ...]:
+    """The share of jobs that started in time, with the burn rate."""
+    windows = (
+        NONE if window.ratio is None else f"{window.ratio:.2%} (burn rate {window.burn_rate:.1f})"
+        for window in (one.hour, one.day)
+    )
+    return (one.queue, f"{one.seconds:g}s", f"{one.target * 100:g}%", *windows, capped(one.late))
 
 
 def _schedules(snapshot: SchedulesSnapshot) -> str:

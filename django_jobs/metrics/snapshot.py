@@ -15,6 +15,7 @@ from ..models import Schedule
 from ..models.database import fetch, fetch_named
 from .limits import ResourceSnapshot, TenantSnapshot, take_limits
 from .quarantines import QuarantineSnapshot, capped, take_quarantines
+from .slo import SloSnapshot, take_objectives
 from .unclaimable import UnknownTypeBacklog, UnreadVersion, take_unclaimable
 
 QUEUES = f"""
@@ -165,6 +166,7 @@ class Snapshot:
     schedules: SchedulesSnapshot = field(default=SchedulesSnapshot())
     resources: tuple[ResourceSnapshot, ...] = field(default=())
     tenants: tuple[TenantSnapshot, ...] = field(default=())
+    objectives: tuple[SloSnapshot, ...] = field(default=())
 
     @property
     def unclaimable(self) -> int:
@@ -203,6 +205,7 @@ def take_snapshot() -> Snapshot:
         schedules=take_schedules(),
         resources=resources,
         tenants=tenants,
+        objectives=take_objectives(),
     )
 
 

@@ -236,6 +236,32 @@ class Migration(migrations.Migration):
                         verbose_name="retention",
                     ),
                 ),
+                (
+                    "slo_seconds",
+                    models.FloatField(
+                        blank=True,
+                        help_text="Seconds after its due time within which a job should start. Empty: none.",
+                        null=True,
+                        validators=[
+                            django.core.validators.MinValueValidator(0.001),
+                            django.core.validators.MaxValueValidator(31622400.0),
+                        ],
+                        verbose_name="start within",
+                    ),
+                ),
+                (
+                    "slo_target",
+                    models.FloatField(
+                        db_default=0.99,
+                        default=0.99,
+                        help_text="The share of the jobs that should start in time, such as 0.99.",
+                        validators=[
+                            django.core.validators.MinValueValidator(0.01),
+                            django.core.validators.MaxValueValidator(0.99999),
+                        ],
+                        verbose_name="share of jobs",
+                    ),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
             options={

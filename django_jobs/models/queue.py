@@ -21,6 +21,7 @@ QUEUE_NAME = RegexValidator(
     _("Use letters, digits, dots, hyphens and underscores; start with a letter or digit."),
 )
 LONGEST_NAME = 100
+SLO_TARGET = 0.99
 A_QUEUE_NAME = f"1 to {LONGEST_NAME} letters, digits, dots, hyphens and underscores"
 
 
@@ -120,6 +121,20 @@ class Queue(NamedRow):
         blank=True,
         help_text=_('Overrides the setting RETENTION, such as {"succeeded": "1d", "dead": "30d"}.'),
     )
+    slo_seconds = models.FloatField(
+        _("start within"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0.001), MaxValueValidator(LONGEST_TIMEOUT)],
+        help_text=_("Seconds after its due time within which a job should start. Empty: none."),
+    )
+    slo_target = models.FloatField(
+        _("share of jobs"),
+        default=SLO_TARGET,
+        db_default=SLO_TARGET,
+        validators=[MinValueValidator(0.01), MaxValueValidator(0.99999)],
+        help_text=_("The share of the jobs that should start in time, such as 0.99."),
+    )
     created_at = TimestampField(_("created at"), auto_now_add=True)
 
     class Meta:
@@ -161,4 +176,6 @@ class Queue(NamedRow):
             backoff=backoff.as_json() if isinstance(backoff, Backoff) else backoff,
             timeout=options.get("timeout"),
             retention=options.get("retention"),
+            slo_seconds=options.get("slo_seconds"),
+            slo_target=options.get("slo_target") or SLO_TARGET,
         )

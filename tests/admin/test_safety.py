@@ -54,9 +54,19 @@ def test_rows_are_neither_added_nor_changed_nor_deleted_by_hand(page: Page, mode
 
 def queue_form(**values: Any) -> dict[str, Any]:
     blank = dict.fromkeys(
-        ("max_concurrency", "max_backlog", "max_attempts", "timeout", "backoff", "retention"), ""
+        (
+            "max_concurrency",
+            "max_backlog",
+            "max_attempts",
+            "timeout",
+            "backoff",
+            "retention",
+            "slo_seconds",
+        ),
+        "",
     )
-    return {"name": "fresh", "on_full": "raise", "priority_weight": "60", **blank, **values}
+    given = {"on_full": "raise", "priority_weight": "60", "slo_target": "0.99"}
+    return {"name": "fresh", **given, **blank, **values}
 
 
 def test_a_queue_is_added_and_edited_but_keeps_its_name_and_its_pause(page: Page) -> None:
@@ -82,6 +92,8 @@ def test_a_queue_is_added_and_edited_but_keeps_its_name_and_its_pause(page: Page
         {"retention": '{"ready": "1d"}'},
         {"retention": '{"succeeded": {"number": 5}}'},
         {"retention": '{"dead": {"number": 0}}'},
+        {"slo_seconds": "0"},
+        {"slo_target": "1"},
         {"retention": "[1]"},
         {"priority_weight": "1e300"},
         {"priority_weight": "nan"},

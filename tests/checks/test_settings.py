@@ -272,6 +272,8 @@ BAD_OPTIONS: dict[str, dict[str, list[Any]]] = {
     "QUEUES": {
         "max_concurrency": [0, -1, 1.5, "3", True],
         "max_backlog": [0, "many"],
+        "slo_seconds": [0, -1, "30", True],
+        "slo_target": [0, 1, 99, "0.99"],
         "on_full": ["drop", True, ["raise"]],
         "strict": [1, "yes"],
         "priority_weight": [-1, "60", float("nan"), 1e12],

@@ -1,0 +1,87 @@
+"""The service level objectives of queues: how many jobs started in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..lifecycle.run_totals import HOUR, MINUTE
+from ..models.database import fetch
+
+MOST_LATE = 10_000
+"""Ready jobs of each queue that are examined. A number that reaches it means "at least"."""
+
+# The jobs that are late stand at the head of the queue, unless priorities differ.
+OBJECTIVES = f"""
+WITH counted AS MATERIALIZED (
+    SELECT queue, period, sum(slo_runs)::bigint AS runs, sum(slo_met)::bigint AS met
+    FROM django_jobs_runtotal
+    WHERE EXISTS (SELECT FROM django_jobs_queue WHERE slo_seconds IS NOT NULL)
+      AND (period = {MINUTE}
+           AND began_at >= date_bin('1 minute', now() - interval '1 hour', 'epoch')
+           OR period = {HOUR}
+           AND began_at >= date_bin('1 hour', now() - interval '1 day', 'epoch'))
+    GROUP BY queue, period
+)
+SELECT queue.name, queue.slo_seconds, queue.slo_target,
+    (SELECT count(*) FROM (
+        SELECT job.available_at FROM django_jobs_job AS job
+        WHERE job.status = 'ready' AND job.queue = queue.name
+        ORDER BY job.rank, job.id LIMIT %(most)s) AS head
+     WHERE head.available_at < now() - make_interval(secs => queue.slo_seconds)),
+    coalesce(hour.runs, 0), coalesce(hour.met, 0), coalesce(day.runs, 0), coalesce(day.met, 0)
+FROM django_jobs_queue AS queue
+LEFT JOIN counted AS hour ON hour.queue = queue.name AND hour.period = {MINUTE}
+LEFT JOIN counted AS day ON day.queue = queue.name AND day.period = {HOUR}
+WHERE queue.slo_seconds IS NOT NULL
+ORDER BY queue.name
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloWindow:
+    """A time in which ``runs`` attempts started, or are late and still wait, and ``met`` started in
+    time. ``ratio`` is met / runs; None without runs. ``burn_rate`` is how fast the error budget is
+    used up: at 1 it lasts exactly as long as the objective allows."""
+
+    runs: int
+    met: int
+    ratio: float | None
+    burn_rate: float | None
+
+    @classmethod
+    def of(cls, runs: int, met: int, late: int, target: float) -> SloWindow:
+        """With ``late`` jobs that have not started."""
+        runs += late
+        ratio = met / runs if runs else None
+        burn_rate = None if ratio is None else (1 - ratio) / (1 - target)
+        return cls(runs=runs, met=met, ratio=ratio, burn_rate=burn_rate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloSnapshot:
+    """The objective of one queue: a share of ``target`` of its jobs starts within ``seconds`` after
+    they are due. ``late`` jobs are ready and have waited longer; counts stop at 10,000."""
+
+    queue: str
+    seconds: float
+    target: float
+    late: int
+    hour: SloWindow
+    day: SloWindow
+
+
+def take_objectives() -> tuple[SloSnapshot, ...]:
+    """The objectives of all queues that have one, with the last hour and the last day."""
+    return tuple(
+        SloSnapshot(
+            queue=queue,
+            seconds=seconds,
+            target=target,
+            late=late,
+            hour=SloWindow.of(hour_runs, hour_met, late, target),
+            day=SloWindow.of(day_runs, day_met, late, target),
+        )
+        for queue, seconds, target, late, hour_runs, hour_met, day_runs, day_met in fetch(
+            OBJECTIVES, {"most": MOST_LATE}
+        )
+    )
