@@ -117,6 +117,19 @@ def test_ci_runs_each_python_and_each_django_in_one_pair() -> None:
     assert "-m ci" in (ROOT / ".ci" / "run").read_text()
 
 
+def test_the_hosted_docs_are_built_as_by_tox() -> None:
+    hosted = (ROOT / ".readthedocs.yaml").read_text()
+    config = ConfigParser()
+    config.read(ROOT / "tox.ini")
+    docs = config["testenv:docs"]
+    python = docs["base_python"].split(",")[0].removeprefix("python")
+    assert hosted.splitlines()[1] == "version: 2"
+    assert f'    python: "{python}"\n' in hosted
+    assert hosted.endswith(f"extra_requirements:\n        - {docs['extras']}\n")
+    assert "sphinx-build -W" in docs["commands"]
+    assert "sphinx:\n  configuration: docs/conf.py\n  fail_on_warning: true\n" in hosted
+
+
 # Reference pages
 
 
