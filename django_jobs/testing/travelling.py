@@ -1,7 +1,7 @@
 """Lets time pass in a test: what the tables hold becomes older.
 
-The database's clock decides what is due, and cannot be set. For whoever compares a time of a row
-with the clock, an hour has passed if the row is an hour older.
+The database's clock decides what is due, and cannot be set. Where a time of a row is compared with
+the clock, an hour has passed once the row is an hour older.
 """
 
 from __future__ import annotations
