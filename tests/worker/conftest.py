@@ -10,6 +10,7 @@ import pytest
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_jobs.worker.connections import close_idle
 from tests.logs.schema import problems_in
 
 from .attempts import Desk
@@ -64,10 +65,11 @@ def other_database(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture
 def desk(transactional_db: None) -> Iterator[Desk]:
-    """Makes attempts in this process; its thread and connection are gone when the test ends."""
+    """Makes attempts in this process; its thread and connections are gone when the test ends."""
     made = Desk()
     yield made
     made.reporter.background.close()
+    close_idle()  # of the calls of async handlers
 
 
 @pytest.fixture
