@@ -12,6 +12,9 @@ import pytest
 
 from tests.documents import given
 from tests.documents.project import Project
+from tests.worker.conftest import start_worker
+
+__all__ = ["start_worker"]
 
 SERVER = os.environ["DATABASE_URL"]
 OWN = f"documents_{os.getpid()}"
