@@ -14,8 +14,10 @@ from django_jobs import registry
 from django_jobs.api import pressure
 from django_jobs.lifecycle import notifying, resource_outcomes
 from django_jobs.models import Queue, named_row
+from django_jobs.signals import worker_event
 from tests import sessions
 from tests.app import hooks
+from tests.logs.schema import problem
 
 # How long an example takes is the machine's business, which may stand still for seconds.
 settings.register_profile(
@@ -101,6 +103,20 @@ def hooked(settings: Settings) -> Iterator[Callable[..., None]]:
     hooks.tenant.set("nobody")
     hooks.seen.clear()
     hooks.changes.clear()
+
+
+@pytest.fixture(autouse=True)
+def _events_are_in_the_table() -> Iterator[None]:
+    """What this process emits has its level and its keys in the table of events."""
+    problems: list[str] = []
+
+    def look(sender: str, level: int, fields: dict[str, object], **others: object) -> None:
+        problems.append(problem(sender, level, fields))
+
+    worker_event.connect(look)
+    yield
+    worker_event.disconnect(look)
+    assert not any(problems), problems
 
 
 @pytest.fixture(autouse=True)

@@ -109,7 +109,10 @@ def _keep(span: Span) -> None:
     carrier: dict[str, str] = {}
     TRACE.inject(carrier)
     run._attempt.traceparent = carrier["traceparent"]
-    is_step = run._attempt.job.workflow_run_id is not None
+    workflow_run = run._attempt.job.workflow_run_id
+    is_step = workflow_run is not None
+    if is_step:
+        span.set_attribute("messaging.message.conversation_id", str(workflow_run))
     if span.is_recording() and (run.attempt > 1 or is_step):
         for traceparent in _before(run.job_id, run.attempt, is_step):
             before = _read(TRACE, {"traceparent": traceparent}, context.Context())

@@ -19,7 +19,7 @@ from pytest_django import Settings
 from django_jobs import Cancel, Discard, Retry, Snooze, current_run, group
 from django_jobs.contrib import opentelemetry
 from django_jobs.exceptions import UnknownQueue
-from django_jobs.models import Job
+from django_jobs.models import Job, WorkflowRun
 from django_jobs.testing import run_jobs
 from django_jobs.worker.context.attempt import StopHandler
 from tests.app import spans
@@ -397,6 +397,9 @@ def test_a_step_links_to_the_steps_that_it_waited_for(traced: Spans) -> None:
     assert [linked(child) for child in children] == [[sent], [sent]]
     assert linked(last) == [sent, *(child.context.span_id for child in children)]
     assert len({span.context.trace_id for span in (send, *children, last)}) == 1
+    (run,) = WorkflowRun.objects.all()
+    ids = {one.attributes["messaging.message.conversation_id"] for one in (*children, last)}
+    assert ids == {str(run.pk)}
 
 
 @pytest.mark.django_db(transaction=True)

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs import logs
-from django_jobs.signals import worker_event
 
 Read = Callable[[], list[dict[str, Any]]]
 
@@ -41,7 +40,7 @@ def test_an_event_has_its_fields_as_they_are_typed(read: Read) -> None:
         "ended": 0,
         "by": None,
     }
-    worker_event.send_robust("worker_started", level=logging.INFO, fields=fields)
+    logs.log_event("worker_started", logging.INFO, fields)
     (line,) = read()
     time = line.pop("time")
     assert time[10] == "T"

@@ -95,10 +95,11 @@ def test_the_level_defaults_to_that_of_the_logger(caplog: pytest.LogCaptureFixtu
 def test_a_worker_event_is_logged_at_its_level_with_its_fields(
     lines: Lines,
 ) -> None:
-    fields = {"worker": 7, "name": "web 1", "reason": "", "lease": 30.0}
-    worker_event.send_robust("worker_started", level=logging.INFO, fields=fields)
-    worker_event.send_robust("tick", level=logging.DEBUG, fields={})
-    assert lines() == [(logging.INFO, 'event=worker_started worker=7 name="web 1" lease=30.000')]
+    fields = {"worker": 7, "asked": "by an operator", "signal": "", "timeout": 30.0}
+    worker_event.send_robust("draining", level=logging.INFO, fields=fields)
+    worker_event.send_robust("job_succeeded", level=logging.DEBUG, fields={})
+    text = 'event=draining worker=7 asked="by an operator" timeout=30.000'
+    assert lines() == [(logging.INFO, text)]
 
 
 def test_connecting_twice_logs_once(lines: Lines) -> None:
