@@ -45,7 +45,7 @@ from django_jobs.models import (
 )
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.gate_jobs import refund_payment, transfer_funds
-from tests.app.jobs import noop
+from tests.app.jobs import add, noop
 from tests.factories import (
     claim_ready,
     due_schedule,
@@ -253,6 +253,7 @@ def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: A
     dead, waiting = make_dead(), noop.using(delay=60).enqueue()
     schedule = due_schedule()
     look()
+    running = enqueue_and_claim(add, 1)
     stripe, acme = Resource.objects.create(name="stripe"), Tenant.objects.create(name="acme")
     Resource.objects.create(name="ledger")
     blocked = transfer_funds.enqueue(1, "acme")
@@ -269,6 +270,8 @@ def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: A
         page.act(Job, "run_jobs_now", waiting.pk)
         page.act(Job, "reprioritize_jobs", waiting.pk, priority="5")
         page.act(Job, "cancel_jobs", dead.pk)
+        page.act(Job, "inspect_jobs", running.id)
+        page.text(change_url(Job, running.id))
         page.act(Schedule, "run_schedules_now", schedule.pk)
         page.act(Worker, "stop_workers", *Worker.objects.values_list("pk", flat=True))
         page.act(Queue, "pause_queues", Queue.objects.get(name="bulk").pk)

@@ -11,6 +11,7 @@ from django.utils.translation import ngettext_lazy
 from ..api import replay_problem
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
+from ..lifecycle.operations import inspections
 from ..lifecycle.operations import jobs as job_operations
 from ..models import Queue
 from .base.actions import OperatorAction, by_name
@@ -84,6 +85,24 @@ RUN_NOW = OperatorAction(
     ),
     logged="made ready at once",
     applies=lambda job: job.status == JobState.SCHEDULED,
+)
+INSPECT = OperatorAction(
+    action="inspect_jobs",
+    permission="inspect",
+    label=_("Show stack"),
+    question=_("Ask running jobs for their stack?"),
+    explanation=_(
+        "The worker writes down which lines of code the handler is in, without any values. The "
+        "page of the job shows the answer."
+    ),
+    execute=inspections.ask,
+    done=ngettext_lazy(
+        "%(count)s job was asked. Its page shows the answer within seconds.",
+        "%(count)s jobs were asked. Their pages show the answers within seconds.",
+        "number",
+    ),
+    logged="asked for its stack",
+    applies=lambda job: job.status == JobState.RUNNING,
 )
 REPLAY = OperatorAction(
     action="replay_jobs",

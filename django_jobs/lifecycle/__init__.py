@@ -18,6 +18,7 @@ settling_rows  settles row by row if a batch is refused; ends unsettleable jobs 
 requeueing     whether a retry can go to the queue that its handler asked for
 resource_outcomes  records failures of jobs that use a resource with a breaker
 workers        registers, renews and ends a worker's row
+inspections    stores questions about running jobs, and the answers of their workers
 progress       stores what handlers report while they run
 receipts       stores the answers of calls that a job makes once
 waits          stores until when a handler sleeps, or waits for a signal

@@ -15,6 +15,7 @@ from ..models.database import fetch, jobs_connection
 
 CHANNEL = "django_jobs"
 CANCELLED = ":cancelled"
+INSPECT = ":inspect"
 QUARANTINED = ":quarantined"
 SCHEDULES = ":schedules"
 GATES = ":gates"
@@ -22,11 +23,12 @@ BLOCKED = ":blocked:"
 BLOCKED_BY_KEY = ":keyed:"
 AWAITED = ":awaited:"
 """Sent in place of a queue's name, which never begins with a colon. ``CANCELLED``: the cancel of a
-running job was requested. ``QUARANTINED``: a job type was quarantined, and ready jobs of it may be
-left to block. ``SCHEDULES``: schedules were changed. ``GATES``: a resource or a tenant was changed,
-and jobs of any queue may have room. ``BLOCKED``, before the name of a queue: a job came that waits
-at gates, so that a worker looks at these first. ``BLOCKED_BY_KEY``: the same, and a key is its only
-gate. ``AWAITED``, before the id of a job: a caller waits for its end."""
+running job was requested. ``INSPECT``: somebody asks what a running job is doing.
+``QUARANTINED``: a job type was quarantined, and ready jobs of it may be left to block.
+``SCHEDULES``: schedules were changed. ``GATES``: a resource or a tenant was changed, and jobs of
+any queue may have room. ``BLOCKED``, before the name of a queue: a job came that waits at gates,
+so that a worker looks at these first. ``BLOCKED_BY_KEY``: the same, and a key is its only gate.
+``AWAITED``, before the id of a job: a caller waits for its end."""
 
 ENDS_CHANNEL = "django_jobs_ends"
 """On this one workers say which awaited jobs have ended: their ids with commas. They do not listen

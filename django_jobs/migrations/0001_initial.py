@@ -1039,6 +1039,7 @@ class Migration(migrations.Migration):
                     ("cancel_job", "Can cancel jobs"),
                     ("reprioritize_job", "Can change the priority of jobs"),
                     ("run_job", "Can run scheduled jobs now"),
+                    ("inspect_job", "Can see what running jobs are doing"),
                     ("replay_job", "Can replay dead jobs"),
                     ("view_job_payload", "Can see payloads and results in full"),
                 ),
@@ -1436,6 +1437,45 @@ class Migration(migrations.Migration):
                         ),
                         name="django_jobs_tick_outcome",
                     ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Inspection",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("job_id", models.BigIntegerField(verbose_name="job")),
+                ("attempt", models.PositiveIntegerField(verbose_name="attempt")),
+                ("worker_id", models.BigIntegerField(verbose_name="worker")),
+                (
+                    "asked_by",
+                    models.CharField(
+                        blank=True, default="", max_length=200, verbose_name="asked by"
+                    ),
+                ),
+                ("asked_at", models.DateTimeField(verbose_name="asked at")),
+                ("answered_at", models.DateTimeField(null=True, verbose_name="answered at")),
+                ("process", models.IntegerField(null=True, verbose_name="process")),
+                (
+                    "thread",
+                    models.CharField(blank=True, default="", max_length=200, verbose_name="thread"),
+                ),
+                (
+                    "ran_seconds",
+                    models.FloatField(null=True, verbose_name="ran for seconds"),
+                ),
+                ("stack", models.TextField(blank=True, default="", verbose_name="stack")),
+            ],
+            options={
+                "verbose_name": "inspection",
+                "verbose_name_plural": "inspections",
+                "default_permissions": (),
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("answered_at", None)),
+                        fields=["worker_id"],
+                        name="django_jobs_unanswered",
+                    )
                 ],
             },
         ),

@@ -1,5 +1,6 @@
 """The tables."""
 
+from .inspection import Inspection
 from .job import DeadLetter, Job, JobStatus, StepSkipped
 from .job_type_defaults import JobTypeDefaults
 from .progress import Progress
@@ -29,6 +30,7 @@ __all__ = [
     "BreakerState",
     "DeadLetter",
     "Dependency",
+    "Inspection",
     "Job",
     "JobStatus",
     "JobTypeDefaults",

@@ -188,8 +188,9 @@ class Job(models.Model):
             ("cancel_job", "Can cancel jobs"),
             ("reprioritize_job", "Can change the priority of jobs"),
             ("run_job", "Can run scheduled jobs now"),
+            ("inspect_job", "Can see what running jobs are doing"),
             ("replay_job", "Can replay dead jobs"),
-            ("view_job_payload", "Can see payloads and results in full"),
+            *(("view_job_payload", "Can see payloads and results in full"),),
         )
         indexes = (
             models.Index(

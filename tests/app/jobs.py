@@ -29,6 +29,7 @@ from . import limit_jobs as limit_jobs
 from . import long_jobs as long_jobs
 from . import once_jobs as once_jobs
 from . import span_jobs as span_jobs
+from . import stack_jobs as stack_jobs
 from . import version_jobs as version_jobs
 from . import workflow_jobs as workflow_jobs
 from .marks import mark as mark

@@ -23,6 +23,7 @@ from ..base.formatting import (
 )
 from ..base.json_display import document, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from .inspection import inspection_of
 from .progress import hidden, progress_of
 from .schedule_origin import origin
 from .timeline import timeline
@@ -77,6 +78,7 @@ class JobPage(ConsoleAdmin):
     has_cancel_permission = allowed_by("cancel_job")
     has_reprioritize_permission = allowed_by("reprioritize_job")
     has_run_permission = allowed_by("run_job")
+    has_inspect_permission = allowed_by("inspect_job")
     has_replay_permission = allowed_by("replay_job")
     has_signal_permission = allowed_by("signal_workflowrun")
     has_skip_permission = allowed_by("skip_workflowstep")
@@ -92,6 +94,7 @@ class JobPage(ConsoleAdmin):
                 for name, title in self.titles.items()
             ],
             "progress": progress_of(obj, seen),
+            "inspection": inspection_of(obj) if self.has_inspect_permission(request) else None,
         }
 
     @admin.display(description=_("status"))

@@ -23,7 +23,7 @@ from ..base.filters import (
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, PartitionFilter
 from ..base.search import HISTORY, OUTSIDE_HISTORY, search_jobs, terms_of
-from ..operator_actions import CANCEL, REPLAY, REPRIORITIZE, RUN_NOW
+from ..operator_actions import CANCEL, INSPECT, REPLAY, REPRIORITIZE, RUN_NOW
 from ..workflow_actions import SIGNAL, SKIP_STEP
 from .detail import JobPage
 
@@ -72,7 +72,7 @@ class JobAdmin(HistoryAdmin, JobPage):
         "Ids of jobs of any age, type:name, key:idempotency-key; of dead jobs also code:503, the "
         "code of the last error, and error:fingerprint."
     )
-    operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, REPLAY, SIGNAL, SKIP_STEP)
+    operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, SIGNAL, SKIP_STEP)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

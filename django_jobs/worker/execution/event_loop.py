@@ -140,6 +140,16 @@ class HandlerLoop:
         run = self._helpers.get(task)
         return None if run is None else (run.job_id, run.job_type, run.attempt)
 
+    def tasks_of(self, job_id: int | None = None) -> list[Task]:
+        """The tasks of a job's handler, or all that belong to one. Called by another thread."""
+        own = [task for task, job in list(self._jobs.items()) if job_id in (None, job[0])]
+        helpers = list(self._helpers.items())
+        return own + [
+            task
+            for task, run in helpers
+            if job_id in (None, run.job_id) and task not in own and not task.done()
+        ]
+
     def started(self) -> asyncio.AbstractEventLoop:
         """The loop, which runs."""
         with self._lock:

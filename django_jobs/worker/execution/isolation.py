@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+import time
+from _thread import start_new_thread
+from typing import Any
 
 from ...exceptions import LeaseLost
+from ...lifecycle import inspections
 from ...lifecycle.claiming import claimed_by
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Ending, Settled
 from ...lifecycle.settling_rows import settle_with_fallback
 from ...models.database import DATABASE_ERRORS
-from ..connections import is_out_of_connections, retry_while_disconnected
+from ..connections import (
+    drop_connection,
+    is_out_of_connections,
+    own_connection,
+    retry_while_disconnected,
+)
 from ..context.attempt import Attempt
 from ..context.progress import Reporter
 from ..events import emit_settled
@@ -21,10 +31,11 @@ from ..ipc.messages import MessageType, refuse
 from ..ipc.pipes import MessagePipe
 from ..ipc.scoreboard import WorkerSlot
 from ..meters import ProcessMeter
-from ..timeouts.limits import SignalTimeouts
+from ..timeouts.limits import STOP_SIGNAL, SignalTimeouts
 from . import handler_call
 from .event_loop import HandlerLoop
 from .interruption import bound
+from .stacks import stack_of_tasks, stack_of_thread
 
 
 def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: int) -> int:
@@ -69,12 +80,16 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         attempt.meter = ProcessMeter()
         connections.prepare()
         attempt.begin_isolated(index)
+        loop = HandlerLoop()
+        inspector = Inspector(attempt, loop)
         bound(
             attempt,
-            timeouts=SignalTimeouts(orders.stop_requested),
-            loop=HandlerLoop(),
+            timeouts=SignalTimeouts(orders.stop_requested, inspector.look),
+            loop=loop,
             stopping=orders.stopping,
         )
+        if attempt.run_async is not None:
+            signal.signal(STOP_SIGNAL, inspector.look)
         try:
             outcome = handler_call.call(attempt)
         except LeaseLost:
@@ -103,6 +118,45 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
             give_up=lambda: slot.lease_lost or slot.worker != worker,
         )
         emit_settled(settled or ())
+
+
+class Inspector:
+    """Answers what the handler of this child is doing, in a thread that the signal starts: a thread
+    that waits for questions would be in the way of a handler that forks."""
+
+    def __init__(self, attempt: Attempt, loop: HandlerLoop) -> None:
+        self._attempt = attempt
+        self._loop = loop
+        self._main = threading.get_ident()
+        self._seen_at = 0.0
+
+    def look(self, *signal: Any) -> None:
+        """Start the answer, if it was asked for. Takes no lock."""
+        if self._attempt.slot.inspect_asked_at > self._seen_at:
+            self._seen_at = self._attempt.slot.inspect_asked_at
+            start_new_thread(self._answer, ())
+
+    def _answer(self) -> None:
+        job = self._attempt.job
+        own_connection()
+        try:
+            for question in inspections.asked([job.worker]):
+                if (question.job, question.attempt) == (job.id, job.attempt):
+                    ran = time.monotonic() - self._attempt.started
+                    stack = self._stack()
+                    inspections.record(
+                        question, process=os.getpid(), thread="MainThread", ran=ran, stack=stack
+                    )
+        except DATABASE_ERRORS:
+            pass  # the heartbeat finds the question again
+        finally:
+            drop_connection()
+
+    def _stack(self) -> str:
+        loop = self._loop
+        if tasks := loop.tasks_of():
+            return stack_of_tasks(tasks, loop.current_task(), loop.thread_id)
+        return stack_of_thread(self._main)
 
 
 class Orders:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from ...domain.maintenance import MaintenanceTask
-from ...lifecycle import workers
+from ...lifecycle import inspections, workers
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, make_room_by, own_connection, ping
 from ..events import emit_throttled
@@ -100,6 +100,8 @@ class Leases:
             blocked = self._note(slots, alive, asked_at)
             for worker, job in workers.cancels_asked(list(slots)):
                 slots[worker].ask_cancel(job)
+            for question in inspections.asked(list(slots)):
+                slots[question.worker].ask_inspection()
         except DATABASE_ERRORS as error:
             drop_connection()
             status.is_connected = False  # a process that starts now could not keep its lease

@@ -22,6 +22,8 @@ class MessageType(StrEnum):
     """From an isolated child: its job is settled."""
     NEVER_BEGAN = "never_began"
     """From an isolated child: its job did not start, because there was no connection."""
+    INSPECT = "inspect"
+    """From a worker: wake an isolated child, which was asked what it is doing."""
     RECYCLES = "recycles"
     """From a worker: it drains because it is to be replaced."""
     RECOVER = "recover"

@@ -169,6 +169,7 @@ class WorkerSlot(Structure):
         ("claim_failures", c_uint32),
         ("round_due", c_double),
         ("process", c_int32),
+        ("inspect_asked_at", c_double),
         ("_table", StartedJob * CAPACITY),
     )
     __slots__ = ("_free", "entries", "status")
@@ -192,6 +193,8 @@ class WorkerSlot(Structure):
     """When the next round of the claimer is due, by its last one that succeeded."""
     process: int
     """The id of the process of this slot."""
+    inspect_asked_at: float
+    """When somebody last asked what a job of this process is doing."""
 
     status: TreeStatus
     entries: list[StartedJob]
@@ -297,6 +300,10 @@ class WorkerSlot(Structure):
         for entry in self.entries:
             if entry.state != FREE and entry.job == job and entry.worker == self.worker:
                 entry.cancel_asked = True
+
+    def ask_inspection(self) -> None:
+        """Note that somebody asked what a job is doing."""
+        self.inspect_asked_at = time.monotonic()
 
     def look(self) -> list[StartedJob]:
         """The started jobs that are not settled. Notes whether it has to be looked at again

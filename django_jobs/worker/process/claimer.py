@@ -9,7 +9,15 @@ import time
 from collections.abc import Collection, Sequence
 
 from ...lifecycle import workers
-from ...lifecycle.notifying import AWAITED, BLOCKED, BLOCKED_BY_KEY, CANCELLED, GATES, notify
+from ...lifecycle.notifying import (
+    AWAITED,
+    BLOCKED,
+    BLOCKED_BY_KEY,
+    CANCELLED,
+    GATES,
+    INSPECT,
+    notify,
+)
 from ...lifecycle.settling import HandOver
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
@@ -80,6 +88,9 @@ class Claimer:
         ignored."""
         if hint == CANCELLED:
             self._settler.look_soon()
+            return
+        if hint == INSPECT:
+            self._slot.ask_inspection()
             return
         if hint is not None and hint.startswith(AWAITED):
             self._settler.awaited.note(hint)

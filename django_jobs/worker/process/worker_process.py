@@ -41,6 +41,7 @@ from .async_executor import AsyncExecutor
 from .cancels import Cancels
 from .claimer import Claimer
 from .executor import NOTHING_LEFT, Executor
+from .inspector import Inspector
 from .settler import Settler
 
 CHECK_SECONDS = 1.0
@@ -86,6 +87,9 @@ class WorkerProcess:
             sessions=options.threads,
         )
         self._loop_watch = LoopWatch(self._async_executor.loop)
+        self._inspector = Inspector(
+            slot, self._pools, self._async_executor.loop, self._settler, pipe
+        )
         self._claimer = Claimer(
             options, slot, self._claimed, self._pools, self._settler, self._executor
         )
@@ -151,6 +155,7 @@ class WorkerProcess:
                 self._obey(message)
             self._close_idle()
             self._loop_watch.look(time.monotonic())
+            self._inspector.look()
             if hoarded := self._hoarded():
                 self._settler.give_back(hoarded)
             self._claimer.deadline.enforce()

@@ -137,6 +137,11 @@ class Supervisor:
                         self._drain_child(child)
             case MessageType.RECYCLES:
                 self._send_drain(self._tree.child_of(pipe))
+            case MessageType.INSPECT:
+                child = self._tree.child_of(pipe)
+                entry = child.slot.entries[message["index"]]
+                if (isolated := self._tree.isolated_child(child, entry)) is not None:
+                    os.kill(isolated.pid, STOP_SIGNAL)
             case MessageType.ISOLATE:
                 child = self._tree.child_of(pipe)
                 self._tree.isolate(child, message)

@@ -165,10 +165,16 @@ class TimeLimit:
 class SignalTimeouts:
     """Interrupts the main thread of a process that runs one handler. A signal also ends a sleep,
     and a wait for a socket or a lock. ``stop_requested`` returns whether the handler has to stop;
-    None while that is being read, because an exception would tear the message."""
+    None while that is being read, because an exception would tear the message. ``on_each`` is
+    called for each signal."""
 
-    def __init__(self, stop_requested: Callable[[], bool | None] = never) -> None:
+    def __init__(
+        self,
+        stop_requested: Callable[[], bool | None] = never,
+        on_each: Callable[[], object] = never,
+    ) -> None:
         self._stop_requested = stop_requested
+        self._on_each = on_each
         self._limit: TimeLimit | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -189,6 +195,7 @@ class SignalTimeouts:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._on_each()
         limit = self._limit
         if limit is None:
             return

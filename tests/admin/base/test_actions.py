@@ -37,6 +37,10 @@ def scheduled_job() -> int:
     return noop.using(delay=900).enqueue().pk
 
 
+def running_job() -> int:
+    return enqueue_and_claim().id
+
+
 def dead_job() -> int:
     return make_dead().pk
 
@@ -89,6 +93,7 @@ ACTIONS: dict[str, tuple[Any, str, str, Callable[[], int], dict[str, Any], dict[
         Job, "reprioritize_jobs", "reprioritize_job", ready_job, {"priority": "-7"},
         {"priority": -7},
     ),
+    "inspect": (Job, "inspect_jobs", "inspect_job", running_job, {}, {"status": "running"}),
     "run now": (Job, "run_jobs_now", "run_job", scheduled_job, {}, {"status": "ready"}),
     "replay": (Job, "replay_jobs", "replay_job", dead_job, {}, {"status": "ready"}),
     "replay a dead letter": (
@@ -205,7 +210,7 @@ def test_the_button_on_the_page_asks_and_leads_back(page: Page, name: str) -> No
     assert done["Location"] == change_url(Job if model is DeadLetter else model, pk)
     assert changed_to(model, pk, **becomes)
     offered = f'name="action" value="{action}"' in page.text(done["Location"])
-    assert offered == (name in ("reprioritize", "run a schedule"))
+    assert offered == (name in ("reprioritize", "run a schedule", "inspect"))
 
 
 @pytest.mark.parametrize("priority", ["", "101", "-101", "1.5", "high", "9" * 30])

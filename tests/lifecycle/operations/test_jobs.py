@@ -14,6 +14,7 @@ from django.db import connections, transaction
 from django_jobs import OperationRefused, cancel
 from django_jobs.api import replay_problem
 from django_jobs.domain.outcomes import Snoozed, Succeeded
+from django_jobs.lifecycle.operations import inspections
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Queue, Run, Worker
 from tests.app.jobs import noop
@@ -64,6 +65,7 @@ VERBS: list[tuple[str, Callable[[Any], Any]]] = [
     ("cancel_job", lambda actor: job_operations.cancel([1], actor=actor)),
     ("reprioritize_job", lambda actor: job_operations.reprioritize([1], 5, actor=actor)),
     ("run_job", lambda actor: job_operations.run_now([1], actor=actor)),
+    ("inspect_job", lambda actor: inspections.ask([1], actor=actor)),
     ("replay_job", lambda actor: replay(1, actor=actor)),
     ("pause_queue", lambda actor: job_operations.pause(["default"], actor=actor)),
     ("pause_queue", lambda actor: job_operations.resume(["default"], actor=actor)),

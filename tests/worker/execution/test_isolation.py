@@ -58,7 +58,7 @@ def _terminate(pid: int) -> None:
 @pytest.fixture
 def no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the child is a thread, which none reach."""
-    monkeypatch.setattr(isolation, "SignalTimeouts", lambda stopping: ThreadTimeouts())
+    monkeypatch.setattr(isolation, "SignalTimeouts", lambda stopping, on_each: ThreadTimeouts())
 
 
 def run_alone(*arguments: Any) -> None:

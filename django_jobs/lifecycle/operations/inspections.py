@@ -1,0 +1,71 @@
+"""Looks into running jobs for an operator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from ...models import Inspection, Job, Worker
+from ...models.database import jobs_connection
+from ...models.worker import ALIVE
+from .. import inspections
+from ..notifying import INSPECT, notify_after_commit
+from .jobs import Actor, OperationResult, demand, name_of
+
+LOOK_SECONDS = 0.05
+
+
+def ask(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
+    """Ask the workers of running jobs for their stacks. Raises ``PermissionDenied`` if ``actor``
+    may not."""
+    demand(actor, "django_jobs.inspect_job")
+    wanted = list(ids)
+    alias = jobs_connection().alias
+    with transaction.atomic(using=alias):
+        asked = inspections.ask(wanted, name_of(actor))
+        if asked:
+            notify_after_commit(INSPECT)
+    return OperationResult(
+        done=[job for job in wanted if job in asked],
+        refused={job: "it is not running" for job in wanted if job not in asked},
+    )
+
+
+def latest(job_id: int) -> Inspection | None:
+    """The last question about a job, with its answer if there is one."""
+    rows = Inspection.objects.using(jobs_connection().alias).filter(job_id=job_id)
+    return rows.order_by("-id").first()
+
+
+def wait_for_answer(question: Inspection, timeout: float) -> Inspection:
+    """Read the question until it is answered, its attempt has ended, or ``timeout`` seconds are
+    over."""
+    until = time.monotonic() + timeout
+    while question.answered_at is None and time.monotonic() < until and is_running(question):
+        time.sleep(LOOK_SECONDS)
+        question.refresh_from_db()
+    return question
+
+
+def is_running(question: Inspection) -> bool:
+    """Whether the attempt that was asked about still runs."""
+    running = Job.objects.using(question._state.db).filter(pk=question.job_id, status="running")
+    return running.filter(attempt=question.attempt, worker_id=question.worker_id).exists()
+
+
+def why_unanswered(question: Inspection) -> str:
+    """Why there is no answer, as far as the tables know."""
+    if not is_running(question):
+        return "the attempt ended before its worker answered"
+    worker = Worker.objects.using(question._state.db).filter(pk=question.worker_id)
+    if not worker.filter(status__in=ALIVE).exists():
+        return "its worker has ended, and its jobs are about to be recovered"
+    if worker.filter(lease_expires_at__lt=Now()).exists():
+        return "the lease of its worker has run out: its process or its machine is gone or stopped"
+    return (
+        "its worker renews its lease, but the process did not answer: a handler may hold the GIL, "
+        "its settler may wait for the database, or it runs a release without jobinspect"
+    )

@@ -1,0 +1,65 @@
+"""``manage.py jobinspect``: what a running job is doing now."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ...lifecycle.operations import inspections
+from ...models import Job
+from ..base import OperatorCommand, demand_no_transaction
+from ..inspection_text import as_dict, render
+
+
+class Command(OperatorCommand):
+    """Ask the worker of a running job for its stack, and print that with what the tables know."""
+
+    help = (
+        "Show which worker runs a job, for how long, its progress, and the stack of its handler. "
+        "Exits with 1 if the job is not running, or its worker does not answer."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("id", type=int, metavar="ID", help="id of a running job")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        parser.add_argument(
+            "--timeout",
+            type=float,
+            default=15.0,
+            metavar="SECONDS",
+            help="wait this long for the answer of the worker (15)",
+        )
+        parser.add_argument(
+            "--no-stack", action="store_true", help="print only what the tables know"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not 0 <= options["timeout"] <= 600:
+            raise CommandError(f"--timeout takes 0 to 600 seconds, not {options['timeout']:g}")
+        demand_no_transaction("jobinspect")
+        job = Job.objects.filter(pk=options["id"]).first()
+        if job is None:
+            raise CommandError(f"there is no job {options['id']}")
+        if job.status != "running":
+            raise CommandError(f"job {job.pk} is not running: it is {job.status}")
+        problem, question = "", None
+        if not options["no_stack"]:
+            question, problem = self._ask(job, options["timeout"])
+        shown = as_dict(job, question)
+        self.stdout.write(json.dumps(shown) if options["json"] else render(shown))
+        if problem:
+            raise CommandError(problem)
+
+    def _ask(self, job: Job, timeout: float) -> tuple[Any, str]:
+        if not inspections.ask([job.pk]).done:
+            raise CommandError(f"job {job.pk} has just ended")
+        question = inspections.latest(job.pk)
+        assert question is not None
+        question = inspections.wait_for_answer(question, timeout)
+        if question.answered_at is not None:
+            return question, ""
+        why = inspections.why_unanswered(question)
+        return question, f"no answer within {timeout:g} s: {why}"

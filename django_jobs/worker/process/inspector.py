@@ -1,0 +1,76 @@
+"""Answers what the attempts of this process are doing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from ...lifecycle import inspections
+from ..context.attempt import Attempt
+from ..execution.event_loop import HandlerLoop
+from ..execution.stacks import name_of_thread, stack_of_tasks, stack_of_thread
+from ..ipc.messages import MessageType
+from ..ipc.pipes import MessagePipe
+from ..ipc.scoreboard import WorkerSlot
+from ..pools.pool import Pool
+from .settler import Settler
+
+NOT_IN_HANDLER = "Its handler is not running: it waits for a free slot, or for its settle."
+
+
+class Inspector:
+    """Looks at the frames of threads and tasks, when somebody has asked. The heartbeat finds the
+    questions, and a notification makes that faster. The settler has the connection."""
+
+    def __init__(
+        self,
+        slot: WorkerSlot,
+        pools: Sequence[Pool],
+        loop: HandlerLoop,
+        settler: Settler,
+        pipe: MessagePipe,
+    ) -> None:
+        self._slot = slot
+        self._pools = pools
+        self._loop = loop
+        self._settler = settler
+        self._pipe = pipe
+        self._seen_at = 0.0
+
+    def look(self) -> None:
+        """Answer soon, if somebody has asked since the last look."""
+        if self._slot.inspect_asked_at > self._seen_at:
+            self._seen_at = self._slot.inspect_asked_at
+            self._settler.submit(self._answer_all)
+
+    def _answer_all(self) -> None:
+        for question in inspections.asked([self._slot.worker]):
+            key, attempt = self._find(question)
+            if attempt is not None and attempt.entry.alone:
+                self._pipe.send(type=MessageType.INSPECT, index=attempt.entry.index)
+                continue
+            thread, stack = "", NOT_IN_HANDLER
+            if attempt is not None:
+                try:
+                    thread, stack = self._stack(key, attempt)
+                except Exception as error:  # frames change while they are read
+                    stack = f"its stack could not be read: {error!r}"
+            ran = 0.0 if attempt is None else time.monotonic() - attempt.started
+            inspections.record(question, process=os.getpid(), thread=thread, ran=ran, stack=stack)
+
+    def _find(self, question: inspections.Question) -> tuple[int, Attempt | None]:
+        for pool in self._pools:
+            for key, attempt in list(pool.running.items()):
+                if (attempt.job.id, attempt.job.attempt) == (question.job, question.attempt):
+                    return key, attempt
+        return 0, None
+
+    def _stack(self, key: int, attempt: Attempt) -> tuple[str, str]:
+        """The name of the thread, and the stack. ``key`` is the thread's id, or of a handler on the
+        loop any other number."""
+        if name := name_of_thread(key):
+            return name, stack_of_thread(key)
+        loop = self._loop
+        tasks = loop.tasks_of(attempt.job.id)
+        return "django_jobs-loop", stack_of_tasks(tasks, loop.current_task(), loop.thread_id)
