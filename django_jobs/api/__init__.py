@@ -24,7 +24,15 @@ workflows          (sub-room) Workflow, chain, group
 from __future__ import annotations
 
 from .job_type import JobType
-from .shortcuts import cancel, enqueue, enqueue_many, job, payload_problem, replay_problem
+from .shortcuts import (
+    cancel,
+    enqueue,
+    enqueue_many,
+    job,
+    payload_problem,
+    replay_problem,
+    stored_payload_problem,
+)
 
 __all__ = [
     "JobType",
@@ -34,4 +42,5 @@ __all__ = [
     "job",
     "payload_problem",
     "replay_problem",
+    "stored_payload_problem",
 ]

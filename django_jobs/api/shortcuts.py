@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
@@ -203,6 +204,15 @@ def _retry_of(run: WorkflowRun, reason: str) -> None:
         refused = workflow_operations.retry([run.pk], check=replay_problem, reason=reason).refused
     if refused:
         raise OperationRefused(f"run {run.pk} of {run.name}: {refused[run.pk]}")
+
+
+def stored_payload_problem(job_type: str, version: int, text: str) -> str | None:
+    """As :func:`payload_problem`, for the JSON of a row that may not be of an enqueue."""
+    try:
+        payload = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"its payload cannot be read ({type(error).__name__})"
+    return payload_problem(job_type, version, payload)
 
 
 def payload_problem(job_type: str, version: int, payload: Any) -> str | None:

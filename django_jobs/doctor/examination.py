@@ -9,6 +9,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db import transaction
 
+from ..domain.errors import ErrorReport
 from ..exceptions import NotMigrated
 from ..models.database import (
     DATABASE_ERRORS,
@@ -49,6 +50,7 @@ EXAMINATIONS = (
     Examination(snapshots.examine_slots, ("D113",)),
     Examination(indexes.examine_indexes, ("D121", "D122", "D123", "D124")),
     Examination(history.examine_partitions, ("D131", "D132")),
+    Examination(history.examine_totals, ("D133",)),
     Examination(server.examine_listening, ("D201", "D202")),
     Examination(server.examine_clock, ("D203",)),
     Examination(server.examine_connections, ("D204", "D205")),
@@ -81,12 +83,15 @@ def diagnose(examinations: Sequence[Examination] | None = None) -> Diagnosis:
         try:
             with _harmless():
                 findings.extend(examination.examine())
-        except CannotExamine as reason:
-            not_examined.append(NotExamined(ids=examination.ids, reason=str(reason)))
+        except CannotExamine as cannot:
+            not_examined.append(NotExamined(ids=examination.ids, reason=str(cannot)))
         except DATABASE_ERRORS as error:
             if problem := migration_problem(error):
                 raise NotMigrated(problem) from error
             not_examined.append(NotExamined(ids=examination.ids, reason=_reason(error)))
+        except Exception as error:  # of the code of the project, such as an upgrade of payloads
+            reason = ErrorReport.of(error).summary
+            not_examined.append(NotExamined(ids=examination.ids, reason=reason))
     kept = [one for one in findings if one.id not in settings.SILENCED_SYSTEM_CHECKS]
     return Diagnosis(
         tuple(sorted(kept, key=lambda one: (one.severity is not Severity.ERROR, one.id))),

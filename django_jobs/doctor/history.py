@@ -1,4 +1,4 @@
-"""Partitions that will be missing, and what was stored without one."""
+"""Partitions that will be missing, what was stored without one, and runs that are not counted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from ..conf import conf
 from ..domain.partitions import Period, Span, missing
 from ..lifecycle.history import JOBS, RUNS, TABLES, PartitionedTable, partitions
 from ..models.database import database_time, fetch, migrate_command
-from .findings import Finding, found
+from .findings import CannotExamine, Finding, age, found
 
+BEHIND_SECONDS = 600.0
+"""Workers count new runs every few seconds."""
 SOON = timedelta(days=3)
 """Workers make partitions a week ahead. With fewer days left, none has made any for days."""
 MOST_READ = 10_000
@@ -29,6 +31,35 @@ SELECT count(*) FROM (
 WHERE finished_at > now() - interval '1 day'
 """,
 }
+
+
+READS_SEQUENCE = "SELECT has_sequence_privilege('django_jobs_run_id_seq', 'USAGE, SELECT')"
+# Until runs were counted once, the oldest worker could have counted them.
+WATERMARK = """
+SELECT coalesce(pg_sequence_last_value('django_jobs_run_id_seq'), 0) - coalesce(mark.run_id, 0),
+    extract(epoch FROM clock_timestamp() - coalesce(mark.reached_at, (
+        SELECT min(started_at) FROM django_jobs_worker
+        WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+    )))::float8
+FROM (SELECT) AS always LEFT JOIN django_jobs_runwatermark AS mark ON mark.id = 1
+"""
+
+
+def examine_totals() -> Iterator[Finding]:
+    """Whether workers count runs for the metrics."""
+    if fetch(READS_SEQUENCE, {}) != [(True,)]:
+        raise CannotExamine("needs a right: USAGE on the sequence django_jobs_run_id_seq")
+    ((ids, seconds),) = fetch(WATERMARK, {})
+    if ids > 0 and (seconds or 0) >= BEHIND_SECONDS:
+        yield found(
+            "D133",
+            f"The totals of runs have not changed for {age(seconds)}, and up to {ids:,} runs are "
+            "not counted. Metrics and objectives show less than happened.",
+            "A worker counts them, unless a transaction that wrote runs is still open: see D111. "
+            "Start a worker, or end that transaction.",
+            runs=ids,
+            seconds=seconds,
+        )
 
 
 def examine_partitions() -> Iterator[Finding]:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from shlex import quote
 from typing import Any
 
 from .. import registry
-from ..api import payload_problem
+from ..api import stored_payload_problem
 from ..conf import conf
 from ..lifecycle.workflows.stuck import stuck
 from ..metrics.snapshot import MAX_LAG, problem_of_schedules, take_schedules
 from ..metrics.unclaimable import take_unclaimable
+from ..models import Queue
 from ..models.database import fetch, fetch_named
 from .findings import Finding, found
 from .history import at_least
 
 MOST_COUNTED = 1_000
-MOST_TRIED = 500
-"""Payloads of each queue whose forms are tried."""
+MOST_LOOKED_AT, MOST_TRIED = 10_000, 2_000
+"""Ready jobs of all queues whose types are looked at, and whose payloads are tried. The queues have
+equal shares of them, and at least 20."""
 MOST_LISTED = 20
 
 # Steps from one queue to the next in the index, so that queues without a row are found too.
@@ -125,7 +126,7 @@ def read_queues() -> list[dict[str, Any]]:
 
 def examine_types() -> Iterator[Finding]:
     """Ready jobs whose type, or version of payload, no live worker of their queue knows."""
-    unknown, unread = take_unclaimable()
+    unknown, unread = take_unclaimable(_share(MOST_LOOKED_AT))
     for one in unknown:
         yield found(
             "D303",
@@ -151,9 +152,9 @@ def examine_types() -> Iterator[Finding]:
 def examine_payloads() -> Iterator[Finding]:
     """Payloads that the code of this process cannot read, of types that it knows."""
     problems: dict[tuple[str, str], tuple[int, int]] = {}
-    parameters = {"most": MOST_TRIED, "types": registry.names()}
+    parameters = {"most": _share(MOST_TRIED), "types": registry.names()}
     for job_type, version, jobs, lowest, text in fetch(FORMS, parameters):
-        if problem := payload_problem(job_type, version, json.loads(text)):
+        if problem := stored_payload_problem(job_type, version, text):
             count, first = problems.get((job_type, problem), (0, lowest))
             problems[job_type, problem] = count + jobs, min(first, lowest)
     for (job_type, problem), (jobs, lowest) in problems.items():
@@ -208,6 +209,10 @@ def examine_workflows() -> Iterator[Finding]:
             run=run,
             problems=len(problems),
         )
+
+
+def _share(most: int) -> int:
+    return max(20, most // max(1, Queue.objects.names().count()))
 
 
 def _listed(names: list[str]) -> str:

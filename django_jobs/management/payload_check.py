@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connections
 
 from .. import registry
-from ..api import payload_problem
+from ..api import stored_payload_problem
 from ..conf import conf
 from ..exceptions import PayloadError
 from ..lifecycle.job_columns import IN_LIVE
@@ -148,11 +148,7 @@ def _stream(sql: str, types: Sequence[str]) -> Iterator[list[Any]]:
 def _problem(job_type: str, version: int, text: str | None) -> str | None:
     if text is None:  # the job was deleted meanwhile
         return None
-    try:
-        payload = json.loads(text)
-    except (ValueError, RecursionError) as error:  # enqueue did not write this row
-        return f"its payload cannot be read ({type(error).__name__})"
-    return payload_problem(job_type, version, payload)
+    return stored_payload_problem(job_type, version, text)
 
 
 def _storing_problem(job_type: str, version: int, text: str) -> str | None:

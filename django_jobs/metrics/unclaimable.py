@@ -57,10 +57,12 @@ class UnreadVersion:
     ready: int
 
 
-def take_unclaimable() -> tuple[tuple[UnknownTypeBacklog, ...], tuple[UnreadVersion, ...]]:
+def take_unclaimable(
+    most: int = MOST_LOOKED_AT,
+) -> tuple[tuple[UnknownTypeBacklog, ...], tuple[UnreadVersion, ...]]:
     """The job types and the payload versions that no living worker of their queue can run, most
     jobs first. At most 200 of both together, versions before types; none while no worker lives."""
-    rows = fetch(UNCLAIMABLE, {"most": MOST_LOOKED_AT})
+    rows = fetch(UNCLAIMABLE, {"most": most})
     return (
         tuple(
             UnknownTypeBacklog(job_type=name, ready=ready)

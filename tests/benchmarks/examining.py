@@ -12,6 +12,7 @@ from django_jobs import registry
 from django_jobs.doctor.examination import EXAMINATIONS, Examination, diagnose
 from django_jobs.doctor.findings import NotExamined
 from django_jobs.lifecycle.workers import WorkerInfo, register
+from django_jobs.models import Queue
 
 from .database import empty, execute, settle_down
 from .measuring import Figure, progress, repeat
@@ -82,6 +83,8 @@ def _fill(scale: float) -> None:
             lease=3_600.0,
         )
     )
+    queues = [Queue(name=f"queue-{number}") for number in range(QUEUES)]
+    Queue.objects.bulk_create(queues, ignore_conflicts=True)
     shares = {"ready": 0.4, "scheduled": 0.2, "blocked": 0.2, "dead": 0.1, "waiting": 0.1}
     values = {"queues": QUEUES, "keyed": False, "worker": None}
     for status, share in shares.items():

@@ -57,6 +57,17 @@ def test_a_long_statement_is_ended_and_the_other_examinations_are_made(
 
 
 @pytest.mark.django_db
+def test_an_error_of_the_code_of_a_project_is_a_reason() -> None:
+    def fails() -> Iterator[Finding]:
+        yield found("D101", "many", "vacuum")
+        raise LookupError("no such rate")
+
+    diagnosis = diagnose([Examination(fails, ("D101",)), Examination(two, ("D101", "D121"))])
+    assert len(diagnosis.findings) == 3
+    assert diagnosis.not_examined[0].reason == "LookupError: no such rate"
+
+
+@pytest.mark.django_db
 def test_an_examination_cannot_write() -> None:
     diagnosis = diagnose([Examination(writes, ("D101",))])
     assert not diagnosis.findings

@@ -4,15 +4,43 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.doctor.history import examine_partitions
+from django_jobs.doctor.history import examine_partitions, examine_totals
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.history import JOBS, RUNS, drop, partitions
 from django_jobs.maintenance.history import make_due_partitions
-from tests.factories import enqueue_and_claim, run_sql, settle_one
+from django_jobs.maintenance.run_totals import Folding
+from tests.factories import another_connection, enqueue_and_claim, run_sql, settle_one
 
 from .finding import findings
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.django_db(transaction=True)
+def test_totals_that_an_open_transaction_holds_back_are_found() -> None:
+    settle_one(enqueue_and_claim(), Succeeded())
+    folding = Folding(patience=0.0)
+    folding.run_once()
+    with another_connection() as other:
+        other.ensure_connection()
+        other.connection.execute("BEGIN; DELETE FROM django_jobs_run WHERE id < 0")
+        settle_one(enqueue_and_claim(), Succeeded())
+        run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '1 minute'")
+        assert not findings(examine_totals, "D133")
+        run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '1 hour'")
+        assert folding.run_once() == 0
+        (behind,) = findings(examine_totals, "D133")
+        assert behind.facts["runs"] == 1
+    assert folding.run_once() == 1
+    assert not findings(examine_totals, "D133")
+
+
+def test_a_fleet_that_never_counted_is_found_once_it_is_old_enough() -> None:
+    settle_one(enqueue_and_claim(), Succeeded())
+    run_sql("DELETE FROM django_jobs_runwatermark")
+    assert not findings(examine_totals, "D133")
+    run_sql("UPDATE django_jobs_worker SET started_at = now() - interval '1 hour'")
+    assert findings(examine_totals, "D133")
 
 
 def drop_all() -> None:

@@ -71,6 +71,9 @@ def test_payloads_that_this_code_cannot_read_are_found() -> None:
     (unreadable,) = findings(examine_payloads, "D305")
     assert unreadable.facts == {"job_type": "app.add", "jobs": 3, "lowest_id": first.pk}
     assert "secret" not in unreadable.problem
+    run_sql("UPDATE django_jobs_job SET payload = %s::jsonb", ['{"first": ' + "9" * 5001 + "}"])
+    (unreadable,) = findings(examine_payloads, "D305")
+    assert "cannot be read (ValueError)" in unreadable.problem
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
     assert not findings(examine_payloads, "D305")  # no code of this process
 
