@@ -24,7 +24,7 @@ def declare(task: Task[..., Any], options: Mapping[str, Any]) -> Declared:
     """Register the job type of a Task at its first validation, with the options of its backend.
 
     A Task with the same function is a copy for one request. Raises Django's ``InvalidTask`` if the
-    options cannot work, or if those of a copy differ from the declared ones.
+    options cannot work, or if those of a copy or of its backend differ from the declared ones.
     """
     known = declared.find(task.module_path)
     if known is None or known.task.func is not task.func:
@@ -36,6 +36,12 @@ def declare(task: Task[..., Any], options: Mapping[str, Any]) -> Declared:
         _waiting.append(known)
     if known.task is not task:
         _check_copy(known.task, task)
+        if task.backend != known.task.backend and dict(options) != dict(known.options):
+            raise InvalidTask(
+                f"{task.module_path} is declared for the backend {known.task.backend!r}, and "
+                f"workers run it with its OPTIONS, which differ from those of {task.backend!r}: "
+                f"declare it with backend={task.backend!r}"
+            )
     if _waiting and apps.models_ready and apps.is_installed("django_jobs"):
         register_all()
     return known

@@ -17,6 +17,8 @@ from django.test import override_settings
 from django_jobs import Backoff, registry
 from django_jobs.backend import JobsBackend, JobTask, declared, task
 from django_jobs.backend.interface import InvalidTask, Task, task_backends
+from django_jobs.models import Job
+from django_jobs.testing import run_jobs
 from tests.app import tasks
 
 
@@ -124,6 +126,43 @@ def test_a_task_of_another_backend_is_refused_because_no_worker_knows_it(
         with pytest.raises(InvalidTask, match=r"declared for the backend 'default'.*'jobs'"):
             early.using(backend="jobs")  # type: ignore[attr-defined]
     assert registry.find(f"{__name__}.early") is None
+
+
+@pytest.mark.django_db
+def test_a_request_may_go_to_another_backend_with_the_same_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {"OPTIONS": {"max_attempts": 3}}
+    setting = {"default": JOBS | options, "bulk": JOBS | options | {"QUEUES": ["bulk"]}}
+    try:
+        with override_settings(TASKS=setting):
+            monkeypatch.setitem(globals(), "early", made := task(early))
+            result = made.using(backend="bulk", queue_name="bulk").enqueue()
+            (job,) = Job.objects.all()
+            assert (job.queue, job.max_attempts, result.backend) == ("bulk", 3, "bulk")
+            (run,) = run_jobs()
+            assert run.outcome == "succeeded"
+            for backend in task_backends.all():
+                assert backend.get_result(result.id).status == "SUCCESSFUL"
+            with pytest.raises(InvalidTask, match=r"default.*is not valid"):
+                made.using(backend="bulk")
+    finally:
+        declared.forget_module(__name__)
+
+
+def test_one_to_a_backend_with_other_options_is_refused_because_workers_know_one_declaration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setting = {"default": JOBS, "patient": JOBS | {"OPTIONS": {"max_attempts": 9}}}
+    try:
+        with override_settings(TASKS=setting):
+            monkeypatch.setitem(globals(), "early", made := task(early))
+            with pytest.raises(
+                InvalidTask, match=r"'default'.*OPTIONS.*'patient': declare it with"
+            ):
+                made.using(backend="patient")
+    finally:
+        declared.forget_module(__name__)
 
 
 @pytest.mark.django_db
