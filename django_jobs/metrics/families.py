@@ -164,6 +164,18 @@ FAMILIES = tuple(
             *("slo_runs_total", "queue", "slo", "runs"),
             "Attempts in queues with an objective that were due.",
         ),
+        (
+            *("slo_late_jobs", "queue", "queues", "late"),
+            "Ready jobs that wait longer than the objective. At most 500 are counted.",
+        ),
+        (
+            *("queue_slo_seconds", "queue", "queues", "slo_seconds"),
+            "The objective: within this time after the due time a job starts.",
+        ),
+        (
+            *("queue_slo_target_ratio", "queue", "queues", "slo_target"),
+            "The objective: this share of the jobs.",
+        ),
         ("slo_met_runs_total", "queue", "slo", "met", "Those that started in time."),
         (
             *("totals_age_seconds", "", "watermark", "age"),
@@ -171,7 +183,7 @@ FAMILIES = tuple(
         ),
         (
             *("recent_failures", "error_type fingerprint", "failures", "runs"),
-            "The ten most frequent errors of the newest 2,000 runs of the last hour.",
+            "The ten most frequent errors of the newest 3,000 runs of the last hour.",
         ),
         ("table_size_bytes", "table", "tables", "bytes", "Size of the table with its indexes."),
         (

@@ -28,14 +28,16 @@ FRESH_SECONDS = 5.0
 """For how long the stored numbers are served before they are taken again."""
 
 BOUNDS = {
-    "pages": 500,
-    "most": 2_000,
+    "pages": 300,
+    "most": 1_000,
     "head": 500,
+    "newest": 3_000,
     "series": 500,
     "tenants": 20,
 }
 """What the statement reads: ``pages`` of the live jobs, ``most`` rows of an index, of each queue
-the ``head`` for types that nobody knows; and what it returns: rows of a part, and tenants."""
+the ``head`` for types that nobody knows, and the ``newest`` runs; and what it returns: rows of a
+part, and tenants."""
 
 ALL_TIME = {"period": SINCE_THE_BEGINNING, "since": "-infinity"}
 """Which totals of runs are read: a counter counts from the beginning."""
@@ -53,7 +55,16 @@ PARTS = {
                 SELECT FROM django_jobs_job_live AS job
                 WHERE job.status = 'dead' AND job.queue = queue.name
                   AND job.finished_at >= statement_timestamp() - interval '1 hour'
-                ORDER BY job.finished_at, job.id LIMIT %(head)s) AS counted) AS recently_dead
+                ORDER BY job.finished_at, job.id LIMIT %(head)s) AS counted) AS recently_dead,
+            queue.slo_seconds, CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END
+                AS slo_target,
+            CASE WHEN queue.slo_seconds IS NOT NULL THEN (
+                SELECT count(*) FROM (
+                    SELECT job.available_at FROM django_jobs_job_live AS job
+                    WHERE job.status = 'ready' AND job.queue = queue.name
+                    ORDER BY job.rank, job.id LIMIT %(head)s) AS first
+                WHERE first.available_at < now() - make_interval(secs => queue.slo_seconds)
+            ) END AS late
         FROM django_jobs_queue AS queue ORDER BY queue.name LIMIT %(series)s""",
     "unclaimable": f"""
         SELECT job_type, CASE WHEN version IS NULL THEN 'unknown_type' ELSE 'newer_version' END
@@ -145,9 +156,11 @@ PARTS = {
         SELECT queue, job_type, outcome, runs FROM django_jobs_runtotal
         WHERE period = %(period)s ORDER BY runs DESC, queue, job_type, outcome LIMIT %(series)s""",
     "times": f"""
-        SELECT queue, job_type, times::jsonb -> 'waiting' AS waiting,
-            times::jsonb -> 'start_lag' AS start_lag, times::jsonb -> 'runtime' AS runtime
-        FROM ({TOTALS}) AS total (queue, job_type, times) LIMIT %(series)s""",
+        SELECT queue, job_type, times -> 'waiting' AS waiting, times -> 'start_lag' AS start_lag,
+            times -> 'runtime' AS runtime
+        FROM (
+            SELECT queue, job_type, times::jsonb AS times
+            FROM ({TOTALS}) AS total (queue, job_type, times) LIMIT %(series)s) AS total""",
     "slo": """
         SELECT queue, sum(slo_runs) AS runs, sum(slo_met) AS met FROM django_jobs_runtotal
         WHERE period = %(period)s GROUP BY 1 HAVING sum(slo_runs) > 0 ORDER BY 1""",
@@ -158,10 +171,10 @@ PARTS = {
     "failures": """
         SELECT error_type, fingerprint, count(*) AS runs FROM (
             SELECT error_type, fingerprint FROM django_jobs_run
-            WHERE id > pg_sequence_last_value('django_jobs_run_id_seq') - %(most)s
+            WHERE id > pg_sequence_last_value('django_jobs_run_id_seq') - %(newest)s
               AND finished_at >= %(day)s::timestamptz
               AND finished_at >= statement_timestamp() - interval '1 hour'
-            ORDER BY id DESC LIMIT %(most)s) AS newest
+            ORDER BY id DESC LIMIT %(newest)s) AS newest
         WHERE fingerprint <> ''
         GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 10""",
     "transactions": """

@@ -521,7 +521,7 @@ def test_a_peek_reads_one_entry_of_each_queue() -> None:
 @pytest.mark.django_db
 def test_a_scrape_counts_live_jobs_of_a_sample_and_by_partial_indexes() -> None:
     run_sql(gauges.BEGIN)
-    bounds = {"pages": 20, "most": 700, "head": 100, "series": 500, "tenants": 20}
+    bounds = {**gauges.BOUNDS, "pages": 20, "most": 700, "head": 100, "newest": 600}
     parameters = {
         **bounds,
         **gauges.ALL_TIME,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
@@ -19,6 +20,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.workers import renew
 from django_jobs.metrics.exposition import JobsCollector
+from django_jobs.metrics.slo import take_objectives
 from django_jobs.metrics.totals import take_totals
 from django_jobs.models import Queue, Resource, Schedule, Tenant
 from tests.app.gate_jobs import refund_payment
@@ -235,6 +237,25 @@ def test_runs() -> None:
     assert 0 <= value("totals_age_seconds") < 60  # type: ignore[operator]
     run_sql("DELETE FROM django_jobs_run")
     assert scraped()("runs_total", outcome="succeeded", **of) == 1
+
+
+def test_objectives() -> None:
+    Queue.objects.filter(name="default").update(slo_seconds=60, slo_target=0.9)
+    noop.enqueue_many([{}] * 5)
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '1 h' WHERE id % 2 = 0")
+    for held in claim_ready(register_worker(), limit=3):
+        settle_one(held, Succeeded(), started=time.monotonic())
+    fold_runs()
+    value, (objective,) = scraped(), take_objectives()
+    late = counted("status = 'ready' AND available_at < now() - interval '60 s'")
+    assert value("slo_late_jobs", queue="default") == objective.late == late
+    assert value("slo_runs_total", queue="default") == objective.hour.runs - late == 3
+    in_time = counted("status = 'succeeded' AND available_at > now() - interval '60 s'")
+    assert value("slo_met_runs_total", queue="default") == objective.hour.met == in_time
+    assert value("queue_slo_seconds", queue="default") == 60
+    assert value("queue_slo_target_ratio", queue="default") == 0.9
+    assert value("queue_slo_seconds", queue="bulk") is None
+    assert value("queue_slo_target_ratio", queue="bulk") is None
 
 
 def test_workflows_and_failures() -> None:
