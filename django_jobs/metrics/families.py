@@ -72,6 +72,14 @@ FAMILIES = tuple(
             "Ready jobs at which the queue is full.",
         ),
         (
+            *("queue_slo_seconds", "queue", "queues", "slo_seconds"),
+            "Within how many seconds its jobs should start.",
+        ),
+        (
+            *("queue_slo_target_ratio", "queue", "queues", "slo_target"),
+            "Share of its jobs that should start in time.",
+        ),
+        (
             *("unclaimable_jobs", "job_type reason", "unclaimable", "jobs"),
             "Ready jobs that no live worker of their queue can run.",
         ),

@@ -47,7 +47,8 @@ PARTS = {
     "queues": f"""
         WITH slot (queues, threads, loop_slots) AS MATERIALIZED ({SLOTS})
         SELECT queue.name AS queue, (queue.paused_at IS NOT NULL)::int AS paused,
-            queue.max_concurrency, queue.max_backlog,
+            queue.max_concurrency, queue.max_backlog, queue.slo_seconds,
+            CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END AS slo_target,
             coalesce({OLDEST_SECONDS}, 0) AS oldest_ready_seconds,
             (SELECT coalesce(sum(threads + loop_slots), 0) FROM slot
              WHERE slot.queues @> to_jsonb(queue.name::text)) AS slots,

@@ -92,6 +92,7 @@ def test_queues() -> None:
     run_sql("UPDATE django_jobs_job SET available_at = now() - interval '90 s'")
     job_operations.pause(["bulk"])
     Queue.objects.filter(name="bulk").update(max_backlog=70)
+    Queue.objects.filter(name="emails").update(slo_seconds=30, slo_target=0.9)
     register_worker(threads=3, async_slots=10)
     register_worker(threads=2, pools=[(("default", "bulk"), 2), (("emails",), 1)])
     register_worker(threads=8, lease=-5)
@@ -105,6 +106,9 @@ def test_queues() -> None:
     assert value("queue_concurrency_limit", queue="emails") == 2
     assert value("queue_concurrency_limit", queue="bulk") is None
     assert value("queue_backlog_limit", queue="bulk") == queues["bulk"]["max_backlog"] == 70
+    assert value("queue_slo_seconds", queue="emails") == 30
+    assert value("queue_slo_target_ratio", queue="emails") == 0.9
+    assert value("queue_slo_target_ratio", queue="bulk") is None
     assert value("queue_slots", queue="default") == 15
     assert value("queue_slots", queue="emails") == 1
     assert value("queue_slots", queue="strict") == 0

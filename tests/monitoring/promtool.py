@@ -40,10 +40,15 @@ class Phase:
     minutes: int
 
 
-def alerts() -> list[dict[str, Any]]:
-    """The rules as they are written."""
+def rules() -> list[dict[str, Any]]:
+    """Alerts, and the recorded expressions that these use, as they are written."""
     groups = yaml.safe_load(RULES.read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
+
+
+def alerts() -> list[dict[str, Any]]:
+    """The alerts alone."""
+    return [rule for rule in rules() if "alert" in rule]
 
 
 def labels_by_name(scrape: str) -> dict[str, set[str]]:

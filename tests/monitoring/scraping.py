@@ -40,6 +40,7 @@ def make_everything() -> None:
     Resource.objects.create(name="ledger", max_concurrency=2, breaker_failures=3, retry_budget=0.1)
     Tenant.objects.create(name="acme", max_concurrency=1)
     run_sql("UPDATE django_jobs_queue SET max_concurrency = 9, max_backlog = 9 WHERE name = 'bulk'")
+    run_sql("UPDATE django_jobs_queue SET slo_seconds = 60 WHERE name = 'default'")
     due_schedule()
     for _ in range(4):
         post_to_ledger.enqueue("/nowhere")

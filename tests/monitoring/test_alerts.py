@@ -11,7 +11,7 @@ from django_jobs import Backoff
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations.quarantines import quarantine
-from django_jobs.models import Job, Resource, Worker
+from django_jobs.models import Job, Queue, Resource, Worker
 from django_jobs.testing import run_jobs
 from tests.app.gate_jobs import post_to_ledger
 from tests.app.jobs import fail, kill_itself, noop
@@ -195,3 +195,18 @@ def test_a_handler_kills_its_process_again_and_again(
     labels = {"queue": "default", "job_type": "app.kill_itself"}
     history = [Phase(before, 10), Phase(first, 20), Phase(scrape(), 2)]
     assert_alerts(history, {}, died, {**died, "DjangoJobsCrashLoop": labels})
+
+
+def test_jobs_start_later_than_their_objective_allows(before: str) -> None:
+    Queue.objects.filter(name="default").update(slo_seconds=60)
+    noop.enqueue_many([{}] * 100)
+    run_jobs()
+    first = scrape()
+    noop.enqueue_many([{}] * 60)
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '120 s' WHERE id % 3 = 0")
+    run_jobs()
+    fast = {"DjangoJobsSloBurnFast": {"queue": "default"}}
+    slow = {"DjangoJobsSloBurnSlow": {"queue": "default"}}
+    late = scrape()
+    history = [Phase(before, 10), Phase(first, 60), Phase(late, 4), Phase(late, 40)]
+    assert_alerts(history, {}, {}, fast, slow)

@@ -23,7 +23,7 @@ ROWS = [
     "Backlog: does work wait, and does it become less?",
     "Outage: is work done at all?",
     "Lack of capacity: are the slots enough?",
-    *("Failures", "Latency", "Schedules", "Limits", "Workflows", "Database"),
+    *("Failures", "Latency", "Objectives", "Schedules", "Limits", "Workflows", "Database"),
 ]
 WORKS, BACKLOG, LACK_OF_CAPACITY, OUTAGE, PAUSED = range(5)
 
@@ -135,6 +135,7 @@ def test_a_paused_queue_is_neither() -> None:
 @needs_promtool
 @pytest.mark.django_db(transaction=True)
 def test_each_query_of_each_panel_has_data() -> None:
+    run_sql("UPDATE django_jobs_queue SET slo_seconds = 60")
     noop.enqueue()
     run_jobs()
     before = scrape()

@@ -23,7 +23,7 @@ from tests.factories import make_dead
 from tests.test_docs import blocks, page
 from tests.worker.processes import until
 
-from .promtool import RULES, alerts, needs_promtool, promtool
+from .promtool import RULES, needs_promtool, promtool, rules
 
 pytestmark = [
     pytest.mark.processes,
@@ -88,7 +88,10 @@ def test_it_evaluates_each_rule_and_a_dead_job_fires_one(prometheus: str) -> Non
     make_dead()
     fires = quote('ALERTS{alertname="DjangoJobsDeadGrowth", alertstate="firing"}')
     until(lambda: (data := get(f"{prometheus}query?query={fires}")) and data["result"])
+    (alert,) = (one for one in get(f"{prometheus}alerts")["alerts"] if one["state"] == "firing")
+    summary = "Jobs of default that died in the last hour: 1."
+    assert alert["annotations"]["summary"] == summary
     (group,) = get(f"{prometheus}rules")["groups"]
     assert {rule["name"]: rule["health"] for rule in group["rules"]} == {
-        alert["alert"]: "ok" for alert in alerts()
+        rule.get("alert") or rule["record"]: "ok" for rule in rules()
     }
