@@ -25,6 +25,7 @@ waits          stores until when a handler sleeps, or waits for a signal
 reaping        settles the jobs of workers that died or lost their lease
 signalling     sends Django signals for settled attempts
 run_totals     counts runs in the table of totals
+backlog_samples  stores the backlogs of queues and the forecasts made of them
 pruning        deletes succeeded and cancelled jobs after their retention
 history        makes and drops the partitions of finished jobs and of runs
 archiving      reads a partition of the history for a file, and drops it

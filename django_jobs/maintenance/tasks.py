@@ -7,6 +7,7 @@ from ..domain.maintenance import MaintenanceTask
 from ..lifecycle import pruning, reaping, run_totals
 from ..lifecycle.operations import quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
+from . import backlog_samples
 from .dead_letters import prune_dead_letters
 from .history import keep_partitions
 from .pressure import watch_pressure
@@ -45,14 +46,16 @@ def maintenance_tasks() -> list[MaintenanceTask]:
         MaintenanceTask(name="pressure", every=sweep, batch=1_000, run_once=watch_pressure),
     ]
     if conf().totals:
-        tasks.append(
+        fold, folding = run_totals.BATCH, Folding().run_once
+        tasks += [
+            MaintenanceTask(name="totals", every=FOLD_SECONDS, batch=fold, run_once=folding),
             MaintenanceTask(
-                name="totals",
-                every=FOLD_SECONDS,
-                batch=run_totals.BATCH,
-                run_once=Folding().run_once,
-            )
-        )
+                name="backlog_samples",
+                every=backlog_samples.EVERY_SECONDS,
+                batch=1_000_000,
+                run_once=backlog_samples.sample_backlogs,
+            ),
+        ]
     return tasks
 
 

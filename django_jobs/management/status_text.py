@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..metrics.forecast import QueueForecast
 from ..metrics.limits import (
     LimitSnapshot,
     ResourceSnapshot,
@@ -27,6 +28,7 @@ RESOURCE_HEADS = ("RESOURCE", "STATE", "TAKEN", "LIMIT", "WAITING", "RATE", "REA
 TENANT_HEADS = ("TENANT", "STATE", "TAKEN", "LIMIT", "WAITING", "WEIGHT", "REASON")
 MOST_TENANTS = 20
 SLO_HEADS = ("QUEUE", "WITHIN", "TARGET", "IN TIME, LAST HOUR", "LAST DAY", "LATE NOW")
+FORECAST_HEADS = ("QUEUE", "ARRIVE/S", "END/S", "DRAINED", "ERROR")
 NONE = "-"
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "HEARTBEAT", "QUEUES")
 
@@ -67,6 +69,8 @@ def render_status(snapshot: Snapshot) -> str:
     ]
     if snapshot.objectives:
         parts.append(table(SLO_HEADS, list(map(_objective, snapshot.objectives))))
+    if waiting := [one for one in snapshot.forecast.queues if one.ready]:
+        parts.append(table(FORECAST_HEADS, list(map(_forecast, waiting))))
     if line := _schedules(snapshot.schedules):
         parts.append(line)
     if stuck := stuck_jobs(snapshot):
@@ -118,6 +122,18 @@ def _quarantine(snapshot: QuarantineSnapshot) -> str:
     why = f": {snapshot.reason}" if snapshot.reason else ""
     by = f" by {snapshot.by}" if snapshot.by else ""
     return f"Quarantined{by} {age(snapshot.since_seconds)} ago, {blocked}: {snapshot.job_type}{why}"
+
+
+def _forecast(one: QueueForecast) -> tuple[str, ...]:
+    arrived, ended = one.arrived_per_second, one.ended_per_second
+    drained = f"in {age(one.drain_seconds)}" if one.drain_seconds is not None else "grows"
+    return (
+        one.queue,
+        NONE if arrived is None else f"{arrived:.1f}",
+        NONE if ended is None else f"{ended:.1f}",
+        NONE if arrived is None else drained,
+        NONE if one.error_ratio is None else f"{one.error_ratio:.0%}",
+    )
 
 
 def _objective(one: SloSnapshot) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from ..domain.schedules import ON_TIME_SECONDS
 from ..lifecycle.backlog import MOST_COUNTED, OLDEST_SECONDS, ready_up_to
 from ..models import Schedule
 from ..models.database import fetch, fetch_named
+from .forecast import Forecast, take_forecast
 from .limits import ResourceSnapshot, TenantSnapshot, take_limits
 from .quarantines import QuarantineSnapshot, capped, take_quarantines
 from .slo import SloSnapshot, take_objectives
@@ -167,6 +168,7 @@ class Snapshot:
     resources: tuple[ResourceSnapshot, ...] = field(default=())
     tenants: tuple[TenantSnapshot, ...] = field(default=())
     objectives: tuple[SloSnapshot, ...] = field(default=())
+    forecast: Forecast = field(default=Forecast())
 
     @property
     def unclaimable(self) -> int:
@@ -179,7 +181,7 @@ class Snapshot:
 
 
 def take_snapshot() -> Snapshot:
-    """Read all of it in twelve statements. A queue that has jobs but no row, because the row was
+    """Read all of it in fifteen statements. A queue that has jobs but no row, because the row was
     deleted, is included."""
     counts: dict[str, dict[str, Any]] = {}
     for status, queue, count in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):
@@ -206,6 +208,7 @@ def take_snapshot() -> Snapshot:
         resources=resources,
         tenants=tenants,
         objectives=take_objectives(),
+        forecast=take_forecast({queue.name: queue.ready for queue in queues}),
     )
 
 

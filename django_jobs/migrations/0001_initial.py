@@ -2105,6 +2105,42 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
             },
         ),
+        migrations.CreateModel(
+            name="BacklogSample",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "queue",
+                        "taken_at",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("queue", models.CharField(max_length=100, verbose_name="queue")),
+                ("taken_at", models.DateTimeField(verbose_name="taken at")),
+                ("ready", models.BigIntegerField(verbose_name="ready")),
+                (
+                    "runs",
+                    models.BigIntegerField(
+                        help_text="Attempts of this queue that had ended since the beginning.",
+                        verbose_name="runs",
+                    ),
+                ),
+                (
+                    "drain_seconds",
+                    models.FloatField(null=True, verbose_name="seconds until it is drained"),
+                ),
+                ("drained_at", models.DateTimeField(null=True, verbose_name="drained at")),
+            ],
+            options={
+                "verbose_name": "sample of a backlog",
+                "verbose_name_plural": "samples of backlogs",
+                "default_permissions": (),
+            },
+        ),
         migrations.RunPython(tune, migrations.RunPython.noop),
         migrations.RunPython(partition, migrations.RunPython.noop),
         migrations.RunPython(_enqueue_function.create, _enqueue_function.drop),

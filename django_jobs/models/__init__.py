@@ -1,5 +1,6 @@
 """The tables."""
 
+from .backlog_sample import BacklogSample
 from .inspection import Inspection
 from .job import DeadLetter, Job, JobStatus, StepSkipped
 from .job_type_defaults import JobTypeDefaults
@@ -27,6 +28,7 @@ from .workflow import (
 
 __all__ = [
     "Backfill",
+    "BacklogSample",
     "BreakerState",
     "DeadLetter",
     "Dependency",

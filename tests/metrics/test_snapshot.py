@@ -91,8 +91,8 @@ def test_live_workers_are_listed_with_heartbeat_and_claimed_jobs() -> None:
 
 
 @pytest.mark.django_db
-def test_a_snapshot_is_twelve_statements(
+def test_a_snapshot_is_fifteen_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    with django_assert_num_queries(12):
+    with django_assert_num_queries(15):
         take_snapshot()

@@ -1,0 +1,120 @@
+"""Stores the backlogs of queues with the forecasts made of them, to know how far those were off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django.db import transaction
+
+from ..domain.forecast import Rates, rates_of
+from ..models.database import execute, fetch, jobs_connection
+from .backlog import MOST_COUNTED, ready_up_to
+
+SECONDS_KEPT = 6 * 3600
+RATE_SECONDS = 300
+"""The time from whose begin and end the rates are known."""
+
+ONE_AT_A_TIME = """
+SELECT pg_try_advisory_xact_lock(hashtextextended('django_jobs.backlog_samples', 0))
+    AND NOT EXISTS (SELECT FROM django_jobs_backlogsample
+                    WHERE taken_at > now() - make_interval(secs => %(recent)s::float8))
+"""
+READY = f"""
+SELECT queue.name, {ready_up_to("%(most)s")} FROM django_jobs_queue AS queue
+"""
+STORE = """
+INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, runs, drain_seconds)
+SELECT queue, now(), ready, runs, drain_seconds
+FROM unnest(%(queues)s::text[], %(ready)s::bigint[], %(runs)s::bigint[], %(seconds)s::float8[])
+    AS sample (queue, ready, runs, drain_seconds)
+ON CONFLICT DO NOTHING
+"""
+DRAINED = """
+UPDATE django_jobs_backlogsample SET drained_at = now()
+WHERE queue = ANY(%(queues)s::text[]) AND drained_at IS NULL AND drain_seconds > 0
+"""
+PRUNE = """
+DELETE FROM django_jobs_backlogsample
+WHERE taken_at < now() - make_interval(secs => %(kept)s::float8)
+"""
+
+# The rates are those since the oldest sample of the last minutes. Runs are those that are counted,
+# which is some seconds ago. The error is the median of all forecasts that came true since.
+PAST = """
+WITH totals AS (
+    SELECT queue, sum(runs)::bigint AS runs FROM django_jobs_runtotal WHERE period = 0
+    GROUP BY queue
+), judged AS (
+    SELECT queue, count(*) AS forecasts,
+        percentile_cont(0.5) WITHIN GROUP (
+            ORDER BY abs(drain_seconds - seconds.actual) / seconds.actual) AS error_ratio
+    FROM django_jobs_backlogsample CROSS JOIN LATERAL (
+        SELECT greatest(date_part('epoch', drained_at - taken_at), 1) AS actual) AS seconds
+    WHERE drained_at IS NOT NULL
+    GROUP BY queue
+)
+SELECT queue.name, coalesce(totals.runs, 0),
+    date_part('epoch', now() - sample.taken_at), sample.ready, sample.runs,
+    coalesce(judged.forecasts, 0), judged.error_ratio
+FROM django_jobs_queue AS queue
+LEFT JOIN totals ON totals.queue = queue.name
+LEFT JOIN judged ON judged.queue = queue.name
+LEFT JOIN LATERAL (
+    SELECT taken_at, ready, runs FROM django_jobs_backlogsample
+    WHERE queue = queue.name AND taken_at >= now() - make_interval(secs => %(seconds)s::float8)
+    ORDER BY taken_at LIMIT 1) AS sample ON true
+"""
+
+
+class Past(NamedTuple):
+    """What is known of a queue: its counted runs, its oldest sample of the last five minutes, and
+    how far its past forecasts were off."""
+
+    runs: int
+    seconds: float | None
+    ready: int | None
+    runs_before: int | None
+    forecasts: int
+    error_ratio: float | None
+
+    def rates(self, ready: int) -> Rates | None:
+        """The rates of a queue that now has so many ready jobs; None if it has no sample."""
+        if not self.seconds or self.ready is None or self.runs_before is None:
+            return None
+        return rates_of(ready, self.ready, self.runs - self.runs_before, self.seconds)
+
+
+class Sample(NamedTuple):
+    """One queue now, and in how many seconds it should be drained."""
+
+    queue: str
+    ready: int
+    runs: int
+    drain_seconds: float | None
+
+
+def past() -> dict[str, Past]:
+    """What is known of each queue, by name."""
+    return {queue: Past(*found) for queue, *found in fetch(PAST, {"seconds": RATE_SECONDS + 30})}
+
+
+def ready_jobs() -> dict[str, int]:
+    """The ready jobs of each queue, counted up to 100,000."""
+    return dict(fetch(READY, {"most": MOST_COUNTED}))
+
+
+def may_sample(recent: float) -> bool:
+    """In a transaction: whether no session samples now, nor did in the last ``recent`` seconds."""
+    return fetch(ONE_AT_A_TIME, {"recent": recent}) == [(True,)]
+
+
+def store(samples: Sequence[Sample]) -> None:
+    """Store the backlogs, note which queues are drained, and delete old samples."""
+    with transaction.atomic(using=jobs_connection().alias):
+        queues, ready, runs, seconds = map(list, zip(*samples, strict=True))
+        drained = [sample.queue for sample in samples if not sample.ready]
+        if drained:
+            execute(DRAINED, {"queues": drained})
+        execute(STORE, {"queues": queues, "ready": ready, "runs": runs, "seconds": seconds})
+        execute(PRUNE, {"kept": SECONDS_KEPT})

@@ -1,0 +1,161 @@
+"""Forecasts from known traffic, and how far past ones were off."""
+
+from __future__ import annotations
+
+import json
+import time
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+
+from django_jobs import enqueue_many
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.backlog_samples import PAST, SECONDS_KEPT
+from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.maintenance.backlog_samples import sample_backlogs
+from django_jobs.metrics.forecast import QueueForecast, take_forecast
+from django_jobs.metrics.snapshot import take_snapshot
+from django_jobs.models import BacklogSample, Queue
+from tests.factories import claim_ready, explain, fold_runs, register_worker, run_sql
+
+pytestmark = pytest.mark.django_db
+
+
+def pass_time(seconds: float) -> None:
+    """All samples were taken, and all backlogs drained, so much earlier."""
+    run_sql(
+        "UPDATE django_jobs_backlogsample SET taken_at = taken_at - make_interval(secs => %(s)s),"
+        " drained_at = drained_at - make_interval(secs => %(s)s)",
+        {"s": seconds},  # type: ignore[arg-type]
+    )
+
+
+def run_ready(count: int, took: float = 0.0) -> None:
+    held = claim_ready(register_worker(), limit=count)
+    now = time.monotonic()
+    settle([Ending(job, Succeeded(), started=now - took, finished=now) for job in held])
+    fold_runs()
+
+
+def of_default() -> QueueForecast:
+    snapshot = take_snapshot()
+    return next(one for one in snapshot.forecast.queues if one.queue == "default")
+
+
+def test_a_backlog_is_drained_at_the_rates_of_the_last_minutes() -> None:
+    enqueue_many("app.noop", [{}] * 100)
+    sample_backlogs()
+    pass_time(100)
+    enqueue_many("app.noop", [{}] * 20)
+    run_ready(60)
+    found = of_default()
+    assert found.ready == 60
+    assert found.arrived_per_second == pytest.approx(0.2, rel=0.05)
+    assert found.ended_per_second == pytest.approx(0.6, rel=0.05)
+    assert found.drain_seconds == pytest.approx(150, rel=0.05)
+    ((soon, late),) = run_sql(
+        "SELECT %s::timestamptz > now() + interval '130 s',"
+        " %s::timestamptz > now() + interval '170 s'",
+        [found.drained_at, found.drained_at],
+    )
+    assert (soon, late) == (True, False)
+
+
+def test_a_backlog_that_grows_has_no_end() -> None:
+    enqueue_many("app.noop", [{}] * 10)
+    sample_backlogs()
+    pass_time(60)
+    enqueue_many("app.noop", [{}] * 10)
+    run_ready(5)
+    found = of_default()
+    assert found.arrived_per_second == pytest.approx(10 / 60, rel=0.05)
+    assert (found.drain_seconds, found.drained_at) == (None, None)
+
+
+def test_nothing_is_foretold_without_a_sample_of_the_last_minutes() -> None:
+    enqueue_many("app.noop", [{}] * 10)
+    assert of_default() == QueueForecast(queue="default", ready=10)
+    sample_backlogs()
+    pass_time(400)
+    assert of_default().ended_per_second is None
+
+
+def test_the_error_of_past_forecasts_is_how_far_they_were_off() -> None:
+    enqueue_many("app.noop", [{}] * 100)
+    sample_backlogs()
+    pass_time(100)
+    run_ready(50)
+    assert sample_backlogs()
+    foretold = BacklogSample.objects.filter(queue="default").latest("taken_at").drain_seconds
+    assert foretold == pytest.approx(100, rel=0.05)
+    pass_time(200)  # it took twice as long
+    run_ready(50)
+    sample_backlogs()
+    found = of_default()
+    assert found.forecasts == 1
+    assert found.error_ratio == pytest.approx(0.5, rel=0.05)
+
+
+def test_one_worker_of_the_fleet_samples_once_a_minute() -> None:
+    queues = Queue.objects.count()
+    assert sample_backlogs() == queues
+    pass_time(30)
+    assert sample_backlogs() == 0
+    pass_time(30)
+    assert sample_backlogs() == queues
+
+
+def test_samples_are_deleted_after_six_hours() -> None:
+    sample_backlogs()
+    pass_time(SECONDS_KEPT + 1)
+    sample_backlogs()
+    assert BacklogSample.objects.count() == Queue.objects.count()
+
+
+def test_a_deploy_waits_for_the_slowest_of_the_running_jobs() -> None:
+    enqueue_many("app.noop", [{}] * 40)
+    run_ready(40, took=50)
+    enqueue_many("app.noop", [{}] * 2)
+    enqueue_many("app.add", [{"first": 1}])
+    claim_ready(register_worker())
+    run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '20 s'")
+    found = take_forecast({})
+    # All took 50 s, so the 95th percentile lies at 58.5 s of the bucket from 30 to 60 s.
+    assert found.deploy_seconds == pytest.approx(38.5, abs=1)
+    assert (found.running, found.unknown) == (3, 1)
+
+
+def test_no_running_job_holds_up_a_deploy() -> None:
+    assert take_forecast({}).deploy_seconds == 0
+
+
+def test_the_sample_of_a_queue_is_found_by_the_key() -> None:
+    run_sql(
+        "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, runs)"
+        " SELECT name, now() - make_interval(mins => minute), 5, 5"
+        " FROM django_jobs_queue, generate_series(1, 3000) AS minute"
+    )
+    run_sql("ANALYZE django_jobs_backlogsample")
+    nodes = explain(PAST, {"seconds": 330})
+    scans = [node for node in nodes if node.get("Alias") == "django_jobs_backlogsample_1"]
+    assert scans
+    assert all("Index" in node["Node Type"] for node in scans)
+    assert all(node["Actual Rows"] <= 1 for node in scans)
+
+
+def test_jobstatus_shows_the_forecast_to_people_and_as_json() -> None:
+    enqueue_many("app.noop", [{}] * 100)
+    sample_backlogs()
+    pass_time(100)
+    run_ready(50)
+    out = StringIO()
+    call_command("jobstatus", stdout=out)
+    line = next(line for line in out.getvalue().splitlines() if line.startswith("default  0.0"))
+    assert line.split()[:3] == ["default", "0.0", "0.5"]
+    out = StringIO()
+    call_command("jobstatus", "--json", stdout=out)
+    shown = json.loads(out.getvalue())["forecast"]
+    assert shown["deploy_seconds"] == 0
+    default = next(one for one in shown["queues"] if one["queue"] == "default")
+    assert default["drain_seconds"] == pytest.approx(100, rel=0.1)
