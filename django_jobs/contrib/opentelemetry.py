@@ -13,7 +13,7 @@ from opentelemetry import context
 from opentelemetry import trace as api
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.propagators.textmap import TextMapPropagator
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
@@ -68,7 +68,10 @@ def baggage(event: HookEvent) -> Iterator[None]:
 @contextmanager
 def _sending(event: HookEvent) -> Iterator[None]:
     with _span("send", SpanKind.PRODUCER, event) as span:
-        _write(TRACE, event.headers)
+        if (chosen := _span_in(event.headers)).is_valid:
+            span.add_link(chosen)
+        else:
+            _write(TRACE, event.headers)
         try:
             yield
         except Exception as error:
@@ -82,10 +85,10 @@ def _sending(event: HookEvent) -> Iterator[None]:
 
 @contextmanager
 def _processing(event: HookEvent) -> Iterator[None]:
-    sent = api.get_current_span(_read(TRACE, event.headers, context.Context()))
     options: dict[str, Any] = {}
-    if (of_enqueue := sent.get_span_context()).is_valid:
-        options = {"context": api.set_span_in_context(sent), "links": [Link(of_enqueue)]}
+    if (sent := _span_in(event.headers)).is_valid:
+        parent = api.set_span_in_context(api.NonRecordingSpan(sent))
+        options = {"context": parent, "links": [Link(sent)]}
     with _span("process", SpanKind.CONSUMER, event, **options) as span:
         _keep(span)
         span.set_attribute("messaging.message.id", str(event.job_id))
@@ -115,8 +118,7 @@ def _keep(span: Span) -> None:
         span.set_attribute("messaging.message.conversation_id", str(workflow_run))
     if span.is_recording() and (run.attempt > 1 or is_step):
         for traceparent in _before(run.job_id, run.attempt, is_step):
-            before = _read(TRACE, {"traceparent": traceparent}, context.Context())
-            span.add_link(api.get_current_span(before).get_span_context())
+            span.add_link(_span_in({"traceparent": traceparent}))
 
 
 def _before(job: int, attempt: int, is_step: bool) -> list[str]:
@@ -195,6 +197,12 @@ def _write(propagator: TextMapPropagator, headers: dict[str, Any]) -> None:
         for name in propagator.fields:
             headers.pop(name, None)
         headers |= _bounded(carrier)
+
+
+def _span_in(headers: Mapping[str, Any]) -> SpanContext:
+    """The span that the headers name; an invalid one if they name none."""
+    read = _read(TRACE, headers, context.Context())
+    return api.get_current_span(read).get_span_context()
 
 
 def _read(

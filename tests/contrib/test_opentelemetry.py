@@ -199,6 +199,15 @@ def test_the_headers_of_the_caller_stay(traced: Spans) -> None:
     assert set(job.headers) == {"tenant", "traceparent"}
 
 
+def test_a_trace_that_the_caller_chooses_stays(traced: Spans) -> None:
+    headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    assert noop.using(headers=headers).enqueue().headers == headers
+    run_jobs()
+    found = traced()
+    assert linked(found["send default"]) == [int("b" * 16, 16)]
+    assert f"{found['process default'].context.trace_id:032x}" == "a" * 32
+
+
 def test_an_enqueue_that_is_refused_is_an_error(traced: Spans) -> None:
     with pytest.raises(UnknownQueue):
         noop.using(queue="nowhere").enqueue()
