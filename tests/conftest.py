@@ -38,13 +38,13 @@ SLOW = (
 """What takes minutes, and depends on the version of Django less than all else."""
 
 ENDS = (
-    *("documents/", "domain/", "testproject/", "lifecycle/test_plans"),
+    *("documents/", "domain/", "monitoring/", "testproject/", "lifecycle/test_plans"),
     *("lifecycle/schedules/test_plans.py", "lifecycle/workflows/test_plans.py"),
     *("test_architecture.py", "test_chaos.py", "test_docs", "test_packaging.py"),
 )
 """What no pair of Python and Django decides if the oldest and the newest have run it: pure rules,
-PostgreSQL's plans, the demo, the sources themselves, most worker processes. tox.ini has the
-pairs."""
+PostgreSQL's plans, alert rules, the demo, the sources themselves, most worker processes. tox.ini
+has the pairs."""
 
 EVERYWHERE = ("worker/process/test_worker_process.py", "management/test_burst.py")
 """Of the tests with worker processes, two thirds of the time, those that every pair runs:

@@ -75,6 +75,7 @@ def test_no_worker_is_running(before: str) -> None:
     assert_fires(before, scrape(), 3, "DjangoJobsNoWorker")
 
 
+@pytest.mark.processes
 def test_a_worker_was_killed_and_its_heartbeats_stop(
     before: str, start_worker: Callable[..., JobWorker]
 ) -> None:
@@ -182,6 +183,7 @@ def test_few_failures_among_many_successes_are_no_spike(before: str) -> None:
     assert_alerts([Phase(before, 10), Phase(first, 20), Phase(scrape(), 4)], {}, {}, {})
 
 
+@pytest.mark.processes
 def test_a_handler_kills_its_process_again_and_again(
     before: str, start_worker: Callable[..., JobWorker]
 ) -> None:

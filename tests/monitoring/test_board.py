@@ -14,7 +14,7 @@ from django_jobs import Backoff
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.testing import run_jobs
 from tests.app.jobs import noop
-from tests.factories import claim_ready, declared, register_worker, run_sql
+from tests.factories import claim_ready, declared, make_dead, register_worker, run_sql
 
 from .promtool import BOARD, Phase, assert_have_data, assert_values, needs_promtool
 from .scraping import make_everything, scrape
@@ -144,3 +144,39 @@ def test_each_query_of_each_panel_has_data() -> None:
     wanted = [query for panel in panels() for query in queries(panel)]
     assert len(wanted) > 40
     assert_have_data(history, wanted)
+
+
+JOBS = "SELECT queue, count(*) FROM django_jobs_job WHERE status = '{}' GROUP BY 1"
+NUMBERS = {
+    "Ready jobs": JOBS.format("ready"),
+    "Running jobs": JOBS.format("running"),
+    "Dead jobs": JOBS.format("dead"),
+    "Busy slots of a queue": JOBS.format("running"),
+    "Workers": "SELECT '', count(*) FROM django_jobs_worker WHERE status = 'running'",
+    "Utilisation": """
+        SELECT '', (SELECT count(*) FROM django_jobs_job WHERE status = 'running')::float8
+            / (SELECT sum(threads) FROM django_jobs_worker)""",
+    "What occupies the slots": """
+        SELECT job_type, 0.0 FROM django_jobs_run JOIN django_jobs_job AS job ON job.id = job_id
+        GROUP BY 1""",
+}
+"""What a panel shows, by the label of its first query, from the tables."""
+
+
+@needs_promtool
+@pytest.mark.usefixtures("_one_queue")
+def test_panels_show_the_numbers_of_the_tables_once_though_two_targets_are_scraped() -> None:
+    make_dead()
+    workers = [register_worker(threads=3), register_worker(threads=5)]
+    noop.enqueue_many([{}] * 10)
+    for number, worker in enumerate(workers, start=1):
+        claim_ready(worker, limit=number)
+    history = [Phase(scrape(), 20)]
+    by_title = {panel["title"]: panel for panel in panels()}
+    for title, sql in NUMBERS.items():
+        query, *_ = queries(by_title[title])
+        label = "job_type" if "job_type" in sql else "queue"
+        rows = run_sql(sql)
+        assert rows, title
+        values = {f'{{{label}="{name}"}}' if name else "{}": float(n) for name, n in rows}
+        assert_values(history, query, values)
