@@ -25,6 +25,7 @@ from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines, workflows
 from django_jobs.lifecycle.workflows.spawning import new_run_id
+from django_jobs.maintenance.backlog_samples import sample_backlogs
 from django_jobs.maintenance.history import keep_partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.metrics.exposition import render
@@ -51,6 +52,7 @@ from tests.factories import (
     due_schedule,
     enqueue_and_claim,
     failure,
+    fold_runs,
     look,
     make_dead,
     register_worker,
@@ -181,6 +183,8 @@ def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -
             call_command(*command.split(), stdout=StringIO())
         Retention().run_once()
         keep_partitions()
+        fold_runs()
+        assert sample_backlogs()
         assert b"django_jobs_jobs" in render()[1]
 
 
@@ -259,6 +263,7 @@ def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: A
     blocked = transfer_funds.enqueue(1, "acme")
     start_graph({"a": "", "b": "a"})
     quarantines.quarantine("app.add", reason="why not")
+    Queue.objects.update(slo_seconds=30)
     client.force_login(admin_user)
     page = Page(client)
     with acting_as("console", f"SELECT, INSERT, UPDATE, DELETE ON {', '.join(CONTRIB)}"):

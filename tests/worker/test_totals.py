@@ -1,0 +1,36 @@
+"""Workers count the runs while they run, and sample the backlogs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from django_jobs.models import BacklogSample, Run, RunTotal
+from tests.app.jobs import noop
+
+from .processes import BEATS_OFTEN, JobWorker, until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+
+def counted() -> int:
+    return sum(RunTotal.objects.filter(period=0).values_list("runs", flat=True))
+
+
+def test_two_workers_count_each_run_once_and_another_goes_on_after_them(
+    start_worker: Callable[..., JobWorker],
+) -> None:
+    workers = [start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN) for _ in range(2)]
+    noop.enqueue_many([{}] * 300)
+    until(lambda: counted() == 300, timeout=40)
+    until(BacklogSample.objects.filter(queue="default").exists, timeout=40)
+    assert BacklogSample.objects.filter(queue="default").count() == 1
+    for worker in workers:
+        os.kill(worker.process.pid, signal.SIGKILL)
+    noop.enqueue_many([{}] * 200)
+    start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    until(lambda: counted() == 500, timeout=40)
+    assert Run.objects.count() == 500
