@@ -25,6 +25,9 @@ DEFAULT_REDACT_KEYS = (
     "cookie",
 )
 
+RUN_LOGS = {"level": "INFO", "lines": 200, "bytes": 65_536}
+"""What of the logs of a run is kept, if anything is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conf:
@@ -64,6 +67,7 @@ class Conf:
     runserver: bool = False
     run_cost: bool = False
     count_queries: bool = False
+    run_logs: Mapping[str, Any] | None = None
     metrics_token: str = ""
 
     @property
@@ -94,6 +98,11 @@ def conf() -> Conf:
         values["history"] = {**Conf().history, **values["history"]}
     if "quarantine" in values:
         values["quarantine"] = {**Conf().quarantine, **values["quarantine"]}
+    if (logs := values.get("run_logs")) is not None:
+        values["run_logs"] = {
+            **RUN_LOGS,
+            **(logs if isinstance(logs, Mapping) else {"level": logs}),
+        }
     for key in ("redact_keys", "hooks"):
         if key in values:
             values[key] = tuple(values[key])

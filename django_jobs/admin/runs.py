@@ -27,6 +27,7 @@ from .base.formatting import (
     worker_link,
 )
 from .base.history_list import HistoryAdmin, PartitionFilter
+from .base.json_display import hidden
 from .base.model_admin import section
 from .base.search import search_runs, terms_of
 from .cost import cost_path, cost_url
@@ -69,6 +70,16 @@ class RunAdmin(HistoryAdmin):
         extra = {**(extra_context or {}), "cost_url": cost_url(self)}
         return super().changelist_view(request, extra)
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if obj is None or obj.log is None:
+            return self.fieldsets
+        seen = request.user.has_perm("django_jobs.view_job_payload")
+        return (*self.fieldsets, section(_("Log"), "log_text" if seen else "hidden_log"))
+
+    @admin.display(description=_("lines"))
+    def hidden_log(self, run: Any) -> str:
+        return hidden("").note
+
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
@@ -88,7 +99,7 @@ class RunAdmin(HistoryAdmin):
         rows: QuerySet[Any] = super().get_queryset(request)
         match = request.resolver_match
         listed = match is not None and (match.url_name or "").endswith("_changelist")
-        return rows.defer("traceback", "error_message") if listed else rows
+        return rows.defer("traceback", "error_message", "log") if listed else rows
 
     @admin.display(description=_("job"))
     def job_number(self, run: Any) -> str:
@@ -136,4 +147,5 @@ class RunAdmin(HistoryAdmin):
     finished = moment_column("finished_at", _("finished"))
     trace = text_column("traceparent", _("traceparent"))
     message_text = text_column("error_message", _("message"), preformatted)
+    log_text = text_column("log", _("lines"), preformatted)
     traceback_text = text_column("traceback", _("traceback"), preformatted)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..conf import Conf
+from ..conf import RUN_LOGS, Conf
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.partitions import Period
@@ -100,6 +101,24 @@ def _quarantine(value: Any) -> Problem:
     return None
 
 
+def _run_logs(value: Any) -> Problem:
+    options = value if isinstance(value, Mapping) else {} if value is None else {"level": value}
+    unknown = options.keys() - RUN_LOGS
+    if unknown:
+        names = ", ".join(sorted(map(repr, unknown)))
+        return f'wrong (its keys may be "level", "lines" and "bytes", not {names})'
+    level = options.get("level", "INFO")
+    if isinstance(level, bool) or not (
+        isinstance(level, int)
+        or (isinstance(level, str) and level in logging.getLevelNamesMapping())
+    ):
+        return f"wrong (a level of logging is expected, not {level!r})"
+    for key, limit in (("lines", 10_001), ("bytes", 2**22 + 1)):
+        if problem := count_below(limit)(options.get(key, 1)):
+            return f'wrong ("{key}" is {problem})'
+    return None
+
+
 def _backoff(value: Any) -> Problem:
     if isinstance(value, Backoff):
         return None
@@ -144,6 +163,7 @@ RULES: dict[str, Rule] = {
         "not a number of seconds from 0 to 1,000,000,000",
     ),
     "QUARANTINE": _quarantine,
+    "RUN_LOGS": _run_logs,
     **dict.fromkeys(
         (
             *("SCHEDULES", "TOTALS", "RUNSERVER", "IMMEDIATE", "CHECK_ANNOTATIONS"),
@@ -211,6 +231,7 @@ EXAMPLES = {
     "CHECK_ANNOTATIONS": "True, or False",
     "RUN_COST": "True, or False",
     "COUNT_QUERIES": "True, or False",
+    "RUN_LOGS": '"INFO", or {"level": "INFO", "lines": 200, "bytes": 65_536}',
     "REDACT_KEYS": '["password", "token"]',
     "HOOKS": '["mysite.hooks.locale", "mysite.hooks.tenant"]',
 }

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from math import isfinite
-from operator import attrgetter
 from typing import Any
 
 from django.db import transaction
@@ -37,6 +36,7 @@ from .settling_statements import (
     SETTLE_AND_DELETE,
     SETTLE_AND_HAND_OVER,
     SIGNALLED_ALREADY,
+    cost_columns,
 )
 
 NO_RESULT = Succeeded()
@@ -49,10 +49,6 @@ CANCEL_NO_MATTER = frozenset({JobState.SUCCEEDED, JobState.CANCELLED})
 
 SAYS_HOW_RESOURCES_ARE = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT})
 NOTHING_SEEN: Mapping[str, Seen] = {}
-
-NO_COST = RunCost()
-NO_COSTS = dict.fromkeys((option.name for option in fields(RunCost)), "{}")
-_NULL = "NULL"
 
 
 @dataclass(slots=True)
@@ -72,6 +68,7 @@ class Ending:
     stays: str = ""
     cost: RunCost | None = None
     traceparent: str = ""
+    log: str | None = None
 
     def stay(self, why: str) -> bool:
         """Have the job retried in its own queue. False if nothing asked for another."""
@@ -317,6 +314,7 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
             settled.decision is PLAIN_SUCCESS
             and ending.started is not None
             and not ending.traceparent
+            and ending.log is None
         ):
             job = ending.job
             ids.append(job.id)
@@ -334,18 +332,7 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
         "workers": as_array(workers),
         "ran": as_array(ran),
         "ago": as_array(ago),
-        **_cost_columns(costs),
-    }
-
-
-def _cost_columns(costs: Sequence[RunCost | None]) -> dict[str, str]:
-    """The arrays of the costs. Empty if there are none: ``unnest`` fills shorter arrays up."""
-    if not any(costs):
-        return NO_COSTS
-    of = [cost or NO_COST for cost in costs]
-    return {
-        name: as_array(_NULL if value is None else value for value in map(attrgetter(name), of))
-        for name in NO_COSTS
+        **cost_columns(costs),
     }
 
 
@@ -379,6 +366,7 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
         "reason": cut(clean(decision.reason), MAX_MESSAGE),
         "awaits": decision.awaits,
         "traceparent": ending.traceparent,
+        "log": ending.log,
     }
     if decision.queue is not None or decision.priority is not None:
         row |= {

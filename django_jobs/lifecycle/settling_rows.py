@@ -86,6 +86,9 @@ def settle_row_by_row(
             return list(chain.from_iterable(alone))
         (ending,) = endings
         error = refusal
+    if ending.log is not None:  # in a database that is not UTF8, for example
+        ending.log = None
+        return settle_row_by_row([ending], hand_over)
     if ending.stay("it was refused there"):  # such as for its key, which another job has taken
         return settle_row_by_row([ending])
     try:

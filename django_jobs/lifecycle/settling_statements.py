@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from .job_columns import AT_THE_GATES, IN_LINE, IN_LIVE
+from collections.abc import Sequence
+from dataclasses import fields
+from operator import attrgetter
+
+from ..domain.run_cost import RunCost
+from .job_columns import AT_THE_GATES, IN_LINE, IN_LIVE, as_array
 
 # Plain successes are passed as arrays: with all endings as JSON one process reached 18,700 instead
 # of 23,400 jobs/s. The arrays stand in subqueries, because a planner that knows their length would
@@ -22,10 +27,11 @@ WITH clock AS MATERIALIZED (
             failures integer, crashes integer, delay float8,
             queue text, priority smallint, weight float8,
             result text, reason text, error text, error_type text, error_code text,
-            error_message text, traceback text, fingerprint text, awaits text, traceparent text)
+            error_message text, traceback text, fingerprint text, awaits text, traceparent text,
+            log text)
         UNION ALL
         SELECT plain.*, 'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL, NULL, NULL, NULL,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
         FROM unnest(
             (SELECT %(ids)s::bigint[]), (SELECT %(attempts)s::integer[]),
             (SELECT %(workers)s::bigint[]), (SELECT %(ran)s::float8[]),
@@ -73,12 +79,12 @@ UPDATED = f""", updated AS (
 RUNS = """django_jobs_run (
     job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
     error_type, error_code, error_message, traceback, fingerprint, traceparent,
-    cpu_seconds, max_rss_kb, queries, query_seconds)
+    cpu_seconds, max_rss_kb, queries, query_seconds, log)
 SELECT u.id, u.attempt, s.outcome, s.worker, coalesce(to_timestamp(s.due), u.available_at),
     u.claimed_at, u.started_at, s.ended_at,
     coalesce(s.error_type, ''), coalesce(s.error_code, ''), coalesce(s.error_message, ''),
     coalesce(s.traceback, ''), coalesce(s.fingerprint, ''), coalesce(s.traceparent, ''),
-    s.cpu_seconds, s.max_rss_kb, s.queries, s.query_seconds
+    s.cpu_seconds, s.max_rss_kb, s.queries, s.query_seconds, s.log
 FROM updated AS u JOIN settled AS s ON s.id = u.id
 RETURNING job_id
 """
@@ -141,10 +147,10 @@ SETTLE_AND_DELETE = f"""
     INSERT INTO django_jobs_run (
         job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
         error_type, error_message, traceback, fingerprint,
-        cpu_seconds, max_rss_kb, queries, query_seconds)
+        cpu_seconds, max_rss_kb, queries, query_seconds, log)
     SELECT d.id, d.attempt, s.outcome, s.worker, d.available_at, d.claimed_at,
         s.ended_at - make_interval(secs => s.ran), s.ended_at, '', '', '', '',
-        s.cpu_seconds, s.max_rss_kb, s.queries, s.query_seconds
+        s.cpu_seconds, s.max_rss_kb, s.queries, s.query_seconds, s.log
     FROM deleted AS d JOIN settled AS s ON s.id = d.id
     WHERE NOT %(with_runs)s
 )
@@ -188,3 +194,18 @@ SET status = CASE WHEN job.cancel_requested_at IS NULL THEN 'ready' ELSE 'cancel
 WHERE job.id = ANY(ARRAY(SELECT id FROM held)) AND job.{IN_LIVE}
 RETURNING job.id, CASE WHEN job.status = 'cancelled' THEN job.workflow_run_id END
 """
+
+NO_COST = RunCost()
+NO_COSTS = dict.fromkeys((option.name for option in fields(RunCost)), "{}")
+_NULL = "NULL"
+
+
+def cost_columns(costs: Sequence[RunCost | None]) -> dict[str, str]:
+    """The arrays of the costs. Empty if there are none: ``unnest`` fills shorter arrays up."""
+    if not any(costs):
+        return NO_COSTS
+    of = [cost or NO_COST for cost in costs]
+    return {
+        name: as_array(_NULL if value is None else value for value in map(attrgetter(name), of))
+        for name in NO_COSTS
+    }

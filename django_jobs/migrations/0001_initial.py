@@ -1286,6 +1286,7 @@ class Migration(migrations.Migration):
                         verbose_name="traceparent",
                     ),
                 ),
+                ("log", models.TextField(null=True, verbose_name="log")),
             ],
             options={
                 "verbose_name": "run",

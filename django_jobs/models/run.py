@@ -73,6 +73,7 @@ class Run(models.Model):
     traceparent = models.CharField(
         _("traceparent"), max_length=55, blank=True, default="", db_default=""
     )
+    log = models.TextField(_("log"), null=True)  # noqa: DJ001 — most runs have none
 
     class Meta:
         verbose_name = _("run")

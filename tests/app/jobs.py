@@ -26,6 +26,7 @@ from . import gate_jobs as gate_jobs
 from . import hook_jobs as hook_jobs
 from . import kit_jobs as kit_jobs
 from . import limit_jobs as limit_jobs
+from . import log_jobs as log_jobs
 from . import long_jobs as long_jobs
 from . import once_jobs as once_jobs
 from . import span_jobs as span_jobs

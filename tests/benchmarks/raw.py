@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import psycopg
 
 from django_jobs.lifecycle.claiming import CLAIM, START, UNBOUNDED
-from django_jobs.lifecycle.settling import NO_COSTS, SETTLE
+from django_jobs.lifecycle.settling_statements import NO_COSTS, SETTLE
 from django_jobs.lifecycle.workers import WorkerInfo, register
 
 from .database import NOOP

@@ -266,6 +266,10 @@ BAD_VALUES: dict[str, list[Any]] = {
     "RUNSERVER": ["yes", 1],
     "RUN_COST": ["yes", 1],
     "COUNT_QUERIES": ["yes", 1],
+    "RUN_LOGS": [
+        *("LOUD", True, [], {"lines": 0}, {"lines": "5"}, {"bytes": 2**30}, {"size": 5}),
+        *({"level": None}, {"level": "loud"}, 1.5),
+    ],
     "HOOKS": ["mysite.hooks.locale", None, [print], {"mysite.hooks.locale"}],
 }
 BAD_OPTIONS: dict[str, dict[str, list[Any]]] = {

@@ -78,6 +78,12 @@ def document(label: str, text: str | None, length: int | None) -> Document:
     return Document(label=label, text=indented)
 
 
+def hidden(label: str) -> Document:
+    """A placeholder for data that the user may not see."""
+    note = _("Hidden: requires the permission to see payloads and results in full.")
+    return Document(label=label, note=note)
+
+
 def masked(value: Any) -> Any:
     """``value`` with the values under secret names replaced, at any depth."""
     words = tuple(word.lower() for word in conf().redact_keys)

@@ -21,10 +21,10 @@ from ..base.formatting import (
     shortened,
     text_column,
 )
-from ..base.json_display import document, object_of, texts
+from ..base.json_display import document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from .inspection import inspection_of
-from .progress import hidden, progress_of
+from .progress import progress_of
 from .schedule_origin import origin
 from .timeline import timeline
 from .workflow_step import workflow_of

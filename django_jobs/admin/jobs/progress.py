@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from ...models import JobStatus, Progress, Receipt
 from ..base.formatting import moment_and_age
-from ..base.json_display import Document, as_text, document, texts
+from ..base.json_display import Document, as_text, document, hidden, texts
 
 MOST_RECEIPTS = 50
 LONGEST_ANSWER = 10_000
@@ -100,9 +100,3 @@ def _calls(receipts: QuerySet[Receipt], seen: bool, now: datetime) -> list[Call]
         )
         for row in rows[:MOST_RECEIPTS]
     ]
-
-
-def hidden(label: str) -> Document:
-    """A placeholder for data that the user may not see."""
-    note = _("Hidden: requires the permission to see payloads and results in full.")
-    return Document(label=label, note=note)

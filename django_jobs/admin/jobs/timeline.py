@@ -73,7 +73,12 @@ def timeline(job: Any, site: AdminSite, headers: str | None, request: HttpReques
     """The timeline of ``job`` for the user of ``request``. ``headers`` is JSON text and lists the
     replays."""
     alias = job._state.db
-    latest = Run.objects.using(alias).filter(job_id=job.pk).order_by("-attempt").defer("traceback")
+    latest = (
+        Run.objects.using(alias)
+        .filter(job_id=job.pk)
+        .order_by("-attempt")
+        .defer("traceback", "log")
+    )
     runs = list(latest[: MOST_RUNS + 1])
     cut, runs = len(runs) > MOST_RUNS, runs[:MOST_RUNS][::-1]
     newest = [run.pk for run in runs[-MOST_TRACEBACKS:]]

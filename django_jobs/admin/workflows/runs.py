@@ -28,11 +28,10 @@ from ..base.formatting import (
     shortened,
     text_column,
 )
-from ..base.json_display import document, texts
+from ..base.json_display import document, hidden, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import MOST_COUNTED, CappedCount, counted
 from ..base.search import LARGEST_ID, OUTSIDE_HISTORY
-from ..jobs.progress import hidden
 from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
 from .compensations import compensations_of
 from .picture import STATES, picture_of, state_label

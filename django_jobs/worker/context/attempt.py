@@ -14,6 +14,7 @@ from ... import registry
 from ...api.job_type import JobType
 from ...domain.outcomes import Snoozed
 from ...domain.run_cost import RunCost
+from ...domain.run_log import RunLog
 from ...lifecycle.job_columns import ClaimedJob
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 from ..meters import Meter
@@ -74,6 +75,8 @@ class Attempt:
     """Called for every report of the handler."""
     meter: Meter | None = None
     """What measures it, if anything does."""
+    log: RunLog | None = None
+    """What it has logged, if that is kept."""
     submitted: list[Future[Any]] = field(default_factory=list)
     """Tasks of the background thread that have to end before the attempt is settled: receipts."""
     in_handler: bool = False
@@ -148,6 +151,10 @@ class Attempt:
     def cost(self) -> RunCost | None:
         """What it has used until now; None if nothing was measured."""
         return None if self.meter is None else self.meter.read()
+
+    def log_text(self) -> str | None:
+        """What it has logged until now; None if there is nothing."""
+        return None if self.log is None else self.log.text()
 
     def _set_deadline(self) -> None:
         self.deadline = None

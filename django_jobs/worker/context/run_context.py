@@ -20,7 +20,6 @@ from ...domain.payload import NotStorable, encode
 from ...exceptions import Cancel, PayloadError
 from ...logs.context import current
 from ...models.database import jobs_connection
-from ..meters import Meter
 from . import once, suspending
 from .attempt import Attempt, StopHandler
 from .progress import in_transaction
@@ -329,10 +328,10 @@ class RunContext:
         return not (self._attempt.job.at_most_once or in_transaction(jobs_connection()))
 
 
-def meter_of_run() -> Meter | None:
-    """What measures the attempt of the calling handler, if anything does."""
+def running_attempt() -> Attempt | None:
+    """The attempt of the calling handler; None outside a worker."""
     run = current.get()
-    return None if run is None else run._attempt.meter
+    return None if run is None else run._attempt
 
 
 def current_run() -> RunContext | None:

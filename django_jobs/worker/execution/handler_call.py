@@ -222,6 +222,7 @@ def _call_in_transaction(
                 started=attempt.started,
                 cost=attempt.cost(),
                 traceparent=attempt.traceparent,
+                log=attempt.log_text(),
             )
             (settled,) = settle([ending])
             # This transaction has just begun, so an earlier write is not ours.

@@ -27,6 +27,7 @@ from ..context.progress import Reporter
 from ..events import emit_settled
 from ..handlers.connections import HandlerConnections
 from ..handlers.forking import start_afresh_in_forks
+from ..handlers.run_logs import keep_logs
 from ..ipc.messages import MessageType, refuse
 from ..ipc.pipes import MessagePipe
 from ..ipc.scoreboard import WorkerSlot
@@ -42,6 +43,7 @@ def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: in
     """Run one claimed job, settle it, and report that on the pipe, because an exit code could be
     the handler's. The row is read again, so that only its id is sent through the pipe."""
     start_afresh_in_forks()
+    keep_logs()
     slot.entries[index].child = os.getpid()
     try:
         _run(pipe, slot, worker, job_id, index)
@@ -109,6 +111,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
             cancel_requested=attempt.entry.cancel_asked,
             cost=attempt.cost(),
             traceparent=attempt.traceparent,
+            log=attempt.log_text(),
         )
         # Gives up only if the fence would refuse it. A job that was run and is still ours must not
         # be left unsettled: it would be given back as if it had never started.

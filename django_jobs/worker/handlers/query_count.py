@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..context.run_context import meter_of_run
+from ..context.run_context import running_attempt
 
 
 def count_query(
     execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
 ) -> Any:
     """Count a statement for the run in whose context it is sent. One of ``execute_wrappers``."""
-    meter = meter_of_run()
-    if meter is None:
+    attempt = running_attempt()
+    if attempt is None or (meter := attempt.meter) is None:
         return execute(sql, params, many, context)
     began = time.perf_counter()
     try:

@@ -163,6 +163,7 @@ class Executor:
                     attempt.entry.cancel_asked,
                     cost=attempt.cost(),
                     traceparent=attempt.traceparent,
+                    log=attempt.log_text(),
                 ),
                 attempt.entry,
             )

@@ -28,6 +28,7 @@ from ..events import emit
 from ..execution.failures import outcome_of_ending
 from ..execution.loop_watch import LoopWatch
 from ..handlers.forking import start_afresh_in_forks
+from ..handlers.run_logs import keep_logs
 from ..ipc.messages import AttemptEnd, MessageType, refuse
 from ..ipc.pipes import CRASHED, Message, MessagePipe
 from ..ipc.scoreboard import WorkerSlot
@@ -260,6 +261,7 @@ def run(pipe: MessagePipe, slot: WorkerSlot, options: Options) -> int:
     """Run a worker process."""
     start_afresh_in_forks()
     slot.process = os.getpid()
+    keep_logs()
     return WorkerProcess(pipe, slot, options).run()
 
 

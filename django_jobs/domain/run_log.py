@@ -1,0 +1,110 @@
+"""The log lines of one run: the first and the last ones, readable, bounded and without secrets."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from .errors import cut, without_detail
+
+MASK = "••••••"
+LONGEST_LINE = 4_096
+"""Characters of one record. Of a longer one the beginning and the end are kept."""
+LARGEST_RECORD = 65_536
+"""Characters that are looked at for secrets. What is beyond is left out before."""
+SHORTEST_SECRET = 4
+"""Shorter values of a payload would be masked in the midst of words."""
+
+# Characters that a terminal or a browser acts on, and those that PostgreSQL cannot store.
+UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+class RunLog:
+    """Takes up to ``lines`` records of together ``size`` characters: one half are the first, and
+    the other the last. ``words`` are the parts of secret names, ``secrets`` values to mask."""
+
+    def __init__(
+        self, *, lines: int, size: int, words: Sequence[str] = (), secrets: Iterable[str] = ()
+    ) -> None:
+        self._lines = max(lines // 2, 1)
+        self._size = size // 2
+        self._words = tuple(words)
+        self._secrets = sorted(
+            {one for one in secrets if len(one) >= SHORTEST_SECRET}, key=len, reverse=True
+        )
+        self._first: list[str] = []
+        self._first_size = 0
+        self._last: deque[str] = deque()
+        self._last_size = 0
+        self._left_out = 0
+
+    def add(self, at: float, level: str, logger: str, message: str) -> None:
+        """Add a record. ``at`` is in epoch seconds."""
+        moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+        text = f"{moment.removesuffix('+00:00')}Z {level} {logger}: {self._masked(message)}"
+        line = readable(text)
+        full = self._left_out or self._last or len(self._first) >= self._lines
+        if not full and self._first_size + len(line) <= self._size:
+            self._first.append(line)
+            self._first_size += len(line)
+            return
+        self._last.append(line)
+        self._last_size += len(line)
+        while len(self._last) > self._lines or self._last_size > self._size:
+            self._last_size -= len(self._last.popleft())
+            self._left_out += 1
+
+    def text(self) -> str:
+        """All lines, with a note about those that were left out."""
+        note = [f"({self._left_out} lines are left out)"] if self._left_out else []
+        return "\n".join([*self._first, *note, *self._last])
+
+    def _masked(self, message: str) -> str:
+        message = without_detail(cut(message, LARGEST_RECORD))
+        for secret in self._secrets:
+            message = message.replace(secret, MASK)
+        return _assignments(self._words).sub(rf"\1{MASK}", message) if self._words else message
+
+
+def readable(text: str) -> str:
+    """A record as a line. What follows a line break is indented, so that no message looks like
+    another record; other control characters are escaped."""
+    text = UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return cut(text, LONGEST_LINE).rstrip("\n").replace("\n", "\n    ")
+
+
+def secrets_in(value: Any, words: Sequence[str]) -> set[str]:
+    """The texts and numbers under secret names in a payload, at any depth."""
+    found: set[str] = set()
+    todo = [(value, False)]
+    while todo:
+        item, is_secret = todo.pop()
+        if isinstance(item, dict):
+            for key, inner in item.items():
+                named = any(word in str(key).lower() for word in words)
+                todo.append((inner, is_secret or named))
+        elif isinstance(item, list):
+            todo += [(inner, is_secret) for inner in item]
+        elif is_secret and item is not None and not isinstance(item, bool):
+            found.add(str(item))
+    return found
+
+
+@lru_cache(maxsize=8)
+def _assignments(words: tuple[str, ...]) -> re.Pattern[str]:
+    """Finds ``password=…``, ``"api_key": "…"``, ``Authorization: Bearer …``. Nothing in it repeats
+    without a bound but the value, so that no text takes long."""
+    names = "|".join(map(re.escape, words))
+    value = (
+        r"""(?:"(?:[^"\\]|\\.){0,1000}"|'(?:[^'\\]|\\.){0,1000}'"""
+        r"""|(?:(?:Bearer|Basic|Token|Digest)\s)?[^\s,;&)}\]]+)"""
+    )
+    return re.compile(
+        rf"""((?:{names})[\w-]{{0,64}}["']?\s{{0,4}}[=:]\s{{0,4}}){value}""", re.IGNORECASE
+    )

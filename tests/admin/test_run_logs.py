@@ -1,0 +1,39 @@
+"""The log of a run, on its page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.models import Run
+from tests.factories import enqueue_and_claim
+
+from .walking import Page, change_url
+
+pytestmark = pytest.mark.django_db
+
+
+def run_with(log: str | None) -> str:
+    job, now = enqueue_and_claim(), time.monotonic()
+    settle([Ending(job, Succeeded(), now - 2, now, log=log)])
+    return change_url(Run, Run.objects.get(job_id=job.id).pk)
+
+
+def test_the_lines_are_shown_escaped(page: Page) -> None:
+    assert "INFO shop: &lt;b&gt; ordered" in page.text(run_with("INFO shop: <b> ordered"))
+
+
+def test_a_run_without_lines_has_no_section(page: Page) -> None:
+    assert ">Log<" not in page.text(run_with(None))
+
+
+def test_the_lines_need_the_permission_to_see_payloads(page_of: Callable[..., Page]) -> None:
+    url = run_with("INFO shop: ordered")
+    shown = page_of("view_run").text(url)
+    assert "ordered" not in shown
+    assert "Hidden: requires the permission" in shown
+    assert "ordered" in page_of("view_run", "view_job_payload", name="rita").text(url)

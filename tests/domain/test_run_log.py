@@ -1,0 +1,69 @@
+"""The lines of a run: bounded, readable, without secrets."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from django_jobs.domain.run_log import LARGEST_RECORD, MASK, RunLog, readable, secrets_in
+
+WORDS = ("password", "token", "authorization", "api_key")
+
+
+def log(*messages: str, lines: int = 10, size: int = 10_000, secrets: tuple[str, ...] = ()) -> str:
+    made = RunLog(lines=lines, size=size, words=WORDS, secrets=secrets)
+    for message in messages:
+        made.add(0.0, "INFO", "shop", message)
+    return made.text().replace("1970-01-01T00:00:00.000Z INFO shop: ", "")
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        ("password=abc next", f"password={MASK} next"),
+        ('{"user_password": "a \\" b", "n": 1}', f'{{"user_password": {MASK}, "n": 1}}'),
+        ("Authorization: Bearer abc.def-1", f"Authorization: {MASK}"),
+        ("API_KEY_ID = 'a b'; x", f"API_KEY_ID = {MASK}; x"),
+        ("token='never closed", f"token={MASK} closed"),
+        ("the password is wrong", "the password is wrong"),
+    ],
+)
+def test_values_under_secret_names_are_masked(message: str, kept: str) -> None:
+    assert log(message) == kept
+
+
+def test_secret_values_of_the_payload_are_masked_wherever_they_stand() -> None:
+    payload = {"user": {"Password": ["open sesame", 4711]}, "token": None, "n": "visible"}
+    secrets = secrets_in(payload, WORDS)
+    assert secrets == {"open sesame", "4711"}
+    shown = log("got open sesame and 4711 and visible", secrets=tuple(secrets))
+    assert shown == f"got {MASK} and {MASK} and visible"
+
+
+def test_short_secrets_are_not_masked_in_the_midst_of_words() -> None:
+    assert log("a cab", secrets=("a",)) == "a cab"
+
+
+def test_no_message_looks_like_another_record() -> None:
+    assert readable("one\ntwo\r\n\x1b[31m\u202e") == "one\n    two\\r\n    \\x1b[31m\\u202e"
+
+
+def test_bytes_bound_the_first_and_the_last_half() -> None:
+    messages = [f"{number} " + "x" * 100 for number in range(100)]
+    text = log(*messages, lines=1000, size=2_000)
+    assert len(text) < 2_000
+    assert text.startswith("0 x")
+    assert text.splitlines()[-1].startswith("99 x")
+    assert "lines are left out)" in text
+
+
+@pytest.mark.parametrize("text", ['password="', "password", "x", "a password='b\\"])
+def test_no_text_takes_long(text: str) -> None:
+    began = time.thread_time()
+    log(text * LARGEST_RECORD)
+    assert time.thread_time() - began < 5
+
+
+def test_a_huge_record_is_cut() -> None:
+    assert len(log("x" * 10_000_000)) < 5_000
