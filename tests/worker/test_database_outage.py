@@ -17,6 +17,7 @@ from django_jobs.lifecycle.enqueueing import ENQUEUE
 from tests.clusters import FAST, IMMEDIATE, Cluster
 
 from .processes import JobWorker, let_go, lines, quickest, until, until_marked
+from .test_health import PORT, get, port_of, until_answer
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -31,13 +32,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def start_worker(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[int, int], JobWorker]]:
+def start_worker(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., JobWorker]]:
     """Start a worker of the cluster, with a lease and a time to drain of so many seconds."""
     cluster.start()  # a test before this one may have failed while it was away
     started: list[JobWorker] = []
 
-    def start(lease: int, drain: int) -> JobWorker:
+    def start(lease: int, drain: int, *more: str) -> JobWorker:
         worker = JobWorker(
+            *more,
             *("--lease-seconds", str(lease)),
             *("--poll-seconds", "0.2"),
             *("--drain-timeout", str(drain)),
@@ -155,6 +157,27 @@ def test_a_job_is_stopped_and_rerun_if_the_lease_cannot_be_renewed(
     assert last == "succeeded"
     assert len(before) in (1, 2)  # two where the machine stood still for longer than the lease
     assert status(cluster, job)[1] == 0
+
+
+@pytest.mark.parametrize("how", [FAST, IMMEDIATE], ids=["fast", "immediate"])
+def test_a_worker_lives_through_a_restart_and_is_ready_after_it(
+    cluster: Cluster, start_worker: Callable[..., JobWorker], how: int
+) -> None:
+    port = port_of(start_worker(LEASE, DRAIN, *PORT))
+    until_answer(port, "/readyz", 200)
+    cluster.stop(how)
+
+    def lives_and_is_not_ready() -> bool:
+        assert get(port, "/healthz") == (200, "ok\n")
+        return get(port, "/readyz")[0] == 503
+
+    until(lives_and_is_not_ready)
+    assert "No metrics: OperationalError" in get(port, "/metrics")[1]
+    down_since = time.monotonic()
+    until(lambda: time.monotonic() - down_since > 1.5 * LEASE and lives_and_is_not_ready())
+    cluster.start()
+    until_answer(port, "/readyz", 200)
+    assert get(port, "/metrics")[0] == 200
 
 
 def test_sigterm_while_the_database_is_away_exits_within_the_grace(

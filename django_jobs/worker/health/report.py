@@ -49,7 +49,11 @@ def liveness(scoreboard: Scoreboard, lease: float) -> HealthReport:
     problems = []
     if (late := now - status.turned_at) > SUPERVISOR_SECONDS:
         problems.append(f"the supervisor has not run for {late:.0f} s")
-    if (late := now - status.beat_at) > hung_after(lease) / 2:  # while it is still there
+    limit = hung_after(lease)
+    # A restart does not bring back a database that does not answer; the supervisor replaces the
+    # heartbeat process at the limit. Otherwise the answer is no while it hangs, which is before.
+    limit = limit + SUPERVISOR_SECONDS if status.is_renewing else limit / 2
+    if (late := now - status.beat_at) > limit:
         problems.append(f"the heartbeat process has not run for {late:.0f} s")
     return HealthReport(problems=tuple(problems))
 

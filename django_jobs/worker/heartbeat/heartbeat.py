@@ -49,7 +49,9 @@ def run(
         scoreboard.status.beat()
         now = time.monotonic()
         if now >= beat_at:
+            scoreboard.status.is_renewing = True
             beat_at = now + (options.beat if leases.renew() else min(options.beat, 0.5))
+            scoreboard.status.is_renewing = False
             scoreboard.status.beat()
         upkeep.deadline.enforce()
         recovery.deadline.enforce()

@@ -123,6 +123,7 @@ class TreeStatus(Structure):
         ("idle_asked_at", c_double),
         ("turned_at", c_double),
         ("is_connected", c_bool),
+        ("is_renewing", c_bool),
         ("draining", c_bool),
     )
     __slots__ = ()
@@ -136,6 +137,8 @@ class TreeStatus(Structure):
     """When a handler of the tree last found no connection left."""
     turned_at: float
     """When the supervisor was last known to run."""
+    is_renewing: bool
+    """Whether the heartbeat process waits for the database."""
     draining: bool
     """Whether the command drains."""
     is_connected: bool

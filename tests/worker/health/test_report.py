@@ -55,6 +55,15 @@ def test_a_heartbeat_is_late_before_the_supervisor_kills_it(
     assert any("heartbeat" in one for one in readiness(scoreboard, lease).problems) is not is_alive
 
 
+def test_a_heartbeat_that_waits_for_the_database_is_alive_until_it_should_be_replaced() -> None:
+    scoreboard = claiming()
+    scoreboard.status.is_renewing = True
+    scoreboard.status.beat_at = ago(hung_after(LEASE) + SUPERVISOR_SECONDS - 1)
+    assert liveness(scoreboard, LEASE).is_ok
+    scoreboard.status.beat_at = ago(hung_after(LEASE) + SUPERVISOR_SECONDS + 1.2)
+    assert liveness(scoreboard, LEASE).problems == ("the heartbeat process has not run for 29 s",)
+
+
 def test_a_supervisor_that_stands_still_is_not_alive() -> None:
     scoreboard = claiming()
     scoreboard.status.turned_at = ago(SUPERVISOR_SECONDS + 1)
