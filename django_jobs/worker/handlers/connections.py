@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import DatabaseWrapper
 from psycopg import Connection
 from psycopg import Error as PsycopgError
 from psycopg.pq import TransactionStatus
@@ -111,7 +112,7 @@ class HandlerConnection:
     def clean(self) -> None:
         wrapper = self.wrapper
         if wrapper.connection is None:
-            if wrapper.in_atomic_block or wrapper.execute_wrappers:
+            if wrapper.in_atomic_block or wrapper.execute_wrappers or self._is_marked():
                 self._replace()
             return
         self._last_used = time.monotonic()
@@ -128,7 +129,12 @@ class HandlerConnection:
 
     def is_changed(self) -> bool:
         """Whether the handler has set something on the objects of Django or psycopg."""
-        return self._as_connected != _client_side(self.wrapper)
+        return self._as_connected != _client_side(self.wrapper) or self._is_marked()
+
+    def _is_marked(self) -> bool:
+        """Whether an attribute of the wrapper was set that is not Django's, with or without a
+        query."""
+        return self.wrapper.force_debug_cursor or _own_attributes(self.wrapper) != self._as_made
 
     def reset(self) -> None:
         raw = self.wrapper.connection
@@ -172,6 +178,7 @@ class HandlerConnection:
             self.chunked_cursor, wrapper, wrapper.chunked_cursor
         )
         connections[self.alias] = wrapper
+        self._as_made = _own_attributes(wrapper)
         return wrapper
 
     def connect(self, wrapper: Any, connect: Callable[[], None]) -> None:
@@ -239,6 +246,22 @@ def _client_side(wrapper: Any) -> tuple[Any, ...]:
         *(raw.autocommit, raw.isolation_level, raw.read_only, raw.deferrable),
         *(raw.row_factory, raw.cursor_factory, raw.server_cursor_factory, raw.prepare_threshold),
     )
+
+
+def _own_attributes(wrapper: Any) -> dict[str, Any]:
+    """The attributes that a project has set, or the class of a backend that is not Django's."""
+    attributes = vars(wrapper)
+    kind: Any = type(wrapper)
+    known = _known_attributes(kind)
+    if attributes.keys() <= known:
+        return {}
+    return {name: attributes[name] for name in attributes if name not in known}
+
+
+@functools.cache
+def _known_attributes(kind: type) -> frozenset[str]:
+    made = DatabaseWrapper({"OPTIONS": {}}, "")
+    return frozenset({*vars(made), *dir(kind), "isolation_level"})  # this one when it connects
 
 
 def has_open_transaction(raw: Any) -> bool:

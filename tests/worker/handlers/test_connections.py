@@ -44,6 +44,7 @@ def state() -> list[Any]:
         *found,
         *(raw.row_factory.__name__, raw.autocommit, raw.isolation_level, raw.read_only),
         *(len(connection.execute_wrappers), connection.in_atomic_block, connection.autocommit),
+        getattr(connection, "tenant", None),
     ]
 
 
@@ -81,6 +82,11 @@ def raw(use: Callable[[Any], Any]) -> Callable[[], None]:
 def iterate_and_leave() -> None:
     LEFT_OPEN.append(Effect.objects.all().iterator(chunk_size=1))
     next(LEFT_OPEN[-1])
+
+
+def mark() -> None:
+    """As a project does that keeps its tenant on the wrapper. No query follows."""
+    connection.tenant = "acme"  # type: ignore[attr-defined]
 
 
 def append_wrapper_and_close() -> None:
@@ -146,6 +152,7 @@ LEAVES: dict[str, Callable[[], Any]] = {
     "autocommit": raw(lambda raw: setattr(raw, "autocommit", False)),
     "wrapper": lambda: connection.execute_wrappers.append(lambda execute, *rest: execute(*rest)),
     "wrapper of a closed connection": append_wrapper_and_close,
+    "attribute of the wrapper": mark,
     "transaction": lambda: transaction.set_autocommit(False),
     "atomic": lambda: transaction.atomic().__enter__(),
     "begun": execute("BEGIN"),

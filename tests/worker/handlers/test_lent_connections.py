@@ -238,3 +238,28 @@ def test_a_handler_that_has_ended_makes_no_more_calls(handler: Callable[[], Hand
     end(calls)
     with pytest.raises(RuntimeError, match="the handler has ended"):
         calls.submit(backend)
+
+
+def mark() -> None:
+    """As a project does that keeps its tenant on the wrapper. No query follows."""
+    connection.tenant = "acme"  # type: ignore[attr-defined]
+    connection.force_debug_cursor = True
+
+
+def marks() -> tuple[str | None, bool]:
+    return getattr(connection, "tenant", None), connection.force_debug_cursor
+
+
+@pytest.mark.parametrize("before", [backend, marks])
+def test_attributes_that_a_handler_has_set_are_gone(
+    handler: Callable[[], HandlerCalls], before: Callable[[], Any]
+) -> None:
+    first = handler()
+    asked(first, before)
+    thread = asked(first, threading.get_ident)
+    asked(first, mark)
+    assert asked(first, marks) == ("acme", True)
+    end(first)
+    second = handler()
+    assert asked(second, threading.get_ident) == thread
+    assert asked(second, marks) == (None, False)
