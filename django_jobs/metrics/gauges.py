@@ -28,7 +28,7 @@ FRESH_SECONDS = 5.0
 """For how long the stored numbers are served before they are taken again."""
 
 BOUNDS = {
-    "pages": 300,
+    "pages": 200,
     "most": 1_000,
     "head": 500,
     "newest": 3_000,
