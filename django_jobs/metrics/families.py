@@ -174,15 +174,7 @@ FAMILIES = tuple(
         ),
         (
             *("slo_late_jobs", "queue", "queues", "late"),
-            "Ready jobs that wait longer than the objective. At most 500 are counted.",
-        ),
-        (
-            *("queue_slo_seconds", "queue", "queues", "slo_seconds"),
-            "The objective: within this time after the due time a job starts.",
-        ),
-        (
-            *("queue_slo_target_ratio", "queue", "queues", "slo_target"),
-            "The objective: this share of the jobs.",
+            "Of the first ready jobs of the queue, those that wait longer than the objective.",
         ),
         ("slo_met_runs_total", "queue", "slo", "met", "Those that started in time."),
         (

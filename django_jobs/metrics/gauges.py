@@ -30,17 +30,21 @@ FRESH_SECONDS = 5.0
 BOUNDS = {
     "pages": 200,
     "most": 1_000,
-    "head": 500,
+    "head": 4_000,
+    "recent": 500,
     "newest": 3_000,
     "series": 500,
     "tenants": 20,
 }
-"""What the statement reads: ``pages`` of the live jobs, ``most`` rows of an index, of each queue
-the ``head`` for types that nobody knows, and the ``newest`` runs; and what it returns: rows of a
-part, and tenants."""
+"""What the statement reads: ``pages`` of the live jobs, ``most`` rows of an index, the ``head`` of
+all queues together, ``recent`` dead jobs of each, the ``newest`` runs; and what it returns: rows of
+a part, and tenants."""
 
 ALL_TIME = {"period": SINCE_THE_BEGINNING, "since": "-infinity"}
 """Which totals of runs are read: a counter counts from the beginning."""
+
+OF_EACH = "greatest(%(head)s / (SELECT count(*) FROM django_jobs_queue), 20)"
+"""How many jobs of each queue are read, in the order of their claims."""
 
 # Each part is a list of rows. Their columns are labels and values: see families.py.
 PARTS = {
@@ -49,35 +53,33 @@ PARTS = {
         SELECT queue.name AS queue, (queue.paused_at IS NOT NULL)::int AS paused,
             queue.max_concurrency, queue.max_backlog, queue.slo_seconds,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END AS slo_target,
-            coalesce({OLDEST_SECONDS}, 0) AS oldest_ready_seconds,
+            coalesce({OLDEST_SECONDS.replace("1000", OF_EACH)}, 0) AS oldest_ready_seconds,
             (SELECT coalesce(sum(threads + loop_slots), 0) FROM slot
              WHERE slot.queues @> to_jsonb(queue.name::text)) AS slots,
             (SELECT count(*) FROM (
                 SELECT FROM django_jobs_job_live AS job
                 WHERE job.status = 'dead' AND job.queue = queue.name
                   AND job.finished_at >= statement_timestamp() - interval '1 hour'
-                ORDER BY job.finished_at, job.id LIMIT %(head)s) AS counted) AS recently_dead,
-            queue.slo_seconds, CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END
-                AS slo_target,
+                ORDER BY job.finished_at, job.id LIMIT %(recent)s) AS counted) AS recently_dead,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN (
                 SELECT count(*) FROM (
                     SELECT job.available_at FROM django_jobs_job_live AS job
                     WHERE job.status = 'ready' AND job.queue = queue.name
-                    ORDER BY job.rank, job.id LIMIT %(head)s) AS first
+                    ORDER BY job.rank, job.id LIMIT {OF_EACH}) AS first
                 WHERE first.available_at < now() - make_interval(secs => queue.slo_seconds)
             ) END AS late
         FROM django_jobs_queue AS queue ORDER BY queue.name LIMIT %(series)s""",
     "unclaimable": f"""
         SELECT job_type, CASE WHEN version IS NULL THEN 'unknown_type' ELSE 'newer_version' END
             AS reason, sum(ready) AS jobs
-        FROM ({UNCLAIMABLE.replace("%(most)s", "%(head)s")}) AS kind (job_type, version, ready)
+        FROM ({UNCLAIMABLE.replace("%(most)s", OF_EACH)}) AS kind (job_type, version, ready)
         GROUP BY 1, 2""",
     "quarantines": """
         SELECT quarantine.job_type, (SELECT count(*) FROM (
             SELECT FROM django_jobs_job_live AS job
             WHERE job.status = 'blocked' AND job.reason = 'quarantined'
               AND job.job_type = quarantine.job_type
-            ORDER BY job.job_type, job.id LIMIT %(head)s) AS counted) AS jobs
+            ORDER BY job.job_type, job.id LIMIT %(recent)s) AS counted) AS jobs
         FROM django_jobs_quarantine AS quarantine
         WHERE quarantine.lifted_at IS NULL ORDER BY 1 LIMIT 100""",
     "workers": """
