@@ -40,7 +40,8 @@ SLOW = (
 ENDS = (
     *("documents/", "domain/", "monitoring/", "testproject/", "lifecycle/test_plans"),
     *("lifecycle/schedules/test_plans.py", "lifecycle/workflows/test_plans.py"),
-    *("test_architecture.py", "test_chaos.py", "test_docs", "test_packaging.py"),
+    *("test_architecture.py", "test_chaos.py", "test_docs", "test_duplicates.py"),
+    *("test_names.py", "test_packaging.py"),
 )
 """What no pair of Python and Django decides if the oldest and the newest have run it: pure rules,
 PostgreSQL's plans, alert rules, the demo, the sources themselves, most worker processes. tox.ini

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,7 @@ def statements(node: ast.AST) -> list[ast.Import | ast.ImportFrom]:
     return found
 
 
+@cache
 def imports(path: Path) -> tuple[set[str], set[str]]:
     """What a module imports: modules of the package, and top-level names of others."""
     own: set[str] = set()
