@@ -13,8 +13,8 @@ OLD_TRANSACTIONS = 1_000_000
 """A slot has no time. A busy fleet needs some hours for as many transactions."""
 
 # Of this database alone: only its snapshots hold back vacuum in its tables. A walsender has no
-# database, and holds back all of them by the feedback of its standby. Values in statements may be
-# secret.
+# database, and holds back all of them by the feedback of its standby. A vacuum holds back no other
+# one. Values in statements may be secret.
 SESSIONS = """
 SELECT pid, usename AS role, application_name AS application, client_addr::text AS address, state,
     backend_type, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
@@ -22,7 +22,9 @@ SELECT pid, usename AS role, application_name AS application, client_addr::text 
     left(regexp_replace(query, $$'(?:[^']|'')*'$$, $$'…'$$, 'g'), 200) AS query
 FROM pg_stat_activity
 WHERE (datname = current_database() OR backend_type = 'walsender')
-  AND pid <> pg_backend_pid() AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+  AND pid <> pg_backend_pid() AND leader_pid IS NULL
+  AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)
+  AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
   AND clock_timestamp() - xact_start >= make_interval(secs => %(old)s)
 ORDER BY xact_start
 LIMIT 5

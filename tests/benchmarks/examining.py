@@ -14,7 +14,7 @@ from django_jobs.doctor.findings import NotExamined
 from django_jobs.lifecycle.workers import WorkerInfo, register
 from django_jobs.models import Queue
 
-from .database import empty, execute, settle_down
+from .database import empty, execute, fetch, settle_down
 from .measuring import Figure, progress, repeat
 
 JOBS, RUNS, QUEUES = 1_000_000, 10_000_000, 100
@@ -98,3 +98,7 @@ def _fill(scale: float) -> None:
         last = min(first + PER_STATEMENT - 1, runs)
         execute(FILL_RUNS, {"first": first, "last": last})
     settle_down("django_jobs_job", "django_jobs_run", "django_jobs_worker")
+    ((jobs, runs),) = fetch(
+        "SELECT (SELECT count(*) FROM django_jobs_job), (SELECT count(*) FROM django_jobs_run)"
+    )
+    progress.emit(f"{jobs:,} jobs, {runs:,} runs")

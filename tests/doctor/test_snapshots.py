@@ -10,8 +10,10 @@ import pytest
 from django_jobs.doctor import snapshots
 from django_jobs.doctor.snapshots import examine_sessions
 from tests.factories import another_connection, run_sql
+from tests.worker.processes import until
 
 from .finding import diagnosis_of, findings
+from .test_tables import DEAD
 
 
 # Inside of one transaction, PostgreSQL shows the sessions of its first look.
@@ -32,6 +34,23 @@ def test_a_session_with_an_old_snapshot_is_named(monkeypatch: Any) -> None:
             assert held[pid].facts["application"] == "report"
             assert held[pid].commands == (f"SELECT pg_terminate_backend({pid});",)
         assert pid not in [one.facts["pid"] for one in findings(examine_sessions, "D111")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_long_vacuum_is_no_finding(monkeypatch: Any) -> None:
+    monkeypatch.setattr(snapshots, "OLD_SECONDS", 0.0)
+    run_sql(DEAD)
+    run_sql("DELETE FROM django_jobs_uniquekey")
+    with another_connection() as wrapper:
+        wrapper.ensure_connection()
+        other = wrapper.connection
+        pid = other.info.backend_pid
+        other.execute("SET vacuum_cost_delay = 100; SET vacuum_cost_limit = 1")
+        other.pgconn.send_query(b"VACUUM django_jobs_uniquekey")
+        until(lambda: (pid,) in run_sql("SELECT pid FROM pg_stat_progress_vacuum"))
+        assert pid not in [one.facts["pid"] for one in findings(examine_sessions, "D111")]
+        assert run_sql("SELECT pid FROM pg_stat_progress_vacuum WHERE pid = %s", [pid])
+        other.cancel_safe()
 
 
 @pytest.mark.django_db
