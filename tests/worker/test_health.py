@@ -280,11 +280,13 @@ def test_in_a_black_hole_a_worker_lives_though_its_heartbeat_is_replaced(
         proxy.swallow()
         until_answer(port, "/readyz", 503)
 
-        def replaced_twice() -> bool:
+        def is_replaced_and_its_successor_waits_in_vain() -> bool:
             assert get(port, "/healthz") == (200, "ok\n")
-            return worker.text().count("event=heartbeat_hangs") == 2
+            # On a busy machine the supervisor is patient, and its connect times out before.
+            _, hung, after = worker.text().partition("event=heartbeat_hangs")
+            return bool(hung) and ("event=heartbeat_hangs" in after or "event=beat_failed" in after)
 
-        until(replaced_twice)
+        until(is_replaced_and_its_successor_waits_in_vain)
         assert get(port, "/readyz")[0] == 503
         proxy.let_pass()
         until_answer(port, "/readyz", 200)
