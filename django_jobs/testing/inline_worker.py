@@ -23,7 +23,7 @@ from ..lifecycle.gates.admission import admit
 from ..lifecycle.job_columns import ClaimedJob
 from ..lifecycle.promoting import BATCH, peek, promote
 from ..lifecycle.reaping import recover_process
-from ..lifecycle.settling import Ending, Settled
+from ..lifecycle.settling import Settled
 from ..lifecycle.settling_rows import settle_with_fallback
 from ..models import Job, Queue
 from ..models.database import jobs_connection
@@ -154,16 +154,9 @@ class InlineWorker:
             reporter.end(attempt, outcome)
             if outcome is None or isinstance(outcome, Settled):
                 return [outcome] if outcome else []
-            kept = job.queue not in self._unkept
             # Of the attempt: spawn() makes its job a step.
-            ending = Ending(
-                attempt.job,
-                outcome,
-                attempt.started,
-                finished,
-                kept=kept,
-                traceparent=attempt.traceparent,
-            )
+            ending = attempt.ending(outcome, finished)
+            ending.kept = job.queue not in self._unkept
             settled = settle_with_fallback([ending])
             with suppress(ProcessDied):
                 observer.reach(AFTER_SETTLE)

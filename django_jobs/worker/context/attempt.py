@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import registry
 from ...api.job_type import JobType
-from ...domain.outcomes import Snoozed
-from ...domain.run_cost import RunCost
+from ...domain.outcomes import Outcome, Snoozed
 from ...domain.run_log import RunLog
 from ...lifecycle.job_columns import ClaimedJob
+from ...lifecycle.settling import Ending
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 from ..meters import Meter
 
@@ -148,13 +148,16 @@ class Attempt:
             or self.slot.worker != self.job.worker
         )
 
-    def cost(self) -> RunCost | None:
-        """What it has used until now; None if nothing was measured."""
-        return None if self.meter is None else self.meter.read()
-
-    def log_text(self) -> str | None:
-        """What it has logged until now; None if there is nothing."""
-        return None if self.log is None else self.log.text()
+    def ending(self, outcome: Outcome, finished: float | None = None) -> Ending:
+        """Its end, with what was measured, logged and traced. ``finished`` is now by default."""
+        ending = Ending(self.job, outcome, self.started, finished or time.monotonic())
+        if self.meter is not None:
+            ending.cost = self.meter.read()
+        if self.log is not None:
+            ending.log = self.log.text()
+        if self.traceparent:
+            ending.traceparent = self.traceparent
+        return ending
 
     def _set_deadline(self) -> None:
         self.deadline = None

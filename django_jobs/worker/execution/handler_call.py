@@ -19,7 +19,7 @@ from ...domain.outcomes import Failed, Outcome, Succeeded
 from ...exceptions import LeaseLost
 from ...lifecycle.claiming import lease_lost
 from ...lifecycle.job_columns import ClaimedJob
-from ...lifecycle.settling import NO_RESULT, Ending, Settled, settle
+from ...lifecycle.settling import NO_RESULT, Settled, settle
 from ...lifecycle.workflows.results import taken_results
 from ...logs import log_event
 from ...logs.context import current
@@ -216,15 +216,7 @@ def _call_in_transaction(
             # The first on_commit hook, because one of the handler may fail.
             transaction.on_commit(lambda: committed.append(True), using=conf().database)
             outcome = _success(job, _result_of(attempt, job_type, payload))
-            ending = Ending(
-                job,
-                outcome,
-                started=attempt.started,
-                cost=attempt.cost(),
-                traceparent=attempt.traceparent,
-                log=attempt.log_text(),
-            )
-            (settled,) = settle([ending])
+            (settled,) = settle([attempt.ending(outcome)])
             # This transaction has just begun, so an earlier write is not ours.
             if settled.decision is None or settled.earlier:
                 raise lease_lost(job)

@@ -13,7 +13,7 @@ from ...exceptions import LeaseLost
 from ...lifecycle import inspections
 from ...lifecycle.claiming import claimed_by
 from ...lifecycle.job_columns import ClaimedJob
-from ...lifecycle.settling import Ending, Settled
+from ...lifecycle.settling import Settled
 from ...lifecycle.settling_rows import settle_with_fallback
 from ...models.database import DATABASE_ERRORS
 from ..connections import (
@@ -104,15 +104,8 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         if isinstance(outcome, Settled):
             emit_settled([outcome])
             return
-        ending = Ending(
-            attempt.job,
-            outcome,
-            started=attempt.started,
-            cancel_requested=attempt.entry.cancel_asked,
-            cost=attempt.cost(),
-            traceparent=attempt.traceparent,
-            log=attempt.log_text(),
-        )
+        ending = attempt.ending(outcome)
+        ending.cancel_requested = attempt.entry.cancel_asked
         # Gives up only if the fence would refuse it. A job that was run and is still ours must not
         # be left unsettled: it would be given back as if it had never started.
         settled = retry_while_disconnected(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
 from ...lifecycle.job_columns import ClaimedJob
-from ...lifecycle.settling import Ending, Settled
+from ...lifecycle.settling import Settled
 from ...registry import runs_isolated
 from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
@@ -154,19 +154,9 @@ class Executor:
         elif isinstance(outcome, Settled):
             self._settler.report(outcome, attempt.entry)
         else:
-            self._settler.add(
-                Ending(
-                    attempt.job,
-                    outcome,
-                    attempt.started,
-                    finished,
-                    attempt.entry.cancel_asked,
-                    cost=attempt.cost(),
-                    traceparent=attempt.traceparent,
-                    log=attempt.log_text(),
-                ),
-                attempt.entry,
-            )
+            ending = attempt.ending(outcome, finished)
+            ending.cancel_requested = attempt.entry.cancel_asked
+            self._settler.add(ending, attempt.entry)
 
     def _call(self, attempt: Attempt, connections: HandlerConnections) -> Outcome | Settled | None:
         """Call the handler in this thread, and return the outcome."""
