@@ -146,10 +146,11 @@ SETTLE_AND_DELETE = f"""
 ), written AS (
     INSERT INTO django_jobs_run (
         job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
-        error_type, error_message, traceback, fingerprint,
+        error_type, error_message, traceback, fingerprint, traceparent,
         cpu_seconds, max_rss_kb, queries, query_seconds, log)
     SELECT d.id, d.attempt, s.outcome, s.worker, d.available_at, d.claimed_at,
         s.ended_at - make_interval(secs => s.ran), s.ended_at, '', '', '', '',
+        coalesce(s.traceparent, ''),
         s.cpu_seconds, s.max_rss_kb, s.queries, s.query_seconds, s.log
     FROM deleted AS d JOIN settled AS s ON s.id = d.id
     WHERE NOT %(with_runs)s

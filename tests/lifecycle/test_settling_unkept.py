@@ -63,6 +63,26 @@ def test_runs_with_an_age_stay(settings: Settings) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_run_has_its_span_and_its_log_whether_its_job_is_kept_or_not(
+    settings: Settings, kept: bool
+) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"runs": "30d"}}
+    traced, plain = enqueue_and_claim(), enqueue_and_claim()
+    span = f"00-{1:032x}-{2:016x}-01"
+    settle(
+        [
+            Ending(traced, Succeeded(), started=0.0, kept=kept, traceparent=span, log="a line"),
+            Ending(plain, Succeeded(), started=0.0, kept=kept),
+        ]
+    )
+    assert set(Run.objects.values_list("job_id", "traceparent", "log")) == {
+        (traced.id, span, "a line"),
+        (plain.id, "", None),
+    }
+
+
+@pytest.mark.django_db
 def test_failures_and_kept_jobs_of_the_same_batch_are_written_as_always() -> None:
     gone, failed, kept = (enqueue_and_claim() for _ in range(3))
     settled = settle(
