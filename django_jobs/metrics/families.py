@@ -100,11 +100,11 @@ FAMILIES = tuple(
         ),
         (
             *("worker_jobs", "version", "worker_jobs", "jobs"),
-            "Jobs that the workers run or have prefetched.",
+            "Jobs that these workers run or have prefetched.",
         ),
         (
             *("worker_claim_failures", "version", "worker_jobs", "claim_failures"),
-            "Rounds of claims of these workers that failed since each started.",
+            "Rounds of claims that failed since each worker started.",
         ),
         (
             *("worker_heartbeat_age_seconds", "", "heartbeats", "seconds"),

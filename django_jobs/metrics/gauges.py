@@ -96,10 +96,11 @@ PARTS = {
     "worker_jobs": """
         SELECT worker.code_version AS version, sum((
             SELECT count(*) FROM django_jobs_job_live AS job
-            WHERE job.status = 'running' AND job.worker_id = worker.id)) AS jobs,
+            WHERE job.status = 'running' AND job.worker_id = worker.id
+        )) FILTER (WHERE worker.lease_expires_at >= clock_timestamp()) AS jobs,
             sum(worker.claim_failures) AS claim_failures
         FROM django_jobs_worker AS worker WHERE worker.status IN ('running', 'draining')
-        GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(series)s""",
+        GROUP BY 1 ORDER BY 2 DESC NULLS LAST, 1 LIMIT %(series)s""",
     "heartbeats": """
         SELECT coalesce(max(extract(epoch FROM clock_timestamp() - heartbeat_at)), 0) AS seconds
         FROM django_jobs_worker WHERE status IN ('running', 'draining')""",

@@ -136,6 +136,16 @@ def test_workers() -> None:
     assert oldest == pytest.approx(40, abs=20)
 
 
+def test_an_expired_worker_counts_neither_its_slots_nor_its_jobs() -> None:
+    noop.enqueue_many([{}] * 5)
+    claim_ready(register_worker("a", threads=4), limit=2)
+    claim_ready(crashed := register_worker("b", threads=4), limit=3)
+    run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() WHERE id = %s", [crashed])
+    value = scraped()
+    assert value("worker_slots", version="", kind="thread") == 4
+    assert value("worker_jobs", version="") == 2
+
+
 def test_jobs_that_no_worker_can_run() -> None:
     register_worker(job_types={"app.add": 1})
     noop.enqueue_many([{}] * 3)
