@@ -18,6 +18,7 @@ from .depth import DEPTH
 from .limits import TAKEN
 from .sizing import SLOTS
 from .snapshot import SCHEDULES
+from .totals import OUTCOMES
 from .totals import READ as TOTALS
 from .unclaimable import UNCLAIMABLE
 
@@ -156,9 +157,13 @@ PARTS = {
             SELECT status FROM django_jobs_workflowrun
             WHERE finished_at >= statement_timestamp() - interval '1 hour'
             ORDER BY finished_at LIMIT %(most)s) AS ended GROUP BY 1""",
-    "runs": """
-        SELECT queue, job_type, outcome, runs FROM django_jobs_runtotal
-        WHERE period = %(period)s ORDER BY runs DESC, queue, job_type, outcome LIMIT %(series)s""",
+    # Zeros too: increase() does not see what a counter has at its first scrape.
+    "runs": f"""
+        SELECT queue, job_type, key AS outcome, coalesce(value::bigint, 0) AS runs FROM (
+            SELECT queue, job_type, jsonb_build_object({OUTCOMES}) AS outcomes
+            FROM django_jobs_runtotal WHERE period = %(period)s
+            GROUP BY 1, 2 ORDER BY sum(runs) DESC, 1, 2 LIMIT %(series)s
+        ) AS total, jsonb_each_text(outcomes)""",
     "times": f"""
         SELECT queue, job_type, times -> 'waiting' AS waiting, times -> 'start_lag' AS start_lag,
             times -> 'runtime' AS runtime
@@ -166,8 +171,11 @@ PARTS = {
             SELECT queue, job_type, times::jsonb AS times
             FROM ({TOTALS}) AS total (queue, job_type, times) LIMIT %(series)s) AS total""",
     "slo": """
-        SELECT queue, sum(slo_runs) AS runs, sum(slo_met) AS met FROM django_jobs_runtotal
-        WHERE period = %(period)s GROUP BY 1 HAVING sum(slo_runs) > 0 ORDER BY 1""",
+        SELECT queue, sum(runs) AS runs, sum(met) AS met FROM (
+            SELECT queue, slo_runs AS runs, slo_met AS met FROM django_jobs_runtotal
+            WHERE period = %(period)s AND slo_runs > 0
+            UNION ALL SELECT name, 0, 0 FROM django_jobs_queue WHERE slo_seconds IS NOT NULL
+        ) AS counted GROUP BY 1 ORDER BY 1""",
     "watermark": """
         SELECT extract(epoch FROM clock_timestamp() - reached_at) AS age
         FROM django_jobs_runwatermark WHERE id = 1 AND isfinite(reached_at)""",

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.histograms import BOUNDS
 from django_jobs.domain.outcomes import Lost, Released, Succeeded
+from django_jobs.domain.states import RunState
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
@@ -237,6 +238,8 @@ def test_runs() -> None:
     assert by_outcome == dict.fromkeys(("succeeded", "failed", "lost", "released"), 1)
     for outcome, runs in by_outcome.items():
         assert value("runs_total", outcome=outcome, **of) == runs
+    for outcome in set(RunState) - set(by_outcome):
+        assert value("runs_total", outcome=outcome, **of) == 0
     (totals,) = take_totals().types
     for name, histogram, count, seconds in (
         ("run_waiting", totals.waiting, 4, 6),
@@ -255,6 +258,10 @@ def test_runs() -> None:
 
 def test_objectives() -> None:
     Queue.objects.filter(name="default").update(slo_seconds=60, slo_target=0.9)
+    value = scraped()
+    assert value("slo_runs_total", queue="default") == 0
+    assert value("slo_met_runs_total", queue="default") == 0
+    assert value("slo_runs_total", queue="bulk") is None
     noop.enqueue_many([{}] * 5)
     run_sql("UPDATE django_jobs_job SET available_at = now() - interval '1 h' WHERE id % 2 = 0")
     for held in claim_ready(register_worker(), limit=3):

@@ -159,14 +159,37 @@ def refuse() -> None:
 
 def test_most_attempts_of_a_job_type_fail(before: str) -> None:
     with declared(refuse, max_attempts=99, backoff=Backoff.fixed(3_600)) as flaky:
-        flaky.enqueue()
-        run_jobs()
-        first = scrape()
         flaky.enqueue_many([{}] * 12)
         run_jobs()
     labels = {"queue": "default", "job_type": flaky.name}
-    history = [Phase(before, 10), Phase(first, 20), Phase(scrape(), 4)]
+    assert_fires(before, scrape(), 3, "DjangoJobsFailureSpike", **labels)
+
+
+def test_the_first_failures_of_a_job_type_that_has_only_succeeded_are_a_spike(before: str) -> None:
+    broken = False
+
+    def break_down() -> None:
+        if broken:
+            raise ConnectionRefusedError
+
+    with declared(break_down, max_attempts=99, backoff=Backoff.fixed(3_600)) as flaky:
+        flaky.enqueue()
+        run_jobs()
+        first = scrape()
+        broken = True
+        flaky.enqueue_many([{}] * 12)
+        run_jobs()
+    labels = {"queue": "default", "job_type": flaky.name}
+    history = [Phase(before, 20), Phase(first, 20), Phase(scrape(), 4)]
     assert_alerts(history, {}, {}, {"DjangoJobsFailureSpike": labels})
+
+
+def test_failures_before_prometheus_began_are_no_spike() -> None:
+    with declared(refuse, max_attempts=99, backoff=Backoff.fixed(3_600)) as flaky:
+        flaky.enqueue_many([{}] * 12)
+        run_jobs()
+    register_worker("worker", queues=QUEUES)
+    assert_alerts([Phase("", 4), Phase(scrape(), 5), Phase(stored(), 40)], {}, {}, {})
 
 
 def test_few_failures_among_many_successes_are_no_spike(before: str) -> None:
@@ -180,7 +203,7 @@ def test_few_failures_among_many_successes_are_no_spike(before: str) -> None:
         first = scrape()
         flaky.enqueue_many([{"number": number} for number in range(60)])
         run_jobs()
-    assert_alerts([Phase(before, 10), Phase(first, 20), Phase(scrape(), 4)], {}, {}, {})
+    assert_alerts([Phase(before, 20), Phase(first, 20), Phase(scrape(), 4)], {}, {}, {})
 
 
 @pytest.mark.processes
@@ -190,13 +213,11 @@ def test_a_handler_kills_its_process_again_and_again(
     start_worker()
     poison = kill_itself.enqueue()
     until_status(poison, "dead")
-    first = scrape()
-    other = kill_itself.enqueue()
-    until_status(other, "dead")
     died = {"DjangoJobsDeadGrowth": {"queue": "default"}}
     labels = {"queue": "default", "job_type": "app.kill_itself"}
-    history = [Phase(before, 10), Phase(first, 20), Phase(scrape(), 2)]
-    assert_alerts(history, {}, died, {**died, "DjangoJobsCrashLoop": labels})
+    after = scrape()
+    history = [Phase(before, 20), Phase(after, 2), Phase(after, 14)]
+    assert_alerts(history, {}, {**died, "DjangoJobsCrashLoop": labels}, died)
 
 
 def test_jobs_start_later_than_their_objective_allows(before: str) -> None:
