@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from ..conf import conf
-from ..domain.conditions import LEVELS, failed, parse
+from ..domain.conditions import LEVELS, Condition, Values, failed, parse
+from ..lifecycle.backlog import MOST_COUNTED
 from ..metrics.snapshot import MAX_LAG, QueueSnapshot, Snapshot, problem, take_snapshot
 from ..models.database import DATABASE_ERRORS
 from .base import database_problem
 
 NOT_CHECKED = 2
 """The exit code if the conditions are wrong, or the database does not answer."""
+
+COUNTED_TOGETHER = ("running", "scheduled", "dead")
+"""The first 100,000 of all queues are counted."""
 
 
 def demand(
@@ -60,8 +64,28 @@ def _demand_conditions(text: str) -> None:
         conditions = parse(text, [queue.name for queue in snapshot.queues])
     except ValueError as error:
         raise CommandError(f"--check: {error}", returncode=NOT_CHECKED) from None
-    if wrong := failed(conditions, dict(_values(snapshot))):
+    values = dict(_values(snapshot))
+    _refuse_unknown(conditions, values)
+    if wrong := failed(conditions, values):
         raise CommandError("; ".join(wrong))
+
+
+def _refuse_unknown(conditions: Sequence[Condition], values: Values) -> None:
+    """The number of one queue is not known if the count of all queues has stopped."""
+    for one in conditions:
+        together = one.queue and one.quantity in COUNTED_TOGETHER
+        if together and values["", one.quantity] >= MOST_COUNTED:
+            raise CommandError(
+                f"--check: {one} is not known: {MOST_COUNTED:,} or more jobs are {one.quantity}, "
+                f"and the others are not counted by queue. Compare {one.quantity} without a queue",
+                returncode=NOT_CHECKED,
+            )
+
+
+def of_the_fleet(snapshot: Snapshot) -> dict[str, float]:
+    """The numbers that are of no queue alone."""
+    lag = snapshot.schedules.lag_seconds if conf().schedules else 0.0
+    return {"unclaimable": snapshot.unclaimable, "lag": lag}
 
 
 def _values(snapshot: Snapshot) -> Iterator[tuple[tuple[str, str], float]]:
@@ -76,8 +100,8 @@ def _values(snapshot: Snapshot) -> Iterator[tuple[tuple[str, str], float]]:
     for quantity in ("age", "pressure"):
         yield ("", quantity), max((values[quantity] for values in of_queues.values()), default=0)
     yield ("", "workers"), len(alive)
-    yield ("", "unclaimable"), snapshot.unclaimable
-    yield ("", "lag"), snapshot.schedules.lag_seconds if conf().schedules else 0
+    for quantity, value in of_the_fleet(snapshot).items():
+        yield ("", quantity), value
 
 
 def _of_queue(queue: QueueSnapshot) -> dict[str, float]:

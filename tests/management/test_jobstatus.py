@@ -382,6 +382,38 @@ def test_conditions_compare_with_the_numbers_of_the_snapshot(settings: Settings)
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("schedules, least", [(True, 70), (False, 0)])
+def test_json_has_the_numbers_that_conditions_compare(
+    settings: Settings, schedules: bool, least: int
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SCHEDULES": schedules}
+    noop.enqueue_many([{}] * 3)
+    make_schedule()
+    run_sql("UPDATE django_jobs_schedule SET stale = false, next_due_at = now() - interval '70 s'")
+    shown = json.loads(status("--json"))
+    assert shown["unclaimable"] == 3
+    assert least <= shown["lag"] <= least * 2
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("quantity", ["dead", "running", "scheduled"])
+def test_a_shared_count_at_its_end_is_not_compared_for_one_queue(
+    monkeypatch: pytest.MonkeyPatch, quantity: str
+) -> None:
+    enqueue_and_claim()
+    noop.using(delay=600).enqueue()
+    make_dead()
+    assert status("--check", f"bulk.{quantity}=0,default.{quantity}<2") == "OK\n"
+    monkeypatch.setattr("django_jobs.metrics.snapshot.MOST_COUNTED", 1)
+    monkeypatch.setattr("django_jobs.management.status_check.MOST_COUNTED", 1)
+    assert status("--check", f"{quantity}=1,bulk.ready=0") == "OK\n"
+    wanted = rf"^--check: bulk\.{quantity}=0 is not known: 1 or more jobs are {quantity}, and "
+    with pytest.raises(CommandError, match=wanted) as refused:
+        status("--check", f"bulk.{quantity}=0")
+    assert refused.value.returncode == 2
+
+
+@pytest.mark.django_db
 def test_each_false_condition_is_named_with_its_value() -> None:
     make_dead()
     run_sql("UPDATE django_jobs_worker SET status = 'stopped'")

@@ -15,7 +15,7 @@ from ...metrics.snapshot import MAX_LAG, Snapshot, take_snapshot
 from ...models.database import DATABASE_ERRORS
 from ..base import OperatorCommand, database_problem
 from ..load_text import cost_text, sizing_text
-from ..status_check import demand
+from ..status_check import demand, of_the_fleet
 from ..status_text import render_status
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
@@ -108,4 +108,6 @@ class Command(OperatorCommand):
 
 
 def _text(snapshot: Snapshot, as_json: bool) -> str:
-    return json.dumps(asdict(snapshot)) if as_json else render_status(snapshot)
+    if as_json:
+        return json.dumps(asdict(snapshot) | of_the_fleet(snapshot))
+    return render_status(snapshot)
