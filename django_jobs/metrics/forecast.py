@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ..domain.forecast import drain_seconds
-from ..domain.histograms import BUCKETS, Histogram
+from ..domain.histograms import BOUNDS, BUCKETS, Histogram
 from ..lifecycle.backlog_samples import Past, past
 from ..lifecycle.run_totals import HOUR
 from ..models.database import database_time, fetch
@@ -16,6 +16,9 @@ from ..models.database import database_time, fetch
 LONGEST = 10 * 365 * 86_400.0
 MOST_RUNNING = 10_000
 """Running jobs that are examined."""
+
+UNKNOWN = (None, BOUNDS[-1])
+"""Percentiles of a type without runs, and of one whose runs are above the last bound."""
 
 SUMS = ", ".join(f"coalesce(sum(runtime_buckets[{place}]), 0)" for place in range(1, BUCKETS + 1))
 # Runtimes of the last day, of the types that run now, and how long the youngest job of each runs.
@@ -59,7 +62,8 @@ class QueueForecast:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """All queues. ``deploy_seconds`` is how long the running jobs will take if each ends by the
-    95th percentile of its type; ``unknown`` of them are of types without runs in the last day."""
+    95th percentile of its type. ``unknown`` of them are of types without runs in the last day, or
+    whose percentile is above an hour, where the buckets end: they may take longer."""
 
     queues: tuple[QueueForecast, ...] = ()
     deploy_seconds: float = 0.0
@@ -72,7 +76,7 @@ def take_forecast(ready: Mapping[str, int]) -> Forecast:
     known, now = past(), database_time()
     queues = tuple(_forecast(queue, jobs, known.get(queue), now) for queue, jobs in ready.items())
     running = [
-        (jobs, max((percentile or 0.0) - seconds, 0.0), percentile is None)
+        (jobs, max((percentile or 0.0) - seconds, 0.0), percentile in UNKNOWN)
         for jobs, seconds, buckets in fetch(RUNNING, {"most": MOST_RUNNING})
         for percentile in [Histogram(tuple(json.loads(buckets))).percentile(0.95)]
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -124,6 +125,19 @@ def test_a_deploy_waits_for_the_slowest_of_the_running_jobs() -> None:
     # All took 50 s, so the 95th percentile lies at 58.5 s of the bucket from 30 to 60 s.
     assert found.deploy_seconds == pytest.approx(38.5, abs=1)
     assert (found.running, found.unknown) == (3, 1)
+
+
+def test_jobs_of_a_type_that_takes_more_than_an_hour_are_unknown() -> None:
+    enqueue_many("app.noop", [{}] * 20)
+    run_ready(20, took=4 * 3600)
+    enqueue_many("app.noop", [{}] * 2)
+    claim_ready(register_worker())
+    run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '50 min'")
+    found = take_forecast({})
+    assert found.deploy_seconds == pytest.approx(600, abs=5)
+    assert (found.running, found.unknown) == (2, 2)
+    run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '2 h'")
+    assert take_forecast({}) == replace(found, deploy_seconds=0)
 
 
 def test_no_running_job_holds_up_a_deploy() -> None:
