@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from _thread import start_new_thread
+from contextlib import suppress
 from typing import Any
 
 from ...exceptions import LeaseLost
@@ -127,10 +128,13 @@ class Inspector:
         self._seen_at = 0.0
 
     def look(self, *signal: Any) -> None:
-        """Start the answer, if it was asked for. Takes no lock."""
-        if self._attempt.slot.inspect_asked_at > self._seen_at:
-            self._seen_at = self._attempt.slot.inspect_asked_at
-            start_new_thread(self._answer, ())
+        """Start the answer, if it was asked for. Takes no lock, and raises nothing in the handler:
+        if no thread can be started, the heartbeat asks again for a minute."""
+        asked_at = self._attempt.slot.inspect_asked_at
+        if asked_at > self._seen_at:
+            with suppress(RuntimeError, MemoryError):
+                start_new_thread(self._answer, ())
+                self._seen_at = asked_at
 
     def _answer(self) -> None:
         job = self._attempt.job

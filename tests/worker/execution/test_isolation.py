@@ -20,12 +20,21 @@ from django_jobs.signals import worker_event
 from django_jobs.worker import connections
 from django_jobs.worker.connections import note_shortage
 from django_jobs.worker.execution import isolation
+from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.timeouts.threads import ThreadTimeouts
 from tests.app import long_jobs
 from tests.app.jobs import noop
 from tests.app.models import Effect
-from tests.factories import claim_ready, declared, heard, register_worker, run_sql
+from tests.factories import (
+    claim_ready,
+    declared,
+    enqueue_and_claim,
+    heard,
+    register_worker,
+    run_sql,
+)
+from tests.worker.attempts import Desk
 from tests.worker.processes import JobWorker, is_alive, until, until_marked
 
 Start = Callable[..., JobWorker]
@@ -146,6 +155,27 @@ def test_a_job_that_its_worker_lost_is_not_started() -> None:
         child.submit(run_alone, Silent(), slot, worker, job.pk, 0).result()
     assert Job.objects.get(pk=job.pk).status == "ready"
     assert not Run.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_look_that_finds_no_thread_left_harms_no_handler_and_is_made_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = desk.begin(enqueue_and_claim())
+    inspector, started = isolation.Inspector(attempt, HandlerLoop()), []
+    attempt.slot.ask_inspection()
+    with monkeypatch.context() as patched:
+        patched.setattr(isolation, "start_new_thread", no_thread)
+        inspector.look()
+    monkeypatch.setattr(isolation, "start_new_thread", lambda *call: started.append(call))
+    for _ in range(2):
+        inspector.look()
+    assert len(started) == 1
+
+
+def no_thread(*call: Any) -> None:
+    """As at a limit on threads."""
+    raise RuntimeError("can't start new thread")
 
 
 def stopped(start_worker: Start, job_type: JobType[..., Any], path: Path) -> Run:
