@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..domain.errors import clean
 from ..models.database import execute, fetch
 
 # The table stays small without a maintenance task.
@@ -58,5 +59,8 @@ def asked(workers: Sequence[int]) -> list[Question]:
 
 def record(question: Question, *, process: int, thread: str, ran: float, stack: str) -> None:
     """Record the answer to a question, unless it has one."""
-    fields = {"process": process, "thread": thread[:200], "ran_seconds": ran, "stack": stack}
-    execute(ANSWER, {"id": question.id, **fields})
+    texts = {
+        "thread": clean(thread)[:200],
+        "stack": clean(stack),
+    }  # threads and tasks have any name
+    execute(ANSWER, {"id": question.id, "process": process, "ran_seconds": ran, **texts})

@@ -90,6 +90,7 @@ EVENTS = {
     "fault_points": _event(WARNING, "faults reason"),
     "fault_made": _event(WARNING, "fault pid"),
     "log_lines_left_out": _event(WARNING, "lines"),
+    "inspection_failed": _event(WARNING, "job_id attempt error"),
     "beat_failed": _event(WARNING, "error"),
     "database_error": _event(WARNING, "what error"),
     "maintenance_failed": _event(WARNING, "task error", ERROR),

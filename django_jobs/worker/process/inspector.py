@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
 
 from ...lifecycle import inspections
 from ..context.attempt import Attempt
+from ..events import emit_throttled
 from ..execution.event_loop import HandlerLoop
 from ..execution.stacks import name_of_thread, stack_of_tasks, stack_of_thread
 from ..ipc.messages import MessageType
@@ -46,18 +48,32 @@ class Inspector:
 
     def _answer_all(self) -> None:
         for question in inspections.asked([self._slot.worker]):
-            key, attempt = self._find(question)
-            if attempt is not None and attempt.entry.alone:
-                self._pipe.send(type=MessageType.INSPECT, index=attempt.entry.index)
-                continue
-            thread, stack = "", NOT_IN_HANDLER
-            if attempt is not None:
-                try:
-                    thread, stack = self._stack(key, attempt)
-                except Exception as error:  # frames change while they are read
-                    stack = f"its stack could not be read: {error!r}"
-            ran = 0.0 if attempt is None else time.monotonic() - attempt.started
-            inspections.record(question, process=os.getpid(), thread=thread, ran=ran, stack=stack)
+            try:
+                self._answer(question)
+            except Exception as error:  # nobody reads the result of this task
+                emit_throttled(
+                    "inspection_failed",
+                    logging.WARNING,
+                    job_id=question.job,
+                    attempt=question.attempt,
+                    error=repr(error),
+                )
+
+    def _answer(self, question: inspections.Question) -> None:
+        key, attempt = self._find(question)
+        if attempt is not None and attempt.entry.alone:
+            self._pipe.send(type=MessageType.INSPECT, index=attempt.entry.index)
+            return
+        thread, stack = "", NOT_IN_HANDLER
+        if attempt is not None:
+            try:
+                thread, stack = self._stack(key, attempt)
+            except Exception as error:  # frames change while they are read
+                stack = f"its stack could not be read: {error!r}"
+            if self._find(question) != (key, attempt):  # the thread may be in its next job
+                thread, stack = "", NOT_IN_HANDLER
+        ran = 0.0 if attempt is None else time.monotonic() - attempt.started
+        inspections.record(question, process=os.getpid(), thread=thread, ran=ran, stack=stack)
 
     def _find(self, question: inspections.Question) -> tuple[int, Attempt | None]:
         for pool in self._pools:
