@@ -10,7 +10,7 @@ from django_jobs.lifecycle import inspections, workers
 from django_jobs.lifecycle.operations import inspections as operations
 from django_jobs.models import Job
 from tests.admin.walking import Page, change_url
-from tests.factories import enqueue_and_claim
+from tests.factories import enqueue_and_claim, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -27,6 +27,14 @@ def test_the_answer_is_shown_escaped(page: Page) -> None:
     text = page.text(change_url(Job, answered('File "<b>", in handler')))
     assert "Process 4711, django_jobs-3, running for 1 min 15 s" in text
     assert "File &quot;&lt;b&gt;&quot;, in handler" in text
+
+
+def test_after_an_hour_the_answer_is_no_longer_shown(page: Page) -> None:
+    job = answered("in handler")
+    run_sql("UPDATE django_jobs_inspection SET asked_at = now() - interval '59 minutes'")
+    assert "in handler" in page.text(change_url(Job, job))
+    run_sql("UPDATE django_jobs_inspection SET asked_at = now() - interval '61 minutes'")
+    assert "in handler" not in page.text(change_url(Job, job))
 
 
 def test_without_an_answer_the_page_says_why(page: Page) -> None:
