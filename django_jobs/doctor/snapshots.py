@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..models.database import fetch, fetch_named
@@ -14,12 +15,12 @@ OLD_TRANSACTIONS = 1_000_000
 
 # Of this database alone: only its snapshots hold back vacuum in its tables. A walsender has no
 # database, and holds back all of them by the feedback of its standby. A vacuum holds back no other
-# one. Values in statements may be secret.
+# one.
 SESSIONS = """
 SELECT pid, usename AS role, application_name AS application, client_addr::text AS address, state,
     backend_type, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
     age(coalesce(backend_xmin, backend_xid)) AS transactions,
-    left(regexp_replace(query, $$'(?:[^']|'')*'$$, $$'…'$$, 'g'), 200) AS query
+    left(query, 1000) AS query
 FROM pg_stat_activity
 WHERE (datname = current_database() OR backend_type = 'walsender')
   AND pid <> pg_backend_pid() AND leader_pid IS NULL
@@ -45,18 +46,28 @@ WHERE xmin IS NOT NULL AND age(xmin) >= %(old)s
 ORDER BY age(xmin) DESC
 LIMIT 5
 """
+# A column list of names alone cannot hold a literal or a comment, so what follows is a table.
+STATEMENT = re.compile(
+    r"""\s*(?:autovacuum:\s)?(?:
+        (?P<verb>INSERT\s+INTO|UPDATE|DELETE\s+FROM|COPY|LOCK\s+TABLE|VACUUM|ANALYZE)
+        |(?P<select>SELECT)\s[\w\s.,*"]{1,1000}?\sFROM
+    )\s+(?P<table>(?:"?[a-z_]\w{0,62}"?\.)?"?[a-z_]\w{0,62}"?)(?![\w".])
+    |\s*(?P<word>[a-z_]{2,20})\b""",
+    re.IGNORECASE | re.VERBOSE | re.ASCII,
+)
 SEES_SESSIONS = "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), quote_ident(current_user)"
 
 
 def examine_sessions() -> Iterator[Finding]:
     """Sessions with an old transaction; without the right, those of the own role."""
     for row in fetch_named(SESSIONS, {"old": OLD_SECONDS}):
+        row["query"] = beginning_of(row["query"] or "")
         who = f"role {row['role']}" + (f", {row['application']}" if row["application"] else "")
         yield found(
             "D111",
             f"Session {row['pid']} ({who}) has a transaction open for {age(row['seconds'])}; "
             f"{row['transactions']:,} others began since, and vacuum keeps all rows that died "
-            f"since. It is {row['state']}: {' '.join(row['query'].split())}",
+            f"since. It is {row['state']}{': ' if row['query'] else '.'}{row['query']}",
             "Let it end, or end it:",
             f"SELECT pg_terminate_backend({row['pid']});",
             **row,
@@ -64,6 +75,16 @@ def examine_sessions() -> Iterator[Finding]:
     ((sees_all, role),) = fetch(SEES_SESSIONS, {})
     if not sees_all:
         raise CannotExamine(f"sessions of other roles need pg_monitor: GRANT pg_monitor TO {role};")
+
+
+def beginning_of(statement: str) -> str:
+    """What it does and with which table, such as ``SELECT … FROM shop_order``, if that is clear.
+    Never a value, a comment or what follows: the server keeps statements cut, in midst of them."""
+    known = STATEMENT.match(statement)
+    if known is None:
+        return ""
+    verb = known["verb"] or known["word"] or "SELECT … FROM"
+    return " ".join([*verb.upper().split(), *filter(None, [known["table"]])])
 
 
 def examine_prepared() -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_jobs.doctor import snapshots
-from django_jobs.doctor.snapshots import examine_sessions
+from django_jobs.doctor.snapshots import beginning_of, examine_sessions
 from tests.factories import another_connection, run_sql
 from tests.worker.processes import until
 
@@ -30,10 +30,68 @@ def test_a_session_with_an_old_snapshot_is_named(monkeypatch: Any) -> None:
             assert pid not in [one.facts["pid"] for one in findings(examine_sessions, "D111")]
             monkeypatch.setattr(snapshots, "OLD_SECONDS", 0.0)
             held = {one.facts["pid"]: one for one in findings(examine_sessions, "D111")}
-            assert held[pid].facts["query"] == "SELECT '…' AS sales"
+            assert held[pid].facts["query"] == "SELECT"
             assert held[pid].facts["application"] == "report"
             assert held[pid].commands == (f"SELECT pg_terminate_backend({pid});",)
         assert pid not in [one.facts["pid"] for one in findings(examine_sessions, "D111")]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("statement", "shown"),
+    [
+        (
+            f"UPDATE django_jobs_queue SET name = name WHERE name = '{'hunter2 ' * 250}'",
+            "UPDATE django_jobs_queue",
+        ),
+        (
+            "SELECT id, name FROM django_jobs_queue WHERE name = $$hunter2$$",
+            "SELECT … FROM django_jobs_queue",
+        ),
+        (
+            'SELECT "q"."id" FROM public."django_jobs_queue" AS q WHERE name = $a$hunter2$a$',
+            'SELECT … FROM public."django_jobs_queue"',
+        ),
+        ("SELECT 'hunter2 FROM hunter2' FROM django_jobs_queue", "SELECT"),
+        ("SELECT id -- FROM hunter2\nFROM django_jobs_queue", "SELECT"),
+        ("SELECT /* it's */ 'hunter2'", "SELECT"),
+        ("/* it's hunter2 */ SELECT 1", ""),
+        ("-- hunter2\nSELECT 1", ""),
+        ("DO $$BEGIN PERFORM 'hunter2'; END$$", "DO"),
+    ],
+)
+def test_a_statement_is_shown_without_its_values(
+    monkeypatch: Any, statement: str, shown: str
+) -> None:
+    monkeypatch.setattr(snapshots, "OLD_SECONDS", 0.0)
+    with another_connection() as wrapper:
+        wrapper.ensure_connection()
+        other = wrapper.connection
+        pid = other.info.backend_pid
+        with other.transaction():
+            other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            other.execute(statement)
+            found = findings(examine_sessions, "D111")
+    (held,) = [one for one in found if one.facts["pid"] == pid]
+    assert held.facts["query"] == shown
+    assert "hunter2" not in str(held)
+
+
+@pytest.mark.parametrize(
+    ("statement", "shown"),
+    [
+        ("autovacuum: VACUUM public.shop_order (to prevent)", "VACUUM public.shop_order"),
+        ("insert\n into shop_order values (4711)", "INSERT INTO shop_order"),
+        ("COPY (SELECT 'hunter2') TO STDOUT", "COPY"),
+        ("UPDATE $1 hunter2", "UPDATE"),
+        ("<insufficient privilege>", ""),
+        ("SELECT " + "a FROM " * 10_000, "SELECT … FROM a"),
+        ("SELECT " + "a " * 10_000, "SELECT"),
+        ("", ""),
+    ],
+)
+def test_only_the_beginning_of_a_statement_is_shown(statement: str, shown: str) -> None:
+    assert beginning_of(statement) == shown
 
 
 @pytest.mark.django_db(transaction=True)
