@@ -5,7 +5,8 @@ from __future__ import annotations
 # Three steps. Up to ``pages`` pages of the live jobs are read, so all of them if they are few: then
 # this is the count. Otherwise the first jobs of each state that has an index are read by it. Of the
 # states of which that is all, this is the count. The others are estimated from the pages that were
-# read, which TABLESAMPLE takes evenly from the whole table.
+# read, which TABLESAMPLE takes evenly from the whole table; of jobs that lie side by side it may
+# find none, so there are at least as many as were counted.
 DEPTH = """
 WITH share AS MATERIALIZED (
     SELECT least(1, %(pages)s::float8 / greatest(1, pg_relation_size('django_jobs_job_live')
@@ -39,48 +40,53 @@ WITH share AS MATERIALIZED (
 ), counted AS MATERIALIZED (
     SELECT queue, job_type, status, priority, tenant, count(*) AS jobs
     FROM head GROUP BY 1, 2, 3, 4, 5
-), exact AS MATERIALIZED (
-    SELECT line.name AS queue, of.status
-    FROM share, django_jobs_queue AS line CROSS JOIN (VALUES ('ready'), ('dead')) AS of (status)
-    WHERE read < 1 AND each > (
-        SELECT coalesce(sum(jobs), 0) FROM counted
-        WHERE counted.queue = line.name AND counted.status = of.status)
+), found AS MATERIALIZED (
+    SELECT *, true AS in_head FROM counted
     UNION ALL
-    SELECT '*', of.status FROM share, (VALUES ('scheduled'), ('running')) AS of (status)
-    WHERE read < 1 AND %(most)s::bigint > (
-        SELECT coalesce(sum(jobs), 0) FROM counted WHERE counted.status = of.status)
+    SELECT queue, job_type, status, priority, tenant, jobs / read, false FROM sampled, share
+), each_state AS MATERIALIZED (
+    SELECT queue, status, coalesce(sum(jobs) FILTER (WHERE in_head), 0) AS counted,
+        coalesce(sum(jobs) FILTER (WHERE NOT in_head), 0) AS estimate
+    FROM (
+        SELECT queue, status, jobs, in_head FROM found
+        UNION ALL
+        SELECT name, state, 0, true FROM django_jobs_queue CROSS JOIN unnest(ARRAY[
+            'waiting', 'scheduled', 'blocked', 'ready', 'running', 'dead']) AS state
+    ) AS one GROUP BY 1, 2
+), known AS MATERIALIZED (
+    SELECT each_state.*, read = 1 OR CASE
+        WHEN status IN ('ready', 'dead') THEN counted < each
+        WHEN status IN ('scheduled', 'running')
+            THEN sum(counted) OVER (PARTITION BY status) < %(most)s::bigint
+        ELSE false END AS exact
+    FROM share, each_state
+), depth AS MATERIALIZED (
+    SELECT queue, status, exact, read < 1 AND (exact OR counted >= estimate) AS in_head,
+        CASE WHEN exact AND read < 1 THEN counted ELSE greatest(counted, estimate) END AS jobs
+    FROM share, known
 ), job AS MATERIALIZED (
-    SELECT counted.*, 0 AS estimated FROM counted WHERE EXISTS (
-        SELECT FROM exact WHERE exact.status = counted.status
-        AND exact.queue IN (counted.queue, '*'))
-    UNION ALL
-    SELECT queue, job_type, status, priority, tenant, jobs / read, (read < 1)::int
-    FROM sampled, share WHERE NOT EXISTS (
-        SELECT FROM exact WHERE exact.status = sampled.status
-        AND exact.queue IN (sampled.queue, '*'))
+    SELECT found.* FROM found JOIN depth USING (queue, status, in_head)
 )
-SELECT jsonb_build_object(
-    'sampled', jsonb_build_array((SELECT to_jsonb(share) FROM share)),
-    'jobs', ARRAY(SELECT to_jsonb(part) FROM (
-        SELECT queue, status AS state, round(sum(jobs)) AS jobs,
-            nullif(max(estimated), 0) AS estimated
-        FROM (
-            SELECT queue, status, jobs, estimated FROM job
-            UNION ALL
-            SELECT name, state, 0, 0 FROM django_jobs_queue CROSS JOIN unnest(ARRAY[
-                'waiting', 'scheduled', 'blocked', 'ready', 'running', 'dead']) AS state
-        ) AS each GROUP BY 1, 2 ORDER BY 1, 2 LIMIT %(series)s) AS part),
-    'types', ARRAY(SELECT to_jsonb(part) FROM (
+"""
+
+DEPTHS = {
+    "sampled": "SELECT * FROM share",
+    "jobs": """
+        SELECT queue, status AS state, round(jobs) AS jobs, CASE WHEN NOT exact THEN 1 END
+            AS estimated
+        FROM depth ORDER BY 1, 2 LIMIT %(series)s""",
+    "types": """
         SELECT queue, job_type, status AS state, round(sum(jobs)) AS jobs
-        FROM job GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT %(series)s) AS part),
-    'priorities', ARRAY(SELECT to_jsonb(part) FROM (
+        FROM job GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT %(series)s""",
+    "priorities": """
         SELECT queue, CASE priority WHEN -1 THEN 'low' WHEN 0 THEN 'normal' ELSE 'high' END
             AS priority, status AS state, round(sum(jobs)) AS jobs
-        FROM job GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT %(series)s) AS part),
-    'tenants', ARRAY(SELECT to_jsonb(part) FROM (
+        FROM job GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT %(series)s""",
+    "tenants": """
         SELECT tenant, status AS state, round(sum(jobs)) AS jobs
         FROM job WHERE tenant IN (
             SELECT tenant FROM job WHERE tenant IS NOT NULL
             GROUP BY tenant ORDER BY sum(jobs) DESC, tenant LIMIT %(tenants)s)
-        GROUP BY 1, 2 ORDER BY 1, 2) AS part))
-"""
+        GROUP BY 1, 2 ORDER BY 1, 2""",
+}
+"""The parts of the numbers that are read from :data:`DEPTH`, the start of the statement."""

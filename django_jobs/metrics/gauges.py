@@ -14,7 +14,7 @@ from ..lifecycle.backlog import OLDEST_SECONDS
 from ..lifecycle.run_totals import SINCE_THE_BEGINNING
 from ..models.database import execute, fetch, fetch_last
 from ..models.resource import FADED
-from .depth import DEPTH
+from .depth import DEPTH, DEPTHS
 from .limits import TAKEN
 from .sizing import SLOTS
 from .snapshot import SCHEDULES
@@ -201,7 +201,8 @@ PARTS = {
         JOIN pg_stat_user_tables ON relid = ('django_jobs_' || name)::regclass""",
 }
 VALUES = ", ".join(
-    f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)" for name, sql in PARTS.items()
+    f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)"
+    for name, sql in (PARTS | DEPTHS).items()
 )
 
 READ = """
@@ -223,7 +224,7 @@ WITH due AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_storedmetrics AS stored SET taken_at = statement_timestamp(),
-    values = jsonb_build_object({VALUES}) || ({DEPTH}),
+    values = ({DEPTH} SELECT jsonb_build_object({VALUES})),
     seconds = extract(epoch FROM clock_timestamp() - statement_timestamp())
 FROM due WHERE stored.id = due.id
 RETURNING stored.values, stored.seconds,
