@@ -121,14 +121,19 @@ class Scraper:
         self._scrape = scrape
         self._deadline = StatementTimeout()
         self._executor = ThreadPoolExecutor(1, "django_jobs-scrape", self._connect)
-        self._under_way: asyncio.Future[Response] | None = None
+        self._under_way: asyncio.Task[Response] | None = None
 
     async def scrape(self, headers: Mapping[str, str]) -> Response:
-        """Scrape once. A client that leaves does not end the scrape."""
+        """Scrape once. The scrape goes on, and has its limit, if its client leaves."""
         while self._under_way is not None and not self._under_way.done():
             await asyncio.wait({self._under_way})
+        scraping = self._under_way = asyncio.create_task(self._limited(headers))
+        await asyncio.wait({scraping})
+        return scraping.result()
+
+    async def _limited(self, headers: Mapping[str, str]) -> Response:
         loop = asyncio.get_running_loop()
-        scraping = self._under_way = loop.run_in_executor(self._executor, self._run, headers)
+        scraping = loop.run_in_executor(self._executor, self._run, headers)
         while not (await asyncio.wait({scraping}, timeout=ENFORCE_SECONDS))[0]:
             await loop.run_in_executor(None, self._deadline.enforce)
         return scraping.result()

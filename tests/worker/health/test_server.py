@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from django.db import OperationalError
 
 from django_jobs.worker.health import server
 from django_jobs.worker.health.server import MOST_BYTES, MOST_CLIENTS, HealthServer
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import HealthPort
+from tests.factories import run_sql
 
 LEASE = 30.0
 
@@ -229,3 +231,23 @@ def test_scrapes_at_the_same_time_are_made_one_after_the_other(
         with client:
             assert all_of(client).endswith("jobs 1\n")
     assert (scrape.times, scrape.most_at_once) == (4, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_statement_that_takes_too_long_is_ended_although_its_client_has_left(
+    scoreboard: Scoreboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = iter(["SELECT pg_sleep(90)", "SELECT 1"])
+
+    def scrape(_: Mapping[str, str]) -> tuple[int, str, bytes]:
+        try:
+            run_sql(next(statements))
+        except OperationalError:
+            return 503, "text/plain", b""
+        return 200, "text/plain", b"jobs 1\n"
+
+    with serving(scoreboard, scrape) as address:
+        monkeypatch.setattr(server, "SCRAPE_SECONDS", 0.5)
+        assert ask(address, get("/metrics")) == ""
+        monkeypatch.setattr(server, "SCRAPE_SECONDS", 60.0)
+        assert ask(address, get("/metrics")).endswith("jobs 1\n")
