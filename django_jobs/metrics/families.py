@@ -179,7 +179,7 @@ FAMILIES = tuple(
         ("slo_met_runs_total", "queue", "slo", "met", "Those that started in time."),
         (
             *("totals_age_seconds", "", "watermark", "age"),
-            "For how long runs were not added to the counters and histograms.",
+            "How long ago runs were last counted, while some are not; else 0.",
         ),
         (
             *("recent_failures", "error_type fingerprint", "failures", "runs"),

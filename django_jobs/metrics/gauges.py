@@ -177,7 +177,8 @@ PARTS = {
             UNION ALL SELECT name, 0, 0 FROM django_jobs_queue WHERE slo_seconds IS NOT NULL
         ) AS counted GROUP BY 1 ORDER BY 1""",
     "watermark": """
-        SELECT extract(epoch FROM clock_timestamp() - reached_at) AS age
+        SELECT CASE WHEN run_id < pg_sequence_last_value('django_jobs_run_id_seq')
+            THEN extract(epoch FROM clock_timestamp() - reached_at) ELSE 0 END AS age
         FROM django_jobs_runwatermark WHERE id = 1 AND isfinite(reached_at)""",
     # Runs have no index by time; their ids follow it.
     "failures": """

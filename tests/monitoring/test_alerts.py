@@ -56,6 +56,12 @@ def enqueue_old(queue: str = "default") -> Job:
     return job
 
 
+def enqueue_and_succeed() -> None:
+    """A run that is not counted yet."""
+    noop.enqueue()
+    run_jobs()
+
+
 @pytest.mark.urls("tests.monitoring.urls")
 def test_metrics_are_missing_if_no_target_shows_any(before: str, client: Client) -> None:
     refused = client.get("/metrics/")
@@ -68,6 +74,29 @@ def test_metrics_are_stale_if_another_session_holds_their_row(before: str) -> No
     with another_connection() as other, other.cursor() as cursor:
         cursor.execute("BEGIN; SELECT FROM django_jobs_storedmetrics FOR UPDATE")
         assert_fires(before, stored(), 6, "DjangoJobsMetricsStale")
+
+
+def test_totals_are_stale_if_a_transaction_that_wrote_runs_is_open(before: str) -> None:
+    with another_connection() as other, other.cursor() as cursor:
+        cursor.execute("BEGIN; DELETE FROM django_jobs_run WHERE id < 0")
+        enqueue_and_succeed()
+        run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '6 minutes'")
+        assert_fires(before, scrape(), 6, "DjangoJobsTotalsStale")
+
+
+def test_totals_are_not_stale_if_no_job_ran(before: str) -> None:
+    enqueue_and_succeed()
+    idle = scrape()
+    run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '1 hour'")
+    assert_alerts([Phase(before, 20), Phase(idle, 1), Phase(scrape(), 20)], {}, {}, {})
+
+
+def test_totals_are_not_stale_if_no_worker_counts_them(before: str) -> None:
+    enqueue_and_succeed()
+    run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '1 hour'")
+    run_sql("UPDATE django_jobs_storedmetrics SET taken_at = 'epoch'")
+    workers.end(Worker.objects.get(name="worker").pk)
+    assert_alerts([Phase(before, 20), Phase(stored(), 20)], {}, {"DjangoJobsNoWorker": {}})
 
 
 def test_no_worker_is_running(before: str) -> None:
