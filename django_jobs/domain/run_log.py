@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,19 @@ UNPRINTABLE = re.compile(
 )
 
 
+OPENING, CLOSING = tuple("([{"), tuple(")]}")
+# A text that is not closed, because it was cut, ends with the record.
+QUOTED = r"""b?"(?:[^"\\]|\\.)*(?:"|\\?\Z)|b?'(?:[^'\\]|\\.)*(?:'|\\?\Z)"""
+WORD = re.compile(r"[^\s,;&()\[\]{}]*")
+QUOTED_OR_WORD = re.compile(
+    rf"{QUOTED}|(?:(?:Bearer|Basic|Token|Digest)\s)?{WORD.pattern}", re.IGNORECASE | re.DOTALL
+)
+PIECE = re.compile(rf"{QUOTED}|[()\[\]{{}}]|b|[^()\[\]{{}}\"'b]+", re.DOTALL)
+HEADER = re.compile("cookie|authorization", re.IGNORECASE)
+"""Names of headers, whose values have blanks and semicolons in them."""
+REST_OF_LINE = re.compile(r"[^\r\n]*")
+
+
 class RunLog:
     """Takes up to ``lines`` records of together ``size`` characters: one half are the first, and
     the other the last. ``words`` are the parts of secret names, ``secrets`` values to mask."""
@@ -36,7 +50,9 @@ class RunLog:
         self._size = size // 2
         self._words = tuple(words)
         self._secrets = sorted(
-            {one for one in secrets if len(one) >= SHORTEST_SECRET}, key=len, reverse=True
+            {form for one in secrets if len(one) >= SHORTEST_SECRET for form in _forms(one)},
+            key=len,
+            reverse=True,
         )
         self._first: list[str] = []
         self._first_size = 0
@@ -69,7 +85,7 @@ class RunLog:
         message = without_detail(cut(message, LARGEST_RECORD))
         for secret in self._secrets:
             message = message.replace(secret, MASK)
-        return _assignments(self._words).sub(rf"\1{MASK}", message) if self._words else message
+        return _without_assigned(message, self._words) if self._words else message
 
 
 def readable(text: str) -> str:
@@ -96,15 +112,47 @@ def secrets_in(value: Any, words: Sequence[str]) -> set[str]:
     return found
 
 
+def _forms(secret: str) -> set[str]:
+    """The text as it is logged: itself, in JSON and by ``repr``."""
+    quoted = (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret))
+    return {secret, *(one[1:-1] for one in quoted)}
+
+
+def _without_assigned(message: str, words: tuple[str, ...]) -> str:
+    """With the values masked in ``password=…``, ``"api_key": "…"``, ``tokens: […]`` and the like.
+    Each character is looked at once by each pattern, so that no text takes long."""
+    parts, at = [], 0
+    while found := _names(words).search(message, at):
+        end = _end_of_value(message, found)
+        parts += [message[at : found.end()], MASK if end > found.end() else ""]
+        at = end
+    return "".join([*parts, message[at:]])
+
+
+def _end_of_value(message: str, name: re.Match[str]) -> int:
+    at = name.end()
+    if not name["quote"] and HEADER.search(name[0]):
+        return _end(REST_OF_LINE, message, at)
+    at = _end(QUOTED_OR_WORD, message, at)
+    while message[at : at + 1] in OPENING:  # a list, or a call such as bytearray(b"…")
+        depth = 0
+        for piece in PIECE.finditer(message, at):
+            at = piece.end()
+            depth += (piece[0] in OPENING) - (piece[0] in CLOSING)
+            if depth == 0:
+                break
+        at = _end(WORD, message, at)
+    return at
+
+
+def _end(pattern: re.Pattern[str], message: str, at: int) -> int:
+    found = pattern.match(message, at)
+    return found.end() if found else at
+
+
 @lru_cache(maxsize=8)
-def _assignments(words: tuple[str, ...]) -> re.Pattern[str]:
-    """Finds ``password=…``, ``"api_key": "…"``, ``Authorization: Bearer …``. Nothing in it repeats
-    without a bound but the value, so that no text takes long."""
+def _names(words: tuple[str, ...]) -> re.Pattern[str]:
     names = "|".join(map(re.escape, words))
-    value = (
-        r"""(?:"(?:[^"\\]|\\.){0,1000}"|'(?:[^'\\]|\\.){0,1000}'"""
-        r"""|(?:(?:Bearer|Basic|Token|Digest)\s)?[^\s,;&)}\]]+)"""
-    )
     return re.compile(
-        rf"""((?:{names})[\w-]{{0,64}}["']?\s{{0,4}}[=:]\s{{0,4}}){value}""", re.IGNORECASE
+        rf"""(?:{names})[\w-]{{0,64}}(?P<quote>["']?)\s{{0,4}}[=:]\s{{0,4}}""", re.IGNORECASE
     )

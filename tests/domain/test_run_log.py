@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from django_jobs.domain.run_log import LARGEST_RECORD, MASK, RunLog, readable, secrets_in
 
-WORDS = ("password", "token", "authorization", "api_key")
+WORDS = ("password", "token", "authorization", "api_key", "cookie")
+PEM = "-----BEGIN KEY-----\n" + 'abc+/ \\ü"\n' * 300 + "-----END KEY-----\n"
 
 
 def log(*messages: str, lines: int = 10, size: int = 10_000, secrets: tuple[str, ...] = ()) -> str:
@@ -25,7 +29,20 @@ def log(*messages: str, lines: int = 10, size: int = 10_000, secrets: tuple[str,
         ('{"user_password": "a \\" b", "n": 1}', f'{{"user_password": {MASK}, "n": 1}}'),
         ("Authorization: Bearer abc.def-1", f"Authorization: {MASK}"),
         ("API_KEY_ID = 'a b'; x", f"API_KEY_ID = {MASK}; x"),
-        ("token='never closed", f"token={MASK} closed"),
+        ("token='never closed", f"token={MASK}"),
+        ("token='never closed\\", f"token={MASK}"),
+        (json.dumps({"password": PEM, "n": 1}), f'{{"password": {MASK}, "n": 1}}'),
+        ("{'password': b'bytesecret x y', 'n': 1}", f"{{'password': {MASK}, 'n': 1}}"),
+        ("(password=bytearray(b'a) b'), n=1)", f"(password={MASK}, n=1)"),
+        ('{"tokens": ["first1", "sec]ond2"], "n": 1}', f'{{"tokens": {MASK}, "n": 1}}'),
+        ('{"tokens": {"a": ["x"], "b": "y"}, "n": 1}', f'{{"tokens": {MASK}, "n": 1}}'),
+        ('{"tokens": ["first1", "cut', f'{{"tokens": {MASK}'),
+        ("GET /?token=abc[1]x&n=1", f"GET /?token={MASK}&n=1"),
+        ("Cookie: csrftoken=abc; sessionid=X\nHost: y", f"Cookie: {MASK}\n    Host: y"),
+        ('Set-Cookie: "a"; b=c', f"Set-Cookie: {MASK}"),
+        ('Authorization: Digest u="a", response="b"', f"Authorization: {MASK}"),
+        ("{'Cookie': 'a=b; c=d', 'n': 1}", f"{{'Cookie': {MASK}, 'n': 1}}"),
+        ("password=, n=1", "password=, n=1"),
         ("the password is wrong", "the password is wrong"),
     ],
 )
@@ -39,6 +56,12 @@ def test_secret_values_of_the_payload_are_masked_wherever_they_stand() -> None:
     assert secrets == {"open sesame", "4711"}
     shown = log("got open sesame and 4711 and visible", secrets=tuple(secrets))
     assert shown == f"got {MASK} and {MASK} and visible"
+
+
+@pytest.mark.parametrize("logged", [str, json.dumps, repr, partial(json.dumps, ensure_ascii=False)])
+def test_a_secret_of_the_payload_is_masked_in_all_its_forms(logged: Callable[[str], str]) -> None:
+    shown = log(f"key is {logged(PEM)} here", secrets=(PEM,))
+    assert shown in (f"key is {MASK} here", f'key is "{MASK}" here', f"key is '{MASK}' here")
 
 
 def test_short_secrets_are_not_masked_in_the_midst_of_words() -> None:
@@ -58,10 +81,28 @@ def test_bytes_bound_the_first_and_the_last_half() -> None:
     assert "lines are left out)" in text
 
 
-@pytest.mark.parametrize("text", ['password="', "password", "x", "a password='b\\"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'password="',
+        "password",
+        "x",
+        "a password='b\\",
+        "password=[",
+        "password=b",
+        "cookie: ",
+        "password=[b'",
+        "password=()",
+        "password=(]x",
+        "[password='",
+        "\\",
+        "tokentoken",
+    ],
+)
 def test_no_text_takes_long(text: str) -> None:
     began = time.thread_time()
-    log(text * LARGEST_RECORD)
+    for start in ("", "password=", "password=[", 'password="', "password=b'"):
+        log((start + text * LARGEST_RECORD)[:LARGEST_RECORD])
     assert time.thread_time() - began < 5
 
 
