@@ -26,6 +26,7 @@ from ..models import Dependency, Run
 from ..models.database import DATABASE_ERRORS
 from ..worker.context.attempt import StopHandler, Suspended
 from ..worker.context.run_context import current_run
+from ..worker.handlers.query_count import not_counted
 from ..worker.ipc.pipes import before_exit
 
 SYSTEM = "django_jobs"
@@ -117,7 +118,9 @@ def _keep(span: Span) -> None:
     if is_step:
         span.set_attribute("messaging.message.conversation_id", str(workflow_run))
     if span.is_recording() and (run.attempt > 1 or is_step):
-        for traceparent in _before(run.job_id, run.attempt, is_step):
+        with not_counted(run._attempt):
+            earlier = _before(run.job_id, run.attempt, is_step)
+        for traceparent in earlier:
             span.add_link(_span_in({"traceparent": traceparent}))
 
 

@@ -59,8 +59,5 @@ def asked(workers: Sequence[int]) -> list[Question]:
 
 def record(question: Question, *, process: int, thread: str, ran: float, stack: str) -> None:
     """Record the answer to a question, unless it has one."""
-    texts = {
-        "thread": clean(thread)[:200],
-        "stack": clean(stack),
-    }  # threads and tasks have any name
+    texts = {"thread": clean(thread)[:200], "stack": clean(stack)}
     execute(ANSWER, {"id": question.id, "process": process, "ran_seconds": ran, **texts})

@@ -18,14 +18,29 @@ from pytest_django import Settings
 
 from django_jobs import Cancel, Discard, Retry, Snooze, current_run, group
 from django_jobs.contrib import opentelemetry
+from django_jobs.domain.outcomes import Succeeded
 from django_jobs.exceptions import UnknownQueue
 from django_jobs.models import Job, WorkflowRun
 from django_jobs.testing import run_jobs
 from django_jobs.worker.context.attempt import StopHandler
+from django_jobs.worker.execution import handler_call
+from django_jobs.worker.handlers.query_count import count_query
+from django_jobs.worker.meters import Meter
 from tests.app import spans
 from tests.app.jobs import add, noop
 from tests.app.span_jobs import acall_service, call_service, call_service_alone, call_service_later
-from tests.factories import declared, due_schedule, enqueue_and_claim, explain, look, run_sql
+from tests.factories import (
+    claim_ready,
+    declared,
+    due_schedule,
+    enqueue_and_claim,
+    explain,
+    failure,
+    look,
+    register_worker,
+    run_sql,
+    settle_one,
+)
 from tests.worker.attempts import Desk
 from tests.worker.conftest import desk as desk
 from tests.worker.conftest import start_worker as start_worker
@@ -123,6 +138,31 @@ def test_an_async_handler_has_its_span_on_the_loop_and_in_threads(
     assert is_child(process, found["send default"])
     assert is_child(found["called on the loop"], process)
     assert is_child(found["called in a thread"], process)
+
+
+def ask_once() -> None:
+    run_sql("SELECT 1")
+
+
+async def ask_nothing() -> None:
+    """Of a retry its checkpoint is read before it begins."""
+
+
+@pytest.mark.parametrize("handler, queries", [(ask_once, 1), (ask_nothing, 0)])
+@pytest.mark.django_db(transaction=True)
+def test_what_the_package_reads_before_a_retry_is_no_query_of_its_run(
+    traced: Spans, desk: Desk, settings: Settings, handler: Any, queries: int
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "COUNT_QUERIES": True}
+    with declared(handler) as job_type, connection.execute_wrapper(count_query):
+        settle_one(enqueue_and_claim(job_type), failure(), traceparent=f"00-{1:032x}-{2:016x}-01")
+        run_sql("UPDATE django_jobs_job SET status = 'ready'")
+        (again,) = claim_ready(register_worker(), job_types={job_type.name: 1})
+        attempt = desk.begin(again)
+        attempt.meter = Meter()
+        assert isinstance(handler_call.call(attempt), Succeeded)
+    assert linked(traced()["process default"])[-1] == 2
+    assert attempt.meter.read().queries == queries
 
 
 def test_what_a_handler_enqueues_is_in_its_trace(traced: Spans) -> None:

@@ -28,6 +28,7 @@ from ...signals import job_started
 from ..context.attempt import Attempt, object_in
 from ..context.results import NeverRan, check_that_it_ran, encode_result
 from ..context.run_context import RunContext
+from ..handlers.query_count import not_counted
 from ..timeouts.limits import Interrupted, TimeLimit
 from .conflicts import again_after_lost_races
 from .failures import outcome_of_exception
@@ -123,25 +124,24 @@ def _call(attempt: Attempt, payload: dict[str, Any]) -> Outcome | Settled:
 async def _acall(attempt: Attempt, payload: dict[str, Any]) -> Outcome:
     job_type = attempt.job_type
     assert job_type is not None
-    context = RunContext(attempt)
-    current.set(context)
+    current.set(RunContext(attempt))
     try:
         if job_started.has_listeners(job_type.name):
             await job_started.asend_robust(job_type.name, **_start_of(attempt.job))
         if conf().hooks:
-            call = partial(_await_handler, attempt, job_type, payload, context)
+            call = partial(_await_handler, attempt, job_type, payload)
             return await acall_with_hooks(attempt, payload, call)
-        return await _await_handler(attempt, job_type, payload, context)
+        return await _await_handler(attempt, job_type, payload)
     except BaseException as error:
         return _outcome_of(error, job_type)
 
 
 async def _await_handler(
-    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any], context: RunContext
+    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]
 ) -> Outcome:
     if attempt.job.attempt > 1:  # it cannot be read on the event loop
         assert attempt.in_thread is not None
-        await attempt.in_thread(partial(getattr, context, "saved_checkpoint"))
+        await attempt.in_thread(partial(_read_checkpoint, attempt))
     assert attempt.await_async is not None
     coroutine = _begun(attempt, job_type, payload)
     try:
@@ -149,6 +149,11 @@ async def _await_handler(
     finally:
         attempt.end_handler()
     return _success(attempt.job, result)
+
+
+def _read_checkpoint(attempt: Attempt) -> None:
+    with not_counted(attempt):
+        attempt.reporter.saved_checkpoint(attempt)
 
 
 def _begun(
@@ -192,7 +197,7 @@ def _call_handler(
         )
     if job_type.is_async:
         if job.attempt > 1:
-            _ = context.saved_checkpoint  # it cannot be read on the event loop
+            _read_checkpoint(attempt)  # it cannot be read on the event loop
         assert attempt.run_async is not None
         coroutine = _begun(attempt, job_type, payload)
         try:

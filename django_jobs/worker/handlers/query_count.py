@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from ..context.attempt import Attempt
 from ..context.run_context import running_attempt
 
 
@@ -21,3 +23,13 @@ def count_query(
         return execute(sql, params, many, context)
     finally:
         meter.add_query(time.perf_counter() - began)
+
+
+@contextmanager
+def not_counted(attempt: Attempt) -> Iterator[None]:
+    """Send statements of this package's own, before the handler begins."""
+    meter, attempt.meter = attempt.meter, None
+    try:
+        yield
+    finally:
+        attempt.meter = meter
