@@ -66,6 +66,8 @@ WITH share AS MATERIALIZED (
     FROM share, known
 ), job AS MATERIALIZED (
     SELECT found.* FROM found JOIN depth USING (queue, status, in_head)
+), busiest_queue AS MATERIALIZED (
+    SELECT queue AS name FROM depth GROUP BY 1 ORDER BY sum(jobs) DESC, 1 LIMIT %(series)s
 )
 """
 
@@ -74,7 +76,7 @@ DEPTHS = {
     "jobs": """
         SELECT queue, status AS state, round(jobs) AS jobs, CASE WHEN NOT exact THEN 1 END
             AS estimated
-        FROM depth ORDER BY 1, 2 LIMIT %(series)s""",
+        FROM depth WHERE queue IN (SELECT name FROM busiest_queue) ORDER BY 1, 2""",
     "types": """
         SELECT queue, job_type, status AS state, round(sum(jobs)) AS jobs
         FROM job GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT %(series)s""",

@@ -18,8 +18,7 @@ from .depth import DEPTH, DEPTHS
 from .limits import TAKEN
 from .sizing import SLOTS
 from .snapshot import SCHEDULES
-from .totals import OUTCOMES
-from .totals import READ as TOTALS
+from .totals import OUTCOMES, SUMS
 from .unclaimable import UNCLAIMABLE
 
 Gauges = dict[str, list[dict[str, Any]]]
@@ -41,11 +40,16 @@ BOUNDS = {
 all queues together, ``recent`` dead jobs of each, the ``newest`` runs; and what it returns: rows of
 a part, and tenants."""
 
-ALL_TIME = {"period": SINCE_THE_BEGINNING, "since": "-infinity"}
+ALL_TIME = {"period": SINCE_THE_BEGINNING}
 """Which totals of runs are read: a counter counts from the beginning."""
 
 OF_EACH = "greatest(%(head)s / (SELECT count(*) FROM django_jobs_queue), 20)"
 """How many jobs of each queue are read, in the order of their claims."""
+
+BUSIEST_TYPES = """
+SELECT queue, job_type FROM django_jobs_runtotal WHERE period = %(period)s
+GROUP BY 1, 2 ORDER BY sum(runs) DESC, 1, 2 LIMIT %(series)s
+"""
 
 # Each part is a list of rows. Their columns are labels and values: see families.py.
 PARTS = {
@@ -69,7 +73,7 @@ PARTS = {
                     ORDER BY job.rank, job.id LIMIT {OF_EACH}) AS first
                 WHERE first.available_at < now() - make_interval(secs => queue.slo_seconds)
             ) END AS late
-        FROM django_jobs_queue AS queue ORDER BY queue.name LIMIT %(series)s""",
+        FROM busiest_queue JOIN django_jobs_queue AS queue USING (name) ORDER BY queue.name""",
     "unclaimable": f"""
         SELECT job_type, CASE WHEN version IS NULL THEN 'unknown_type' ELSE 'newer_version' END
             AS reason, sum(ready) AS jobs
@@ -161,21 +165,23 @@ PARTS = {
     "runs": f"""
         SELECT queue, job_type, key AS outcome, coalesce(value::bigint, 0) AS runs FROM (
             SELECT queue, job_type, jsonb_build_object({OUTCOMES}) AS outcomes
-            FROM django_jobs_runtotal WHERE period = %(period)s
-            GROUP BY 1, 2 ORDER BY sum(runs) DESC, 1, 2 LIMIT %(series)s
+            FROM django_jobs_runtotal JOIN busiest_type USING (queue, job_type)
+            WHERE period = %(period)s GROUP BY 1, 2
         ) AS total, jsonb_each_text(outcomes)""",
     "times": f"""
         SELECT queue, job_type, times -> 'waiting' AS waiting, times -> 'start_lag' AS start_lag,
             times -> 'runtime' AS runtime
         FROM (
             SELECT queue, job_type, times::jsonb AS times
-            FROM ({TOTALS}) AS total (queue, job_type, times) LIMIT %(series)s) AS total""",
+            FROM ({SUMS} FROM django_jobs_runtotal JOIN busiest_type USING (queue, job_type)
+                WHERE period = %(period)s GROUP BY 1, 2 ORDER BY 1, 2
+            ) AS total (queue, job_type, times)) AS total""",
     "slo": """
         SELECT queue, sum(runs) AS runs, sum(met) AS met FROM (
             SELECT queue, slo_runs AS runs, slo_met AS met FROM django_jobs_runtotal
             WHERE period = %(period)s AND slo_runs > 0
             UNION ALL SELECT name, 0, 0 FROM django_jobs_queue WHERE slo_seconds IS NOT NULL
-        ) AS counted GROUP BY 1 ORDER BY 1""",
+        ) AS counted GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(series)s""",
     "watermark": """
         SELECT CASE WHEN run_id < pg_sequence_last_value('django_jobs_run_id_seq')
             THEN extract(epoch FROM clock_timestamp() - reached_at) ELSE 0 END AS age
@@ -225,7 +231,8 @@ WITH due AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_storedmetrics AS stored SET taken_at = statement_timestamp(),
-    values = ({DEPTH} SELECT jsonb_build_object({VALUES})),
+    values = ({DEPTH}, busiest_type AS MATERIALIZED ({BUSIEST_TYPES})
+        SELECT jsonb_build_object({VALUES})),
     seconds = extract(epoch FROM clock_timestamp() - statement_timestamp())
 FROM due WHERE stored.id = due.id
 RETURNING stored.values, stored.seconds,

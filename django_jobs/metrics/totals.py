@@ -23,10 +23,13 @@ OUTCOMES = ", ".join(
     f"'{state.value}', sum(runs) FILTER (WHERE outcome = '{state.value}')" for state in RunState
 )
 # As JSON, which Python reads faster than arrays.
-READ = f"""
+SUMS = f"""
 SELECT queue, job_type, json_build_object(
     'outcomes', jsonb_strip_nulls(jsonb_build_object({OUTCOMES})),
     'slo_runs', sum(slo_runs), 'slo_met', sum(slo_met), {", ".join(map(_sum, TIMES))})::text
+"""
+READ = f"""
+{SUMS}
 FROM django_jobs_runtotal
 WHERE period = %(period)s AND began_at >= %(since)s::timestamptz
 GROUP BY queue, job_type

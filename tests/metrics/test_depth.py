@@ -50,3 +50,17 @@ def test_a_zero_that_was_not_counted_is_an_estimate() -> None:
         assert seen["default", state] == (0, 1)
     for state in ("scheduled", "running", "dead"):
         assert seen["default", state] == (0, None)
+
+
+def test_a_queue_is_there_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges, "BOUNDS", {**gauges.BOUNDS, "series": 3})
+    Queue.objects.bulk_create(Queue(name=f"q{number}") for number in range(150))
+    busy = noop.using(queue="q149").enqueue()
+    copies_of(busy, 4)
+    noop.using(queue="bulk").enqueue_many([{}] * 2)
+    seen = jobs()
+    names = {queue for queue, _ in seen}
+    assert {"q149", "bulk"} < names
+    assert (len(names), len(seen)) == (3, 18)
+    assert seen["q149", "ready"] == (5, None)
+    assert {row["queue"] for row in read_gauges()["queues"]} == names

@@ -12,7 +12,10 @@ from django.db import connection
 from django_jobs import enqueue_many
 from django_jobs.domain.histograms import BUCKETS, Histogram, bucket_of
 from django_jobs.domain.outcomes import Snoozed, Succeeded
+from django_jobs.domain.states import RunState
+from django_jobs.lifecycle.run_totals import SINCE_THE_BEGINNING
 from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.metrics import gauges
 from django_jobs.metrics.totals import READ, take_recent, take_totals
 from django_jobs.models import Job, Run
 from tests.app.jobs import noop
@@ -146,3 +149,23 @@ def test_two_hundred_types_are_read_in_ten_milliseconds() -> None:
     # The best of many, because other processes take their share of the machine.
     best = min(on_the_server() for _ in range(40)) + min(here() for _ in range(40))
     assert best < 0.010
+
+
+def test_a_scrape_takes_all_counts_and_times_of_the_busiest_types(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gauges, "BOUNDS", {**gauges.BOUNDS, "series": 3})
+    run_sql(
+        "INSERT INTO django_jobs_runtotal (period, began_at, queue, job_type, outcome, runs,"
+        " slo_runs, slo_met, waiting_buckets, waiting_seconds, start_lag_buckets,"
+        " start_lag_seconds, runtime_buckets, runtime_seconds)"
+        " SELECT %s, '-infinity', 'q', 'app.' || n, outcome, n, 0, 0, zero, 0, zero, 0, zero, 0"
+        " FROM generate_series(1, 9) AS n, unnest(ARRAY['succeeded', 'failed']) AS outcome,"
+        " (SELECT array_fill(0, ARRAY[%s]) AS zero) AS zeros",
+        [SINCE_THE_BEGINNING, BUCKETS],
+    )
+    taken = gauges.read_gauges()
+    busiest = {"app.7", "app.8", "app.9"}
+    assert {row["job_type"] for row in taken["times"]} == busiest
+    assert {row["job_type"] for row in taken["runs"]} == busiest
+    assert (len(taken["times"]), len(taken["runs"])) == (3, 3 * len(RunState))
