@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from threading import Timer
 from typing import Any
 
-from django.db.backends.base.base import BaseDatabaseWrapper
+import psycopg
 
 from ..models.database import fetch, fetch_named, jobs_connection
 from ..worker.connections import unpooled
 from ..worker.options import HEARTBEAT_CONNECTIONS, connections_of
-from .findings import Finding, found
+from .findings import CannotExamine, Finding, found
 
 CHANNEL = "django_jobs_doctor"
 LISTEN_SECONDS = 2.0
+ANSWER_SECONDS = 2.0
+"""For connecting, and for a statement of these connections. PgBouncer waits for two minutes."""
 MOST_SKEW = 1.0
 """Seconds that a clock may differ. Log lines of two hosts are then in a wrong order."""
 USED_UP = 0.9
@@ -36,14 +41,15 @@ FLEET = """
 SELECT name, host, threads, async_slots > 0 AS on_loop FROM django_jobs_worker
 WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
 """
-OWN_SESSION = "SELECT pg_backend_pid()"
+# The limit is of the transaction, so that nobody inherits it from a pool.
+OWN_SESSION = "SELECT pg_backend_pid(), set_config('statement_timeout', %s, true)"
 
 
 def examine_listening() -> Iterator[Finding]:
     """Whether a notification arrives; if not, whether a pooler is in the way."""
-    with closing(unpooled(jobs_connection())) as listener:
+    with _own_connection() as listener:
         arrives, session = _notification_arrives(listener)
-        claimed = listener.connection.info.backend_pid
+        claimed = listener.info.backend_pid
     if arrives:
         return
     yield found(
@@ -54,7 +60,7 @@ def examine_listening() -> Iterator[Finding]:
         pooled=claimed != session,
     )
     if claimed != session:
-        yield from _pooled(listener.settings_dict)
+        yield from _pooled(jobs_connection().settings_dict)
 
 
 def _pooled(settings: dict[str, Any]) -> Iterator[Finding]:
@@ -75,25 +81,50 @@ def _pooled(settings: dict[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _notification_arrives(listener: BaseDatabaseWrapper) -> tuple[bool, int]:
+def _notification_arrives(listener: psycopg.Connection[Any]) -> tuple[bool, int]:
     """Whether it does, and the session of ``listener`` by the server's word.
 
     It is sent from another connection: a session gets its own with the answer, also behind a pooler
     that delivers none.
     """
     test = f"{random.getrandbits(64)}"
-    with listener.cursor() as cursor:
-        cursor.execute(OWN_SESSION)
-        (session,) = cursor.fetchone()
-        cursor.execute(f"LISTEN {CHANNEL}")
-    with closing(unpooled(jobs_connection())) as sender, sender.cursor() as cursor:
-        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, test])
+    with listener.transaction():
+        session, _ = listener.execute(OWN_SESSION, [f"{ANSWER_SECONDS}s"]).fetchone() or (0, "")
+        listener.execute(f"LISTEN {CHANNEL}")
+    with _own_connection() as sender, sender.transaction():
+        sender.execute(OWN_SESSION, [f"{ANSWER_SECONDS}s"])
+        sender.execute("SELECT pg_notify(%s, %s)", [CHANNEL, test])
     until = time.monotonic() + LISTEN_SECONDS
     while (left := until - time.monotonic()) > 0:
-        for notice in listener.connection.notifies(timeout=left, stop_after=1):
+        for notice in listener.notifies(timeout=left, stop_after=1):
             if notice.payload == test:
                 return True, session
     return False, session
+
+
+@contextmanager
+def _own_connection() -> Iterator[psycopg.Connection[Any]]:
+    """A connection that is shut if it is not done in time: a pooler that has no session for it, or
+    a network that loses packets, does not answer."""
+    parameters = unpooled(jobs_connection()).get_connection_params()
+    parameters |= {"autocommit": True, "connect_timeout": round(ANSWER_SECONDS)}
+    try:
+        with closing(psycopg.connect(**parameters)) as opened:
+            timer = Timer(2 * ANSWER_SECONDS + LISTEN_SECONDS, _shut, [opened.fileno()])
+            timer.start()
+            try:
+                yield opened
+            finally:
+                timer.cancel()
+                timer.join()
+    except psycopg.OperationalError as error:
+        reason = f"a connection of its own failed, or got no answer in time: {error}"
+        raise CannotExamine(" ".join(reason.split())) from error
+
+
+def _shut(descriptor: int) -> None:
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as ours:
+        ours.shutdown(socket.SHUT_RDWR)
 
 
 def examine_clock() -> Iterator[Finding]:

@@ -27,7 +27,7 @@ listen_port = {own_port}
 unix_socket_dir =
 auth_type = any
 pool_mode = transaction
-default_pool_size = 6
+default_pool_size = {size}
 max_client_conn = 100
 ignore_startup_parameters = extra_float_digits
 """
@@ -41,10 +41,12 @@ def missing() -> str:
 
 
 class Pooler:
-    """A PgBouncer in front of the database of Django's ``settings``, inside the ``with`` block."""
+    """A PgBouncer in front of the database of Django's ``settings``, inside the ``with`` block. It
+    has ``size`` connections to it."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], size: int = 6) -> None:
         self._settings = settings
+        self._size = size
         self._directory = Path(tempfile.mkdtemp(prefix="pooler-"))
         self._log = self._directory / "log"
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -59,6 +61,7 @@ class Pooler:
             user=settings["USER"],
             password=f" password={settings['PASSWORD']}" if settings["PASSWORD"] else "",
             own_port=self._port,
+            size=self._size,
         )
         (self._directory / "ini").write_text(text)
         user = self._user()
