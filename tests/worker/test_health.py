@@ -20,6 +20,7 @@ from tests.app import jobs
 from tests.factories import run_sql
 from tests.faults.proxy import Proxy
 from tests.worker.processes import (
+    PATIENCE,
     REAPS_NEVER,
     JobWorker,
     let_go,
@@ -32,6 +33,12 @@ from tests.worker.roles import Role
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Start = Callable[..., JobWorker]
 Answer = tuple[int, str]
+
+PATIENT_WITH_SUPERVISOR = f"""
+from django_jobs.worker.health import report
+report.SUPERVISOR_SECONDS = {PATIENCE}
+"""
+"""As ``before``: how late the supervisor is on a busy machine is no failure of the liveness."""
 
 PORT = ("--health-port", "0", "--health-host", "127.0.0.1")
 
@@ -117,14 +124,17 @@ def test_json_names_each_process_and_why_it_does_not_claim(start_worker: Start) 
 
     def shown() -> bool:
         status, body = get(port, "/readyz", Accept="application/json")
-        assert status == 200  # the other one claims
-        stopped, other = json.loads(body)["processes"]
-        return "should have claimed" in stopped["problem"] and other["problem"] == ""
+        report = json.loads(body)
+        stopped, other = report["processes"]
+        # It is ready while the other one claims, unless a busy machine holds up the tree.
+        held_up = any("has not run for" in problem for problem in report["problems"])
+        assert status == 200 or other["problem"] or held_up
+        return status == 200 and "should have claimed" in stopped["problem"]
 
     until(shown, what="the stopped process is shown")
     os.kill(int(str(second["pid"])), signal.SIGSTOP)
     until_answer(port, "/readyz", 503, "worker process 1: it should have claimed")
-    assert get(port, "/healthz") == (200, "ok\n")
+    until_answer(port, "/healthz", 200)
     for process in (first, second):
         os.kill(int(str(process["pid"])), signal.SIGCONT)
     until_answer(port, "/readyz", 200)
@@ -274,7 +284,8 @@ def test_in_a_black_hole_a_worker_lives_though_its_heartbeat_is_replaced(
 ) -> None:
     with Proxy(connection.settings_dict) as proxy:
         options = ("--lease-seconds", "8", "--poll-seconds", "0.2")
-        worker = start_worker(*PORT, *options, DATABASE_URL=proxy.url, TEST_DJANGO_JOBS=REAPS_NEVER)
+        environment = {"DATABASE_URL": proxy.url, "TEST_DJANGO_JOBS": REAPS_NEVER}
+        worker = start_worker(*PORT, *options, before=PATIENT_WITH_SUPERVISOR, **environment)
         port = port_of(worker)
         until_answer(port, "/readyz", 200)
         proxy.swallow()

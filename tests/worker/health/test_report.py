@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -16,20 +15,7 @@ from django_jobs.worker.health.report import (
 )
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 
-LEASE = 30.0
-
-
-def claiming(processes: int = 1) -> Scoreboard:
-    """The scoreboard of a tree that lives and claims."""
-    now = time.monotonic()
-    made = Scoreboard(processes)
-    made.status.beat_at = made.status.turned_at = now
-    made.status.is_connected = True
-    for number, slot in enumerate(made.slots, 1):
-        slot.register(number, now + LEASE)
-        slot.note_settling(connected=True)
-        slot.note_round(0.5)
-    return made
+from .scoreboards import LEASE, Clock, claiming
 
 
 def test_a_tree_that_claims_is_alive_and_ready() -> None:
@@ -37,36 +23,34 @@ def test_a_tree_that_claims_is_alive_and_ready() -> None:
     assert readiness(claiming(), LEASE).problems == ()
 
 
-def ago(seconds: float) -> float:
-    return time.monotonic() - seconds
-
-
 @pytest.mark.parametrize(
     "lease, age, is_alive",
-    [(30.0, 11.0, True), (30.0, 11.5, False), (2.0, 1.3, True), (2.0, 1.6, False)],
+    [(30.0, 11.25, True), (30.0, 11.3, False), (2.0, 1.5, True), (2.0, 1.6, False)],
 )
 def test_a_heartbeat_is_late_before_the_supervisor_kills_it(
-    lease: float, age: float, is_alive: bool
+    clock: Clock, lease: float, age: float, is_alive: bool
 ) -> None:
     scoreboard = claiming()
-    scoreboard.status.beat_at = ago(age)
+    scoreboard.status.beat_at = clock.ago(age)
     assert age < hung_after(lease)
     assert liveness(scoreboard, lease).is_ok is is_alive
     assert any("heartbeat" in one for one in readiness(scoreboard, lease).problems) is not is_alive
 
 
-def test_a_heartbeat_that_waits_for_the_database_is_alive_until_it_should_be_replaced() -> None:
+def test_a_heartbeat_that_waits_for_the_database_is_alive_until_it_should_be_replaced(
+    clock: Clock,
+) -> None:
     scoreboard = claiming()
     scoreboard.status.is_renewing = True
-    scoreboard.status.beat_at = ago(hung_after(LEASE) + SUPERVISOR_SECONDS - 1)
+    scoreboard.status.beat_at = clock.ago(hung_after(LEASE) + SUPERVISOR_SECONDS)
     assert liveness(scoreboard, LEASE).is_ok
-    scoreboard.status.beat_at = ago(hung_after(LEASE) + SUPERVISOR_SECONDS + 1.2)
+    scoreboard.status.beat_at = clock.ago(hung_after(LEASE) + SUPERVISOR_SECONDS + 1.2)
     assert liveness(scoreboard, LEASE).problems == ("the heartbeat process has not run for 29 s",)
 
 
-def test_a_supervisor_that_stands_still_is_not_alive() -> None:
+def test_a_supervisor_that_stands_still_is_not_alive(clock: Clock) -> None:
     scoreboard = claiming()
-    scoreboard.status.turned_at = ago(SUPERVISOR_SECONDS + 1)
+    scoreboard.status.turned_at = clock.ago(SUPERVISOR_SECONDS + 1)
     assert liveness(scoreboard, LEASE).problems == ("the supervisor has not run for 6 s",)
     assert not readiness(scoreboard, LEASE).is_ok
 
@@ -85,7 +69,7 @@ def clear(scoreboard: Scoreboard) -> None:
 
 def register_only(scoreboard: Scoreboard) -> None:
     clear(scoreboard)
-    scoreboard.slots[0].register(9, time.monotonic() + LEASE)
+    scoreboard.slots[0].register(9, scoreboard.status.beat_at + LEASE)
     scoreboard.slots[0].note_settling(connected=True)
 
 
@@ -94,7 +78,7 @@ def drain_process(scoreboard: Scoreboard) -> None:
 
 
 def let_lease_run_out(scoreboard: Scoreboard) -> None:
-    scoreboard.slots[0].renewed(1, time.monotonic() + 0.5)
+    scoreboard.slots[0].renewed(1, scoreboard.status.beat_at + 0.5)
 
 
 def lose_lease(scoreboard: Scoreboard) -> None:
@@ -110,7 +94,7 @@ def fail_claim(scoreboard: Scoreboard) -> None:
 
 
 def stop_claiming(scoreboard: Scoreboard) -> None:
-    scoreboard.slots[0].round_due = ago(CLAIM_SECONDS + 2)
+    scoreboard.slots[0].round_due = scoreboard.status.beat_at - CLAIM_SECONDS - 2
 
 
 OF_THE_TREE = {

@@ -7,7 +7,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -18,22 +17,22 @@ from django_jobs.worker.health.server import MOST_BYTES, MOST_CLIENTS, HealthSer
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import HealthPort
 from tests.factories import run_sql
+from tests.worker.processes import PATIENCE
 
-LEASE = 30.0
+from .scoreboards import LEASE, claiming
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client has as much time as a test waits, unless the test is about that time."""
+    monkeypatch.setattr(server, "CLIENT_SECONDS", PATIENCE)
+    monkeypatch.setattr(server, "SCRAPE_SECONDS", PATIENCE)
 
 
 @pytest.fixture
 def scoreboard() -> Scoreboard:
     """That of a tree with one worker process, which lives and claims."""
-    made = Scoreboard(1)
-    made.status.beat()
-    made.status.turned_at = time.monotonic()
-    made.status.is_connected = True
-    slot = made.slots[0]
-    slot.register(7, time.monotonic() + LEASE)
-    slot.note_settling(connected=True)
-    slot.note_round(1.0)
-    return made
+    return claiming()
 
 
 @contextlib.contextmanager
@@ -121,7 +120,7 @@ def test_problems_are_lines_of_text_or_json(
     assert answer.startswith("HTTP/1.1 503 ")
     shown = json.loads(answer.partition("\r\n\r\n")[2])
     assert (shown["ok"], shown["problems"]) == (False, lines)
-    assert shown["processes"] == [{"pid": 0, "worker": 7, "problem": ""}]
+    assert shown["processes"] == [{"pid": 0, "worker": 1, "problem": ""}]
 
 
 @pytest.mark.parametrize(
@@ -149,10 +148,15 @@ def test_a_request_that_is_too_long_is_dropped(address: tuple[str, int]) -> None
 def test_a_slow_client_holds_up_no_other_and_is_dropped(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begin, rest = get("/healthz")[:16], get("/healthz")[16:]
+    with socket.create_connection(address, timeout=60) as slow:
+        slow.sendall(begin)
+        assert ask(address, get("/healthz")).startswith("HTTP/1.1 200 ")
+        slow.sendall(rest)
+        assert all_of(slow).startswith("HTTP/1.1 200 ")
     monkeypatch.setattr(server, "CLIENT_SECONDS", 0.5)
     with socket.create_connection(address, timeout=60) as slow:
-        slow.sendall(b"GET /healthz HTT")
-        assert ask(address, get("/healthz")).startswith("HTTP/1.1 200 ")
+        slow.sendall(begin)
         assert all_of(slow) == ""
 
 
@@ -208,12 +212,13 @@ def test_a_scrape_gets_the_headers_and_its_answer_is_passed_on(
 def test_a_scrape_that_hangs_holds_up_no_probe_and_begins_no_second_one(
     scraped: tuple[str, int], scrape: Scrapes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "SCRAPE_SECONDS", 0.5)
     for _ in range(5):
+        monkeypatch.setattr(server, "SCRAPE_SECONDS", 0.5)
         assert ask(scraped, get("/metrics")) == ""  # dropped: it took too long
+        monkeypatch.setattr(server, "SCRAPE_SECONDS", PATIENCE)
         assert ask(scraped, get("/readyz")).startswith("HTTP/1.1 200 ")
+    assert scrape.began.acquire(timeout=60)
     assert scrape.times == 1
-    monkeypatch.setattr(server, "SCRAPE_SECONDS", 60.0)
     scrape.go_on.set()
     assert ask(scraped, get("/metrics")).endswith("jobs 1\n")
 
@@ -249,5 +254,5 @@ def test_a_statement_that_takes_too_long_is_ended_although_its_client_has_left(
     with serving(scoreboard, scrape) as address:
         monkeypatch.setattr(server, "SCRAPE_SECONDS", 0.5)
         assert ask(address, get("/metrics")) == ""
-        monkeypatch.setattr(server, "SCRAPE_SECONDS", 60.0)
+        monkeypatch.setattr(server, "SCRAPE_SECONDS", PATIENCE)
         assert ask(address, get("/metrics")).endswith("jobs 1\n")
