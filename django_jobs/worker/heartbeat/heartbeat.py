@@ -53,8 +53,9 @@ def run(
             beat_at = now + (options.beat if leases.renew() else min(options.beat, 0.5))
             scoreboard.status.is_renewing = False
             scoreboard.status.beat()
-        upkeep.deadline.enforce()
-        recovery.deadline.enforce()
+        for deadline in (upkeep.deadline, recovery.deadline):
+            deadline.enforce()  # a cancel request takes a second if the server does not answer
+            scoreboard.status.beat()
         try:
             message = pipe.receive(min(max(beat_at - time.monotonic(), 0.0), LONGEST_ROUND))
         except EOFError:  # the supervisor has exited; its workers too, but not their children
