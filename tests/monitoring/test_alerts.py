@@ -262,3 +262,12 @@ def test_jobs_start_later_than_their_objective_allows(before: str) -> None:
     late = scrape()
     history = [Phase(before, 10), Phase(first, 60), Phase(late, 4), Phase(late, 40)]
     assert_alerts(history, {}, {}, fast, slow)
+
+
+def test_few_late_jobs_do_not_burn_an_objective(before: str) -> None:
+    Queue.objects.filter(name="default").update(slo_seconds=60)
+    first = scrape()
+    noop.enqueue_many([{}] * 10)
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '120 s' WHERE id % 5 = 0")
+    run_jobs()
+    assert_alerts([Phase(before, 10), Phase(first, 60), Phase(scrape(), 40)], {}, {}, {})
