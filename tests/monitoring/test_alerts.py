@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from django_jobs import Backoff
 from django_jobs.lifecycle import workers
@@ -23,6 +24,7 @@ from tests.factories import (
     register_worker,
     run_sql,
 )
+from tests.test_docs import page, section
 from tests.worker.processes import JobWorker, until, until_status
 
 from .promtool import Phase, assert_alerts, needs_promtool
@@ -69,6 +71,25 @@ def test_metrics_are_missing_if_no_target_shows_any(before: str, client: Client)
     assert_fires(before, "", 6, "DjangoJobsMetricsMissing")
 
 
+@pytest.mark.urls("tests.monitoring.urls")
+def test_metrics_are_missing_if_the_database_fails(
+    before: str, client: Client, settings: Settings
+) -> None:
+    settings.DEBUG = True
+    run_sql("UPDATE django_jobs_storedmetrics SET taken_at = 'epoch'")
+    run_sql("SET statement_timeout = 1")
+    failed = client.get("/metrics/")
+    run_sql("RESET statement_timeout")
+    assert failed.status_code == 503
+    assert failed.text == "No metrics: OperationalError of the jobs' database.\n"
+    assert_fires(before, "", 6, "DjangoJobsMetricsMissing")
+    missing, stale = (
+        section(page("playbook.md"), f"## DjangoJobsMetrics{name}") for name in ("Missing", "Stale")
+    )
+    assert "503" in missing and "outage of the database" in missing
+    assert "outage of the database" not in stale and "holds the row" in stale
+
+
 def test_metrics_are_stale_if_another_session_holds_their_row(before: str) -> None:
     run_sql("UPDATE django_jobs_storedmetrics SET taken_at = now() - interval '2 minutes'")
     with another_connection() as other, other.cursor() as cursor:
@@ -101,6 +122,11 @@ def test_totals_are_not_stale_if_no_worker_counts_them(before: str) -> None:
 
 def test_no_worker_is_running(before: str) -> None:
     workers.end(Worker.objects.get().pk)
+    assert_fires(before, scrape(), 3, "DjangoJobsNoWorker")
+
+
+def test_workers_that_drain_are_no_workers(before: str) -> None:
+    run_sql("UPDATE django_jobs_worker SET status = 'draining'")
     assert_fires(before, scrape(), 3, "DjangoJobsNoWorker")
 
 
