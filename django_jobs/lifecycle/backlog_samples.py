@@ -15,6 +15,9 @@ SECONDS_KEPT = 6 * 3600
 RATE_SECONDS = 300
 """The time from whose begin and end the rates are known."""
 
+JUDGED_SECONDS = 300
+"""Forecasts of less are not judged."""
+
 ONE_AT_A_TIME = """
 SELECT pg_try_advisory_xact_lock(hashtextextended('django_jobs.backlog_samples', 0))
     AND NOT EXISTS (SELECT FROM django_jobs_backlogsample
@@ -40,18 +43,20 @@ WHERE taken_at < now() - make_interval(secs => %(kept)s::float8)
 """
 
 # The rates are those since the oldest sample of the last minutes. Runs are those that are counted,
-# which is some seconds ago. The error is the median of all forecasts that came true since.
-PAST = """
+# which is some seconds ago. The error is the median of all forecasts that came true since, or that
+# are overdue. Samples know the end to a minute, so shorter forecasts would measure that minute.
+PAST = f"""
 WITH totals AS (
     SELECT queue, sum(runs)::bigint AS runs FROM django_jobs_runtotal WHERE period = 0
     GROUP BY queue
 ), judged AS (
     SELECT queue, count(*) AS forecasts,
         percentile_cont(0.5) WITHIN GROUP (
-            ORDER BY abs(drain_seconds - seconds.actual) / seconds.actual) AS error_ratio
+            ORDER BY abs(drain_seconds - actual) / greatest(actual, 1)) AS error_ratio
     FROM django_jobs_backlogsample CROSS JOIN LATERAL (
-        SELECT greatest(date_part('epoch', drained_at - taken_at), 1) AS actual) AS seconds
-    WHERE drained_at IS NOT NULL
+        SELECT date_part('epoch', coalesce(drained_at, now()) - taken_at) AS actual) AS taken
+    WHERE drain_seconds >= {JUDGED_SECONDS}
+      AND (drained_at IS NOT NULL OR actual > drain_seconds)
     GROUP BY queue
 )
 SELECT queue.name, coalesce(totals.runs, 0),

@@ -46,7 +46,8 @@ class QueueForecast:
     ``drain_seconds`` is how long its ready jobs will take, with those that arrive meanwhile; None
     if they become more, or the rates are not known. ``drained_at`` is that moment. ``error_ratio``
     is the median of how far the forecasts of the last six hours were off, as a share of the time
-    that it took; ``forecasts`` is their number.
+    that it took; ``forecasts`` is their number. Those of five minutes or more that came true or are
+    overdue are judged.
     """
 
     queue: str

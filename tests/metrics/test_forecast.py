@@ -39,6 +39,17 @@ def run_ready(count: int, took: float = 0.0) -> None:
     fold_runs()
 
 
+def sample(*, taken: float, drain: float, drained: float | None = None) -> None:
+    """A forecast of so many seconds ago, and when its backlog was drained."""
+    run_sql(
+        "INSERT INTO django_jobs_backlogsample"
+        " (queue, taken_at, ready, runs, drain_seconds, drained_at)"
+        " SELECT 'default', now() - make_interval(secs => %s), 5, 5, %s,"
+        " now() - make_interval(secs => %s)",
+        [taken, drain, drained],
+    )
+
+
 def of_default() -> QueueForecast:
     snapshot = take_snapshot()
     return next(one for one in snapshot.forecast.queues if one.queue == "default")
@@ -86,16 +97,32 @@ def test_the_error_of_past_forecasts_is_how_far_they_were_off() -> None:
     enqueue_many("app.noop", [{}] * 100)
     sample_backlogs()
     pass_time(100)
-    run_ready(50)
+    run_ready(20)
     assert sample_backlogs()
     foretold = BacklogSample.objects.filter(queue="default").latest("taken_at").drain_seconds
-    assert foretold == pytest.approx(100, rel=0.05)
-    pass_time(200)  # it took twice as long
-    run_ready(50)
+    assert foretold == pytest.approx(400, rel=0.05)
+    pass_time(800)  # it took twice as long
+    run_ready(80)
     sample_backlogs()
     found = of_default()
     assert found.forecasts == 1
     assert found.error_ratio == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_forecast_that_is_overdue_is_judged_by_now() -> None:
+    sample(taken=1000, drain=400)
+    sample(taken=1001, drain=1200)  # may still come true
+    found = of_default()
+    assert found.forecasts == 1
+    assert found.error_ratio == pytest.approx(0.6, rel=0.01)
+
+
+def test_short_forecasts_are_not_judged_by_the_time_between_samples() -> None:
+    for number in range(50):
+        sample(taken=1000 + number, drain=0.5, drained=940 + number)
+    assert (of_default().forecasts, of_default().error_ratio) == (0, None)
+    sample(taken=2000, drain=600, drained=1400)
+    assert of_default().error_ratio == pytest.approx(0, abs=0.01)
 
 
 def test_one_worker_of_the_fleet_samples_once_a_minute() -> None:
