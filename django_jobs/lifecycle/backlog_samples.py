@@ -26,11 +26,12 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('django_jobs.backlog_samples',
 READY = f"""
 SELECT queue.name, {ready_up_to("%(most)s")} FROM django_jobs_queue AS queue
 """
+COLUMNS = ("queues", "ready", "running", "runs", "seconds")
 STORE = """
-INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, runs, drain_seconds)
-SELECT queue, now(), ready, runs, drain_seconds
-FROM unnest(%(queues)s::text[], %(ready)s::bigint[], %(runs)s::bigint[], %(seconds)s::float8[])
-    AS sample (queue, ready, runs, drain_seconds)
+INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs, drain_seconds)
+SELECT queue, now(), ready, running, runs, drain_seconds
+FROM unnest(%(queues)s::text[], %(ready)s::bigint[], %(running)s::bigint[], %(runs)s::bigint[],
+    %(seconds)s::float8[]) AS sample (queue, ready, running, runs, drain_seconds)
 ON CONFLICT DO NOTHING
 """
 DRAINED = """
@@ -49,6 +50,11 @@ PAST = f"""
 WITH totals AS (
     SELECT queue, sum(runs)::bigint AS runs FROM django_jobs_runtotal WHERE period = 0
     GROUP BY queue
+), running AS (
+    SELECT queue, count(*) AS jobs FROM (
+        SELECT queue FROM django_jobs_job WHERE status = 'running'
+        ORDER BY worker_id LIMIT %(most)s) AS job
+    GROUP BY queue
 ), judged AS (
     SELECT queue, count(*) AS forecasts,
         percentile_cont(0.5) WITHIN GROUP (
@@ -59,35 +65,46 @@ WITH totals AS (
       AND (drained_at IS NOT NULL OR actual > drain_seconds)
     GROUP BY queue
 )
-SELECT queue.name, coalesce(totals.runs, 0),
-    date_part('epoch', now() - sample.taken_at), sample.ready, sample.runs,
+SELECT queue.name, coalesce(totals.runs, 0), coalesce(running.jobs, 0),
+    date_part('epoch', now() - sample.taken_at), sample.ready, sample.running, sample.runs,
     coalesce(judged.forecasts, 0), judged.error_ratio
 FROM django_jobs_queue AS queue
 LEFT JOIN totals ON totals.queue = queue.name
+LEFT JOIN running ON running.queue = queue.name
 LEFT JOIN judged ON judged.queue = queue.name
 LEFT JOIN LATERAL (
-    SELECT taken_at, ready, runs FROM django_jobs_backlogsample
+    SELECT taken_at, ready, running, runs FROM django_jobs_backlogsample
     WHERE queue = queue.name AND taken_at >= now() - make_interval(secs => %(seconds)s::float8)
     ORDER BY taken_at LIMIT 1) AS sample ON true
 """
 
 
 class Past(NamedTuple):
-    """What is known of a queue: its counted runs, its oldest sample of the last five minutes, and
-    how far its past forecasts were off."""
+    """What is known of a queue: its counted runs, its running jobs, its oldest
+    sample of the last five minutes, and how far its past forecasts were off."""
 
     runs: int
+    running: int
     seconds: float | None
-    ready: int | None
+    ready_before: int | None
+    running_before: int | None
     runs_before: int | None
     forecasts: int
     error_ratio: float | None
 
     def rates(self, ready: int) -> Rates | None:
         """The rates of a queue that now has so many ready jobs; None if it has no sample."""
-        if not self.seconds or self.ready is None or self.runs_before is None:
+        if not self.seconds:
             return None
-        return rates_of(ready, self.ready, self.runs - self.runs_before, self.seconds)
+        assert self.ready_before is not None
+        assert self.running_before is not None
+        assert self.runs_before is not None
+        return rates_of(
+            ready=(self.ready_before, ready),
+            running=(self.running_before, self.running),
+            ended=self.runs - self.runs_before,
+            seconds=self.seconds,
+        )
 
 
 class Sample(NamedTuple):
@@ -95,13 +112,15 @@ class Sample(NamedTuple):
 
     queue: str
     ready: int
+    running: int
     runs: int
     drain_seconds: float | None
 
 
 def past() -> dict[str, Past]:
     """What is known of each queue, by name."""
-    return {queue: Past(*found) for queue, *found in fetch(PAST, {"seconds": RATE_SECONDS + 30})}
+    parameters = {"seconds": RATE_SECONDS + 30, "most": MOST_COUNTED}
+    return {queue: Past(*found) for queue, *found in fetch(PAST, parameters)}
 
 
 def ready_jobs() -> dict[str, int]:
@@ -117,9 +136,9 @@ def may_sample(recent: float) -> bool:
 def store(samples: Sequence[Sample]) -> None:
     """Store the backlogs, note which queues are drained, and delete old samples."""
     with transaction.atomic(using=jobs_connection().alias):
-        queues, ready, runs, seconds = map(list, zip(*samples, strict=True))
+        columns = dict(zip(COLUMNS, map(list, zip(*samples, strict=True)), strict=True))
         drained = [sample.queue for sample in samples if not sample.ready]
         if drained:
             execute(DRAINED, {"queues": drained})
-        execute(STORE, {"queues": queues, "ready": ready, "runs": runs, "seconds": seconds})
+        execute(STORE, columns)
         execute(PRUNE, {"kept": SECONDS_KEPT})

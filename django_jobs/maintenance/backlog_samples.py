@@ -20,9 +20,9 @@ def sample_backlogs() -> int:
             return 0
         known = past()
         samples = [
-            Sample(queue, ready, known[queue].runs, drain_seconds(ready, known[queue].rates(ready)))
+            Sample(queue, ready, one.running, one.runs, drain_seconds(ready, one.rates(ready)))
             for queue, ready in ready_jobs().items()
-            if queue in known
+            if (one := known.get(queue))
         ]
         if samples:
             store(samples)

@@ -28,7 +28,7 @@ RESOURCE_HEADS = ("RESOURCE", "STATE", "TAKEN", "LIMIT", "WAITING", "RATE", "REA
 TENANT_HEADS = ("TENANT", "STATE", "TAKEN", "LIMIT", "WAITING", "WEIGHT", "REASON")
 MOST_TENANTS = 20
 SLO_HEADS = ("QUEUE", "WITHIN", "TARGET", "IN TIME, LAST HOUR", "LAST DAY", "LATE NOW")
-FORECAST_HEADS = ("QUEUE", "ARRIVE/S", "END/S", "DRAINED", "ERROR")
+FORECAST_HEADS = ("QUEUE", "ARRIVE/S", "CLAIM/S", "END/S", "DRAINED", "ERROR")
 NONE = "-"
 WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "HEARTBEAT", "QUEUES")
 
@@ -125,12 +125,17 @@ def _quarantine(snapshot: QuarantineSnapshot) -> str:
 
 
 def _forecast(one: QueueForecast) -> tuple[str, ...]:
-    arrived, ended = one.arrived_per_second, one.ended_per_second
-    drained = f"in {age(one.drain_seconds)}" if one.drain_seconds is not None else "grows"
+    arrived, claimed = one.arrived_per_second, one.claimed_per_second
+    if one.drain_seconds is not None:
+        drained = f"in {age(one.drain_seconds)}"
+    else:
+        drained = "stands still" if arrived == claimed else "grows"
     return (
         one.queue,
-        NONE if arrived is None else f"{arrived:.1f}",
-        NONE if ended is None else f"{ended:.1f}",
+        *(
+            NONE if rate is None else f"{rate:.1f}"
+            for rate in (arrived, claimed, one.ended_per_second)
+        ),
         NONE if arrived is None else drained,
         NONE if one.error_ratio is None else f"{one.error_ratio:.0%}",
     )

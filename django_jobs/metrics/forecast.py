@@ -40,19 +40,20 @@ FROM running CROSS JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueForecast:
-    """One queue with its rates in the last five minutes, in jobs per second; None while they are
-    not known.
+    """One queue with its rates in the last five minutes, in jobs per second. They are None while
+    they are not known.
 
-    ``drain_seconds`` is how long its ready jobs will take, with those that arrive meanwhile; None
-    if they become more, or the rates are not known. ``drained_at`` is that moment. ``error_ratio``
-    is the median of how far the forecasts of the last six hours were off, as a share of the time
-    that it took; ``forecasts`` is their number. Those of five minutes or more that came true or are
-    overdue are judged.
+    ``drain_seconds`` is how long it takes until its ready jobs, and those that arrive meanwhile,
+    are claimed; None if they do not become fewer, or the rates are not known. ``drained_at`` is
+    that moment. ``error_ratio`` is the median of how far the forecasts of the last six hours were
+    off, as a share of the time that it took; ``forecasts`` is their number. Those of five minutes
+    or more that came true or are overdue are judged.
     """
 
     queue: str
     ready: int
     arrived_per_second: float | None = None
+    claimed_per_second: float | None = None
     ended_per_second: float | None = None
     drain_seconds: float | None = None
     drained_at: str | None = None
@@ -97,6 +98,7 @@ def _forecast(queue: str, ready: int, known: Past | None, now: datetime) -> Queu
         queue=queue,
         ready=ready,
         arrived_per_second=rates.arrived if rates else None,
+        claimed_per_second=rates.claimed if rates else None,
         ended_per_second=rates.ended if rates else None,
         drain_seconds=seconds,
         drained_at=drained_at.isoformat(timespec="seconds") if drained_at else None,

@@ -10,12 +10,14 @@ from .timestamps import TimestampField
 
 
 class BacklogSample(models.Model):
-    """The ready jobs of a queue at a moment. Written once a minute, and deleted after six hours."""
+    """The ready and the running jobs of a queue at a moment. Written once a minute, and
+    deleted after six hours."""
 
     pk = models.CompositePrimaryKey("queue", "taken_at")
     queue = models.CharField(_("queue"), max_length=LONGEST_NAME)
     taken_at = TimestampField(_("taken at"))
     ready = models.BigIntegerField(_("ready"))
+    running = models.BigIntegerField(_("running"))
     runs = models.BigIntegerField(
         _("runs"), help_text=_("Attempts of this queue that had ended since the beginning.")
     )

@@ -43,8 +43,8 @@ def sample(*, taken: float, drain: float, drained: float | None = None) -> None:
     """A forecast of so many seconds ago, and when its backlog was drained."""
     run_sql(
         "INSERT INTO django_jobs_backlogsample"
-        " (queue, taken_at, ready, runs, drain_seconds, drained_at)"
-        " SELECT 'default', now() - make_interval(secs => %s), 5, 5, %s,"
+        " (queue, taken_at, ready, running, runs, drain_seconds, drained_at)"
+        " SELECT 'default', now() - make_interval(secs => %s), 5, 0, 5, %s,"
         " now() - make_interval(secs => %s)",
         [taken, drain, drained],
     )
@@ -83,6 +83,34 @@ def test_a_backlog_that_grows_has_no_end() -> None:
     found = of_default()
     assert found.arrived_per_second == pytest.approx(10 / 60, rel=0.05)
     assert (found.drain_seconds, found.drained_at) == (None, None)
+
+
+def shown_of_default() -> list[str]:
+    out = StringIO()
+    call_command("jobstatus", stdout=out)
+    (_, shown) = out.getvalue().split("ARRIVE/S")
+    return next(line for line in shown.splitlines() if line.startswith("default")).split()
+
+
+def test_a_backlog_that_nobody_claims_stands_still() -> None:
+    enqueue_many("app.noop", [{}] * 40)
+    fold_runs()
+    sample_backlogs()
+    pass_time(60)
+    assert shown_of_default() == ["default", "0.0", "0.0", "0.0", "stands", "still", "-"]
+
+
+def test_a_backlog_shrinks_by_claims_of_jobs_that_run_for_long() -> None:
+    enqueue_many("app.noop", [{}] * 40)
+    fold_runs()
+    sample_backlogs()
+    pass_time(60)
+    claim_ready(register_worker(), limit=10)
+    found = of_default()
+    assert found.claimed_per_second == pytest.approx(10 / 60, rel=0.05)
+    assert (found.arrived_per_second, found.ended_per_second) == (0, 0)
+    assert found.drain_seconds == pytest.approx(180, rel=0.05)
+    assert shown_of_default() == ["default", "0.0", "0.2", "0.0", "in", "3m", "-"]
 
 
 def test_nothing_is_foretold_without_a_sample_of_the_last_minutes() -> None:
@@ -173,12 +201,12 @@ def test_no_running_job_holds_up_a_deploy() -> None:
 
 def test_the_sample_of_a_queue_is_found_by_the_key() -> None:
     run_sql(
-        "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, runs)"
-        " SELECT name, now() - make_interval(mins => minute), 5, 5"
+        "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs)"
+        " SELECT name, now() - make_interval(mins => minute), 5, 0, 5"
         " FROM django_jobs_queue, generate_series(1, 3000) AS minute"
     )
     run_sql("ANALYZE django_jobs_backlogsample")
-    nodes = explain(PAST, {"seconds": 330})
+    nodes = explain(PAST, {"seconds": 330, "most": 1000})
     scans = [node for node in nodes if node.get("Alias") == "django_jobs_backlogsample_1"]
     assert scans
     assert all("Index" in node["Node Type"] for node in scans)
@@ -193,7 +221,7 @@ def test_jobstatus_shows_the_forecast_to_people_and_as_json() -> None:
     out = StringIO()
     call_command("jobstatus", stdout=out)
     line = next(line for line in out.getvalue().splitlines() if line.startswith("default  0.0"))
-    assert line.split()[:3] == ["default", "0.0", "0.5"]
+    assert line.split()[:4] == ["default", "0.0", "0.5", "0.5"]
     out = StringIO()
     call_command("jobstatus", "--json", stdout=out)
     shown = json.loads(out.getvalue())["forecast"]
