@@ -15,6 +15,9 @@ SECONDS_KEPT = 6 * 3600
 RATE_SECONDS = 300
 """The time from whose begin and end the rates are known."""
 
+COUNTED_SECONDS = 60
+"""The rates are not known if new runs wait and none was counted for longer."""
+
 JUDGED_SECONDS = 300
 """Forecasts of less are not judged."""
 
@@ -50,6 +53,10 @@ PAST = f"""
 WITH totals AS (
     SELECT queue, sum(runs)::bigint AS runs FROM django_jobs_runtotal WHERE period = 0
     GROUP BY queue
+), counted AS (
+    SELECT coalesce(pg_sequence_last_value('django_jobs_run_id_seq'), 0) <= coalesce(max(run_id), 0)
+        OR coalesce(max(reached_at) >= now() - interval '{COUNTED_SECONDS} s', false) AS lately
+    FROM django_jobs_runwatermark WHERE id = 1
 ), running AS (
     SELECT queue, count(*) AS jobs FROM (
         SELECT queue FROM django_jobs_job WHERE status = 'running'
@@ -65,10 +72,11 @@ WITH totals AS (
       AND (drained_at IS NOT NULL OR actual > drain_seconds)
     GROUP BY queue
 )
-SELECT queue.name, coalesce(totals.runs, 0), coalesce(running.jobs, 0),
+SELECT queue.name, coalesce(totals.runs, 0), coalesce(running.jobs, 0), counted.lately,
     date_part('epoch', now() - sample.taken_at), sample.ready, sample.running, sample.runs,
     coalesce(judged.forecasts, 0), judged.error_ratio
 FROM django_jobs_queue AS queue
+CROSS JOIN counted
 LEFT JOIN totals ON totals.queue = queue.name
 LEFT JOIN running ON running.queue = queue.name
 LEFT JOIN judged ON judged.queue = queue.name
@@ -80,11 +88,12 @@ LEFT JOIN LATERAL (
 
 
 class Past(NamedTuple):
-    """What is known of a queue: its counted runs, its running jobs, its oldest
-    sample of the last five minutes, and how far its past forecasts were off."""
+    """What is known of a queue: its runs, whether they were counted lately, its running jobs, its
+    oldest sample of the last five minutes, and how far its past forecasts were off."""
 
     runs: int
     running: int
+    counted: bool
     seconds: float | None
     ready_before: int | None
     running_before: int | None
@@ -93,12 +102,15 @@ class Past(NamedTuple):
     error_ratio: float | None
 
     def rates(self, ready: int) -> Rates | None:
-        """The rates of a queue that now has so many ready jobs; None if it has no sample."""
-        if not self.seconds:
+        """The rates of a queue that now has so many ready jobs; None if it has no sample, if there
+        are or were more than are counted, or if runs are no longer counted."""
+        if not self.seconds or not self.counted:
             return None
         assert self.ready_before is not None
         assert self.running_before is not None
         assert self.runs_before is not None
+        if max(ready, self.ready_before) >= MOST_COUNTED:
+            return None
         return rates_of(
             ready=(self.ready_before, ready),
             running=(self.running_before, self.running),

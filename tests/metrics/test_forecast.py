@@ -113,6 +113,36 @@ def test_a_backlog_shrinks_by_claims_of_jobs_that_run_for_long() -> None:
     assert shown_of_default() == ["default", "0.0", "0.2", "0.0", "in", "3m", "-"]
 
 
+@pytest.mark.parametrize("before, now", [(100_000, 99_000), (99_000, 100_000)])
+def test_a_backlog_that_is_not_counted_to_its_end_has_no_rates(before: int, now: int) -> None:
+    fold_runs()
+    sample_backlogs()
+    run_sql("UPDATE django_jobs_backlogsample SET ready = %s", [before])
+    pass_time(60)
+    assert {
+        (one.arrived_per_second, one.ended_per_second, one.drain_seconds)
+        for one in take_forecast({"default": now}).queues
+    } == {(None, None, None)}
+    assert take_forecast({"default": 98_000}).queues[0].ended_per_second == (
+        None if before == 100_000 else 0
+    )
+
+
+def test_nothing_is_foretold_while_runs_are_not_counted() -> None:
+    enqueue_many("app.noop", [{}] * 40)
+    run_ready(10)
+    sample_backlogs()
+    pass_time(120)
+    run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '61 s'")
+    assert of_default().ended_per_second == 0  # no run has ended since
+    held = claim_ready(register_worker(), limit=5)
+    settle([Ending(job, Succeeded(), started=1.0, finished=1.0) for job in held])
+    assert of_default().ended_per_second is None
+    assert shown_of_default() == ["default", "-", "-", "-", "-", "-"]
+    run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '59 s'")
+    assert of_default().ended_per_second == 0
+
+
 def test_nothing_is_foretold_without_a_sample_of_the_last_minutes() -> None:
     enqueue_many("app.noop", [{}] * 10)
     assert of_default() == QueueForecast(queue="default", ready=10)
