@@ -14,6 +14,15 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes a payload of one version and returns it in the next version."""
 
 
+class UpgradeRaised(PayloadError):
+    """An upgrade raised ``error``. ``brief`` is without its message, which may quote values."""
+
+    def __init__(self, step: int, error: Exception) -> None:
+        report = ErrorReport.of(error)
+        self.brief = f"the upgrade from version {step} raised {report.type}"
+        super().__init__(f"the upgrade from version {step} raised {report.summary}")
+
+
 def upgraded(
     payload: Any, version: int, wanted: int, upgrades: Mapping[int, Upgrade]
 ) -> dict[str, Any]:
@@ -36,8 +45,7 @@ def upgraded(
         try:
             result = upgrades[step](result)
         except Exception as error:
-            summary = ErrorReport.of(error).summary
-            raise PayloadError(f"the upgrade from version {step} raised {summary}") from error
+            raise UpgradeRaised(step, error) from error
         if not isinstance(result, dict):
             raise PayloadError(f"the upgrade from version {step} gave {a_kind(result)}, not a dict")
     return result

@@ -20,7 +20,7 @@ from ..models.database import needing_tables
 from .gating import name_rule, resource_names
 from .job_type import DEFAULT_MAX_CRASHES, Delivery, JobType
 from .option_names import JOB_OPTIONS, USING_OPTIONS, check_known
-from .payload_versions import Upgrade
+from .payload_versions import Upgrade, UpgradeRaised
 from .validation import (
     check_declaration,
     declared_name,
@@ -206,17 +206,22 @@ def _retry_of(run: WorkflowRun, reason: str) -> None:
         raise OperationRefused(f"run {run.pk} of {run.name}: {refused[run.pk]}")
 
 
-def stored_payload_problem(job_type: str, version: int, text: str) -> str | None:
+def stored_payload_problem(
+    job_type: str, version: int, text: str, *, brief: bool = False
+) -> str | None:
     """As :func:`payload_problem`, for the JSON of a row that may not be of an enqueue."""
     try:
         payload = json.loads(text)
     except (ValueError, RecursionError) as error:
         return f"its payload cannot be read ({type(error).__name__})"
-    return payload_problem(job_type, version, payload)
+    return payload_problem(job_type, version, payload, brief=brief)
 
 
-def payload_problem(job_type: str, version: int, payload: Any) -> str | None:
-    """Why the current code cannot run a job with this stored payload, or None."""
+def payload_problem(
+    job_type: str, version: int, payload: Any, *, brief: bool = False
+) -> str | None:
+    """Why the current code cannot run a job with this stored payload, or None. If ``brief``,
+    without the message of an error of an upgrade, which may quote values."""
     registered = registry.find(job_type)
     if registered is None:
         return f"no handler is registered for {job_type!r}"
@@ -225,7 +230,8 @@ def payload_problem(job_type: str, version: int, payload: Any) -> str | None:
     try:
         upgraded = registered.upgraded(payload, version)
     except PayloadError as error:
-        return f"its payload cannot be read: {error}"
+        reason = error.brief if brief and isinstance(error, UpgradeRaised) else error
+        return f"its payload cannot be read: {reason}"
     try:
         registered.bind(**upgraded)
     except (PayloadError, TypeError) as error:  # TypeError: an upgrade may return any key

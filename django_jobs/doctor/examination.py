@@ -91,8 +91,8 @@ def diagnose(examinations: Sequence[Examination] | None = None) -> Diagnosis:
             if problem := migration_problem(error):
                 raise NotMigrated(problem) from error
             not_examined.append(NotExamined(ids=examination.ids, reason=_reason(error)))
-        except Exception as error:  # of the code of the project, such as an upgrade of payloads
-            reason = ErrorReport.of(error).summary
+        except Exception as error:  # of the code of the project. Its message may quote values
+            reason = f"raised {ErrorReport.of(error).type}"
             not_examined.append(NotExamined(ids=examination.ids, reason=reason))
     kept = [one for one in findings if one.id not in settings.SILENCED_SYSTEM_CHECKS]
     return Diagnosis(

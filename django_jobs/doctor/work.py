@@ -154,7 +154,7 @@ def examine_payloads() -> Iterator[Finding]:
     problems: dict[tuple[str, str], tuple[int, int]] = {}
     parameters = {"most": _share(MOST_TRIED), "types": registry.names()}
     for job_type, version, jobs, lowest, text in fetch(FORMS, parameters):
-        if problem := stored_payload_problem(job_type, version, text):
+        if problem := stored_payload_problem(job_type, version, text, brief=True):
             count, first = problems.get((job_type, problem), (0, lowest))
             problems[job_type, problem] = count + jobs, min(first, lowest)
     for (job_type, problem), (jobs, lowest) in problems.items():

@@ -14,6 +14,7 @@ from django_jobs.doctor.work import (
 from django_jobs.lifecycle import workers
 from django_jobs.models import Job, Queue
 from tests.app.jobs import add, noop
+from tests.app.version_jobs import greet
 from tests.factories import due_schedule, look, register_worker, run_sql
 from tests.workflows import start_graph
 
@@ -76,6 +77,17 @@ def test_payloads_that_this_code_cannot_read_are_found() -> None:
     assert "cannot be read (ValueError)" in unreadable.problem
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
     assert not findings(examine_payloads, "D305")  # no code of this process
+
+
+def test_what_an_upgrade_raises_is_named_without_its_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(greet.upgrades, 1, lambda payload: {"who": int(payload["name"])})
+    greet.enqueue(first="Ada", last="Lovelace")
+    run_sql("""UPDATE django_jobs_job SET payload_version = 1, payload = '{"name": "card 4711"}'""")
+    (unreadable,) = findings(examine_payloads, "D305")
+    assert unreadable.problem.endswith("the upgrade from version 1 raised ValueError.")
+    assert "4711" not in str(unreadable)
 
 
 def test_a_schedule_without_a_handler_is_found() -> None:
