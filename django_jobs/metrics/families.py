@@ -119,8 +119,8 @@ FAMILIES = tuple(
             *("schedule_look_age_seconds", "", "lag", "looked"),
             "How long ago a worker looked at the schedules.",
         ),
-        ("resource_taken", "resource", "taken", "jobs", "Ready and running jobs that use it."),
-        ("resource_waiting", "resource", "waiting", "jobs", "Blocked jobs that want it."),
+        ("resource_taken", "resource", "resources", "taken", "Ready and running jobs that use it."),
+        ("resource_waiting", "resource", "resources", "waiting", "Blocked jobs that want it."),
         (
             "resource_limit",
             "resource",

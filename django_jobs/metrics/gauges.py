@@ -15,7 +15,7 @@ from ..lifecycle.run_totals import SINCE_THE_BEGINNING
 from ..models.database import execute, fetch, fetch_last
 from ..models.resource import FADED
 from .depth import DEPTH, DEPTHS
-from .limits import TAKEN
+from .limits import BUSIEST_RESOURCES
 from .sizing import SLOTS
 from .snapshot import SCHEDULES
 from .totals import OUTCOMES, SUMS
@@ -31,14 +31,15 @@ BOUNDS = {
     "pages": 200,
     "most": 1_000,
     "head": 4_000,
+    "lines": 1_000,
     "recent": 500,
     "newest": 3_000,
     "series": 500,
     "tenants": 20,
 }
 """What the statement reads: ``pages`` of the live jobs, ``most`` rows of an index, the ``head`` of
-all queues together, ``recent`` dead jobs of each, the ``newest`` runs; and what it returns: rows of
-a part, and tenants."""
+all queues together and of all ``lines`` of blocked jobs together, ``recent`` dead jobs of each, the
+``newest`` runs; and what it returns: rows of a part, and tenants."""
 
 ALL_TIME = {"period": SINCE_THE_BEGINNING}
 """Which totals of runs are read: a counter counts from the beginning."""
@@ -128,27 +129,12 @@ PARTS = {
             (paused_at IS NOT NULL)::int AS paused, retry_budget,
             CASE WHEN retry_budget IS NOT NULL THEN coalesce(recent_retries * {FADED}
                 / greatest(retry_budget * recent_starts * {FADED}, {ALWAYS}), 0)
-            END AS retry_budget_used
-        FROM django_jobs_resource ORDER BY name LIMIT %(series)s""",
+            END AS retry_budget_used, taken, waiting
+        FROM busiest_resource ORDER BY name""",
     "breakers": """
         SELECT name AS resource, state, (breaker_state = state)::int AS is_in
-        FROM (SELECT * FROM django_jobs_resource ORDER BY name LIMIT %(series)s) AS resource
-        CROSS JOIN unnest(ARRAY['closed', 'open', 'half_open']) AS state""",
-    "taken": f"""
-        SELECT resource.name AS resource, coalesce(used.jobs, 0) AS jobs
-        FROM (SELECT name FROM django_jobs_resource ORDER BY name LIMIT %(series)s) AS resource
-        LEFT JOIN ({TAKEN}) AS used (kind, name, jobs)
-        ON used.kind = 'resource' AND used.name = resource.name""",
-    "waiting": """
-        SELECT resource.name AS resource, coalesce(waiting.jobs, 0) AS jobs
-        FROM (SELECT name FROM django_jobs_resource ORDER BY name LIMIT %(series)s) AS resource
-        LEFT JOIN (
-            SELECT used.name, count(*) AS jobs FROM (
-                SELECT resources FROM django_jobs_job_live
-                WHERE status = 'blocked' AND gates IS NOT NULL
-                ORDER BY gates, rank, id LIMIT %(most)s) AS job,
-            jsonb_array_elements_text(job.resources) AS used (name) GROUP BY 1
-        ) AS waiting USING (name)""",
+        FROM busiest_resource CROSS JOIN unnest(ARRAY['closed', 'open', 'half_open']) AS state
+        ORDER BY name""",
     "tenant_rows": """
         SELECT name AS tenant, weight, max_concurrency, (paused_at IS NOT NULL)::int AS paused
         FROM django_jobs_tenant ORDER BY weight DESC, name LIMIT %(tenants)s""",
@@ -231,7 +217,7 @@ WITH due AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_storedmetrics AS stored SET taken_at = statement_timestamp(),
-    values = ({DEPTH}, busiest_type AS MATERIALIZED ({BUSIEST_TYPES})
+    values = ({DEPTH}, {BUSIEST_RESOURCES}, busiest_type AS MATERIALIZED ({BUSIEST_TYPES})
         SELECT jsonb_build_object({VALUES})),
     seconds = extract(epoch FROM clock_timestamp() - statement_timestamp())
 FROM due WHERE stored.id = due.id

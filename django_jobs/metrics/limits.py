@@ -67,6 +67,36 @@ SELECT job.id FROM unnest(%(lines)s::text[]) AS line (gates) CROSS JOIN LATERAL 
     ORDER BY waiting.gates, waiting.rank, waiting.id LIMIT %(most)s
 ) AS job ORDER BY job.rank, job.id LIMIT %(most)s
 """
+# The resources with the most jobs, for a scrape. What was not reached is null: it may not be 0.
+BUSIEST_RESOURCES = f"""
+waiting_line AS MATERIALIZED ({LINES.replace("%(most)s", "%(lines)s")}),
+taken_job AS MATERIALIZED (
+    SELECT resources FROM django_jobs_job_live
+    WHERE resources IS NOT NULL AND status IN ('ready', 'running') ORDER BY id LIMIT %(most)s
+), used AS MATERIALIZED (
+    SELECT name, sum(taken) AS taken, sum(waiting) AS waiting FROM (
+        SELECT one.name, 1 AS taken, NULL AS waiting
+        FROM taken_job, jsonb_array_elements_text(resources) AS one (name)
+        UNION ALL
+        SELECT one.name, NULL, (SELECT count(*) FROM (
+            SELECT FROM django_jobs_job_live AS job
+            WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
+            ORDER BY job.gates, job.rank, job.id
+            LIMIT greatest(%(head)s / (SELECT count(*) FROM waiting_line), 1)) AS counted)
+        FROM waiting_line AS line, jsonb_array_elements_text(line.gates::jsonb -> 5) AS one (name)
+    ) AS use GROUP BY 1
+), busiest_resource AS MATERIALIZED (
+    SELECT resource.*,
+        coalesce(taken, CASE WHEN (SELECT count(*) FROM taken_job) < %(most)s THEN 0 END) AS taken,
+        coalesce(waiting, CASE WHEN (SELECT count(*) FROM waiting_line) < %(lines)s THEN 0 END)
+            AS waiting
+    FROM (
+        SELECT name FROM used
+        UNION (SELECT name FROM django_jobs_resource ORDER BY name LIMIT %(series)s)
+    ) AS named JOIN django_jobs_resource AS resource USING (name) LEFT JOIN used USING (name)
+    ORDER BY coalesce(used.taken, 0) + coalesce(used.waiting, 0) DESC, name LIMIT %(series)s
+)
+"""
 RESOURCE_HOLDERS = """
 SELECT id FROM django_jobs_job
 WHERE resources IS NOT NULL AND status IN ('ready', 'running')

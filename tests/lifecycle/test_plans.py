@@ -518,17 +518,16 @@ def test_a_peek_reads_one_entry_of_each_queue() -> None:
     assert most_rows(plan) <= 10
 
 
+def scrape_plan(**bounds: int) -> list[dict[str, Any]]:
+    run_sql(gauges.BEGIN)
+    day = timezone.now() - timedelta(days=1)
+    parameters = {**gauges.BOUNDS, **bounds, **gauges.ALL_TIME, "fresh": 5.0, "day": day}
+    return explain(gauges.REFRESH, parameters)
+
+
 @pytest.mark.django_db
 def test_a_scrape_counts_live_jobs_of_a_sample_and_by_partial_indexes() -> None:
-    run_sql(gauges.BEGIN)
-    bounds = {**gauges.BOUNDS, "pages": 20, "most": 700, "head": 700, "newest": 600}
-    parameters = {
-        **bounds,
-        **gauges.ALL_TIME,
-        "fresh": 5.0,
-        "day": timezone.now() - timedelta(days=1),
-    }
-    plan = explain(gauges.REFRESH, parameters)
+    plan = scrape_plan(pages=20, most=700, head=700, newest=600)
     assert not whole_tables(plan)
     (sample,) = (node for node in plan if node["Node Type"] == "Sample Scan")
     ((pages, rows),) = run_sql(
@@ -540,6 +539,19 @@ def test_a_scrape_counts_live_jobs_of_a_sample_and_by_partial_indexes() -> None:
     assert 0 < sample["Actual Rows"] < 60 * rows / pages
     ours = [node for node in plan if "django_jobs" in node.get("Relation Name", "")]
     assert most_rows([node for node in ours if node is not sample]) <= 700
+
+
+@pytest.mark.django_db
+def test_a_scrape_steps_from_line_to_line_of_blocked_jobs() -> None:
+    run_sql(
+        """UPDATE django_jobs_job SET resources = '["stripe"]',
+            gates = format('[null,null,null,%s,"wait",["stripe"]]', id % 400 * (id % 2))
+        WHERE id IN (SELECT id FROM django_jobs_job WHERE status = 'blocked' LIMIT 10000)"""
+    )
+    plan = scrape_plan(lines=100, head=300)
+    assert not whole_tables(plan)
+    stepped = [node for node in plan if node.get("Index Name") == "django_jobs_gates"]
+    assert 100 < sum(rows_of(node) * node["Actual Loops"] for node in stepped) <= 100 + 300
 
 
 @pytest.mark.django_db

@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
 from django_jobs.lifecycle.operations import limits as operations
-from django_jobs.metrics import limits
+from django_jobs.metrics import gauges, limits
 from django_jobs.metrics.limits import (
     LimitState,
     Usage,
@@ -146,3 +146,42 @@ def test_a_snapshot_has_resources_and_the_tenants_that_wait_most_first() -> None
         ("calm", "paused", 0, 1.0),
     ]
     assert tenants[2].paused_reason == "unpaid"
+
+
+def scraped(**bounds: int) -> dict[str, tuple[int | None, int | None]]:
+    """How many jobs have each resource, and how many wait for it, by a scrape."""
+    run_sql("DELETE FROM django_jobs_storedmetrics")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gauges, "BOUNDS", {**gauges.BOUNDS, **bounds})
+        rows = gauges.read_gauges()["resources"]
+    return {row["resource"]: (row["taken"], row["waiting"]) for row in rows}
+
+
+def test_a_long_line_hides_no_other_from_a_scrape() -> None:
+    Resource.objects.bulk_create([Resource(name=name) for name in ("ledger", "stripe", "unused")])
+    copies_of(transfer_funds.enqueue(1, "acme"), 9, "blocked")
+    copies_of(refund_payment.enqueue(1), 2, "blocked")
+    lines = len({text for (text,) in run_sql("SELECT gates FROM django_jobs_job")})
+    assert lines == 2
+    seen = scraped(most=5, head=4 * lines)
+    assert seen == {"ledger": (0, 4), "stripe": (0, 4 + 3), "unused": (0, 0)}
+
+
+def test_a_scrape_leaves_out_what_it_did_not_reach() -> None:
+    Resource.objects.bulk_create([Resource(name=name) for name in ("ledger", "stripe", "unused")])
+    for number in range(4):
+        run_sql(
+            "UPDATE django_jobs_job SET gates = %s, status = 'blocked' WHERE id = %s",
+            [f'[null,null,null,{number},"wait",["ledger"]]', transfer_funds.enqueue(1, "acme").pk],
+        )
+    assert scraped(lines=4)["stripe"] == (0, None)
+    assert scraped(lines=5)["stripe"] == (0, 0)
+    run_sql("UPDATE django_jobs_job SET resources = '[\"ledger\"]', status = 'ready'")
+    assert scraped(most=4) == {"ledger": (4, 0), "stripe": (None, 0), "unused": (None, 0)}
+    assert scraped(most=5)["stripe"] == (0, 0)
+
+
+def test_a_scrape_takes_the_resources_with_the_most_jobs() -> None:
+    Resource.objects.bulk_create([Resource(name=name) for name in ("a", "b", "c", "stripe")])
+    refund_payment.enqueue(1)
+    assert set(scraped(series=2)) == {"a", "stripe"}
