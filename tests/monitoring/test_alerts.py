@@ -86,8 +86,10 @@ def test_metrics_are_missing_if_the_database_fails(
     missing, stale = (
         section(page("playbook.md"), f"## DjangoJobsMetrics{name}") for name in ("Missing", "Stale")
     )
-    assert "503" in missing and "outage of the database" in missing
-    assert "outage of the database" not in stale and "holds the row" in stale
+    assert "503" in missing
+    assert "outage of the database" in missing
+    assert "outage of the database" not in stale
+    assert "holds the row" in stale
 
 
 def test_metrics_are_stale_if_another_session_holds_their_row(before: str) -> None:
