@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..metrics.forecast import QueueForecast
+from ..metrics.forecast import Forecast, QueueForecast
 from ..metrics.limits import (
     LimitSnapshot,
     ResourceSnapshot,
@@ -71,6 +71,8 @@ def render_status(snapshot: Snapshot) -> str:
         parts.append(table(SLO_HEADS, list(map(_objective, snapshot.objectives))))
     if waiting := [one for one in snapshot.forecast.queues if one.ready]:
         parts.append(table(FORECAST_HEADS, list(map(_forecast, waiting))))
+    if snapshot.forecast.running:
+        parts.append(_deploy(snapshot.forecast))
     if line := _schedules(snapshot.schedules):
         parts.append(line)
     if stuck := stuck_jobs(snapshot):
@@ -139,6 +141,12 @@ def _forecast(one: QueueForecast) -> tuple[str, ...]:
         NONE if arrived is None else drained,
         NONE if one.error_ratio is None else f"{one.error_ratio:.0%}",
     )
+
+
+def _deploy(forecast: Forecast) -> str:
+    jobs = counted(forecast.running, "running job")
+    unknown = f", {forecast.unknown} of unknown length" if forecast.unknown else ""
+    return f"A deploy waits {age(forecast.deploy_seconds)} for {jobs}{unknown}."
 
 
 def _objective(one: SloSnapshot) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.backlog_samples import PAST, SECONDS_KEPT
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.backlog_samples import sample_backlogs
+from django_jobs.management.status_text import age
 from django_jobs.metrics.forecast import QueueForecast, take_forecast
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import BacklogSample, Queue
@@ -210,6 +211,10 @@ def test_a_deploy_waits_for_the_slowest_of_the_running_jobs() -> None:
     # All took 50 s, so the 95th percentile lies at 58.5 s of the bucket from 30 to 60 s.
     assert found.deploy_seconds == pytest.approx(38.5, abs=1)
     assert (found.running, found.unknown) == (3, 1)
+    out = StringIO()
+    call_command("jobstatus", stdout=out)
+    line = f"A deploy waits {age(found.deploy_seconds)} for 3 running jobs, 1 of unknown length."
+    assert line in out.getvalue().splitlines()
 
 
 def test_jobs_of_a_type_that_takes_more_than_an_hour_are_unknown() -> None:
@@ -227,6 +232,9 @@ def test_jobs_of_a_type_that_takes_more_than_an_hour_are_unknown() -> None:
 
 def test_no_running_job_holds_up_a_deploy() -> None:
     assert take_forecast({}).deploy_seconds == 0
+    out = StringIO()
+    call_command("jobstatus", stdout=out)
+    assert "A deploy" not in out.getvalue()
 
 
 def test_the_sample_of_a_queue_is_found_by_the_key() -> None:
