@@ -207,7 +207,13 @@ def test_the_retry_budget_of_a_resource_is_used_up(before: str) -> None:
     run_jobs()
     Job.objects.filter(status="scheduled").update(available_at=run_sql("SELECT now()")[0][0])
     run_jobs()
-    assert_fires(before, scrape(), 6, "DjangoJobsRetryBudgetGone", resource="ledger")
+    after = scrape()
+    failed = {
+        "DjangoJobsFailureSpike": {"queue": "default", "job_type": post_to_ledger.name},
+    }
+    gone = {"DjangoJobsRetryBudgetGone": {"resource": "ledger"}}
+    history = [Phase(before, 90), Phase(after, 5), Phase(after, 1)]
+    assert_alerts(history, {}, failed, {**failed, **gone})
 
 
 def refuse() -> None:
