@@ -9,7 +9,7 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.history import JOBS, RUNS, drop, partitions
 from django_jobs.maintenance.history import make_due_partitions
 from django_jobs.maintenance.run_totals import Folding
-from tests.factories import another_connection, enqueue_and_claim, run_sql, settle_one
+from tests.factories import another_connection, enqueue_and_claim, fold_runs, run_sql, settle_one
 
 from .finding import findings
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 def test_totals_that_an_open_transaction_holds_back_are_found() -> None:
     settle_one(enqueue_and_claim(), Succeeded())
     folding = Folding(patience=0.0)
-    folding.run_once()
+    fold_runs(folding)
     with another_connection() as other:
         other.ensure_connection()
         other.connection.execute("BEGIN; DELETE FROM django_jobs_run WHERE id < 0")

@@ -28,6 +28,11 @@ from .stage import Stage
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 POLL = ("--poll-seconds", "0.2")
 
+OF_A_BEAT = (
+    "SET heartbeat_at",
+    "SELECT worker_id, id FROM django_jobs_job",
+    "FROM django_jobs_inspection",
+)
 OTHERS = "SELECT pid, query FROM pg_stat_activity WHERE backend_type = 'client backend'"
 
 
@@ -94,9 +99,7 @@ def take_all_but_the_heartbeat_s(url: str, taken: ExitStack) -> None:
         rest = [
             pid
             for pid, query in run_sql(OTHERS)
-            if pid not in ours
-            and "SELECT worker_id, id FROM django_jobs_job" not in query
-            and "SET heartbeat_at" not in query
+            if pid not in ours and not any(statement in query for statement in OF_A_BEAT)
         ]
         for pid in rest:
             run_sql("SELECT pg_terminate_backend(%s)", [pid])

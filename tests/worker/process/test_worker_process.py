@@ -25,6 +25,7 @@ from django_jobs.worker.process import worker_process
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
+from tests.worker.attempts import Desk
 from tests.worker.execution.test_handler_call import HELD
 from tests.worker.processes import (
     BEATS_OFTEN,
@@ -49,14 +50,21 @@ def test_a_job_that_cannot_be_forked_is_retried_later(
     ours, theirs = (MessagePipe(end) for end in Pipe())
     options = Options(queues=(QueueShare(name="default"),))
     worker = WorkerProcess(ours, Scoreboard(1).slots[0], options)
+    attempt = Desk().begin(HELD)
+    index = attempt.entry.index
     with ThreadPoolExecutor(1) as thread:
         began = time.monotonic()
-        isolating = thread.submit(worker._isolate, HELD, 3)
+        isolating = thread.submit(worker._isolate, attempt)
         asked = theirs.receive(60)
         assert asked is not None
-        assert (asked["type"], asked["index"]) == (MessageType.ISOLATE, 3)
-        answer = {"end": "never_began", "reason": "no process ids", "seconds": 0.0}
-        worker._obey({"type": MessageType.ISOLATED, "index": 3, **answer})
+        assert (asked["type"], asked["index"]) == (MessageType.ISOLATE, index)
+        answer = {
+            "end": "never_began",
+            "reason": "no process ids",
+            "seconds": 0.0,
+            "usage": (0.0, 0),
+        }
+        worker._obey({"type": MessageType.ISOLATED, "index": index, **answer})
         assert isolating.result(60) == Released(reason="no process ids", began=False)
         assert time.monotonic() - began >= 0.2
     for end in (ours, theirs):
