@@ -172,11 +172,12 @@ PARTS = {
         SELECT CASE WHEN run_id < pg_sequence_last_value('django_jobs_run_id_seq')
             THEN extract(epoch FROM clock_timestamp() - reached_at) ELSE 0 END AS age
         FROM django_jobs_runwatermark WHERE id = 1 AND isfinite(reached_at)""",
-    # Runs have no index by time; their ids follow it.
+    # Runs have no index by time; their ids follow it. The function is volatile, so an index can use
+    # its value only from a query of its own.
     "failures": """
         SELECT error_type, fingerprint, count(*) AS runs FROM (
             SELECT error_type, fingerprint FROM django_jobs_run
-            WHERE id > pg_sequence_last_value('django_jobs_run_id_seq') - %(newest)s
+            WHERE id > (SELECT pg_sequence_last_value('django_jobs_run_id_seq') - %(newest)s)
               AND finished_at >= %(day)s::timestamptz
               AND finished_at >= statement_timestamp() - interval '1 hour'
             ORDER BY id DESC LIMIT %(newest)s) AS newest
