@@ -31,6 +31,7 @@ def test_totals_that_an_open_transaction_holds_back_are_found() -> None:
         assert folding.run_once() == 0
         (behind,) = findings(examine_totals, "D133")
         assert behind.facts["runs"] == 1
+        other.connection.execute("ROLLBACK")
     assert folding.run_once() == 1
     assert not findings(examine_totals, "D133")
 
