@@ -23,7 +23,7 @@ BLOCKED = ":blocked:"
 BLOCKED_BY_KEY = ":keyed:"
 AWAITED = ":awaited:"
 """Sent in place of a queue's name, which never begins with a colon. ``CANCELLED``: the cancel of a
-running job was requested. ``INSPECT``: somebody asks what a running job is doing.
+running job was requested. ``INSPECT``: a person asks what a running job is doing.
 ``QUARANTINED``: a job type was quarantined, and ready jobs of it may be left to block.
 ``SCHEDULES``: schedules were changed. ``GATES``: a resource or a tenant was changed, and jobs of
 any queue may have room. ``BLOCKED``, before the name of a queue: a job came that waits at gates,

@@ -9,7 +9,7 @@ from .timestamps import TimestampField
 
 
 class Inspection(models.Model):
-    """Somebody asked what an attempt is doing now. Its worker writes the answer. Deleted an hour
+    """A person asked what an attempt is doing now. Its worker writes the answer. Deleted an hour
     later, with the next question."""
 
     id = models.BigAutoField(primary_key=True)

@@ -9,7 +9,7 @@ from .timestamps import TimestampField
 
 
 class StoredMetrics(models.Model):
-    """The numbers of ``/metrics``, in one row: whoever scrapes first takes them, and the others of
+    """The numbers of ``/metrics``, in one row: the first that scrapes takes them, and the others of
     the next five seconds read them here."""
 
     id = models.PositiveSmallIntegerField(primary_key=True)

@@ -1,4 +1,4 @@
-"""What a job was doing when somebody last asked."""
+"""What a job was doing when a person last asked."""
 
 from __future__ import annotations
 

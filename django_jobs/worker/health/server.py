@@ -124,7 +124,7 @@ class Scraper:
         self._under_way: asyncio.Task[Response] | None = None
 
     async def scrape(self, headers: Mapping[str, str]) -> Response:
-        """Scrape once. The scrape goes on, and has its limit, if its client leaves."""
+        """Scrape once. The scrape continues, and has its limit, if its client leaves."""
         while self._under_way is not None and not self._under_way.done():
             await asyncio.wait({self._under_way})
         scraping = self._under_way = asyncio.create_task(self._limited(headers))

@@ -197,7 +197,7 @@ class WorkerSlot(Structure):
     process: int
     """The id of the process of this slot."""
     inspect_asked_at: float
-    """When somebody last asked what a job of this process is doing."""
+    """When a person last asked what a job of this process is doing."""
 
     status: TreeStatus
     entries: list[StartedJob]
@@ -305,7 +305,7 @@ class WorkerSlot(Structure):
                 entry.cancel_asked = True
 
     def ask_inspection(self) -> None:
-        """Note that somebody asked what a job is doing."""
+        """Note that a person asked what a job is doing."""
         self.inspect_asked_at = time.monotonic()
 
     def look(self) -> list[StartedJob]:

@@ -22,7 +22,7 @@ NOT_IN_HANDLER = "Its handler is not running: it waits for a free slot, or for i
 
 
 class Inspector:
-    """Looks at the frames of threads and tasks, when somebody has asked. The heartbeat finds the
+    """Looks at the frames of threads and tasks, when a person has asked. The heartbeat finds the
     questions, and a notification makes that faster. The settler has the connection."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Inspector:
         self._seen_at = 0.0
 
     def look(self) -> None:
-        """Answer soon, if somebody has asked since the last look."""
+        """Answer soon, if a person has asked since the last look."""
         if self._slot.inspect_asked_at > self._seen_at:
             self._seen_at = self._slot.inspect_asked_at
             self._settler.submit(self._answer_all)
