@@ -17,6 +17,7 @@ schedules          schedule(), and writing the declared schedules after migrate
 schedule_requests  the jobs that schedules enqueue
 sql_defaults       stores the options of job types for the SQL function
 steps              a step of a workflow, a chain or a group
+tags               validates tags
 waiting            (sub-room) wait until a job has ended
 workflows          (sub-room) Workflow, chain, group
 """

@@ -17,6 +17,7 @@ from ..domain.backoff import Backoff
 from ..domain.concurrency import Concurrency
 from ..domain.gates import Gates
 from ..domain.payload import NotStorable, Path, encode
+from ..domain.tags import as_text
 from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle import enqueueing
 from ..lifecycle.backlog import insert_one
@@ -33,7 +34,8 @@ from .hooks import around, enqueue_event
 from .option_names import check_known, no_attribute
 from .payload_versions import Upgrade
 from .steps import Step, step_of
-from .validation import check_options, given_arguments, unknown_queue
+from .tags import with_more
+from .validation import check_options, given_arguments, known_queue
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,6 +79,7 @@ class JobType(Generic[P, R]):
     resources: tuple[str, ...] = ()
     concurrency: Concurrency | None = None
     tenant: gating.NameRule | None = None
+    tags: tuple[str, ...] = ()
     concurrency_key: str | None = None
     run_at: datetime | None = None
     delay_seconds: float = 0.0  # the name delay would hide the hint for Celery's .delay()
@@ -141,6 +144,7 @@ class JobType(Generic[P, R]):
         tenant: str | None = None,
         concurrency_key: str | None = None,
         resources: Iterable[str] | str | None = None,
+        tags: Iterable[str] | str | None = None,
         **unknown: Never,
     ) -> JobType[P, R]:
         """A copy of this job type with other options, for one request. None keeps the declared one.
@@ -152,7 +156,8 @@ class JobType(Generic[P, R]):
         unless it has started; the default ``"return"`` returns it.
 
         ``tenant`` and ``concurrency_key`` are names, not templates; a key keeps the limit and the
-        choice of the declared :class:`Concurrency`, or else its defaults.
+        choice of the declared :class:`Concurrency`, or else its defaults. ``tags`` come in addition
+        to the declared ones.
 
         Raises :class:`EnqueueError` for an invalid option, ``TypeError`` for an unknown one.
         """
@@ -171,6 +176,7 @@ class JobType(Generic[P, R]):
             "on_duplicate": on_duplicate,
             "max_attempts": max_attempts,
             "headers": headers,
+            "tags": with_more(self.tags, tags, self.name) if tags is not None else None,
             **gating.of_one_request(tenant, concurrency_key, resources, self.name),
         }
         changed = replace(
@@ -334,7 +340,7 @@ class JobType(Generic[P, R]):
             )
         headers = self.headers if headers is None else headers
         text = self.encoded(dict(headers), "headers") if headers else "{}"
-        queue = _queue(self.queue, self.name)
+        queue = known_queue(self.queue, self.name)
         # A queue is the same object for two seconds, and so is what follows from it.
         if (known := self._known_request) and known[0] is queue and known[1].headers == text:
             return known[1]
@@ -355,6 +361,7 @@ class JobType(Generic[P, R]):
             payload_version=self.version,
             max_age=self.max_age,
             headers=text,
+            tags=as_text(self.tags),
             unique_for=self.unique_for,
             max_backlog=queue.max_backlog,
             on_full=queue.on_full,
@@ -390,10 +397,3 @@ def _enqueue_in_thread(
     job_type: JobType[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Job:
     return job_type.enqueue(*args, **kwargs)
-
-
-def _queue(name: str, where: str) -> Queue:
-    queue = Queue.objects.recent(name, conf().database)
-    if queue is None:
-        raise unknown_queue(name, where)
-    return queue

@@ -14,12 +14,12 @@ JOB_OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
     *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
     *("delivery", "schedulable", "version", "upgrades", "aliases", "retention"),
-    *("resources", "concurrency", "tenant"),
+    *("resources", "concurrency", "tenant", "tags"),
 )
 USING_OPTIONS = (
     *("queue", "priority", "run_at", "delay", "idempotency_key", "unique_for", "on_duplicate"),
     *("max_attempts", "headers"),
-    *("tenant", "concurrency_key", "resources"),
+    *("tenant", "concurrency_key", "resources", "tags"),
 )
 FOREIGN_OPTIONS = {
     **dict.fromkeys(("max_retries", "retries", "retry"), "max_attempts"),
@@ -27,7 +27,7 @@ FOREIGN_OPTIONS = {
     **{"countdown": "delay", "eta": "run_at", "expires": "max_age", "acks_late": "delivery"},
     **{"autoretry_for": "retry_on", "job_key_mode": "on_duplicate"},
     **dict.fromkeys(("task_id", "job_id", "job_key", "unique_key"), "idempotency_key"),
-    "queueing_lock": "idempotency_key",
+    **{"queueing_lock": "idempotency_key", "labels": "tags", "tag": "tags"},
 }
 """Option names of other job queues, each with the name used here."""
 INSTEAD_OF_OPTIONS = {

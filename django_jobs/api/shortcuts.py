@@ -21,6 +21,7 @@ from .gating import name_rule, resource_names
 from .job_type import DEFAULT_MAX_CRASHES, Delivery, JobType
 from .option_names import JOB_OPTIONS, USING_OPTIONS, check_known
 from .payload_versions import Upgrade, UpgradeRaised
+from .tags import tag_names
 from .validation import (
     check_declaration,
     declared_name,
@@ -65,6 +66,7 @@ def job(
     resources: Iterable[str] | str = (),
     concurrency: Concurrency | None = None,
     tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
+    tags: Iterable[str] | str = (),
 ) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
 def job(
     function: Callable[..., Any] | None = None,
@@ -80,6 +82,7 @@ def job(
     retention: Mapping[str, Any] | None = None,
     resources: Iterable[str] | str = (),
     tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
+    tags: Iterable[str] | str = (),
     **options: Any,
 ) -> Any:
     """Declare a function as the handler of a job type.
@@ -114,6 +117,7 @@ def job(
       :class:`Concurrency`, the limit of jobs with the same key. ``tenant``: the name of the tenant,
       a text with arguments in braces or a function of the payload; None is no tenant. A job waits
       as ``blocked`` until all of them have room.
+    - ``tags``: one or several texts by which the jobs are found.
 
     Raises ``TypeError`` or ``ValueError`` at import if the handler or an option cannot work. For
     the options that ``using()`` takes too, the error is an :class:`EnqueueError`, which is a
@@ -139,6 +143,7 @@ def job(
             retention=mapping(retention, RETENTION, where),
             resources=resource_names(resources, where),
             tenant=name_rule(tenant, "tenant", where),
+            tags=tag_names(tags, where),
             **options,
         )
         check_declaration(declared)

@@ -42,6 +42,7 @@ def options_of(job_type: JobType[..., Any]) -> dict[str, Any]:
         "backoff": None if job_type.backoff is None else job_type.backoff.as_json(),
         "timeout": job_type.timeout,
         "max_age": job_type.max_age,
+        "tags": list(job_type.tags),
         "at_most_once": job_type.delivery == "at_most_once",
         "has_gates": any((job_type.resources, job_type.concurrency, job_type.tenant)),
         "max_bytes": conf().max_payload_bytes,

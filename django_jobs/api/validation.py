@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
+from ..conf import conf
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
 from ..domain.numbers import is_whole
@@ -22,6 +23,7 @@ from ..models.queue import A_QUEUE_NAME, Queue, is_queue_name
 from .contradictions import contradictions
 from .duplicates import check_duplicates
 from .gating import check_gates
+from .tags import check_number
 
 if TYPE_CHECKING:
     from .job_type import JobType
@@ -248,6 +250,7 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
     if chosen.idempotency_key is not None:
         check_key(chosen.idempotency_key, where)
     check_duplicates(chosen, where)
+    check_number(chosen.tags, where)
     if chosen.headers is not None and not isinstance(chosen.headers, Mapping):
         raise EnqueueError(f"{where}: headers are a dict, not {chosen.headers!r}")
 
@@ -268,6 +271,14 @@ def _number(value: Any) -> float:
     """``value`` as a float; NaN, which is outside every range, if it is not a number."""
     seconds = as_seconds(value) if isinstance(value, int | float | Decimal) else None
     return nan if seconds is None else seconds
+
+
+def known_queue(name: str, where: str) -> Queue:
+    """The queue of this name. Raises :class:`UnknownQueue`."""
+    queue = Queue.objects.recent(name, conf().database)
+    if queue is None:
+        raise unknown_queue(name, where)
+    return queue
 
 
 def unknown_queue(name: Any, where: str) -> UnknownQueue:

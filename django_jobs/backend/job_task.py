@@ -20,7 +20,7 @@ OF_THE_DECLARATION = (
     *("aliases", "retention", "concurrency"),
 )
 """Options of a Task that are those of its job type. ``using()`` does not change them."""
-OF_BOTH = ("max_attempts", "resources", "tenant")
+OF_BOTH = ("max_attempts", "resources", "tenant", "tags")
 OF_A_REQUEST = ("idempotency_key", "unique_for", "on_duplicate", "headers", "concurrency_key")
 OF_JOB_TYPES = OF_THE_DECLARATION + OF_BOTH
 OF_REQUESTS = OF_BOTH + OF_A_REQUEST
@@ -73,6 +73,7 @@ class JobTask(GenericTask[P, R]):
     resources: Iterable[str] | str | None = field(default=None, hash=False)
     concurrency: Concurrency | None = None
     tenant: str | Callable[[dict[str, Any]], str | None] | None = None
+    tags: Iterable[str] | str | None = field(default=None, hash=False)
     idempotency_key: str | None = None
     unique_for: float | timedelta | None = None
     on_duplicate: Literal["return", "raise", "replace"] | None = None
@@ -98,6 +99,7 @@ class JobTask(GenericTask[P, R]):
         max_attempts: int | None = None,
         resources: Iterable[str] | str | None = None,
         tenant: str | None = None,
+        tags: Iterable[str] | str | None = None,
         idempotency_key: str | None = None,
         unique_for: float | timedelta | None = None,
         on_duplicate: Literal["return", "raise", "replace"] | None = None,
@@ -106,8 +108,8 @@ class JobTask(GenericTask[P, R]):
     ) -> JobTask[P, R]:
         """A copy of this Task with other options, for one request. None keeps the present one.
 
-        The last eight are those of :meth:`JobType.using`. A tenant that is given here is a name,
-        not a template.
+        The last nine are those of :meth:`JobType.using`. A tenant that is given here is a name,
+        not a template, and tags come in addition to the present ones.
         """
         options: dict[str, Any] = {
             "priority": priority,
@@ -117,6 +119,7 @@ class JobTask(GenericTask[P, R]):
             "max_attempts": max_attempts,
             "resources": resources,
             "tenant": tenant,
+            "tags": None if tags is None else (*_several(self.tags), *_several(tags)),
             "idempotency_key": idempotency_key,
             "unique_for": unique_for,
             "on_duplicate": on_duplicate,
@@ -124,6 +127,10 @@ class JobTask(GenericTask[P, R]):
             "concurrency_key": concurrency_key,
         }
         return replace(self, **{key: value for key, value in options.items() if value is not None})
+
+
+def _several(tags: Iterable[str] | str | None) -> Iterable[str]:
+    return (tags,) if isinstance(tags, str) else tags or ()
 
 
 @overload
@@ -164,6 +171,7 @@ def task(
     resources: Iterable[str] | str | None = None,
     concurrency: Concurrency | None = None,
     tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
+    tags: Iterable[str] | str | None = None,
 ) -> Callable[[Callable[P, R]], JobTask[P, R]]: ...
 def task(
     function: Callable[..., Any] | None = None,

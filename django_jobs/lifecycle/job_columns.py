@@ -18,6 +18,7 @@ from psycopg.adapt import Transformer
 
 from ..domain.decisions import Facts
 from ..domain.gates import NO_TENANT, Gates, parse
+from ..domain.tags import of_text
 from ..models import Job
 from ..models.database import jobs_connection
 from ..models.queue import OnFull
@@ -67,8 +68,8 @@ class NewJobs:
     """What the jobs of one request have in common: columns, and what the others are computed from.
 
     ``delay``, ``timeout``, ``max_age`` and ``unique_for`` are in seconds; ``backoff`` and
-    ``headers`` are JSON text that was checked. ``max_backlog`` and ``on_full`` are those of the
-    queue.
+    ``headers`` are JSON text that was checked, ``tags`` the text of an array. ``max_backlog`` and
+    ``on_full`` are those of the queue.
     """
 
     queue: str
@@ -85,6 +86,7 @@ class NewJobs:
     at_most_once: bool = False
     max_age: float | None = None
     headers: str = "{}"
+    tags: str | None = None
     unique_for: float | None = None
     max_backlog: int | None = None
     on_full: str = OnFull.RAISE
@@ -126,7 +128,10 @@ class NewJobs:
 
     def decoded(self) -> Iterator[tuple[str, Any]]:
         """The same with new values, as a model instance has them: no two jobs share one."""
-        return ((name, decode(text)[0]) for name, text in self.documents)
+        for name, text in self.documents:
+            yield name, decode(text)[0]
+        if self.tags is not None:
+            yield "tags", of_text(self.tags)
 
 
 decode = json.JSONDecoder().raw_decode

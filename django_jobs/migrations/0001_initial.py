@@ -10,6 +10,7 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
 import django_jobs.models.run_total
+import django_jobs.models.tags
 
 from . import _enqueue_function
 
@@ -60,6 +61,8 @@ CREATE TABLE django_jobs_job_history_default (
 );
 CREATE INDEX django_jobs_ended_steps ON django_jobs_job_history_default (workflow_run_id, step)
     WHERE workflow_run_id IS NOT NULL;
+CREATE INDEX django_jobs_ended_tags ON django_jobs_job_history_default USING gin (tags)
+    WHERE tags IS NOT NULL;
 ALTER TABLE django_jobs_job_history ATTACH PARTITION django_jobs_job_history_default DEFAULT
 """
 PARTITION_RUN = """
@@ -1026,6 +1029,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "tags",
+                    django_jobs.models.tags.TagsField(blank=True, null=True, verbose_name="tags"),
+                ),
+                (
                     "replays",
                     models.PositiveIntegerField(db_default=0, default=0, verbose_name="replays"),
                 ),
@@ -1129,6 +1136,11 @@ class Migration(migrations.Migration):
                         condition=models.Q(("workflow_run__isnull", False)),
                         fields=["workflow_run", "step"],
                         name="django_jobs_steps",
+                    ),
+                    django_jobs.models.tags.TagsIndex(
+                        condition=models.Q(("tags__isnull", False)),
+                        fields=["tags"],
+                        name="django_jobs_tags",
                     ),
                     models.Index(
                         condition=models.Q(("awaits__isnull", False), ("status", "waiting")),

@@ -21,7 +21,8 @@ CREATE FUNCTION schema_of_jobs.django_jobs_enqueue(
     max_attempts integer DEFAULT NULL,
     tenant text DEFAULT NULL,
     headers jsonb DEFAULT '{}',
-    unique_for interval DEFAULT NULL
+    unique_for interval DEFAULT NULL,
+    tags text[] DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $function$
@@ -105,6 +106,20 @@ BEGIN
         RAISE EXCEPTION '%: tenant is text of 1 to 100 characters', job_type
             USING ERRCODE = '22023';
     END IF;
+    tags := ARRAY(
+        SELECT DISTINCT tag FROM (
+            SELECT unnest(tags) UNION ALL
+            SELECT jsonb_array_elements_text(coalesce(declared -> 'tags', '[]'))) AS given (tag)
+        ORDER BY tag);
+    IF cardinality(tags) > 20 THEN
+        RAISE EXCEPTION '%: a job has at most 20 tags, not %', job_type, cardinality(tags)
+            USING ERRCODE = '22023';
+    END IF;
+    IF EXISTS (SELECT 1 FROM unnest(tags) AS tag WHERE tag IS NULL
+               OR length(tag) NOT BETWEEN 1 AND 100 OR tag <> btrim(tag) OR tag ~ '[[:cntrl:]]') THEN
+        RAISE EXCEPTION '%: a tag is text of 1 to 100 characters', job_type
+            USING ERRCODE = '22023';
+    END IF;
 
     queue := coalesce(queue, declared ->> 'queue');
     SELECT row.* INTO line FROM schema_of_jobs.django_jobs_queue AS row
@@ -145,7 +160,7 @@ BEGIN
         END IF;
         INSERT INTO schema_of_jobs.django_jobs_job_live (
             id, queue, job_type, payload_version, priority, max_attempts, max_crashes, backoff, timeout,
-            at_most_once, headers, status, rank, available_at, expires_at, created_at, payload,
+            at_most_once, headers, tags, status, rank, available_at, expires_at, created_at, payload,
             idempotency_key, tenant, concurrency_key, resources, gates)
         SELECT
             coalesce(reserved, nextval(ids)), queue, job_type, (declared ->> 'version')::smallint, priority,
@@ -153,7 +168,7 @@ BEGIN
             (declared ->> 'max_crashes')::smallint,
             coalesce(nullif(declared -> 'backoff', 'null'), line.backoff),
             coalesce((declared ->> 'timeout')::float8, line.timeout),
-            (declared ->> 'at_most_once')::boolean, headers,
+            (declared ->> 'at_most_once')::boolean, headers, nullif(tags, '{}'),
             CASE WHEN due > now THEN 'scheduled' WHEN gates IS NULL THEN 'ready' ELSE 'blocked' END,
             date_part('epoch', due) - priority * line.priority_weight, due,
             now + make_interval(secs => (declared ->> 'max_age')::float8), now, payload,

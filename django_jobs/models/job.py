@@ -15,6 +15,7 @@ from ..domain.workflows import Skipped
 from ..model_methods import call
 from .blocked_by import awaited_signal, blocked_by, steps_before, unfinished_sleep
 from .querysets import DeadLetterManager, JobQuerySet
+from .tags import TagsField, TagsIndex
 from .tenant import LONGEST_TENANT
 from .timestamps import TimestampField
 from .worker import Worker
@@ -168,6 +169,7 @@ class Job(models.Model):
     signals = models.JSONField(
         _("signals"), null=True, blank=True, help_text=_("The data that was sent to it, by name.")
     )
+    tags = TagsField(_("tags"), null=True, blank=True)
     replays = models.PositiveIntegerField(_("replays"), default=0, db_default=0)
     headers = models.JSONField(_("headers"), default=dict, blank=True)
     created_at = TimestampField(_("created at"))
@@ -277,6 +279,10 @@ class Job(models.Model):
                 fields=("workflow_run", "step"),
                 condition=models.Q(workflow_run__isnull=False),
                 name="django_jobs_steps",
+            ),
+            # Jobs without tags are not in the index.
+            TagsIndex(
+                fields=("tags",), condition=models.Q(tags__isnull=False), name="django_jobs_tags"
             ),
             # The jobs that wait for a signal, until their time-out.
             models.Index(

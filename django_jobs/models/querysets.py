@@ -25,6 +25,10 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Dead jobs."""
         return self.filter(status=JobState.DEAD)
 
+    def tagged(self, *tags: str) -> JobQuerySet:
+        """Jobs of any status that have all of these tags."""
+        return self.filter(tags__contains=tags)
+
     def holding_key(self, queue: str, key: str) -> JobQuerySet:
         """The live job in ``queue`` with this idempotency key, if any."""
         return self.live().filter(queue=queue, idempotency_key=key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,20 +13,22 @@ from ...exceptions import EnqueueError
 from ...models.queue import A_QUEUE_NAME, is_queue_name
 from ...models.tenant import LONGEST_TENANT
 from ..job_type import JobType
+from ..tags import check_number, tag_names
 from ..validation import check_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of a run. ``tenant``, ``priority``, ``queue`` and ``headers`` are for all of its
-    steps, ``run_at`` and ``delay`` for those that wait for no other; ``overrides`` has arguments by
-    the name of a step."""
+    """The options of a run. ``tenant``, ``priority``, ``queue``, ``headers`` and ``tags`` are for
+    all of its steps, ``run_at`` and ``delay`` for those that wait for no other;
+    ``overrides`` has arguments by the name of a step."""
 
     idempotency_key: str | None = None
     tenant: str | None = None
     priority: int | None = None
     queue: str | None = None
     headers: Mapping[str, Any] | None = None
+    tags: Iterable[str] | str | None = None
     run_at: datetime | None = None
     delay: float | timedelta | None = None
     overrides: Mapping[str, Mapping[str, Any]] | None = None
@@ -51,6 +53,7 @@ class RunOptions:
             raise EnqueueError(f"{where}: queue is {A_QUEUE_NAME}, not {self.queue!r}")
         if self.run_at is not None and self.delay is not None:
             raise EnqueueError(f"{where}: give run_at or delay, not both")
+        check_number(tag_names(self.tags, where), where)
         if self.headers is not None and not isinstance(self.headers, Mapping):
             raise EnqueueError(f"{where}: headers are a dict, not {self.headers!r}")
         overrides = self.overrides
@@ -72,6 +75,7 @@ class RunOptions:
             "tenant": self.tenant,
             "priority": self.priority,
             "queue": self.queue,
+            "tags": self.tags,
         }
         if is_first:
             options |= {"run_at": self.run_at, "delay": self.delay}

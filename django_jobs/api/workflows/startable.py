@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -70,6 +70,7 @@ class Startable(ABC):
         priority: int | None = None,
         queue: str | None = None,
         headers: Mapping[str, Any] | None = None,
+        tags: Iterable[str] | str | None = None,
         run_at: datetime | None = None,
         delay: float | timedelta | None = None,
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
@@ -77,10 +78,10 @@ class Startable(ABC):
         """A copy with options for one run. None keeps what the steps declare.
 
         While a run of the same name with the ``idempotency_key`` is running, :meth:`start` returns
-        that run. ``tenant``, ``priority``, ``queue`` and ``headers`` are for all steps. ``run_at``
-        (an aware datetime) or ``delay`` (seconds or a timedelta) postpones the first ones.
-        ``overrides`` has arguments by the name of a step, such as ``{"ship": {"express": True}}``.
-        Raises :class:`EnqueueError`.
+        that run. ``tenant``, ``priority``, ``queue``, ``headers`` and ``tags`` are for all steps.
+        ``run_at`` (an aware datetime) or ``delay`` (seconds or a timedelta) postpones the first
+        ones. ``overrides`` has arguments by the name of a step, such as
+        ``{"ship": {"express": True}}``. Raises :class:`EnqueueError`.
         """
         chosen = copy.copy(self)
         chosen._options = self._options.changed(
@@ -90,6 +91,7 @@ class Startable(ABC):
             priority=priority,
             queue=queue,
             headers=headers,
+            tags=tags,
             run_at=run_at,
             delay=delay,
             overrides=overrides,
