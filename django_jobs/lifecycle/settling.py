@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -353,7 +353,7 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
     if ending.started is not None:
         row["ran"] = ending.finished - ending.started
     if ending.cost is not None:
-        row |= asdict(ending.cost)
+        row |= ending.cost._asdict()
     if status in FINAL:
         row["final"] = True
     if status in CANCEL_NO_MATTER or ending.cancel_requested:

@@ -42,7 +42,11 @@ def test_the_types_that_use_most_come_first_and_are_summed_up() -> None:
 
 def test_one_batch_has_runs_with_and_without_a_cost() -> None:
     jobs = [enqueue_and_claim(noop) for _ in range(3)]
-    costs = [None, RunCost(cpu_seconds=0.5), None]
+    costs = [
+        None,
+        RunCost(cpu_seconds=0.5, max_rss_kb=2_000_001, queries=1_234_567),
+        RunCost(cpu_seconds=1 / 3, queries=0, query_seconds=0.0),
+    ]
     now = time.monotonic()
     settle(
         [
@@ -50,8 +54,13 @@ def test_one_batch_has_runs_with_and_without_a_cost() -> None:
             for job, cost in zip(jobs, costs, strict=True)
         ]
     )
-    kept = [run.cpu_seconds for run in (Job.objects.get(pk=job.id).runs.get() for job in jobs)]
-    assert kept == [None, 0.5, None]
+    runs = [Job.objects.get(pk=job.id).runs.get() for job in jobs]
+    kept = [(run.cpu_seconds, run.max_rss_kb, run.queries, run.query_seconds) for run in runs]
+    assert kept == [
+        (None, None, None, None),
+        (0.5, 2_000_001, 1_234_567, None),
+        (0.333333, None, 0, 0.0),
+    ]
 
 
 def test_a_run_without_its_job_keeps_its_cost(settings: object) -> None:

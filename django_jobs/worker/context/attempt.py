@@ -152,7 +152,8 @@ class Attempt:
         """Its end, with what was measured, logged and traced. ``finished`` is now by default."""
         ending = Ending(self.job, outcome, self.started, finished or time.monotonic())
         if self.meter is not None:
-            ending.cost = self.meter.read()
+            ran = 0.0 if self.started is None else ending.finished - self.started
+            ending.cost = self.meter.read(ran)
         if self.log is not None:
             ending.log = self.log.text()
         if self.traceparent:

@@ -10,6 +10,7 @@ from _thread import start_new_thread
 from contextlib import suppress
 from typing import Any
 
+from ...conf import conf
 from ...exceptions import LeaseLost
 from ...lifecycle import inspections
 from ...lifecycle.claiming import claimed_by
@@ -80,7 +81,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         attempt = Attempt(
             jobs[0], slot, Reporter(), stopping=orders.stopping, draining=orders.draining
         )
-        attempt.meter = ProcessMeter()
+        attempt.meter = ProcessMeter(conf().count_queries)
         connections.prepare()
         attempt.begin_isolated(index)
         loop = HandlerLoop()

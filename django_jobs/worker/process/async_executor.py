@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextvars import Context
 from functools import partial
 
-from ...conf import conf
 from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
 from ...lifecycle.job_columns import ClaimedJob, Fence
@@ -21,7 +20,7 @@ from ..execution import handler_call
 from ..execution.event_loop import HandlerLoop, Task
 from ..execution.interruption import bound_on_loop
 from ..ipc.pipes import CRASHED
-from ..meters import Meter
+from ..meters import meter_of_queries
 from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
 from .cancels import Cancels
@@ -47,7 +46,7 @@ class AsyncExecutor:
         self._settler = settler
         self._cancels = cancels
         self._reporter = reporter
-        self._counts_queries = conf().count_queries
+        self._measures = meter_of_queries()
         self._busy = dict.fromkeys(pools, 0)
         self._unbegun: set[Fence] = set()
         """The attempts whose tasks have not had their first step."""
@@ -88,8 +87,8 @@ class AsyncExecutor:
         """Run an attempt from its start until its ending is passed on."""
         attempt.begin()
         pool.running[id(attempt)] = attempt
-        if self._counts_queries:
-            attempt.meter = Meter()
+        if self._measures:
+            attempt.meter = self._measures()
         outcome = await self._call(attempt, context)
         del pool.running[id(attempt)]
         finished = time.monotonic()
