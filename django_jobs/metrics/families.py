@@ -60,6 +60,10 @@ FAMILIES = tuple(
         ),
         ("queue_paused", "queue", "queues", "paused", "1 if the queue is paused."),
         (
+            *("queue_keeps_successes", "queue", "queues", "keeps_successes"),
+            "0 if jobs are deleted when they succeed, so that their runs are not counted.",
+        ),
+        (
             *("queue_slots", "queue", "queues", "slots"),
             "Threads and async slots of the running workers that serve the queue.",
         ),

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from ..domain.retry_budget import ALWAYS
 from ..lifecycle.backlog import OLDEST_SECONDS
+from ..lifecycle.pruning import queues_without_successes
 from ..lifecycle.run_totals import SINCE_THE_BEGINNING
 from ..models.database import execute, fetch, fetch_last
 from ..models.resource import FADED
@@ -58,6 +59,7 @@ PARTS = {
         WITH slot (queues, threads, loop_slots) AS MATERIALIZED ({SLOTS})
         SELECT queue.name AS queue, (queue.paused_at IS NOT NULL)::int AS paused,
             queue.max_concurrency, queue.max_backlog, queue.slo_seconds,
+            queue.retention -> 'succeeded' AS retention,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END AS slo_target,
             coalesce({OLDEST_SECONDS.replace("1000", OF_EACH)}, 0) AS oldest_ready_seconds,
             (SELECT coalesce(sum(threads + loop_slots), 0) FROM slot
@@ -248,4 +250,13 @@ def read_gauges() -> Gauges:
     if values == "{}":
         raise NoMetrics("The first metrics are being taken. Try again.")
     stored = {"seconds": seconds, "age": age}
-    return {**json.loads(values), "stored": [stored]}
+    gauges = json.loads(values)
+    _add_keeps_successes(gauges["queues"])
+    return {**gauges, "stored": [stored]}
+
+
+def _add_keeps_successes(queues: list[dict[str, Any]]) -> None:
+    own = {row["queue"]: row["retention"] for row in queues if row["retention"] is not None}
+    unkept = queues_without_successes([row["queue"] for row in queues], own)
+    for row in queues:
+        row["keeps_successes"] = int(row["queue"] not in unkept)

@@ -255,6 +255,16 @@ def test_failures_before_prometheus_began_are_no_spike() -> None:
     assert_alerts([Phase("", 4), Phase(scrape(), 5), Phase(stored(), 40)], {}, {}, {})
 
 
+def test_failures_where_no_successes_are_kept_are_no_spike(before: str) -> None:
+    Queue.objects.filter(name="default").update(retention={"succeeded": 0})
+    with declared(refuse, max_attempts=99, backoff=Backoff.fixed(3_600)) as flaky:
+        flaky.enqueue_many([{}] * 12)
+        run_jobs()
+    after = scrape()
+    assert 'django_jobs_queue_keeps_successes{queue="default"} 0.0' in after
+    assert_alerts([Phase(before, 20), Phase(after, 4)], {}, {})
+
+
 def test_few_failures_among_many_successes_are_no_spike(before: str) -> None:
     def half(number: int) -> None:
         if number % 3 == 0:
