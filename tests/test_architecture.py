@@ -38,6 +38,7 @@ FLOORS: dict[str, int] = {
     "admin": 7,
     "contrib": 7,
     "management.commands": 8,
+    "templatetags": 8,
     "apps": 9,
 }
 """The package's ``__init__`` is a table of public names and stands outside; migrations are

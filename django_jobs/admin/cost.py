@@ -5,25 +5,22 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from ..metrics.cost import TypeCost, take_cost
 from ..models import Run
 from .base.actions import ModelAdmin
 from .base.formatting import NOTHING, duration, list_url
+from .layout.console_page import console_page, console_path
 
 NAME = "django_jobs_run_cost"
 
 
 def cost_path(page: ModelAdmin) -> Any:
     """The route of the page, below that of the list of runs."""
-    return path(
-        "cost/", page.admin_site.admin_view(lambda request: _view(page, request)), name=NAME
-    )
+    return console_path(page, "cost/", _view, NAME, page.has_view_permission)
 
 
 def cost_url(page: ModelAdmin) -> str:
@@ -32,28 +29,24 @@ def cost_url(page: ModelAdmin) -> str:
 
 
 def _view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
-    if not page.has_view_permission(request):
-        raise PermissionDenied
-    request.current_app = page.admin_site.name
     cost = take_cost()
-    context = {
-        **page.admin_site.each_context(request),
-        "opts": page.opts,
-        "media": page.media,
-        "title": _("What job types use"),
-        "source": _("The job types that used most in the last %(time)s, in %(runs)s runs.")
-        % {
-            "time": duration(timedelta(seconds=cost.seconds)),
-            "runs": sum(of.runs for of in cost.types),
-        },
-        "heads": [
+    source = _("The job types that used most in the last %(time)s, in %(runs)s runs.") % {
+        "time": duration(timedelta(seconds=cost.seconds)),
+        "runs": sum(of.runs for of in cost.types),
+    }
+    return console_page(
+        page,
+        request,
+        "run/cost.html",
+        title=_("What job types use"),
+        source=source,
+        heads=[
             *(_("Job type"), _("Runs"), _("Time"), _("CPU time"), _("Largest memory")),
             *(_("Queries"), _("Time of queries")),
         ],
-        "rows": [(of.job_type, _values(of)) for of in cost.types],
-        "back": list_url(page.admin_site, Run),
-    }
-    return TemplateResponse(request, "admin/django_jobs/run/cost.html", context)
+        rows=[(of.job_type, _values(of)) for of in cost.types],
+        back=list_url(page.admin_site, Run),
+    )
 
 
 def _values(of: TypeCost) -> list[str]:

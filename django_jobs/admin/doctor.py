@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ..doctor.examination import diagnose
 from ..doctor.findings import KINDS, Severity
-from ..models import Worker
-from .base.formatting import badge, list_url
+from .base.formatting import badge
+from .layout.console_page import console_page, console_path
+
+DOCTOR = "django_jobs_worker_doctor"
 
 
-def doctor_view(page: Any, request: HttpRequest) -> HttpResponse:
+def doctor_path(page: Any) -> Any:
+    """The route of the page, below that of the list of workers."""
+    return console_path(page, "doctor/", _view, DOCTOR, page.has_doctor_permission)
+
+
+def _view(page: Any, request: HttpRequest) -> HttpResponse:
     """The findings, errors first. Needs ``run_doctor``: they show sessions of other roles."""
-    if not page.has_doctor_permission(request):
-        raise PermissionDenied
     diagnosis = diagnose()
-    context = {
-        **page.admin_site.each_context(request),
-        "title": _("Doctor"),
-        "opts": page.opts,
-        "media": page.media,
-        "findings": [
+    return console_page(
+        page,
+        request,
+        "worker/doctor.html",
+        title=_("Doctor"),
+        findings=[
             {"one": finding, "severity": _severity(finding.severity)}
             for finding in diagnosis.findings
         ],
-        "not_examined": [
+        not_examined=[
             {
                 "titles": [KINDS[id_].title for id_ in missing.ids],
                 "ids": ", ".join(missing.ids),
@@ -38,10 +41,7 @@ def doctor_view(page: Any, request: HttpRequest) -> HttpResponse:
             }
             for missing in diagnosis.not_examined
         ],
-        "back": list_url(page.admin_site, Worker),
-    }
-    request.current_app = page.admin_site.name
-    return TemplateResponse(request, "admin/django_jobs/worker/doctor.html", context)
+    )
 
 
 def _severity(severity: Severity) -> SafeString:

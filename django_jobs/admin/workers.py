@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import OuterRef
 from django.http import HttpRequest, HttpResponse
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
@@ -20,7 +20,7 @@ from .base.filters import StatusFilter
 from .base.formatting import NOTHING, ago, badge, moment_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount, counted
-from .doctor import doctor_view
+from .doctor import DOCTOR, doctor_path
 from .operator_actions import STOP
 
 
@@ -61,8 +61,7 @@ class WorkerAdmin(ConsoleAdmin):
     has_doctor_permission = allowed_by("run_doctor")
 
     def get_urls(self) -> list[Any]:
-        view = self.admin_site.admin_view(lambda request: doctor_view(self, request))
-        return [path("doctor/", view, name="django_jobs_worker_doctor"), *super().get_urls()]
+        return [doctor_path(self), *super().get_urls()]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -70,7 +69,7 @@ class WorkerAdmin(ConsoleAdmin):
         context = dict(extra_context or {})
         if self.has_doctor_permission(request):
             site = self.admin_site.name
-            context["doctor_url"] = reverse("admin:django_jobs_worker_doctor", current_app=site)
+            context["doctor_url"] = reverse(f"admin:{DOCTOR}", current_app=site)
         return super().changelist_view(request, context)
 
     @admin.display(description=_("status"))

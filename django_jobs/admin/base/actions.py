@@ -13,7 +13,6 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -21,6 +20,7 @@ from ...conf import conf
 from ...exceptions import OperationRefused
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Quarantine, Queue, Resource, Schedule, Tenant
+from ..layout.console_page import console_page
 from .formatting import change_url
 
 if TYPE_CHECKING:
@@ -143,24 +143,23 @@ def _question(
     page: ModelAdmin, request: HttpRequest, choice: Choice, action: OperatorAction, form: forms.Form
 ) -> HttpResponse:
     preview = page.get_queryset(request).filter(pk__in=list(choice.ids[:PREVIEWED]))
-    context = {
-        **page.admin_site.each_context(request),
-        "title": action.question,
-        "opts": page.opts,
-        "media": page.media + form.media,
-        "action": action,
-        "form": form,
-        "choice": choice,
-        "count": len(choice.ids),
-        "preview": preview.order_by("-pk"),
-        "unnamed": max(len(choice.ids) - PREVIEWED, 0),
-        "selected": [0] if choice.across else [*choice.ids, *choice.gone],
-        "checkbox_name": ACTION_CHECKBOX_NAME,
-        "from_page": "from_page" in request.POST,
-        "back": _back(page, request, choice),
-    }
-    request.current_app = page.admin_site.name
-    return TemplateResponse(request, "admin/django_jobs/confirm_action.html", context)
+    return console_page(
+        page,
+        request,
+        "confirm_action.html",
+        title=action.question,
+        media=form.media,
+        action=action,
+        form=form,
+        choice=choice,
+        count=len(choice.ids),
+        preview=preview.order_by("-pk"),
+        unnamed=max(len(choice.ids) - PREVIEWED, 0),
+        selected=[0] if choice.across else [*choice.ids, *choice.gone],
+        checkbox_name=ACTION_CHECKBOX_NAME,
+        from_page="from_page" in request.POST,
+        back=_back(page, request, choice),
+    )
 
 
 def _back(page: ModelAdmin, request: HttpRequest, choice: Choice) -> str:

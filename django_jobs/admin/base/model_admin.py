@@ -56,7 +56,9 @@ class ConsoleAdmin(ModelAdmin):
     lookups_allowed: ClassVar[frozenset[str]] = frozenset({"id", "id__exact", "pk"})
 
     class Media:
-        css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/admin.css",)}
+        css: ClassVar[dict[str, tuple[str, ...]]] = {
+            "all": ("django_jobs/admin.css", "django_jobs/console.css")
+        }
 
     def __init__(self, model: Any, admin_site: AdminSite) -> None:
         super().__init__(model, admin_site)

@@ -31,6 +31,7 @@ from ...models import Backfill, JobStatus, Schedule, Tick
 from ..base.actions import ModelAdmin
 from ..base.formatting import badge, change_url, list_link, moment_column, text_column
 from ..base.model_admin import allowed_by, section
+from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
 from .columns import OfSchedule
 from .display import on_clock, zone_of
@@ -219,20 +220,21 @@ def _page(
 ) -> TemplateResponse:
     zone = zone_of(schedule)
     first = [on_clock(moment, zone) for moment in due[:NAMED]]
-    context = {
-        **page.admin_site.each_context(request),
-        "title": _now("Backfill"),
-        "subtitle": str(schedule),
-        "opts": page.opts,
-        "media": page.media + form.media,
-        "schedule": schedule,
-        "zone": str(zone),
-        "form": form,
-        "count": len(due),
-        "first": first,
-        "last": [on_clock(moment, zone) for moment in due[NAMED:][-NAMED:]],
-        "unnamed": max(len(due) - 2 * NAMED, 0),
-        "back": change_url(page.admin_site, Schedule, schedule.pk),
-    }
-    request.current_app = page.admin_site.name
-    return TemplateResponse(request, "admin/django_jobs/schedule/backfill.html", context)
+    back = change_url(page.admin_site, Schedule, schedule.pk)
+    return console_page(
+        page,
+        request,
+        "schedule/backfill.html",
+        title=_now("Backfill"),
+        media=form.media,
+        parents=[list_crumb(page), (str(schedule), back)],
+        subtitle=str(schedule),
+        schedule=schedule,
+        zone=str(zone),
+        form=form,
+        count=len(due),
+        first=first,
+        last=[on_clock(moment, zone) for moment in due[NAMED:][-NAMED:]],
+        unnamed=max(len(due) - 2 * NAMED, 0),
+        back=back,
+    )

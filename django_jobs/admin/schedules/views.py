@@ -9,7 +9,6 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
@@ -23,6 +22,7 @@ from ...models.worker import ALIVE
 from ..base.actions import ModelAdmin
 from ..base.formatting import NOTHING, badge, change_url, duration, link, list_url, moment
 from ..base.paginator import CappedCount, counted
+from ..layout.console_page import console_page
 from .actions import CANCEL_BACKFILL
 from .backfills import last_backfills
 from .columns import readonly_reason
@@ -49,12 +49,12 @@ def choose_job_type(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """A page of the schedulable job types, each with a link to its form."""
     job_types = [registry.get(name) for name in registry.names()]
     refused = request.GET.get("job_type", "")
-    context = {
-        **page.admin_site.each_context(request),
-        "title": _("Add schedule: what does it run?"),
-        "opts": page.opts,
-        "media": page.media,
-        "choices": [
+    return console_page(
+        page,
+        request,
+        "schedule/choose.html",
+        title=_("Add schedule: what does it run?"),
+        choices=[
             {
                 "name": job_type.name,
                 "url": f"?{urlencode({'job_type': job_type.name})}",
@@ -64,11 +64,9 @@ def choose_job_type(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
             for job_type in job_types
             if job_type.schedulable
         ],
-        "refused": refused,
-        "back": list_url(page.admin_site, Schedule),
-    }
-    request.current_app = page.admin_site.name
-    return TemplateResponse(request, "admin/django_jobs/schedule/choose.html", context)
+        refused=refused,
+        back=list_url(page.admin_site, Schedule),
+    )
 
 
 def list_notes() -> list[str]:

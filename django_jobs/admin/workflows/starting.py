@@ -10,7 +10,6 @@ from django.contrib import messages
 from django.contrib.admin.models import ADDITION, LogEntry
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _now
@@ -32,6 +31,7 @@ from ..base.arguments import (
     takes_more,
 )
 from ..base.formatting import change_url, list_url
+from ..layout.console_page import console_page
 
 PERMISSION = "django_jobs.start_workflow"
 CHOSEN = "workflow"
@@ -90,11 +90,12 @@ def start_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
             form.add_error(None, str(error))
         else:
             return _started(page, request, run)
-    return _page(
+    return console_page(
         page,
         request,
-        "start",
+        "workflow/start.html",
         title=_now("Start a run"),
+        media=form.media,
         subtitle=f"{workflow.name} v{workflow.version}",
         form=form,
         back=list_url(page.admin_site, WorkflowRun),
@@ -128,10 +129,10 @@ def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         }
         for workflow in newest.values()
     ]
-    return _page(
+    return console_page(
         page,
         request,
-        "choose",
+        "workflow/choose.html",
         title=_now("Start a run of which workflow?"),
         choices=choices,
         back=list_url(page.admin_site, WorkflowRun),
@@ -150,15 +151,3 @@ def _started(page: ModelAdmin, request: HttpRequest, run: WorkflowRun) -> HttpRe
         text = _now("The run %(run)s was started.") % {"run": run}
         page.message_user(request, text, messages.SUCCESS)
     return HttpResponseRedirect(change_url(page.admin_site, WorkflowRun, run.pk))
-
-
-def _page(page: ModelAdmin, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
-    request.current_app = page.admin_site.name
-    media = page.media + context["form"].media if "form" in context else page.media
-    everything = {
-        **page.admin_site.each_context(request),
-        "opts": page.opts,
-        "media": media,
-        **context,
-    }
-    return TemplateResponse(request, f"admin/django_jobs/workflow/{template}.html", everything)

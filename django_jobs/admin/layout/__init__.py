@@ -1,0 +1,1 @@
+"""The frame of all pages: tabs, breadcrumbs, and pages that are not those of a model."""

@@ -1,0 +1,90 @@
+"""Charts as the templates in ``charts/`` draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...domain.charts import Bar, Bars, Line, line, stacked_bars
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+
+@dataclass(frozen=True, slots=True)
+class Sparkline:
+    """``charts/sparkline.html``: a line as high as a line of text. ``title`` says it in words."""
+
+    title: _StrOrPromise
+    drawn: Line
+    state: str = "running"
+    """The state whose colour it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarSeries:
+    """One of the series that stand on one another."""
+
+    name: str
+    label: _StrOrPromise
+    state: str
+    """The state whose colour it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarColumn:
+    """A column: its name, what it consists of in words, its bars, its row of the table."""
+
+    label: str
+    text: str
+    bars: Sequence[tuple[Bar, str]]
+    """With the state of each."""
+    values: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """``charts/bars.html``: stacked bars with a legend, and the numbers in a table."""
+
+    title: _StrOrPromise
+    head: _StrOrPromise
+    """The heading of the table's first column."""
+    series: Sequence[BarSeries]
+    columns: Sequence[BarColumn]
+    axis: Sequence[_StrOrPromise]
+    """What stands below, from left to right."""
+    top: _StrOrPromise
+    """The value of the highest column."""
+    drawn: Bars
+
+
+def sparkline(
+    values: Sequence[float | None],
+    title: _StrOrPromise,
+    *,
+    state: str = "running",
+    top: float | None = None,
+) -> Sparkline:
+    """A line of the values, the oldest first; None where a value is unknown."""
+    return Sparkline(title, line(values, top=top), state)
+
+
+def bar_chart(
+    columns: Sequence[tuple[str, Mapping[str, float]]],
+    series: Sequence[BarSeries],
+    *,
+    title: _StrOrPromise,
+    head: _StrOrPromise,
+    axis: Sequence[_StrOrPromise] = (),
+    unit: _StrOrPromise = "",
+) -> BarChart:
+    """A column for each pair of a label and its values by the name of a series."""
+    drawn = stacked_bars([values for _, values in columns], [one.name for one in series])
+    states = {one.name: one.state for one in series}
+    made = []
+    for (label, values), bars in zip(columns, drawn.columns, strict=True):
+        texts = [f"{values.get(one.name, 0):,.0f}" for one in series]
+        text = ", ".join(f"{one.label} {text}" for one, text in zip(series, texts, strict=True))
+        made.append(BarColumn(label, text, [(bar, states[bar.name]) for bar in bars], texts))
+    return BarChart(title, head, series, made, axis, f"{drawn.top:,.0f} {unit}".strip(), drawn)

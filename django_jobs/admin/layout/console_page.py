@@ -1,0 +1,91 @@
+"""Pages of the admin that are neither the list of a model nor the page of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.core.exceptions import PermissionDenied
+from django.forms import Media
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.utils.text import capfirst
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+    Crumb = tuple[_StrOrPromise, str]
+
+CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
+"""Whether Django's stylesheet expects ``<ol>`` for breadcrumbs."""
+
+
+def console_path(
+    page: Any,
+    route: str,
+    view: Callable[..., HttpResponse],
+    name: str,
+    allowed: Callable[[HttpRequest], bool],
+) -> Any:
+    """A route below the list of ``page``, whose view is called with ``page`` and the request.
+
+    Users for whom ``allowed`` is false get a 403. The answer is never stored: Django's
+    ``admin_view`` sends ``Cache-Control: no-store``.
+    """
+
+    def checked(request: HttpRequest, **arguments: Any) -> HttpResponse:
+        if not allowed(request):
+            raise PermissionDenied
+        response = view(page, request, **arguments)
+        if isinstance(response, TemplateResponse):
+            response.render()
+        return response
+
+    return path(route, page.admin_site.admin_view(checked), name=name)
+
+
+def console_page(
+    page: Any,
+    request: HttpRequest,
+    template: str,
+    *,
+    title: _StrOrPromise,
+    media: Media | None = None,
+    parents: Sequence[Crumb] | None = None,
+    **context: Any,
+) -> TemplateResponse:
+    """The answer with a template that extends ``admin/django_jobs/console.html``.
+
+    The breadcrumbs end with ``parents`` and the title. Without ``parents`` they lead to the list
+    of the model of ``page``. The tab of that model is the current one.
+    """
+    site = page.admin_site
+    request.current_app = site.name
+    everything = {
+        **site.each_context(request),
+        "title": title,
+        "opts": page.opts,
+        "media": page.media if media is None else page.media + media,
+        "crumbs": [
+            *_app_crumb(page),
+            *([list_crumb(page)] if parents is None else parents),
+        ],
+        "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
+        **context,
+    }
+    return TemplateResponse(request, f"admin/django_jobs/{template}", everything)
+
+
+def list_crumb(page: Any) -> Crumb:
+    """The breadcrumb of the list of the model of ``page``."""
+    name = f"admin:{page.opts.app_label}_{page.opts.model_name}_changelist"
+    label = capfirst(str(page.opts.verbose_name_plural))
+    return label, reverse(name, current_app=page.admin_site.name)
+
+
+def _app_crumb(page: Any) -> list[Crumb]:
+    label = page.opts.app_label
+    url = reverse("admin:app_list", args=[label], current_app=page.admin_site.name)
+    return [(page.opts.app_config.verbose_name, url)]

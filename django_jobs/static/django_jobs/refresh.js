@@ -1,0 +1,48 @@
+// Keeps [data-live-region] of a page fresh: fetches the same address and replaces the region's content.
+// The element [data-refresh] has the seconds between two answers, and its texts; its button pauses.
+"use strict";
+(() => {
+  const bar = document.querySelector("[data-refresh]");
+  const region = document.querySelector("[data-live-region]");
+  if (!bar || !region) return;
+  const button = bar.querySelector("button");
+  const status = bar.querySelector("[role=status]");
+  const seconds = Math.min(60, Math.max(2, Number(bar.dataset.refresh) || 5));
+  let timer = null;
+
+  const show = (text) => { status.textContent = text; };
+  const busy = () =>
+    document.hidden || region.contains(document.activeElement) || region.querySelector("input:checked, details[open]");
+
+  async function refresh() {
+    if (!busy()) {
+      try {
+        const answer = await fetch(location.href, { redirect: "manual", headers: { "X-Requested-With": "refresh" } });
+        if (answer.status !== 200) return stop();
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const fresh = page.querySelector("[data-live-region]");
+        if (!fresh) return stop();
+        if (timer !== null && !busy()) region.replaceChildren(...fresh.childNodes);
+      } catch {
+        return stop();
+      }
+    }
+    if (timer !== null) timer = setTimeout(refresh, seconds * 1000);
+  }
+
+  function stop() {
+    timer = null;
+    button.setAttribute("aria-pressed", "true");
+    show(bar.dataset.stopped);
+  }
+
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    const paused = timer !== null;
+    clearTimeout(timer);
+    timer = paused ? null : setTimeout(refresh, 0);
+    button.setAttribute("aria-pressed", String(paused));
+    show(paused ? bar.dataset.paused : "");
+  });
+  timer = setTimeout(refresh, seconds * 1000);
+})();

@@ -1,0 +1,23 @@
+"""The tags that the templates of the console share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.template.context import RequestContext
+
+from ..admin.layout.tabs import tabs_of
+
+register = template.Library()
+
+
+@register.inclusion_tag("admin/django_jobs/tabs.html", takes_context=True)
+def console_tabs(context: RequestContext) -> dict[str, Any]:
+    """The tabs of the console, for any page of the app."""
+    request = context.get("request")
+    if request is None or context.get("is_popup"):
+        return {"tabs": []}
+    opts = context.get("opts")
+    model_name = opts.model_name if opts is not None else ""
+    return {"tabs": tabs_of(request, context.get("available_apps") or [], model_name)}
