@@ -35,6 +35,7 @@ WITH ended AS (
     UPDATE django_jobs_job AS job
     SET status = 'dead', worker_id = NULL, finished_at = clock.now, started_at = NULL,
         result = NULL, last_error = %(summary)s, reason = %(reason)s,
+        fingerprint = %(fingerprint)s,
         available_at = CASE WHEN isfinite(job.available_at) THEN job.available_at
                             ELSE clock.now END,
         claimed_at = CASE WHEN isfinite(job.claimed_at) THEN job.claimed_at ELSE clock.now END,

@@ -67,6 +67,7 @@ UPDATED = f""", updated AS (
         finished_at = CASE WHEN s.final THEN s.ended_at END,
         result = s.result::jsonb,
         last_error = coalesce(s.error, job.last_error),
+        fingerprint = coalesce(s.fingerprint, job.fingerprint),
         reason = coalesce(s.reason, '')
     FROM settled AS s
     WHERE job.id = s.id AND job.attempt = s.attempt AND job.worker_id = s.worker

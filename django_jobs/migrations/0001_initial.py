@@ -906,6 +906,17 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "fingerprint",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        help_text="Of the last error. Failures are grouped by it.",
+                        max_length=16,
+                        verbose_name="fingerprint",
+                    ),
+                ),
+                (
                     "reason",
                     models.TextField(
                         blank=True,
@@ -1048,6 +1059,7 @@ class Migration(migrations.Migration):
                     ("run_job", "Can run scheduled jobs now"),
                     ("inspect_job", "Can see what running jobs are doing"),
                     ("replay_job", "Can replay dead jobs"),
+                    ("dismiss_job", "Can dismiss dead jobs"),
                     ("view_job_payload", "Can see payloads and results in full"),
                 ),
                 "indexes": [
@@ -1087,6 +1099,16 @@ class Migration(migrations.Migration):
                         condition=models.Q(("status", "dead")),
                         fields=["job_type", "finished_at", "id"],
                         name="django_jobs_dead_type",
+                    ),
+                    models.Index(
+                        condition=models.Q(("status", "dead")),
+                        fields=["queue", "job_type", "fingerprint", "finished_at"],
+                        name="django_jobs_dead_failure",
+                    ),
+                    models.Index(
+                        condition=models.Q(("failures__gt", 0), ("status", "scheduled")),
+                        fields=["queue", "job_type", "fingerprint"],
+                        name="django_jobs_retried",
                     ),
                     models.Index(
                         condition=models.Q(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Never
+from typing import Any, ClassVar
 
 from asgiref.sync import sync_to_async
 from django.db import models
@@ -14,6 +14,8 @@ from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
 from ..model_methods import call
 from .blocked_by import awaited_signal, blocked_by, steps_before, unfinished_sleep
+from .missing_attributes import NotOfAJob
+from .permissions import JOB_PERMISSIONS
 from .querysets import DeadLetterManager, JobQuerySet
 from .tags import TagsField, TagsIndex
 from .tenant import LONGEST_TENANT
@@ -44,21 +46,6 @@ class StepSkipped(models.TextChoices):
     FAILED = Skipped.FAILED.value, _("a step before it failed")
     UNNEEDED = Skipped.UNNEEDED.value, _("not needed")
     PASSED = Skipped.PASSED.value, _("by a person")
-
-
-class NotOfAJob:
-    """An attribute that the results of other libraries have. The error names the replacement."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, job: Job | None, owner: type) -> Never:
-        raise AttributeError(
-            f"'Job' object has no attribute {self._name!r}; write job.wait(), or "
-            "job.refresh_from_db(), and then read job.status and job.result",
-            name=self._name,
-            obj=job,
-        )
 
 
 class Job(models.Model):
@@ -104,6 +91,14 @@ class Job(models.Model):
     finished_at = TimestampField(_("finished at"), null=True, blank=True)
     result = models.JSONField(_("result"), null=True, blank=True)
     last_error = models.TextField(_("last error"), blank=True, default="", db_default="")
+    fingerprint = models.CharField(
+        _("fingerprint"),
+        max_length=16,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("Of the last error. Failures are grouped by it."),
+    )
     reason = models.TextField(
         _("reason"),
         blank=True,
@@ -186,14 +181,7 @@ class Job(models.Model):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
-        permissions = (
-            ("cancel_job", "Can cancel jobs"),
-            ("reprioritize_job", "Can change the priority of jobs"),
-            ("run_job", "Can run scheduled jobs now"),
-            ("inspect_job", "Can see what running jobs are doing"),
-            ("replay_job", "Can replay dead jobs"),
-            *(("view_job_payload", "Can see payloads and results in full"),),
-        )
+        permissions = tuple(JOB_PERMISSIONS.items())
         indexes = (
             models.Index(
                 fields=("queue", "rank", "id"),
@@ -230,6 +218,18 @@ class Job(models.Model):
                 fields=("job_type", "finished_at", "id"),
                 condition=models.Q(status="dead"),
                 name="django_jobs_dead_type",
+            ),
+            # The groups of failures. A step in the index finds the next group, and its entries
+            # alone count it.
+            models.Index(
+                fields=("queue", "job_type", "fingerprint", "finished_at"),
+                condition=models.Q(status="dead"),
+                name="django_jobs_dead_failure",
+            ),
+            models.Index(
+                fields=("queue", "job_type", "fingerprint"),
+                condition=models.Q(status="scheduled", failures__gt=0),
+                name="django_jobs_retried",
             ),
             # Read before a schedule fires. Jobs without a schedule are not in the index.
             models.Index(

@@ -7,4 +7,5 @@ quarantines  block and unblock job types
 workflows    cancel and retry runs; skip a step, or send it a signal
 signals      send a job the data for which its handler waits
 limits       pause and resume resources and tenants; open and close breakers
+dead_letters dismiss dead jobs
 """

@@ -124,7 +124,7 @@ def _cancel(wanted: list[int], why: str, wait: bool) -> OperationResult:
         follow_cancelled(cancelled)
         stopped = [id_ for id_, _ in cancelled]
         asked = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": locked})]
-        result = _result(wanted, stopped + asked)
+        result = result_of(wanted, stopped + asked)
         if asked:
             notify_after_commit(CANCELLED)
     result.asked = asked
@@ -213,7 +213,7 @@ def stop_workers(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     demand(actor, "django_jobs.stop_worker")
     wanted = list(ids)
     rows = fetch(STOP_WORKER, {"ids": wanted})
-    return _result(wanted, [id_ for (id_,) in rows], Worker)
+    return result_of(wanted, [id_ for (id_,) in rows], Worker)
 
 
 def not_replayable(job: Job, headers: str | None, check: Callable[[Job], str | None]) -> str | None:
@@ -262,16 +262,17 @@ def _moved(wanted: list[int], sql: str, parameters: dict[str, Any]) -> Operation
         rows = fetch(sql, parameters)
         for queue in {queue for _, queue in rows}:
             notify_after_commit(queue)
-        return _result(wanted, [id_ for id_, _ in rows])
+        return result_of(wanted, [id_ for id_, _ in rows])
 
 
 def _queues(sql: str, parameters: dict[str, Any]) -> list[str]:
     return sorted(name for (name,) in fetch(sql, parameters))
 
 
-def _result(
+def result_of(
     wanted: Collection[int], done: list[int], model: type[Job | Worker] = Job
 ) -> OperationResult:
+    """The result of an operation that changed ``done``."""
     missed = set(wanted) - set(done)
     if not missed:
         return OperationResult(done=sorted(done))

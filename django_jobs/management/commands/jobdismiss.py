@@ -1,0 +1,30 @@
+"""``manage.py jobdismiss``: cancel dead jobs that nobody will replay."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from ...lifecycle.operations.dead_letters import dismiss
+from ...lifecycle.operations.jobs import OperationResult
+from ..base import OperatorCommand
+from ..dead_jobs import add_selectors, operate
+
+
+class Command(OperatorCommand):
+    """Dismiss dead jobs, chosen by id or by a filter."""
+
+    help = (
+        "Cancel dead jobs that nobody will replay. They are kept with their runs as long as other "
+        "cancelled jobs. Exits with 1 if any was refused."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_selectors(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        operate(self, _dismiss, options, ("dismiss", "Dismissed"))
+
+
+def _dismiss(ids: list[int], by: str, reason: str) -> OperationResult:
+    return dismiss(ids, by=by, reason=reason)

@@ -1,0 +1,119 @@
+"""Dead jobs that a command is given: by id or by a filter."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import transaction
+
+from ..conf import conf
+from ..lifecycle.operations.jobs import OperationResult
+from ..models import Job
+from ..models.run import by_last_run
+from .arguments import since
+from .base import (
+    OperatorCommand,
+    counted,
+    demand_fingerprint,
+    demand_job_type,
+    demand_queue,
+    operator,
+)
+
+BATCH = 500
+SELECTORS = ("queue", "type", "error", "error_code", "since")
+
+Operation = Callable[[list[int], str, str], OperationResult]
+"""Called with ids, who asked, and the reason."""
+
+
+def add_selectors(parser: ArgumentParser) -> None:
+    """Add the arguments that choose dead jobs, the reason and ``--dry-run``."""
+    parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="ids of dead jobs")
+    parser.add_argument("--queue", help="dead jobs of this queue")
+    parser.add_argument("--type", metavar="JOB_TYPE", help="dead jobs of this job type")
+    parser.add_argument(
+        "--error", metavar="FINGERPRINT", help="dead jobs whose last error has this fingerprint"
+    )
+    parser.add_argument(
+        "--error-code",
+        metavar="CODE",
+        help="dead jobs whose last run has this code, such as 503",
+    )
+    parser.add_argument(
+        "--since", metavar="WHEN", help="dead for at most this long (2h, 1d), or since a date"
+    )
+    parser.add_argument("--limit", type=int, help="at most this number, the oldest first")
+    parser.add_argument(
+        "--reason", default="", help="stored with each job, with your user name and the time"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="change nothing; -v 2 lists the jobs"
+    )
+
+
+def operate(
+    command: OperatorCommand, operation: Operation, options: dict[str, Any], verb: tuple[str, str]
+) -> None:
+    """Run the operation on the chosen jobs, and print what was done: ``verb`` is like ``("replay",
+    "Replayed")``. Raises ``CommandError`` if a job was refused."""
+    dry_run, reason = options["dry_run"], options["reason"]
+    by = f"{operator()} (job{verb[0]})"
+    chosen = _chosen(options)
+    done = refused = 0
+    for ids in _batches(chosen):
+        with transaction.atomic(using=conf().database) if dry_run else nullcontext():
+            result = operation(ids, by, reason)
+            if dry_run:
+                transaction.set_rollback(True, using=conf().database)
+        done += len(result.done)
+        refused += len(result.refused)
+        if options["verbosity"] > 1:
+            named = Job.objects.using(conf().database).filter(pk__in=result.done)
+            for id_, job_type in named.order_by("pk").values_list("pk", "job_type"):
+                command.stdout.write(f"job {id_} {job_type}")
+        for id_, why in result.refused.items():
+            command.stderr.write(f"job {id_} was refused: {why}")
+    command.stdout.write(f"{f'Would {verb[0]}' if dry_run else verb[1]} {counted(done, 'job')}.")
+    if refused:
+        was = "was" if refused == 1 else "were"
+        raise CommandError(f"{refused} of {len(chosen)} {was} refused")
+
+
+def _batches(ids: list[int]) -> Iterator[list[int]]:
+    for start in range(0, len(ids), BATCH):
+        yield ids[start : start + BATCH]
+
+
+def _chosen(options: dict[str, Any]) -> list[int]:
+    limit = options["limit"]
+    if limit is not None and limit < 1:
+        raise CommandError(f"--limit takes 1 or more, not {limit}")
+    filtered = any(options[name] is not None for name in SELECTORS)
+    if options["ids"]:
+        if filtered:
+            raise CommandError("give ids or a filter, not both")
+        return list(dict.fromkeys(options["ids"]))[:limit]
+    if not filtered:
+        raise CommandError(
+            "give ids, or at least one of --queue, --type, --error, --error-code and --since"
+        )
+    dead = Job.objects.using(conf().database).dead().order_by("pk")
+    if options["queue"] is not None:
+        demand_queue(options["queue"])
+        dead = dead.filter(queue=options["queue"])
+    if options["type"] is not None:
+        demand_job_type(options["type"])
+        dead = dead.filter(job_type=options["type"])
+    if options["error"] is not None:
+        demand_fingerprint(options["error"])
+        dead = dead.filter(fingerprint=options["error"])
+    if options["error_code"] is not None:
+        dead = by_last_run(dead, error_code=options["error_code"])
+    if options["since"] is not None:
+        dead = dead.filter(finished_at__gte=since(options["since"]))
+    return list(dead.values_list("pk", flat=True)[:limit])

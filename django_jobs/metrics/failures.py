@@ -1,0 +1,228 @@
+"""Groups of failures: the dead jobs, and those that are being retried, by job type and fingerprint
+of their last error.
+
+Each group is found with one step in an index. What is counted is bounded, so that a million dead
+jobs cost as much as a hundred thousand.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from ..models.database import database_time, fetch_named
+
+MOST_GROUPS = 500
+"""Groups of one queue and job type that are looked for."""
+MOST_COUNTED = 10_000
+"""Jobs that are counted of one group."""
+ALL_COUNTED = 100_000
+"""Jobs that are counted of all groups, as long as each has ``FEWEST_COUNTED``."""
+FEWEST_COUNTED = 200
+BUCKETS = 28
+"""Points of the curve of a group."""
+CURVE = timedelta(days=7)
+"""What the curve covers, unless a span is given."""
+
+
+def _steps(status: str) -> str:
+    """The groups of one status, found one after the other. A queue is compared afterwards: as a
+    condition of the index it would begin each step at the first entry of the queue."""
+    key = "job.queue, job.job_type, job.fingerprint"
+    return f"""
+RECURSIVE found AS (
+    (SELECT {key}, 1 AS place FROM django_jobs_job AS job
+     WHERE {status} AND job.queue >= coalesce(%(queue)s::text, '')
+     ORDER BY {key} LIMIT 1)
+    UNION ALL
+    SELECT next.*, found.place + 1 FROM found CROSS JOIN LATERAL (
+        SELECT {key} FROM django_jobs_job AS job
+        WHERE {status} AND ({key}) > (found.queue, found.job_type, found.fingerprint)
+        ORDER BY {key} LIMIT 1
+    ) AS next
+    WHERE found.place < %(most)s AND (%(queue)s::text IS NULL OR found.queue = %(queue)s)
+), kept AS MATERIALIZED (
+    SELECT * FROM found WHERE %(queue)s::text IS NULL OR queue = %(queue)s
+), bound AS MATERIALIZED (
+    SELECT count(*) AS found, least({MOST_COUNTED}, greatest(
+        {FEWEST_COUNTED}, {ALL_COUNTED} / greatest(count(*), 1))) AS most
+    FROM kept
+)"""
+
+
+DEAD = "job.status = 'dead'"
+RETRIED = "job.status = 'scheduled' AND job.failures > 0"
+OF_GROUP = """job.queue = kept.queue AND job.job_type = kept.job_type
+          AND job.fingerprint = kept.fingerprint"""
+
+# The counts read entries of the index only. The curve is that of the counted ones, the newest.
+DEAD_GROUPS = f"""
+WITH {_steps(DEAD)}
+SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*, counted.number, counted.buckets,
+    newest.finished_at AS last, newest.last_error, newest.reason, newest.at_most_once,
+    (SELECT job.finished_at FROM django_jobs_job AS job
+     WHERE {DEAD} AND {OF_GROUP}
+     ORDER BY job.queue, job.job_type, job.fingerprint, job.finished_at LIMIT 1) AS first
+FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
+    SELECT job.finished_at, job.last_error, job.reason, job.at_most_once
+    FROM django_jobs_job AS job
+    WHERE {DEAD} AND {OF_GROUP}
+      AND job.finished_at >= %(since)s::timestamptz
+    ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC, job.finished_at DESC
+    LIMIT 1
+) AS newest CROSS JOIN LATERAL (
+    SELECT sum(alike.number)::bigint AS number,
+        json_object_agg(alike.bucket, alike.number)::text AS buckets
+    FROM (
+        SELECT least(width_bucket(died.seconds, 0, %(span)s::float8, {BUCKETS}), {BUCKETS})
+                AS bucket,
+            count(*) AS number
+        FROM (
+            SELECT date_part('epoch', job.finished_at - %(begin)s::timestamptz) AS seconds
+            FROM django_jobs_job AS job
+            WHERE {DEAD} AND {OF_GROUP}
+              AND job.finished_at >= %(since)s::timestamptz
+            ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC,
+                job.finished_at DESC
+            LIMIT bound.most + 1
+        ) AS died
+        GROUP BY 1
+    ) AS alike
+) AS counted
+"""
+RETRIED_GROUPS = f"""
+WITH {_steps(RETRIED)}
+SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*,
+    (SELECT count(*) FROM (
+        SELECT FROM django_jobs_job AS job WHERE {RETRIED} AND {OF_GROUP}
+        LIMIT bound.most + 1
+     ) AS counted) AS number,
+    one.last_error, one.reason, one.at_most_once
+FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
+    SELECT job.last_error, job.reason, job.at_most_once FROM django_jobs_job AS job
+    WHERE {RETRIED} AND {OF_GROUP} LIMIT 1
+) AS one
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup:
+    """The failures of one job type with one fingerprint.
+
+    ``dead`` counts its dead jobs in the span, and ``retried`` those that wait for another attempt;
+    ``dead_capped`` and ``retried_capped``: there are more. ``first`` is when the oldest of its dead
+    jobs died, whatever the span; both times are None without dead jobs. ``trend`` counts the dead
+    jobs in equal parts of the span of the curve; None where they were not counted. ``error`` is the
+    class and the first line of the newest error, or the reason without one.
+    """
+
+    job_type: str
+    fingerprint: str
+    queues: tuple[str, ...]
+    error: str
+    dead: int = 0
+    dead_capped: bool = False
+    retried: int = 0
+    retried_capped: bool = False
+    first: datetime | None = None
+    last: datetime | None = None
+    trend: tuple[int | None, ...] = (0,) * BUCKETS
+    at_most_once: bool = False
+
+    def __add__(self, other: FailureGroup) -> FailureGroup:
+        """The group in two queues."""
+        newer = other if self.last is None or (other.last or self.last) > self.last else self
+        return replace(
+            newer,
+            queues=tuple(sorted({*self.queues, *other.queues})),
+            dead=self.dead + other.dead,
+            dead_capped=self.dead_capped or other.dead_capped,
+            retried=self.retried + other.retried,
+            retried_capped=self.retried_capped or other.retried_capped,
+            first=min((at for at in (self.first, other.first) if at), default=None),
+            trend=tuple(map(_sum, self.trend, other.trend)),
+            at_most_once=self.at_most_once or other.at_most_once,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """The groups, the largest first. ``more``: there are groups that were not looked at."""
+
+    groups: tuple[FailureGroup, ...]
+    read_at: datetime
+    more: bool = False
+
+
+def take_failures(
+    *,
+    queue: str | None = None,
+    span: timedelta | None = None,
+    retried: bool = False,
+    curve: timedelta = CURVE,
+) -> Failures:
+    """The groups of the dead jobs of one queue or of all that died in the last ``span``, or at any
+    time. ``retried`` also counts the jobs that failed and wait for another attempt."""
+    read_at = database_time()
+    parameters = {
+        "queue": queue,
+        "most": MOST_GROUPS + 1,
+        "since": "-infinity" if span is None else read_at - span,
+        "begin": read_at - (span or curve),
+        "span": (span or curve).total_seconds(),
+    }
+    dead = fetch_named(DEAD_GROUPS, parameters)
+    again = fetch_named(RETRIED_GROUPS, parameters) if retried else []
+    groups: dict[tuple[str, str], FailureGroup] = {}
+    for group in (*map(_dead, dead[:MOST_GROUPS]), *map(_retried, again[:MOST_GROUPS])):
+        key = group.job_type, group.fingerprint
+        groups[key] = groups[key] + group if key in groups else group
+    return Failures(
+        groups=tuple(sorted(groups.values(), key=_largest_first)),
+        read_at=read_at,
+        more=any(rows and rows[0]["found"] > MOST_GROUPS for rows in (dead, again)),
+    )
+
+
+def _dead(row: dict[str, Any]) -> FailureGroup:
+    counts = {int(bucket): number for bucket, number in json.loads(row["buckets"]).items()}
+    capped = row["number"] > row["most"]
+    known = min(counts) if capped else 0
+    return FailureGroup(
+        **_common(row),
+        dead=min(row["number"], row["most"]),
+        dead_capped=capped,
+        first=row["first"],
+        last=row["last"],
+        trend=tuple(
+            counts.get(bucket, 0) if bucket >= known else None for bucket in range(1, BUCKETS + 1)
+        ),
+    )
+
+
+def _retried(row: dict[str, Any]) -> FailureGroup:
+    return FailureGroup(
+        **_common(row),
+        retried=min(row["number"], row["most"]),
+        retried_capped=row["number"] > row["most"],
+    )
+
+
+def _common(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "job_type": row["job_type"],
+        "fingerprint": row["fingerprint"],
+        "queues": (row["queue"],),
+        "error": row["last_error"] or row["reason"],
+        "at_most_once": row["at_most_once"],
+    }
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _largest_first(group: FailureGroup) -> tuple[int, int, str, str]:
+    return -group.dead, -group.retried, group.job_type, group.fingerprint

@@ -1,0 +1,13 @@
+"""The permissions of jobs, besides Django's."""
+
+from __future__ import annotations
+
+JOB_PERMISSIONS = {
+    "cancel_job": "Can cancel jobs",
+    "reprioritize_job": "Can change the priority of jobs",
+    "run_job": "Can run scheduled jobs now",
+    "inspect_job": "Can see what running jobs are doing",
+    "replay_job": "Can replay dead jobs",
+    "dismiss_job": "Can dismiss dead jobs",
+    "view_job_payload": "Can see payloads and results in full",
+}

@@ -1,0 +1,49 @@
+"""``jobdismiss``: cancel dead jobs that nobody will replay, or say why not."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_jobs.models import Job
+from tests.app.jobs import add, noop
+from tests.factories import make_dead
+
+pytestmark = pytest.mark.django_db
+
+
+def dismiss(*arguments: object) -> str:
+    out = StringIO()
+    call_command("jobdismiss", *map(str, arguments), stdout=out)
+    return out.getvalue().strip()
+
+
+def test_the_chosen_jobs_are_dismissed_with_the_reason_and_who() -> None:
+    one, other = make_dead(add, 1), make_dead()
+    assert dismiss("--type", "app.add", "--reason", "no use") == "Dismissed 1 job."
+    job = Job.objects.get(pk=one.pk)
+    who = f"{getpass.getuser()}@{socket.gethostname()} (jobdismiss)"
+    assert job.reason.startswith(f"dismissed by {who}: no use (it was dead: ")
+    assert Job.objects.get(pk=other.pk).status == "dead"
+
+
+def test_a_fingerprint_chooses_jobs_by_their_last_error() -> None:
+    dead = make_dead()
+    assert dismiss("--error", dead.fingerprint) == "Dismissed 1 job."
+    assert Job.objects.get().status == "cancelled"
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    make_dead()
+    assert dismiss("--queue", "default", "--dry-run") == "Would dismiss 1 job."
+    assert Job.objects.get().status == "dead"
+
+
+def test_what_is_not_dead_is_refused() -> None:
+    ready = noop.enqueue()
+    with pytest.raises(CommandError, match="1 of 1 was refused"):
+        dismiss(ready.pk)
