@@ -22,15 +22,17 @@ from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.lifecycle import reaping
 from django_jobs.lifecycle.gates.admission import admit
+from django_jobs.lifecycle.operations import bulk, quarantines, workflows
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.operations import quarantines, workflows
 from django_jobs.lifecycle.workflows.spawning import new_run_id
 from django_jobs.maintenance.backlog_samples import sample_backlogs
+from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.maintenance.history import keep_partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.metrics.exposition import render
 from django_jobs.models import (
     Backfill,
+    BulkOperation,
     DeadLetter,
     Job,
     Quarantine,
@@ -185,6 +187,9 @@ def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -
         keep_partitions()
         fold_runs()
         assert sample_backlogs()
+        bulk.start("cancel", {"queue": "default"})
+        assert run_chunk()
+        assert BulkOperation.objects.get().status == "completed"
         assert b"django_jobs_jobs" in render()[1]
 
 

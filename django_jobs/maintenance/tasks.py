@@ -7,7 +7,7 @@ from ..domain.maintenance import MaintenanceTask
 from ..lifecycle import pruning, reaping, run_totals
 from ..lifecycle.operations import quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
-from . import backlog_samples
+from . import backlog_samples, bulk_operations
 from .dead_letters import prune_dead_letters
 from .history import keep_partitions
 from .pressure import watch_pressure
@@ -43,6 +43,12 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             run_once=Quarantining().run_once,
         ),
         MaintenanceTask(name="cancels", every=sweep, batch=1, run_once=workflows.finish_cancel),
+        MaintenanceTask(
+            name="bulk_operations",
+            every=bulk_operations.EVERY_SECONDS,
+            batch=2,
+            run_once=bulk_operations.run_chunk,
+        ),
         MaintenanceTask(name="pressure", every=sweep, batch=1_000, run_once=watch_pressure),
     ]
     if conf().totals:

@@ -1476,6 +1476,155 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="BulkOperation",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "action",
+                    models.CharField(
+                        choices=[
+                            ("cancel", "cancel"),
+                            ("reprioritize", "change priority"),
+                            ("run_now", "run now"),
+                            ("replay", "replay"),
+                        ],
+                        max_length=20,
+                        verbose_name="action",
+                    ),
+                ),
+                ("arguments", models.JSONField(blank=True, default=dict, verbose_name="arguments")),
+                (
+                    "terms",
+                    models.JSONField(
+                        help_text="Which jobs: all terms are true of them.", verbose_name="terms"
+                    ),
+                ),
+                (
+                    "plan",
+                    models.JSONField(
+                        blank=True, help_text="Null: no waves.", null=True, verbose_name="plan"
+                    ),
+                ),
+                (
+                    "actor_id",
+                    models.CharField(
+                        blank=True,
+                        default="",
+                        help_text="Empty: a command.",
+                        max_length=100,
+                        verbose_name="actor",
+                    ),
+                ),
+                (
+                    "actor_name",
+                    models.CharField(
+                        blank=True, default="", max_length=200, verbose_name="requested by"
+                    ),
+                ),
+                (
+                    "reason",
+                    models.CharField(blank=True, default="", max_length=300, verbose_name="reason"),
+                ),
+                (
+                    "max_id",
+                    models.BigIntegerField(
+                        help_text="Jobs with a higher id came later and are left alone.",
+                        verbose_name="up to job",
+                    ),
+                ),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("pending", "pending"),
+                            ("running", "running"),
+                            ("completed", "completed"),
+                            ("stopped", "stopped"),
+                            ("failed", "failed"),
+                        ],
+                        default="pending",
+                        max_length=9,
+                        verbose_name="status",
+                    ),
+                ),
+                (
+                    "why",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        max_length=300,
+                        verbose_name="why it ended",
+                    ),
+                ),
+                (
+                    "matched",
+                    models.BigIntegerField(
+                        blank=True,
+                        help_text="About how many jobs, at the start.",
+                        null=True,
+                        verbose_name="matched",
+                    ),
+                ),
+                ("done", models.BigIntegerField(db_default=0, default=0, verbose_name="done")),
+                ("left", models.BigIntegerField(db_default=0, default=0, verbose_name="left")),
+                (
+                    "succeeded",
+                    models.BigIntegerField(db_default=0, default=0, verbose_name="succeeded"),
+                ),
+                (
+                    "failed",
+                    models.BigIntegerField(db_default=0, default=0, verbose_name="failed again"),
+                ),
+                ("reasons", models.JSONField(blank=True, default=dict, verbose_name="reasons")),
+                (
+                    "cursor",
+                    models.BigIntegerField(db_default=0, default=0, verbose_name="done up to job"),
+                ),
+                (
+                    "progress",
+                    models.JSONField(
+                        blank=True,
+                        default=dict,
+                        help_text="What the next chunk continues.",
+                        verbose_name="progress",
+                    ),
+                ),
+                ("next_at", models.DateTimeField(verbose_name="next chunk at")),
+                ("created_at", models.DateTimeField(verbose_name="created at")),
+                (
+                    "started_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="started at"),
+                ),
+                (
+                    "finished_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="finished at"),
+                ),
+                (
+                    "stop_requested_by",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        max_length=200,
+                        verbose_name="stop requested by",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "operation",
+                "verbose_name_plural": "operations",
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("status__in", ("pending", "running"))),
+                        fields=["next_at"],
+                        name="django_jobs_bulk_unfinished",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Inspection",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),

@@ -1,6 +1,7 @@
 """The tables."""
 
 from .backlog_sample import BacklogSample
+from .bulk_operation import BulkAction, BulkOperation, BulkStatus
 from .inspection import Inspection
 from .job import DeadLetter, Job, JobStatus, StepSkipped
 from .job_type_defaults import JobTypeDefaults
@@ -30,6 +31,9 @@ __all__ = [
     "Backfill",
     "BacklogSample",
     "BreakerState",
+    "BulkAction",
+    "BulkOperation",
+    "BulkStatus",
     "DeadLetter",
     "Dependency",
     "Inspection",

@@ -28,8 +28,8 @@ from django_jobs.lifecycle import (
 )
 from django_jobs.lifecycle.claiming import START
 from django_jobs.lifecycle.dead_letters import DeadLimit
+from django_jobs.lifecycle.operations import bulk, quarantines
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from django_jobs.metrics import cost, gauges, sizing, snapshot, unclaimable
 from django_jobs.metrics import quarantines as quarantine_counts
@@ -456,6 +456,39 @@ def test_within_its_limit_only_the_kept_jobs_are_read(column: str, name: str) ->
     plan = explain(dead_letters.TAKE.format(column=column), parameters)
     assert not whole_tables(plan)
     assert most_rows(plan) <= 4_000
+
+
+BULK_PAGE = bulk._FIND, bulk._COUNT
+RARE = {"job_type": "app.add", "error": "0" * 16, "created_since": "2026-01-01T00:00:00+00:00"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("template", BULK_PAGE)
+@pytest.mark.parametrize("action", ["cancel", "replay"])
+@pytest.mark.parametrize("terms", [{"queue": "bulk"}, RARE, {"ids": [1, 2, 3]}])
+@pytest.mark.parametrize("after", [0, 10_000])
+def test_a_chunk_of_an_operation_reads_one_page_of_live_jobs(
+    template: str, action: str, terms: dict[str, Any], after: int
+) -> None:
+    sql, parameters = bulk.statement(template, action, terms)
+    limits = {"after": after, "max_id": 10**9, "page": 2_000}
+    plan = explain(sql, parameters | limits)
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 2_000
+    of_jobs = {name for name in indexes(plan) if "run" not in name}
+    assert of_jobs <= {"django_jobs_job_pkey", "django_jobs_dead"}
+
+
+@pytest.mark.django_db
+def test_the_outcomes_of_replayed_jobs_are_found_by_indexes() -> None:
+    rows = run_sql("SELECT id FROM django_jobs_job WHERE status = 'succeeded' LIMIT 500")
+    dead = run_sql("SELECT id FROM django_jobs_job WHERE status = 'dead' LIMIT 500")
+    ids = [id_ for (id_,) in rows + dead]
+    since = timezone.now() - timedelta(hours=1)
+    parameters = {"jobs": ids, "attempts": [0] * len(ids), "since": since}
+    plan = explain(bulk.OUTCOMES, parameters)
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 1_000
 
 
 @pytest.mark.django_db

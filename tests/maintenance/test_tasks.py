@@ -24,6 +24,7 @@ def test_each_has_a_name_and_sweeps_are_as_frequent_as_the_setting_says(
         "partitions": 60.0,
         "quarantining": 2.5,
         "cancels": 2.5,
+        "bulk_operations": 1.0,
         "pressure": 2.5,
         "totals": 5.0,
         "backlog_samples": 60.0,

@@ -1,0 +1,104 @@
+"""Operations on all jobs that match: which jobs, in what state, and what was left and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from .numbers import is_whole
+from .states import JobState
+
+LARGEST_ID = 2**63 - 1
+MOST_IDS = 10_000
+LONGEST_TERM = 200
+MOST_REASONS = 50
+"""Reasons that a report lists. Any more are counted as ``OTHER_REASONS``."""
+MOST_NAMED = 10
+"""Jobs that a report names for each reason."""
+OTHER_REASONS = "other reasons"
+VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,]*")
+
+
+class BulkState(StrEnum):
+    """The state of an operation."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+UNFINISHED = frozenset({BulkState.PENDING, BulkState.RUNNING})
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_TERM and "\0" not in value
+
+
+def _is_id(value: Any) -> bool:
+    return is_whole(value) and 0 <= value <= LARGEST_ID
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MOST_IDS and all(map(_is_id, value))
+
+
+TERMS: Mapping[str, Callable[[Any], bool]] = {
+    "ids": _are_ids,
+    "status": lambda value: value in list(JobState),
+    "queue": _is_text,
+    "job_type": _is_text,
+    "key": _is_text,
+    "tenant": _is_text,
+    "schedule": _is_id,
+    "workflow_run": _is_id,
+    "created_since": _is_time,
+    "finished_since": _is_time,
+    "error": _is_text,
+    "code": _is_text,
+}
+"""What may be asked of a job, and whether a value is one. ``error`` is the fingerprint and ``code``
+the error code of its last run."""
+
+
+def checked_terms(given: Any) -> dict[str, Any]:
+    """The terms ``given``, as JSON. Raises ``ValueError`` for a term that is none, or none at
+    all."""
+    if not isinstance(given, Mapping) or not given:
+        raise ValueError("an operation needs at least one term")
+    for name, value in given.items():
+        if name not in TERMS:
+            raise ValueError(f"a term is one of {', '.join(TERMS)}, not {name!r}")
+        if not TERMS[name](value):
+            raise ValueError(f"{name!r} cannot be {str(value)[:LONGEST_TERM]!r}")
+    return dict(given)
+
+
+@dataclass(slots=True)
+class Reasons:
+    """How many jobs were left for each reason, and the first of them."""
+
+    counts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, refused: Mapping[int, str]) -> None:
+        """Count more jobs. Reasons that differ in numbers and quoted words are one."""
+        for job, why in refused.items():
+            reason = VARIABLE.sub("…", why)[:LONGEST_TERM]
+            if reason not in self.counts and len(self.counts) >= MOST_REASONS:
+                reason = OTHER_REASONS
+            entry = self.counts.setdefault(reason, {"count": 0, "jobs": []})
+            entry["count"] += 1
+            if len(entry["jobs"]) < MOST_NAMED:
+                entry["jobs"].append(job)

@@ -1,0 +1,260 @@
+"""Operations on all jobs that match: requested here, carried out in chunks by the workers.
+
+``maintenance.bulk_operations`` calls the operations of this room on the jobs of each chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from ...domain.bulk import UNFINISHED, BulkState, checked_terms
+from ...domain.ranking import is_priority
+from ...domain.replay_plan import ReplayPlan
+from ...domain.states import RunState
+from ...exceptions import OperationRefused
+from ...models import BulkAction, BulkOperation
+from ...models.database import fetch, jobs_connection
+from ..job_columns import IN_LIVE
+from .jobs import LOCK_JOBS, Actor, demand, name_of
+
+PERMISSIONS: Mapping[str, str] = {
+    BulkAction.CANCEL: "django_jobs.cancel_job",
+    BulkAction.REPRIORITIZE: "django_jobs.reprioritize_job",
+    BulkAction.RUN_NOW: "django_jobs.run_job",
+    BulkAction.REPLAY: "django_jobs.replay_job",
+}
+PAGE = 5_000
+"""Jobs that one statement looks at."""
+COUNTED = 100_000
+"""Jobs that are looked at for an estimate of how many match."""
+
+
+def _of_last_run(column: str) -> str:
+    return f"""EXISTS (
+        SELECT FROM django_jobs_run AS run
+        WHERE run.job_id = job.id AND run.attempt = job.attempt
+          AND run.finished_at = job.finished_at AND run.{column} = %({{name}})s)"""
+
+
+CONDITIONS: Mapping[str, str] = {
+    "status": "job.status = %(status)s",
+    "queue": "job.queue = %(queue)s",
+    "job_type": "job.job_type = %(job_type)s",
+    "key": "job.idempotency_key = %(key)s",
+    "tenant": "job.tenant = %(tenant)s",
+    "schedule": "job.schedule_id = %(schedule)s",
+    "workflow_run": "job.workflow_run_id = %(workflow_run)s",
+    "created_since": "job.created_at >= %(created_since)s::timestamptz",
+    "finished_since": "job.finished_at >= %(finished_since)s::timestamptz",
+    "error": _of_last_run("fingerprint").format(name="error"),
+    "code": _of_last_run("error_code").format(name="code"),
+}
+IDS = "job.id = ANY(%(ids)s::bigint[])"
+
+# One page in the order of the ids, whatever matches, so that each statement is short. Only live and
+# dead jobs are looked at; nothing can be done to the others.
+_PAGE = """
+WITH page AS MATERIALIZED (
+    SELECT job.id, ({conditions}) AS matches
+    FROM django_jobs_job AS job
+    WHERE {those} AND job.id > %(after)s::bigint AND job.id <= %(max_id)s::bigint
+    ORDER BY job.id
+    LIMIT %(page)s
+)
+"""
+_FIND = f"""{_PAGE}
+SELECT coalesce(array_agg(id ORDER BY id) FILTER (WHERE matches), '{{{{}}}}'), max(id), count(*)
+FROM page
+"""
+_COUNT = f"""{_PAGE}
+SELECT count(*) FILTER (WHERE matches), min(id), max(id), count(*) FROM page
+"""
+
+# The first run after the replay that says how the job went. A job that is gone without one was
+# cancelled, or succeeded where runs are not kept.
+OUTCOMES = f"""
+SELECT awaited.job, coalesce(first.outcome, job.status, '{RunState.CANCELLED}')
+FROM unnest(%(jobs)s::bigint[], %(attempts)s::int[]) AS awaited (job, attempt)
+LEFT JOIN LATERAL (
+    SELECT outcome FROM django_jobs_run AS run
+    WHERE run.job_id = awaited.job AND run.attempt > awaited.attempt
+      AND run.finished_at >= %(since)s::timestamptz
+      AND run.outcome NOT IN ('{RunState.SNOOZED}', '{RunState.RELEASED}')
+    ORDER BY run.attempt LIMIT 1
+) AS first ON true
+LEFT JOIN LATERAL (
+    SELECT status FROM django_jobs_job AS job
+    WHERE job.id = awaited.job AND {IN_LIVE} LIMIT 1
+) AS job ON true
+"""
+FAILED = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST, "dead"})
+ENDED_WELL = frozenset({RunState.SUCCEEDED, RunState.CANCELLED})
+
+NEWEST = "SELECT coalesce(max(id), 0) FROM django_jobs_job_live"
+
+
+class Found(NamedTuple):
+    """The jobs of a page that match, where it ended, and whether it was the last."""
+
+    ids: list[int]
+    last: int
+    is_last: bool
+
+
+def start(
+    action: str,
+    terms: Mapping[str, Any],
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    plan: ReplayPlan | None = None,
+    actor: Actor = None,
+    by: str = "",
+    reason: str = "",
+    max_id: int | None = None,
+) -> BulkOperation:
+    """Ask the workers to do ``action`` to all jobs of which ``terms`` are true, up to ``max_id`` or
+    the newest one. Without an actor, ``by`` is who asked.
+
+    Raises ``OperationRefused`` for something that cannot be asked, ``PermissionDenied`` if
+    ``actor`` may not.
+    """
+    if action not in PERMISSIONS:
+        raise OperationRefused(f"an operation is one of {', '.join(PERMISSIONS)}, not {action!r}")
+    demand(actor, PERMISSIONS[action])
+    given = dict(arguments or {})
+    try:
+        checked = checked_terms(terms)
+    except ValueError as error:
+        raise OperationRefused(str(error)) from None
+    expected = {"priority"} if action == BulkAction.REPRIORITIZE else set()
+    if set(given) != expected or not all(is_priority(value) for value in given.values()):
+        raise OperationRefused(f"these are no arguments of {action!r}: {given}")
+    if plan is not None and action != BulkAction.REPLAY:
+        raise OperationRefused(f"only a replay has a plan, not {action!r}")
+    if max_id is None:
+        ((max_id,),) = fetch(NEWEST, {})
+    return BulkOperation.objects.using(jobs_connection().alias).create(
+        action=action,
+        arguments=given,
+        terms=checked,
+        plan=plan.as_json() if plan else None,
+        actor_id="" if actor is None else str(actor.pk),
+        actor_name=(name_of(actor) or by)[:200],
+        reason=reason[:300],
+        max_id=max_id,
+        next_at=Now(),
+        created_at=Now(),
+    )
+
+
+def stop(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int]:
+    """Ask for operations to be stopped; the chunk that runs is completed. Returns the ids of those
+    that were not asked before. Raises ``PermissionDenied`` if ``actor`` may not do what they do."""
+    asked: list[int] = []
+    who = (name_of(actor) or by or "a command")[:200]
+    for operation in _rows().filter(pk__in=list(ids), status__in=UNFINISHED):
+        demand(actor, PERMISSIONS[operation.action])
+        mine = _rows().filter(pk=operation.pk, status__in=UNFINISHED, stop_requested_by="")
+        if mine.update(stop_requested_by=who, next_at=Now()):
+            asked.append(operation.pk)
+    return asked
+
+
+def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int]:
+    """Continue operations that were stopped or failed, in the name of ``actor``. A plan begins with
+    its first wave again. Returns the ids of those that continue. Raises ``PermissionDenied`` if
+    ``actor`` may not do what they do."""
+    continued: list[int] = []
+    over = (BulkState.STOPPED, BulkState.FAILED)
+    with transaction.atomic(using=jobs_connection().alias):
+        for operation in _rows().filter(pk__in=list(ids), status__in=over).select_for_update():
+            demand(actor, PERMISSIONS[operation.action])
+            operation.progress = {"again": operation.progress.get("again", [])}
+            operation.status = BulkState.PENDING
+            operation.why = operation.stop_requested_by = ""
+            operation.finished_at = None
+            operation.actor_id = "" if actor is None else str(actor.pk)
+            operation.actor_name = (name_of(actor) or by)[:200]
+            operation.next_at = Now()
+            operation.save()
+            continued.append(operation.pk)
+    return continued
+
+
+def take(pk: int | None = None) -> BulkOperation | None:
+    """Lock this operation, or the one whose next chunk is due, if it is unfinished and no other
+    session works on it."""
+    unfinished = _rows().filter(status__in=UNFINISHED)
+    wanted = unfinished.filter(next_at__lte=Now()) if pk is None else unfinished.filter(pk=pk)
+    locked = wanted.select_for_update(skip_locked=True, no_key=True)
+    return locked.order_by("next_at").first()
+
+
+def store(operation: BulkOperation) -> None:
+    """Write what a chunk changed in the fields."""
+    operation.save()
+
+
+def postpone(pk: int, seconds: float) -> None:
+    """Leave an operation alone for a while."""
+    _rows().filter(pk=pk).update(next_at=Now() + timedelta(seconds=seconds))
+
+
+def find(action: str, terms: Mapping[str, Any], after: int, max_id: int, page: int = PAGE) -> Found:
+    """The matching jobs among the ``page`` that come after an id."""
+    sql, parameters = statement(_FIND, action, terms)
+    limits = {"after": after, "max_id": max_id, "page": page}
+    ((ids, last, seen),) = fetch(sql, parameters | limits)
+    return Found(ids, max_id if last is None else last, seen < page)
+
+
+def count(action: str, terms: Mapping[str, Any], max_id: int, looked: int = COUNTED) -> int:
+    """About how many jobs match. Exact if no more than ``looked`` jobs are live or dead; the others
+    are taken to be like the oldest ones."""
+    sql, parameters = statement(_COUNT, action, terms)
+    limits = {"after": 0, "max_id": max_id, "page": looked}
+    ((matches, first, last, seen),) = fetch(sql, parameters | limits)
+    if seen < looked:
+        return int(matches)
+    return int(matches * (max_id - first + 1) / (last - first + 1))
+
+
+def statement(template: str, action: str, terms: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The statement for a action and terms, with the values of the terms as its parameters."""
+    conditions = [CONDITIONS[name] for name in CONDITIONS if name in terms]
+    those = "job.status = 'dead'" if action == BulkAction.REPLAY else f"job.{IN_LIVE}"
+    if "ids" in terms:
+        those += f" AND {IDS}"
+    sql = template.format(conditions=" AND ".join(conditions) or "true", those=those)
+    return sql, dict(terms)
+
+
+def lock(ids: list[int]) -> list[int]:
+    """Lock these jobs but for those that another session has locked; return the locked ones."""
+    return [id_ for (id_,) in fetch(f"{LOCK_JOBS} SKIP LOCKED", {"ids": ids})]
+
+
+def outcomes(awaited: list[list[int]], since: datetime) -> tuple[dict[int, bool], list[list[int]]]:
+    """Whether each replayed job went well, for those that are known, and the pairs of job and last
+    attempt that are not. ``since`` is when the replays began."""
+    parameters = {
+        "jobs": [job for job, _ in awaited],
+        "attempts": [attempt for _, attempt in awaited],
+        "since": since,
+    }
+    known = {
+        job: how in ENDED_WELL
+        for job, how in fetch(OUTCOMES, parameters)
+        if how in FAILED or how in ENDED_WELL
+    }
+    return known, [pair for pair in awaited if pair[0] not in known]
+
+
+def _rows() -> QuerySet[BulkOperation]:
+    return BulkOperation.objects.using(jobs_connection().alias)

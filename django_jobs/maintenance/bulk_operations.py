@@ -1,0 +1,262 @@
+"""Carries out operations on all jobs that match, chunk by chunk.
+
+A chunk is one transaction: it locks the operation's row, changes jobs, and writes the counts and
+where the next chunk continues. So a worker that dies leaves nothing half done, two workers do not
+take the same chunk, and a deploy in between changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    router,
+    transaction,
+)
+
+from ..conf import conf
+from ..domain.bulk import BulkState, Reasons
+from ..domain.errors import ErrorReport
+from ..domain.replay_plan import ReplayPlan, remembered
+from ..lifecycle.operations import bulk
+from ..lifecycle.operations import jobs as job_operations
+from ..lifecycle.operations.jobs import Actor, OperationResult
+from ..models import BulkAction, BulkOperation, Job
+from ..models.database import database_time
+from .bulk_actions import EXECUTE
+
+EVERY_SECONDS = 1.0
+CHUNK, REPLAYED = 1_000, 100
+"""Jobs of a chunk, and of one of replays, each of which takes several statements."""
+REST = 9.0
+"""How many times as long as a chunk took the operation then rests."""
+LOCKED = "another session has locked it"
+MOST_TRIES = 5
+"""How often to come back, at the end, to jobs that another session has locked."""
+TRY_SECONDS = 1.0
+POSTPONED_SECONDS = 5.0
+MOST_AGAIN = 1_000
+OUTCOME_SECONDS = 3_600.0
+"""How long a plan whose jobs were all replayed waits for their outcomes."""
+
+
+def run_chunk() -> int:
+    """Carry out the chunk that has been due for longest; return 1, or 0 if none was due."""
+    operation: BulkOperation | None = None
+    began = time.monotonic()
+    try:
+        with transaction.atomic(using=conf().database):
+            operation = bulk.take()
+            if operation is None:
+                return 0
+            Chunk(operation).execute()
+            operation.next_at += timedelta(seconds=REST * (time.monotonic() - began))
+            bulk.store(operation)
+    except (InterfaceError, OperationalError):
+        if operation is not None:  # so that the others have their turn
+            bulk.postpone(operation.pk, POSTPONED_SECONDS)
+        raise
+    except Exception as error:
+        if operation is None:
+            raise
+        _fail(operation.pk, ErrorReport.of(error).summary)
+    return 1
+
+
+class Chunk:
+    """One chunk of an operation."""
+
+    def __init__(self, operation: BulkOperation) -> None:
+        self.operation = operation
+        self.progress: dict[str, Any] = operation.progress
+        self.now = database_time()
+        self.actor: Actor = None
+
+    def execute(self) -> None:
+        """Change some jobs, and note it in the operation's fields."""
+        operation = self.operation
+        operation.next_at = self.now
+        if operation.stop_requested_by:
+            return self.end(BulkState.STOPPED, f"stopped by {operation.stop_requested_by}")
+        try:
+            self.actor = _actor_of(operation)
+            job_operations.demand(self.actor, bulk.PERMISSIONS[operation.action])
+        except PermissionDenied as error:
+            return self.end(BulkState.FAILED, str(error))
+        if operation.status == BulkState.PENDING:
+            self.begin()
+        if operation.plan is not None:
+            self.replay_by_plan(ReplayPlan.from_json(operation.plan))
+        elif not self.walk(REPLAYED if operation.action == BulkAction.REPLAY else CHUNK):
+            self.end(BulkState.COMPLETED)
+        return None
+
+    def begin(self) -> None:
+        """Count what matches, for the progress."""
+        operation = self.operation
+        operation.status = BulkState.RUNNING
+        operation.started_at = operation.started_at or self.now
+        if operation.matched is None:
+            operation.matched = bulk.count(operation.action, operation.terms, operation.max_id)
+
+    def end(self, state: BulkState, why: str = "") -> None:
+        """Note why the operation ends."""
+        self.operation.status, self.operation.why = state, why[:300]
+        self.operation.finished_at = self.now
+        _log_end(self.operation)
+
+    def replay_by_plan(self, plan: ReplayPlan) -> None:
+        """Replay as many jobs as the outcomes of the others allow."""
+        awaited = self.judge()
+        sent = self.progress.get("sent", 0)
+        complete = sent > plan.first + plan.then or not awaited
+        if complete and (why := plan.problem(self.progress.get("outcomes", ""))):
+            return self.end(BulkState.STOPPED, why)
+        last = self.progress.get("sent_at", 0.0)
+        elapsed = self.now.timestamp() - last
+        if self.progress.get("all_sent"):
+            return self.await_last(len(awaited), elapsed)
+        room = plan.may_send(sent, len(awaited), elapsed)
+        if room:
+            self.progress["all_sent"] = not self.walk(min(room, REPLAYED))
+            self.progress["sent_at"] = self.now.timestamp()
+        return None
+
+    def judge(self) -> list[list[int]]:
+        """Look at the runs of the replayed jobs; return those that have none yet."""
+        awaited: list[list[int]] = self.progress.get("awaited", [])
+        if awaited:
+            known, awaited = bulk.outcomes(awaited, self.operation.started_at or self.now)
+            good = sum(known.values())
+            self.operation.succeeded += good
+            self.operation.failed += len(known) - good
+            outcomes = self.progress.get("outcomes", "")
+            self.progress["outcomes"] = remembered(outcomes, known.values())
+            self.progress["awaited"] = awaited
+        return awaited
+
+    def await_last(self, awaited: int, elapsed: float) -> None:
+        """All jobs were replayed: end when their outcomes are known."""
+        if not awaited:
+            self.end(BulkState.COMPLETED)
+        elif elapsed > OUTCOME_SECONDS:
+            self.end(BulkState.COMPLETED, f"how {awaited} of the replayed jobs went is not known")
+
+    def walk(self, most: int) -> bool:
+        """Change up to ``most`` of the matching jobs of a page. Returns whether there may be
+        more."""
+        operation = self.operation
+        found = bulk.find(operation.action, operation.terms, operation.cursor, operation.max_id)
+        ids, rest = found.ids[:most], found.ids[most:]
+        operation.cursor = ids[-1] if rest else found.last
+        self.change(ids)
+        if rest or not found.is_last:
+            return True
+        return self.come_back()
+
+    def come_back(self) -> bool:
+        """Try the jobs again that were locked. Returns whether there are some left."""
+        again: list[int] = self.progress.pop("again", [])
+        tries = self.progress.get("tries", 0)
+        if not again:
+            return False
+        if tries >= MOST_TRIES:
+            self.leave(dict.fromkeys(again, LOCKED))
+            return False
+        self.progress["tries"] = tries + 1
+        self.change(again)
+        self.operation.next_at = self.now + timedelta(seconds=TRY_SECONDS)
+        return True
+
+    def change(self, ids: list[int]) -> None:
+        """Do it to these jobs, and count what was done and left. What another session has locked
+        is put off."""
+        locked = bulk.lock(ids) if ids else []
+        if missed := sorted(set(ids) - set(locked)):
+            again = self.progress.get("again", []) + missed
+            self.progress["again"] = again[:MOST_AGAIN]
+            self.leave(dict.fromkeys(again[MOST_AGAIN:], LOCKED))
+        if not locked:
+            return
+        jobs = Job.objects.using(conf().database).filter(pk__in=locked)
+        attempts = dict(jobs.values_list("pk", "attempt"))
+        result = self.apply(locked)
+        self.operation.done += len(result.done)
+        self.leave(result.refused)
+        if self.operation.plan is not None:
+            self.progress["sent"] = self.progress.get("sent", 0) + len(result.done)
+            new = [[id_, attempts[id_]] for id_ in result.done]
+            self.progress["awaited"] = self.progress.get("awaited", []) + new
+
+    def apply(self, ids: list[int]) -> OperationResult:
+        """Do it to these jobs. If PostgreSQL refuses a value, the one that has it is left."""
+        try:
+            with transaction.atomic(using=conf().database):
+                return EXECUTE[self.operation.action](ids, self.operation, self.actor)
+        except (DataError, IntegrityError) as error:
+            if len(ids) == 1:
+                why = f"PostgreSQL refuses it: {ErrorReport.of(error).summary}"
+                return OperationResult(refused={ids[0]: why})
+        middle = len(ids) // 2
+        one, other = self.apply(ids[:middle]), self.apply(ids[middle:])
+        return OperationResult(done=one.done + other.done, refused={**one.refused, **other.refused})
+
+    def leave(self, refused: Mapping[int, str]) -> None:
+        """Count jobs that were left, by the reason."""
+        Reasons(self.operation.reasons).add(refused)
+        self.operation.left += len(refused)
+
+
+def _actor_of(operation: BulkOperation) -> Actor:
+    """The user who asked for it, as of now; None for a command."""
+    if not operation.actor_id:
+        return None
+    user = None
+    with suppress(ValueError, ValidationError):
+        user = get_user_model()._default_manager.filter(pk=operation.actor_id).first()
+    if user is None or not user.is_active:
+        raise PermissionDenied(f"{operation.actor_name} has no active account")
+    return user
+
+
+def _fail(pk: int, why: str) -> None:
+    with transaction.atomic(using=conf().database):
+        operation = bulk.take(pk)
+        if operation is not None:
+            Chunk(operation).end(BulkState.FAILED, why)
+            bulk.store(operation)
+
+
+def _log_end(operation: BulkOperation) -> None:
+    """In the history of the admin, if the role of the workers may write there."""
+    if not (operation.actor_id and apps.is_installed("django.contrib.admin")):
+        return
+    from django.contrib.admin.models import CHANGE, LogEntry
+    from django.contrib.contenttypes.models import ContentType
+
+    message = f"{operation.status}: {operation.done:,} done, {operation.left:,} left"
+    if operation.why:
+        message += f" ({operation.why})"
+    with suppress(DatabaseError), transaction.atomic(using=router.db_for_write(LogEntry)):
+        if not get_user_model()._default_manager.filter(pk=operation.actor_id).exists():
+            return  # the constraint would fail the chunk
+        LogEntry.objects.create(
+            user_id=operation.actor_id,
+            content_type=ContentType.objects.get_for_model(BulkOperation),
+            object_id=str(operation.pk),
+            object_repr=str(operation),
+            action_flag=CHANGE,
+            change_message=message,
+        )

@@ -1,0 +1,91 @@
+"""The table of operations on all jobs that match."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from ..domain.bulk import UNFINISHED, BulkState
+from .timestamps import TimestampField
+
+
+class BulkStatus(models.TextChoices):
+    """The status of an operation."""
+
+    PENDING = BulkState.PENDING.value, _("pending")
+    RUNNING = BulkState.RUNNING.value, _("running")
+    COMPLETED = BulkState.COMPLETED.value, _("completed")
+    STOPPED = BulkState.STOPPED.value, _("stopped")
+    FAILED = BulkState.FAILED.value, _("failed")
+
+
+class BulkAction(models.TextChoices):
+    """What is done to the jobs."""
+
+    CANCEL = "cancel", _("cancel")
+    REPRIORITIZE = "reprioritize", _("change priority")
+    RUN_NOW = "run_now", _("run now")
+    REPLAY = "replay", _("replay")
+
+
+class BulkOperation(models.Model):
+    """What a person asked for all jobs that match. The workers carry it out in chunks, each in one
+    transaction with the row that counts it."""
+
+    id = models.BigAutoField(primary_key=True)
+    action = models.CharField(_("action"), max_length=20, choices=BulkAction)
+    arguments = models.JSONField(_("arguments"), default=dict, blank=True)
+    terms = models.JSONField(_("terms"), help_text=_("Which jobs: all terms are true of them."))
+    plan = models.JSONField(_("plan"), null=True, blank=True, help_text=_("Null: no waves."))
+    actor_id = models.CharField(
+        _("actor"), max_length=100, blank=True, default="", help_text=_("Empty: a command.")
+    )
+    actor_name = models.CharField(_("requested by"), max_length=200, blank=True, default="")
+    reason = models.CharField(_("reason"), max_length=300, blank=True, default="")
+    max_id = models.BigIntegerField(
+        _("up to job"), help_text=_("Jobs with a higher id came later and are left alone.")
+    )
+    status = models.CharField(
+        _("status"), max_length=9, choices=BulkStatus, default=BulkStatus.PENDING
+    )
+    why = models.CharField(_("why it ended"), max_length=300, blank=True, default="", db_default="")
+    matched = models.BigIntegerField(
+        _("matched"), null=True, blank=True, help_text=_("About how many jobs, at the start.")
+    )
+    done = models.BigIntegerField(_("done"), default=0, db_default=0)
+    left = models.BigIntegerField(_("left"), default=0, db_default=0)
+    succeeded = models.BigIntegerField(_("succeeded"), default=0, db_default=0)
+    failed = models.BigIntegerField(_("failed again"), default=0, db_default=0)
+    reasons = models.JSONField(_("reasons"), default=dict, blank=True)
+    cursor = models.BigIntegerField(_("done up to job"), default=0, db_default=0)
+    progress = models.JSONField(
+        _("progress"), default=dict, blank=True, help_text=_("What the next chunk continues.")
+    )
+    next_at = TimestampField(_("next chunk at"))
+    created_at = TimestampField(_("created at"))
+    started_at = TimestampField(_("started at"), null=True, blank=True)
+    finished_at = TimestampField(_("finished at"), null=True, blank=True)
+    stop_requested_by = models.CharField(
+        _("stop requested by"), max_length=200, blank=True, default="", db_default=""
+    )
+
+    class Meta:
+        verbose_name = _("operation")
+        verbose_name_plural = _("operations")
+        default_permissions = ("view",)
+        indexes = (
+            # Each worker looks every second. Few operations are unfinished.
+            models.Index(
+                fields=("next_at",),
+                condition=models.Q(status__in=("pending", "running")),
+                name="django_jobs_bulk_unfinished",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.get_action_display()} #{self.pk}"
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether workers carry it out, or will."""
+        return self.status in UNFINISHED
