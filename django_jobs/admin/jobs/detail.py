@@ -17,21 +17,30 @@ from ..base.formatting import (
     badge,
     link,
     moment_column,
-    preformatted,
     shortened,
     text_column,
 )
 from ..base.json_display import document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
-from .inspection import inspection_of
-from .progress import progress_of
-from .schedule_origin import origin
-from .timeline import timeline
-from .workflow_step import workflow_of
+from ..job_sections.inspection import inspection_of
+from ..job_sections.progress import progress_of
+from ..job_sections.related import related_links
+from ..job_sections.schedule_origin import origin
+from ..job_sections.state_sentence import fails, hints_of, queue_of, state_sentence
+from ..job_sections.timeline import timeline
+from ..job_sections.workflow_step import workflow_of
 
 PRIVATE = ("payload", "result", "headers")
 COLUMNS = (*PRIVATE, "backoff", "signals")
-HEAD = (("state", "queue_link", "job_type", "priority"), "reason_text", "error_text")
+FACTS = (
+    *("queue_link", "priority", "workflow_text", "schedule_text"),
+    *("tenant_text", "concurrency_key_text", "resources_text", "idempotency_key"),
+    *("created", "due", "started", "finished", "expires", "cancel_requested"),
+    *("failures_of", "replays", "timeout_text", "backoff_text", "delivery_text"),
+)
+REFRESH_SECONDS = 5
+EMPTY = (None, "{}", "null")
+INTERNALS = ("attempt", "crashes_of", "claimed", "rank_text", "payload_version", "worker_text")
 
 
 class JobPage(ConsoleAdmin):
@@ -39,40 +48,23 @@ class JobPage(ConsoleAdmin):
 
     change_form_template = "admin/django_jobs/job/change_form.html"
     unread = COLUMNS
-    fieldsets = (
-        section(None, *HEAD),
-        section(
-            _("Attempts"),
-            ("attempt", "failures_of", "crashes_of", "replays"),
-            ("backoff_text", "timeout_text", "worker_text"),
-        ),
-        section(
-            _("Times"),
-            ("created", "due", "claimed", "started"),
-            ("finished", "expires", "cancel_requested"),
-        ),
-        section(_("Identity"), ("id", "idempotency_key", "rank_text", "payload_version")),
-    )
+    fieldsets = (section(None, *FACTS, *INTERNALS),)
     titles: ClassVar[dict[str, Any]] = {
         "payload": _("Payload"),
         "result": _("Result"),
         "headers": _("Headers"),
     }
 
+    class Media:
+        css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/job.css",)}
+        js = ("django_jobs/refresh.js",)
+
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:
             return self.fieldsets
-        head: list[Any] = list(HEAD)
-        if obj.status == JobStatus.SUCCEEDED:
-            # The error of an earlier attempt stays on the row, but the job succeeded.
-            head[head.index("error_text")] = "earlier_error_text"
-        if obj.workflow_run_id is not None:
-            head.insert(1, "workflow_text")
-        if obj.scheduled_for is not None:
-            head.insert(1, "schedule_text")
-        if obj.gates is not None:
-            head.insert(1, ("tenant_text", "concurrency_key_text", "resources_text"))
-        return (section(None, *head), *self.fieldsets[1:])
+        facts = tuple(name for name in FACTS if name not in empty_facts(obj))
+        internals = {"fields": (INTERNALS,), "classes": ("collapse",)}
+        return (section(_("Details"), facts), (_("Internals"), internals))
 
     has_view_permission = allowed_by("view_job")
     has_cancel_permission = allowed_by("cancel_job")
@@ -84,14 +76,23 @@ class JobPage(ConsoleAdmin):
     has_skip_permission = allowed_by("skip_workflowstep")
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        columns = texts(obj, PRIVATE)
+        columns = obj.json_texts = texts(obj, (*PRIVATE, "backoff"))
         seen = request.user.has_perm("django_jobs.view_job_payload")
+        shown = timeline(obj, self.admin_site, columns["headers"][0])
         return {
             **super().page_context(request, obj),
-            "timeline": timeline(obj, self.admin_site, columns["headers"][0], request),
+            "state": self.state(obj),
+            "sentence": state_sentence(obj, shown.worker, self.admin_site, request),
+            "hints": hints_of(obj),
+            "timeline": shown,
+            "shows_error": fails(obj),
+            "failed": shown.last if fails(obj) else None,
+            "refresh_seconds": None if obj.is_final else REFRESH_SECONDS,
+            "related": related_links(obj, shown, self.admin_site),
             "documents": [
                 document(str(title), *columns[name]) if seen else hidden(str(title))
                 for name, title in self.titles.items()
+                if name == "payload" or columns[name][0] not in EMPTY
             ],
             "progress": progress_of(obj, seen),
             "inspection": inspection_of(obj) if self.has_inspect_permission(request) else None,
@@ -106,8 +107,7 @@ class JobPage(ConsoleAdmin):
 
     @admin.display(description=_("queue"))
     def queue_link(self, job: Any) -> str:
-        # One extra query. The lists show the name without a link.
-        queue = Queue.objects.using(conf().database).filter(name=job.queue).first()
+        queue = queue_of(job)
         return job.queue if queue is None else link(self.admin_site, Queue, queue.pk, job.queue)
 
     @admin.display(description=_("schedule"))
@@ -137,12 +137,6 @@ class JobPage(ConsoleAdmin):
         )
         return format_html_join(", ", "{}", ((one,) for one in shown)) or NOTHING
 
-    reason_text = text_column("reason", _("reason"), preformatted)
-    error_text = text_column("last_error", _("last error"), preformatted)
-    earlier_error_text = text_column(
-        "last_error", _("last error of an earlier attempt"), preformatted
-    )
-
     @admin.display(description=_("last error"))
     def error_line(self, job: Any) -> str:
         return NOTHING if job.status == JobStatus.SUCCEEDED else shortened(job.last_error)
@@ -161,7 +155,7 @@ class JobPage(ConsoleAdmin):
 
     @admin.display(description=_("backoff"))
     def backoff_text(self, job: Any) -> str:
-        stored, _length = texts(job, ["backoff"])["backoff"]
+        stored, _length = job.json_texts["backoff"]
         rule = Backoff.from_json(object_of(stored))
         delays = ", ".join(f"{rule.longest(failure):,.4g}" for failure in range(1, 5))
         return f"{rule.curve}: {delays}, … s"
@@ -169,6 +163,10 @@ class JobPage(ConsoleAdmin):
     @admin.display(description=_("worker"))
     def worker_text(self, job: Any) -> str:
         return NOTHING if job.worker_id is None else f"#{job.worker_id}"
+
+    @admin.display(description=_("delivery"))
+    def delivery_text(self, job: Any) -> str:
+        return str(_("at most once"))
 
     @admin.display(description=_("rank"))
     def rank_text(self, job: Any) -> str:
@@ -181,3 +179,28 @@ class JobPage(ConsoleAdmin):
     finished = moment_column("finished_at", _("finished"))
     cancel_requested = moment_column("cancel_requested_at", _("cancel requested"))
     expires = moment_column("expires_at", _("expires"))
+
+
+def empty_facts(job: Any) -> set[str]:
+    """The facts that say nothing about this job, or that the page shows elsewhere."""
+    is_retried = job.max_attempts > 1 and not job.at_most_once
+    says_something = {
+        "priority": job.priority,
+        "workflow_text": job.workflow_run_id,
+        "schedule_text": job.scheduled_for,
+        "tenant_text": job.tenant,
+        "concurrency_key_text": job.concurrency_key,
+        "resources_text": job.resources,
+        "idempotency_key": job.idempotency_key,
+        "due": not job.is_final,
+        "started": job.started_at,
+        "finished": job.finished_at,
+        "expires": job.expires_at,
+        "cancel_requested": job.cancel_requested_at,
+        "failures_of": job.failures or (is_retried and not job.is_final),
+        "replays": job.replays,
+        "timeout_text": job.timeout,
+        "backoff_text": is_retried and not job.is_final,
+        "delivery_text": job.at_most_once,
+    }
+    return {name for name, said in says_something.items() if not said}

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from ...models import JobStatus, Progress, Receipt
 from ..base.formatting import moment_and_age
-from ..base.json_display import Document, as_text, document, hidden, texts
+from ..base.json_display import LARGEST, Document, as_text, document, hidden
 
 MOST_RECEIPTS = 50
 LONGEST_ANSWER = 10_000
@@ -56,7 +56,8 @@ def progress_of(job: Any, seen: bool) -> Progressed | None:
     """The progress and the receipts of ``job``; None if it has neither. ``seen``: the user may see
     data."""
     alias = job._state.db
-    row = Progress.objects.using(alias).defer("checkpoint").filter(pk=job.pk).first()
+    rows = Progress.objects.using(alias).defer("checkpoint").filter(pk=job.pk)
+    row = rows.annotate(**as_text("checkpoint", LARGEST)).first()
     receipts = Receipt.objects.using(alias).filter(job_id=job.pk)
     count, prevented = receipts.aggregate(Count("pk"), Sum("prevented")).values()
     if row is None and not count:
@@ -69,7 +70,7 @@ def progress_of(job: Any, seen: bool) -> Progressed | None:
     )
 
 
-def _reported(job: Any, row: Progress, seen: bool) -> Reported:
+def _reported(job: Any, row: Any, seen: bool) -> Reported:
     # A success drops unwritten reports, so the note and the checkpoint may be out of date.
     done = job.status == JobStatus.SUCCEEDED
     fraction = 1.0 if done else row.fraction
@@ -80,7 +81,7 @@ def _reported(job: Any, row: Progress, seen: bool) -> Reported:
         note="" if done else row.note,
         at=moment_and_age(row.reported_at, job.read_at),
         attempt=row.attempt,
-        checkpoint=document(label, *texts(row, ["checkpoint"])["checkpoint"])
+        checkpoint=document(label, row.checkpoint_text, row.checkpoint_length)
         if seen
         else hidden(label),
     )

@@ -21,8 +21,7 @@ def origin(job: Job, site: AdminSite) -> str:
     """The schedule of a job by name and the due time that made it."""
     tick = _tick(job)
     pk = job.schedule_id if tick is None else tick.schedule_id
-    rows = Schedule.objects.using(job._state.db).defer("payload")
-    schedule = None if pk is None else rows.filter(pk=pk).first()
+    schedule = None if pk is None else schedule_of(job, pk)
     if schedule is None:
         name = _("schedule %(id)s (deleted)") % {"id": pk} if pk else _("a schedule")
         return _due_text(name, moment(job.scheduled_for))
@@ -34,6 +33,15 @@ def origin(job: Job, site: AdminSite) -> str:
         return due_text
     number = _("backfill #%(id)s") % {"id": tick.backfill_id}
     return format_html("{}, {}", due_text, link(site, Backfill, tick.backfill_id, number))
+
+
+def schedule_of(job: Any, pk: int) -> Schedule | None:
+    """The schedule with this id, read once for ``job``; None if it was deleted."""
+    if not hasattr(job, "schedule_row"):
+        rows = Schedule.objects.using(job._state.db).defer("payload")
+        job.schedule_row = rows.filter(pk=pk).first()
+    row: Schedule | None = job.schedule_row
+    return row
 
 
 def _tick(job: Job) -> Any:

@@ -1,0 +1,267 @@
+"""The runs of a job in order: as a picture, and with their errors as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.admin.sites import AdminSite
+from django.db.models import Case, F, TextField, Value, When
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
+
+from ...domain.timeline import Stretch, bars_of
+from ...models import JobStatus, Run, Worker
+from ..base.formatting import (
+    badge,
+    change_url,
+    duration,
+    moment,
+    usage,
+    worker_link,
+)
+from ..base.json_display import object_of
+
+MOST_RUNS = 100
+MOST_DRAWN = 12
+MOST_TRACEBACKS = 10
+"""Older runs are shown without one: a traceback may be 64 KB. The run's own page shows it."""
+FIRST_LINE = 200
+ROW = 34
+"""Pixels of a row of the picture: a line of text, and below it the bars."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A run, ready for display. ``replay`` describes a replay that preceded it."""
+
+    run: Run
+    replay: str
+    badge: str
+    worker: str
+    due: str
+    started: str
+    finished: str
+    waited: str
+    ran: str
+    used: str
+    headline: str
+    message: str
+    traceback: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnBar:
+    """A bar of the picture, with its attributes as text."""
+
+    kind: str
+    start: str
+    end: str
+    width: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnRow:
+    """An attempt in the picture. ``state`` gives the bars their colour."""
+
+    text: str
+    state: str
+    top: int
+    bars: list[DrawnBar]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """The latest attempts on a line of time, which goes from ``begin`` to ``end``."""
+
+    rows: list[DrawnRow]
+    height: int
+    begin: str
+    end: str
+    hidden: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The latest runs, oldest first. ``replay`` is a replay after all of them."""
+
+    steps: list[Step]
+    replay: str
+    cut: bool
+    picture: Picture | None
+    worker: str
+    most: int = MOST_RUNS
+
+    @property
+    def last(self) -> Step | None:
+        return self.steps[-1] if self.steps else None
+
+
+def timeline(job: Any, site: AdminSite, headers: str | None) -> Timeline:
+    """The timeline of ``job``. ``headers`` is JSON text and lists the replays."""
+    alias = job._state.db
+    latest = (
+        Run.objects.using(alias)
+        .filter(job_id=job.pk)
+        .order_by("-attempt")
+        .defer("traceback", "log")
+        .annotate(
+            shown_traceback=Case(
+                When(attempt__gt=job.attempt - MOST_TRACEBACKS, then=F("traceback")),
+                default=Value(""),
+                output_field=TextField(),
+            )
+        )
+    )
+    runs: list[Any] = list(latest[: MOST_RUNS + 1])
+    cut, runs = len(runs) > MOST_RUNS, runs[:MOST_RUNS][::-1]
+    numbers = {run.worker_id for run in runs} | {job.worker_id}
+    workers = Worker.objects.using(alias).in_bulk([pk for pk in numbers if pk is not None])
+    replays = _replays(headers)
+    steps, previous = [], -1
+    for run in runs:
+        before = [text for after, text in replays if previous <= after < run.attempt]
+        steps.append(_step(run, before, worker_link(site, run.worker_id, workers), site))
+        previous = run.attempt
+    after = [text for attempt, text in replays if attempt >= previous]
+    return Timeline(
+        steps=steps,
+        replay="; ".join(after),
+        cut=cut,
+        picture=_picture(job, runs),
+        worker=worker_link(site, job.worker_id, workers),
+    )
+
+
+def _step(run: Any, replays: list[str], worker: str, site: AdminSite) -> Step:
+    line = run.error_message.strip().split("\n", 1)[0]
+    whole = line == run.error_message.strip() and len(line) <= FIRST_LINE
+    return Step(
+        run=run,
+        replay="; ".join(replays),
+        badge=badge(run.outcome, run.get_outcome_display()),
+        worker=worker,
+        due=moment(run.available_at),
+        started=moment(run.started_at),
+        finished=moment(run.finished_at),
+        waited=duration(run.claimed_at - run.available_at),
+        ran=duration(run.duration),
+        used=usage(run),
+        headline=line if len(line) <= FIRST_LINE else line[:FIRST_LINE] + "…",
+        message="" if whole else run.error_message,
+        traceback=run.shown_traceback,
+        url=change_url(site, Run, run.pk),
+    )
+
+
+def _picture(job: Any, runs: list[Run]) -> Picture | None:
+    """The picture of the latest runs and of what the job does now; None before anything happened,
+    and for times that Python cannot read."""
+    drawn = runs[-MOST_DRAWN:]
+    stretches: list[tuple[Any, Any, Any]] = [
+        (run.available_at, run.claimed_at, run.finished_at) for run in drawn
+    ]
+    is_final = job.finished_at is not None
+    if not is_final:
+        is_claimed = job.status == JobStatus.RUNNING
+        stretches.append((job.available_at, job.claimed_at if is_claimed else None, None))
+    begin = job.created_at if len(drawn) == len(runs) else drawn[0].available_at
+    end = job.finished_at if is_final else job.read_at
+    times = [begin, end, *(at for stretch in stretches for at in stretch if at is not None)]
+    if not stretches or not all(type(at) is datetime for at in times):
+        return None
+    rows = bars_of(
+        [
+            Stretch(due=due.timestamp(), claimed=_epoch(claimed), ended=_epoch(ended))
+            for due, claimed, ended in stretches
+        ],
+        begin.timestamp(),
+        end.timestamp(),
+    )
+    texts = [(_run_text(run), run.outcome) for run in drawn]
+    if not is_final:
+        texts.append((_present_text(job), job.status))
+    return Picture(
+        rows=[
+            DrawnRow(
+                text=text,
+                state=state,
+                top=number * ROW,
+                bars=[
+                    DrawnBar(
+                        kind=bar.kind,
+                        start=f"{bar.start:.2f}%",
+                        end=f"{bar.start + bar.width:.2f}%",
+                        width=f"{bar.width:.2f}%",
+                        title=f"{BARS[bar.kind]()} {duration(timedelta(seconds=bar.seconds))}",
+                    )
+                    for bar in bars
+                ],
+            )
+            for number, ((text, state), bars) in enumerate(zip(texts, rows, strict=True))
+        ],
+        height=len(rows) * ROW,
+        begin=moment(begin),
+        end=moment(end) if is_final else _("now"),
+        hidden=len(runs) - len(drawn),
+    )
+
+
+BARS = {
+    "pause": lambda: _("not due for"),
+    "wait": lambda: _("waited for a worker"),
+    "run": lambda: _("ran"),
+}
+
+
+def _epoch(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _run_text(run: Run) -> str:
+    values: Mapping[str, Any] = {
+        "attempt": run.attempt,
+        "outcome": run.get_outcome_display(),
+        "time": duration(run.finished_at - run.claimed_at),
+    }
+    text = _("%(attempt)s · %(outcome)s after %(time)s") % values
+    return f"{text} · {run.error_type}" if run.error_type else text
+
+
+def _present_text(job: Any) -> str:
+    now, number = job.read_at, job.attempt + 1
+    if job.status == JobStatus.RUNNING:
+        values = {"attempt": job.attempt, "time": duration(now - job.claimed_at)}
+        return _("%(attempt)s · running for %(time)s") % values
+    values = {"attempt": number, "status": job.get_status_display()}
+    if job.available_at > now:
+        due = duration(job.available_at - now)
+        return _("%(attempt)s · %(status)s, due in %(time)s") % {**values, "time": due}
+    waited = duration(now - job.available_at)
+    return _("%(attempt)s · %(status)s for %(time)s") % {**values, "time": waited}
+
+
+def _replays(headers: str | None) -> list[tuple[int, str]]:
+    entries = object_of(headers).get("replays")
+    replays = []
+    for entry in entries if isinstance(entries, list) else ():
+        attempt = entry.get("after_attempt") if isinstance(entry, dict) else None
+        if isinstance(attempt, int):
+            replays.append((attempt, _replay_text(entry)))
+    return replays[-MOST_RUNS:]
+
+
+def _replay_text(entry: dict[str, Any]) -> str:
+    text = _("Replayed by %(who)s") % {"who": entry.get("by") or _("code or command line")}
+    try:
+        at = parse_datetime(str(entry.get("at")))
+    except ValueError:
+        at = None
+    if at is not None and at.tzinfo is not None:
+        text += f", {at:%Y-%m-%d %H:%M:%S %Z}"
+    why = entry.get("why")
+    return f"{text}: {why}" if why else text
