@@ -1,0 +1,1 @@
+"""The console in Debian's Chromium: each page, and the tasks of an operator."""
