@@ -31,21 +31,21 @@ settings.load_profile("patient")
 
 TESTS = Path(__file__).resolve().parent
 SLOW = (
-    *("faults/", "soak/", "test_soak.py", "migrations/test_patience_under_load.py"),
+    *("faults/", "monitoring/", "soak/", "test_soak.py", "migrations/test_patience_under_load.py"),
     *("worker/test_recovery.py", "worker/test_memory.py", "worker/test_time_limits.py"),
-    *("worker/timeouts/test_limits.py", "test_benchmarks.py"),
+    *("worker/timeouts/test_limits.py", "test_architecture.py", "test_benchmarks.py"),
+    *("test_duplicates.py", "test_names.py", "test_packaging.py"),
 )
-"""What takes minutes, and depends on the version of Django less than all else."""
+"""What takes minutes and depends on the version of Django less than all else, and what looks at the
+sources alone."""
 
 ENDS = (
-    *("documents/", "domain/", "monitoring/", "testproject/", "lifecycle/test_plans"),
+    *("documents/", "domain/", "testproject/", "lifecycle/test_plans"),
     *("lifecycle/schedules/test_plans.py", "lifecycle/workflows/test_plans.py"),
-    *("test_architecture.py", "test_chaos.py", "test_docs", "test_duplicates.py"),
-    *("test_names.py", "test_packaging.py"),
+    *("test_chaos.py", "test_docs"),
 )
 """What no pair of Python and Django decides if the oldest and the newest have run it: pure rules,
-PostgreSQL's plans, alert rules, the demo, the sources themselves, most worker processes. tox.ini
-has the pairs."""
+PostgreSQL's plans, the demo, the documentation, most worker processes. tox.ini has the pairs."""
 
 EVERYWHERE = ("worker/process/test_worker_process.py", "management/test_burst.py")
 """Of the tests with worker processes, two thirds of the time, those that every pair runs:
