@@ -12,9 +12,9 @@ from typing import Any
 from ..conf import conf
 from ..domain.run_cost import RunCost
 
-SHORT_SECONDS = 0.0001
-"""The CPU time of a shorter run is not read, because that takes longer than a microsecond: its
-running time is taken for it."""
+EXACT_SECONDS = 0.0001
+"""CPU times of threads are exact to this. To read one is a system call of a microsecond, which jobs
+that do nothing would notice."""
 
 _counting = threading.Lock()
 
@@ -47,20 +47,35 @@ class Meter:
         return None, None
 
 
+class ThreadClock:
+    """The CPU time of the thread that uses it."""
+
+    __slots__ = ("_read_at", "_seconds")
+
+    def __init__(self) -> None:
+        self._read_at = self._seconds = 0.0
+
+    def seconds(self, now: float) -> float:
+        """As it was at most :data:`EXACT_SECONDS` before ``now``."""
+        if now - self._read_at >= EXACT_SECONDS:
+            self._seconds, self._read_at = time.thread_time(), now
+        return self._seconds
+
+
 class ThreadMeter(Meter):
-    """Measures the CPU time of the calling thread, from its creation on. It calls no method of its
+    """Measures the CPU time of the thread of ``clock``, from ``now`` on. It calls no method of its
     base, which would take a tenth of what it costs a run that does nothing."""
 
     __slots__ = ("_began",)
 
-    def __init__(self, counts_queries: bool) -> None:
+    def __init__(self, counts_queries: bool, clock: ThreadClock, now: float) -> None:
         self.counts_queries = counts_queries
         self.queries = 0
         self.query_seconds = 0.0
-        self._began = time.thread_time()
+        self._began = clock.seconds(now)
 
     def read(self, ran: float) -> RunCost:
-        cpu_seconds = ran if ran < SHORT_SECONDS else time.thread_time() - self._began
+        cpu_seconds = ran if ran < EXACT_SECONDS else time.thread_time() - self._began
         if self.counts_queries:
             return RunCost(cpu_seconds, None, self.queries, self.query_seconds)
         return RunCost(cpu_seconds)
@@ -94,11 +109,11 @@ class EndedProcessMeter(Meter):
         return self._cpu_seconds, self._max_rss_kb
 
 
-def meter_of_threads() -> Callable[[], Meter] | None:
+def meter_of_threads() -> Callable[[ThreadClock, float], Meter] | None:
     """Makes what measures an attempt in a thread, by the settings; None if nothing does."""
     if conf().run_cost:
         return partial(ThreadMeter, conf().count_queries)
-    return meter_of_queries()
+    return (lambda _clock, _now: Meter(True)) if conf().count_queries else None
 
 
 def meter_of_queries() -> Callable[[], Meter] | None:

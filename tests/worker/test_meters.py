@@ -8,36 +8,66 @@ import time
 import pytest
 
 from django_jobs.domain.run_cost import RunCost
-from django_jobs.worker.meters import SHORT_SECONDS, Meter, ThreadMeter
+from django_jobs.worker.meters import EXACT_SECONDS, Meter, ThreadClock, ThreadMeter
+
+
+def meter(clock: ThreadClock | None = None, *, counts_queries: bool = False) -> ThreadMeter:
+    return ThreadMeter(counts_queries, clock or ThreadClock(), time.monotonic())
+
+
+def spend(seconds: float) -> None:
+    """Use the processor for so long."""
+    began = time.thread_time()
+    while time.thread_time() - began < seconds:
+        pass
 
 
 def test_the_running_time_of_a_short_run_is_taken_for_its_cpu_time() -> None:
-    short = SHORT_SECONDS / 2
-    assert ThreadMeter(counts_queries=False).read(short) == RunCost(cpu_seconds=short)
+    short = EXACT_SECONDS / 2
+    assert meter().read(short) == RunCost(cpu_seconds=short)
 
 
 def test_the_cpu_time_of_a_longer_run_is_read() -> None:
-    meter = ThreadMeter(counts_queries=False)
-    began = time.thread_time()
-    while time.thread_time() - began < 0.05:
-        pass
-    cpu_seconds = meter.read(60.0).cpu_seconds
+    busy = meter()
+    spend(0.05)
+    cpu_seconds = busy.read(60.0).cpu_seconds
     assert cpu_seconds is not None
     assert 0.05 <= cpu_seconds < 5
 
 
-@pytest.mark.parametrize("kind", [Meter, ThreadMeter])
-def test_queries_of_several_threads_are_all_counted(kind: type[Meter]) -> None:
-    meter, others = kind(counts_queries=True), 4
+def test_what_a_thread_used_before_is_not_of_the_next_run() -> None:
+    clock = ThreadClock()
+    meter(clock)
+    spend(0.05)
+    cpu_seconds = meter(clock).read(60.0).cpu_seconds
+    assert cpu_seconds is not None
+    assert cpu_seconds < 0.05
 
+
+def test_the_clock_is_not_read_again_for_a_run_that_begins_at_once() -> None:
+    clock, now = ThreadClock(), time.monotonic()
+    first = clock.seconds(now)
+    spend(0.001)
+    assert clock.seconds(now + EXACT_SECONDS / 2) == first
+    assert clock.seconds(now + EXACT_SECONDS) >= first + 0.001
+
+
+@pytest.mark.parametrize("counted", [Meter(counts_queries=True), meter(counts_queries=True)])
+def test_queries_of_several_threads_are_all_counted(counted: Meter) -> None:
     def ask() -> None:
         for _ in range(5_000):
-            meter.add_query(0.25)
+            counted.add_query(0.25)
 
-    threads = [threading.Thread(target=ask) for _ in range(others)]
+    threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (meter.read(0.0).queries, meter.query_seconds) == (20_000, 5_000.0)
-    assert kind(counts_queries=False).read(0.0).queries is None
+    cost = counted.read(0.0)
+    assert (cost.queries, cost.query_seconds) == (20_000, 5_000.0)
+
+
+@pytest.mark.parametrize("uncounted", [Meter(counts_queries=False), meter()])
+def test_queries_are_unknown_if_they_are_not_counted(uncounted: Meter) -> None:
+    uncounted.add_query(0.25)
+    assert uncounted.read(0.0).queries is None

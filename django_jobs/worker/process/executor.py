@@ -19,7 +19,7 @@ from ..execution import handler_call
 from ..execution.interruption import bound
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
-from ..meters import meter_of_threads
+from ..meters import ThreadClock, meter_of_threads
 from ..pools.claimed_jobs import ClaimedJobs
 from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
@@ -84,7 +84,7 @@ class Executor:
                     raise_in(thread_id, StopHandler)
 
     def _work(self, pool: Pool) -> None:
-        connections = HandlerConnections()
+        connections, clock = HandlerConnections(), ThreadClock()
         thread_id = threading.get_ident()
         while True:
             job = pool.line.next()
@@ -97,7 +97,7 @@ class Executor:
                 continue
             try:
                 with connections.in_use:
-                    self._run(attempt, pool, thread_id, connections)
+                    self._run(attempt, pool, thread_id, connections, clock)
                     connections.reset()  # after its ending was passed on, without delaying it
             finally:
                 pool.running.pop(thread_id, None)
@@ -122,7 +122,12 @@ class Executor:
         )
 
     def _run(
-        self, attempt: Attempt, pool: Pool, thread_id: int, connections: HandlerConnections
+        self,
+        attempt: Attempt,
+        pool: Pool,
+        thread_id: int,
+        connections: HandlerConnections,
+        clock: ThreadClock,
     ) -> None:
         """Run an attempt from its start until its ending is passed on."""
         if self._isolate is not None and (
@@ -135,7 +140,7 @@ class Executor:
             attempt.begin()
             pool.running[thread_id] = attempt
             if self._measures:
-                attempt.meter = self._measures()
+                attempt.meter = self._measures(clock, attempt.started)
             outcome = self._call(attempt, connections)
         finished = time.monotonic()
         if outcome is not NOTHING_LEFT:
