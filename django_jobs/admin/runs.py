@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
+from ..domain.search_terms import parsed
 from ..lifecycle.history import RUNS
 from ..models import Job, Run, Worker
 from .base.filters import FinishedSinceFilter, OutcomeFilter
@@ -29,7 +30,7 @@ from .base.formatting import (
 from .base.history_list import HistoryAdmin, PartitionFilter
 from .base.json_display import hidden
 from .base.model_admin import section
-from .base.search import search_runs, terms_of
+from .base.search import KINDS_OF_RUNS, run_search, search_runs, show
 from .cost import cost_path, cost_url
 
 
@@ -48,7 +49,9 @@ class RunAdmin(HistoryAdmin):
     list_display = ("id", "job_number", "job_name", "number", "result", "ended", "ran", "error")
     list_filter = (OutcomeFilter, FinishedSinceFilter, RunPartitionFilter)
     search_fields = ("id",)  # shows the box; get_search_results does the search
-    search_help_text = _("Ids of jobs of any age, code:503 (of the error) or error:fingerprint.")
+    search_help_text = _(
+        "Ids of jobs of any age, code:503 or error:Timeout (its class, text or fingerprint)."
+    )
     lookups_allowed = HistoryAdmin.lookups_allowed | {"job", "job__exact", "job__id__exact"}
     fieldsets = (
         section(None, ("job_number", "job_name", "number", "result"), "worker_name", "trace"),
@@ -83,13 +86,15 @@ class RunAdmin(HistoryAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        return search_runs(queryset, search_term), False
+        search = run_search(search_term, request.user)
+        show(self, request, search)
+        return search_runs(queryset, search), False
 
     def searches(self, chosen: Mapping[str, str | None], text: str) -> bool:
-        terms = terms_of(text)
+        terms = parsed(text, KINDS_OF_RUNS)
         if terms.numbers:
             return False
-        return super().searches({**chosen, **terms.of_run}, text)
+        return super().searches({**chosen, **({"q": text} if terms.kinds else {})}, text)
 
     def annotations(self) -> dict[str, Any]:
         job = Job.objects.using(conf().database).filter(pk=OuterRef("job_id"))

@@ -1061,6 +1061,7 @@ class Migration(migrations.Migration):
                     ("replay_job", "Can replay dead jobs"),
                     ("dismiss_job", "Can dismiss dead jobs"),
                     ("view_job_payload", "Can see payloads and results in full"),
+                    ("view_job_error", "Can see error messages and tracebacks"),
                 ),
                 "indexes": [
                     models.Index(

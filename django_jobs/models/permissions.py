@@ -10,4 +10,5 @@ JOB_PERMISSIONS = {
     "replay_job": "Can replay dead jobs",
     "dismiss_job": "Can dismiss dead jobs",
     "view_job_payload": "Can see payloads and results in full",
+    "view_job_error": "Can see error messages and tracebacks",
 }

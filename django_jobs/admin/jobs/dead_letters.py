@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from ...models import DeadLetter
 from ..base.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
 from ..base.formatting import ago, moment_column, shortened
-from ..base.search import search_jobs
+from ..base.search import Search, search_jobs
 from ..operator_actions import REPLAY
 from .detail import JobPage
 
@@ -32,16 +32,10 @@ class DeadLetterAdmin(JobPage):
         "died",
     )
     list_filter = (FinishedSinceFilter, QueueFilter, JobTypeFilter)
-    search_fields = ("id",)  # shows the box; get_search_results does the search
-    search_help_text = _(
-        "Ids, type:name, key:idempotency-key, code:503 (of the last error) or error:fingerprint."
-    )
     operator_actions = (REPLAY,)
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        return search_jobs(queryset, search_term, in_one_partition=True), False
+    def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
+        return search_jobs(rows, search, in_one_partition=True)
 
     @admin.display(description=_("reason and last error"))
     def why(self, job: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
@@ -22,6 +23,7 @@ from ..base.formatting import (
 )
 from ..base.json_display import document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from ..base.search import Search, job_search, show
 from ..job_sections.inspection import inspection_of
 from ..job_sections.progress import progress_of
 from ..job_sections.related import related_links
@@ -29,12 +31,13 @@ from ..job_sections.schedule_origin import origin
 from ..job_sections.state_sentence import fails, hints_of, queue_of, state_sentence
 from ..job_sections.timeline import timeline
 from ..job_sections.workflow_step import workflow_of
+from .tags import name_and_tags, tag_links
 
 PRIVATE = ("payload", "result", "headers")
 COLUMNS = (*PRIVATE, "backoff", "signals")
 FACTS = (
     *("queue_link", "priority", "workflow_text", "schedule_text"),
-    *("tenant_text", "concurrency_key_text", "resources_text", "idempotency_key"),
+    *("tags_text", "tenant_text", "concurrency_key_text", "resources_text", "idempotency_key"),
     *("created", "due", "started", "finished", "expires", "cancel_requested"),
     *("failures_of", "replays", "timeout_text", "backoff_text", "delivery_text"),
 )
@@ -58,6 +61,24 @@ class JobPage(ConsoleAdmin):
     class Media:
         css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/job.css",)}
         js = ("django_jobs/refresh.js",)
+
+    search_fields = ("id",)  # shows the box; get_search_results does the search
+    search_help_text = _(
+        "Ids, type:name, key:order-7, tag:vip, error:Timeout, arguments such as customer_id:42 or "
+        'order.id:7, or of dead jobs code:503. "Quotes" are for values with spaces.'
+    )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        search = job_search(search_term, request.user)
+        rows = self.found(request, queryset, search)
+        show(self, request, search)
+        return rows, False
+
+    def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
+        """Those of ``rows`` that the search finds."""
+        raise NotImplementedError
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:
@@ -102,7 +123,14 @@ class JobPage(ConsoleAdmin):
     def state(self, job: Any) -> str:
         return badge(job.status, job.get_status_display())
 
-    job_name = text_column("job_type", _("job type"))
+    @admin.display(description=_("job type"))
+    def job_name(self, job: Any) -> str:
+        return name_and_tags(job, self.admin_site)
+
+    @admin.display(description=_("tags"))
+    def tags_text(self, job: Any) -> str:
+        return tag_links(job.tags, self.admin_site)
+
     queue_name = text_column("queue", _("queue"))
 
     @admin.display(description=_("queue"))
@@ -188,6 +216,7 @@ def empty_facts(job: Any) -> set[str]:
         "priority": job.priority,
         "workflow_text": job.workflow_run_id,
         "schedule_text": job.scheduled_for,
+        "tags_text": job.tags,
         "tenant_text": job.tenant,
         "concurrency_key_text": job.concurrency_key,
         "resources_text": job.resources,

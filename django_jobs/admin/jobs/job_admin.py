@@ -22,10 +22,17 @@ from ..base.filters import (
 )
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, PartitionFilter
-from ..base.search import HISTORY, OUTSIDE_HISTORY, search_jobs, terms_of
+from ..base.search import (
+    HISTORY,
+    OUTSIDE_HISTORY,
+    Search,
+    search_jobs,
+    unchecked,
+)
 from ..operator_actions import CANCEL, INSPECT, REPLAY, REPRIORITIZE, RUN_NOW
 from ..workflow_actions import SIGNAL, SKIP_STEP
 from .detail import JobPage
+from .tags import TagFilter
 
 
 class JobPartitionFilter(PartitionFilter):
@@ -63,30 +70,24 @@ class JobAdmin(HistoryAdmin, JobPage):
         StatusFilter,
         QueueFilter,
         JobTypeFilter,
+        TagFilter,
         CreatedSinceFilter,
         WorkflowRunFilter,
         JobPartitionFilter,
     )
-    search_fields = ("id",)  # shows the box; get_search_results does the search
-    search_help_text = _(
-        "Ids of jobs of any age, type:name, key:idempotency-key; of dead jobs also code:503, the "
-        "code of the last error, and error:fingerprint."
-    )
     operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, SIGNAL, SKIP_STEP)
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
+    def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
         in_one = PartitionFilter.parameter_name in request.GET
-        return search_jobs(queryset, search_term, in_one_partition=in_one), False
+        return search_jobs(rows, search, in_one_partition=in_one, bounded=not in_one)
 
     def searches(self, chosen: Mapping[str, str | None], text: str) -> bool:
-        terms = terms_of(text)
-        if WorkflowRunFilter.parameter_name in chosen:
+        search = unchecked(text)
+        if {WorkflowRunFilter.parameter_name, TagFilter.parameter_name} & chosen.keys():
             return False
-        if terms.numbers or chosen.get("status", HISTORY[0]) not in HISTORY:
+        if search.by_index or chosen.get("status", HISTORY[0]) not in HISTORY:
             return False
-        return super().searches({**chosen, **({"q": text} if terms.search else {})}, text)
+        return super().searches({**chosen, **({"q": text} if search.reads_history else {})}, text)
 
     @admin.display(description=_("priority"))
     def urgency(self, job: Any) -> int:

@@ -1,0 +1,60 @@
+"""The tags of a job: links to all jobs that have one, and the filter that they choose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.sites import AdminSite
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext_lazy as _
+
+from ... import registry
+from ...conf import conf
+from ...domain.tags import combined
+from ...models import Job
+from ..base.filters import MOST_CHOICES, Choices
+from ..base.formatting import list_url
+from ..base.search import MOST_FOUND
+
+
+class TagFilter(admin.SimpleListFilter):
+    """Jobs with a tag. Lists those that job types declare; any other is chosen by its link."""
+
+    title = _("tag")
+    parameter_name = "tag"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        declared = combined(*(registry.get(name).tags for name in registry.names()))
+        chosen = request.GET.get(self.parameter_name)
+        return [(tag, tag) for tag in combined(declared[:MOST_CHOICES], [chosen] if chosen else ())]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        tag = self.value()
+        if tag is None:
+            return queryset
+        # Of a rare tag, PostgreSQL would read the jobs backwards by their ids: 250 ms among a
+        # million. All its ids come from the index of tags.
+        tagged = Job.objects.using(conf().database).tagged(tag)
+        ids = list(tagged.values_list("pk", flat=True)[: MOST_FOUND + 1])
+        rare = len(ids) <= MOST_FOUND
+        return queryset.filter(pk__in=ids) if rare else queryset.filter(tags__contains=[tag])
+
+
+def tag_links(tags: Iterable[str] | None, site: AdminSite) -> str:
+    """Each tag as a link to the jobs that have it."""
+    return format_html_join(
+        " ",
+        '<a class="jobs-tag" href="{}">{}</a>',
+        ((list_url(site, Job, tag=tag), tag) for tag in tags or ()),
+    )
+
+
+def name_and_tags(job: Any, site: AdminSite) -> str:
+    """The job type, and the tags if there are any."""
+    return (
+        format_html("{} {}", job.job_type, tag_links(job.tags, site)) if job.tags else job.job_type
+    )

@@ -1,0 +1,103 @@
+"""The language of the search box: ids, ``type:name``, and paths into the payload."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+TERM = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*"?)+')
+QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?")
+FINGERPRINT = re.compile(r"[0-9a-f]{16}")
+LITERALS = {"true": True, "false": False, "null": None}
+LONGEST_PATH = 10
+"""Names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of the handler, or a value inside of one, that has one of ``values``."""
+
+    path: tuple[str, ...]
+    values: tuple[Any, ...]
+
+    def documents(self) -> Iterable[dict[str, Any]]:
+        """The parts of a payload of which one has to be in it: with the value, or with a list
+        that has it."""
+        for value in (*self.values, *([value] for value in self.values)):
+            part = value
+            for name in reversed(self.path):
+                part = {name: part}
+            yield part
+
+    def is_secret(self, words: Collection[str]) -> bool:
+        """Whether a name of its path contains one of these words, so that its value is masked."""
+        return any(word.lower() in name.lower() for word in words for name in self.path)
+
+
+@dataclass(slots=True)
+class Terms:
+    """What a text in the search box asks for: ``numbers``, values by the ``kinds`` that the page
+    knows, and ``arguments``. ``unknown`` are the terms that are none of these."""
+
+    numbers: list[int] = field(default_factory=list)
+    kinds: dict[str, list[str]] = field(default_factory=dict)
+    arguments: list[Argument] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[str]:
+        """The values of one kind."""
+        return self.kinds.get(kind, [])
+
+
+def parsed(text: str, kinds: Collection[str], *, arguments: bool = False) -> Terms:
+    """The terms of ``text`` on a page that knows these kinds, and maybe arguments too."""
+    terms = Terms()
+    for term in TERM.findall(text):
+        kind, colon, given = term.partition(":")
+        value, quoted = _value(given)
+        if not colon and term.isascii() and term.lstrip("#").isdigit():
+            terms.numbers.append(int(term.lstrip("#")[:40]))
+        elif not colon or not (value or quoted):
+            terms.unknown.append(term)
+        elif kind in kinds:
+            terms.kinds.setdefault(kind, []).append(value)
+        elif arguments and (path := _path(kind)):
+            terms.arguments.append(Argument(path, (value,) if quoted else _values(value)))
+        else:
+            terms.unknown.append(term)
+    return terms
+
+
+def term(kind: str, value: str) -> str:
+    """The term that asks for this value."""
+    return f"{kind}:{value}" if re.fullmatch(r'[^\s"]+', value) else f"{kind}:{_quote(value)}"
+
+
+def _quote(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _value(given: str) -> tuple[str, bool]:
+    """The value, and whether it is in quotes."""
+    if match := QUOTED.fullmatch(given):
+        return re.sub(r"\\(.)", r"\1", match[1]), True
+    return given, False
+
+
+def _path(kind: str) -> tuple[str, ...]:
+    """The names of a path; empty if it is none. ``args.`` before it is left out."""
+    names = kind.removeprefix("args.").split(".")
+    usable = all(names) and '"' not in kind and len(names) <= LONGEST_PATH
+    return tuple(names) if usable else ()
+
+
+def _values(value: str) -> tuple[Any, ...]:
+    """What a value without quotes may be in JSON."""
+    if NUMBER.fullmatch(value):
+        return json.loads(value), value
+    return (LITERALS[value], value) if value in LITERALS else (value,)
