@@ -1,4 +1,5 @@
-"""How long each examination of ``jobdoctor`` takes beside many jobs and runs.
+"""How long a scrape, the forecast and each examination of ``jobdoctor`` take beside many jobs and
+runs.
 
 At full size it needs 6 GB and some minutes. It runs only if it is named.
 """
@@ -6,18 +7,22 @@ At full size it needs 6 GB and some minutes. It runs only if it is named.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 from django_jobs import registry
 from django_jobs.doctor.examination import EXAMINATIONS, Examination, diagnose
 from django_jobs.doctor.findings import NotExamined
+from django_jobs.domain.histograms import BUCKETS
 from django_jobs.lifecycle.workers import WorkerInfo, register
+from django_jobs.metrics.forecast import take_forecast
+from django_jobs.metrics.gauges import read_gauges
 from django_jobs.models import Queue
 
 from .database import empty, execute, fetch, settle_down
 from .measuring import Figure, progress, repeat
 
-JOBS, RUNS, QUEUES = 1_000_000, 10_000_000, 100
+JOBS, RUNS, QUEUES, TYPES, WORKERS = 1_000_000, 10_000_000, 100, 40, 200
 
 # A hundred queues; a line of a hundred thousand jobs behind one key, and one of one job behind each
 # other key; steps whose steps before them are not stored, as they stay out of the workflows' check.
@@ -25,8 +30,8 @@ FILL = """
 INSERT INTO django_jobs_job_live (queue, job_type, payload, payload_version, status, priority, rank,
     available_at, max_attempts, max_crashes, headers, created_at, gates, concurrency_key, worker_id,
     claimed_at)
-SELECT 'queue-' || n %% %(queues)s, 'app.add', '{"first": 1}', 1, %(status)s, 0, n,
-    now() + make_interval(secs => n), 5, 3, '{}', now(),
+SELECT 'queue-' || n %% %(queues)s, (%(types)s::text[])[1 + n %% %(type_count)s],
+    '{"first": 1}', 1, %(status)s, 0, n, now() + make_interval(secs => n), 5, 3, '{}', now(),
     CASE WHEN %(keyed)s THEN format('[null,null,"%%s",1,"wait",[]]', k.key) END,
     CASE WHEN %(keyed)s THEN k.key END,
     %(worker)s, CASE WHEN %(worker)s IS NOT NULL THEN now() - interval '1 hour' END
@@ -39,19 +44,63 @@ INSERT INTO django_jobs_run (job_id, attempt, outcome, worker_id, available_at, 
 SELECT n, 1, 'succeeded', 1, now(), now(), now(), now(), '', '', '', ''
 FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
 """
+# Each of the 200 pairs of queue and job type since the beginning, and in each minute of an hour.
+FILL_TOTALS = """
+INSERT INTO django_jobs_runtotal (period, began_at, queue, job_type, outcome, runs,
+    slo_runs, slo_met, waiting_buckets, waiting_seconds, start_lag_buckets, start_lag_seconds,
+    runtime_buckets, runtime_seconds)
+SELECT period, began_at, 'queue-' || n %% %(queues)s,
+    (%(types)s::text[])[1 + n %% %(type_count)s], outcome, 100, 0, 0,
+    counts, 1, counts, 1, counts, 1
+FROM generate_series(1, %(pairs)s) AS n, unnest(ARRAY['succeeded', 'failed']) AS outcome,
+    (SELECT array_fill(10, ARRAY[%(buckets)s]) AS counts) AS counted,
+    (SELECT 0 AS period, '-infinity'::timestamptz AS began_at
+     UNION ALL SELECT 60, date_bin('1 minute', now(), 'epoch') - make_interval(mins => minute)
+     FROM generate_series(1, 60) AS minute
+     UNION ALL SELECT 3600, date_bin('1 hour', now(), 'epoch') - make_interval(hours => hour)
+     FROM generate_series(1, 48) AS hour) AS span
+"""
+FILL_SAMPLES = """
+INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs, drain_seconds)
+SELECT 'queue-' || n, now() - make_interval(mins => minute), 4000 + minute, 2, 100, 600
+FROM generate_series(0, %(queues)s - 1) AS n, generate_series(1, 360) AS minute
+"""
+SUMMED = ("django_jobs_runtotal", "django_jobs_backlogsample")
+STALE = "UPDATE django_jobs_storedmetrics SET taken_at = '-infinity'"
 PER_STATEMENT = 1_000_000
 
 
 def examinations(times: int, scale: float) -> list[Figure]:
-    """A figure for each examination, and one for all together."""
+    """A figure for a scrape that takes the numbers and one that reads the stored ones, for the
+    forecast, for each examination, and for all of them together."""
     _fill(scale)
-    figures = []
+    _scrape()  # its first statement makes the row of the stored numbers
+    ready = {f"queue-{number}": 4_000 for number in range(QUEUES)}
+    taken, stored, forecast = repeat(
+        times, _scrape, partial(_timed, read_gauges), partial(_timed, take_forecast, ready)
+    )
+    figures = [
+        Figure("scrape that takes the numbers", "ms", taken, better="less", bar="< 50"),
+        Figure("scrape of stored numbers", "ms", stored, better="less"),
+        Figure("forecast", "ms", forecast, better="less", bar="< 50"),
+    ]
     for number, one in enumerate(EXAMINATIONS):
         progress.step(f"{number + 1} of {len(EXAMINATIONS)}")
         figures.append(_figure(one.examine.__name__, [one], times))
     figures.append(_figure("all examinations", EXAMINATIONS, times, bar=""))
-    empty()
+    _empty()
     return figures
+
+
+def _timed(call: Callable[..., object], *arguments: object) -> float:
+    begun = time.perf_counter()
+    call(*arguments)
+    return (time.perf_counter() - begun) * 1000
+
+
+def _scrape() -> float:
+    execute(STALE)
+    return _timed(read_gauges)
 
 
 def _figure(
@@ -70,23 +119,29 @@ def _milliseconds(examined: tuple[Examination, ...] | list[Examination]) -> floa
     return took
 
 
-def _fill(scale: float) -> None:
+def _empty() -> None:
     empty()
-    worker = register(
-        WorkerInfo(
-            name="bench",
-            host="bench",
-            pid=1,
-            queues=[f"queue-{number}" for number in range(QUEUES)],
-            threads=8,
-            job_types=registry.versions(),
-            lease=3_600.0,
-        )
+    execute(f"TRUNCATE {', '.join(SUMMED)}")
+
+
+def _fill(scale: float) -> None:
+    _empty()
+    info = WorkerInfo(
+        name="bench",
+        host="bench",
+        pid=1,
+        queues=[f"queue-{number}" for number in range(QUEUES)],
+        threads=8,
+        job_types=registry.versions(),
+        lease=3_600.0,
     )
+    worker, *_ = [register(info) for _ in range(WORKERS)]
     queues = [Queue(name=f"queue-{number}") for number in range(QUEUES)]
     Queue.objects.bulk_create(queues, ignore_conflicts=True)
     shares = {"ready": 0.4, "scheduled": 0.2, "blocked": 0.2, "dead": 0.1, "waiting": 0.1}
-    values = {"queues": QUEUES, "keyed": False, "worker": None}
+    types = registry.names()[:TYPES]
+    known = {"queues": QUEUES, "types": types, "type_count": len(types)}
+    values = {**known, "keyed": False, "worker": None}
     for status, share in shares.items():
         count = max(int(JOBS * share * scale), 1)
         keyed = status == "blocked"
@@ -97,7 +152,9 @@ def _fill(scale: float) -> None:
     for first in range(1, runs + 1, PER_STATEMENT):
         last = min(first + PER_STATEMENT - 1, runs)
         execute(FILL_RUNS, {"first": first, "last": last})
-    settle_down("django_jobs_job", "django_jobs_run", "django_jobs_worker")
+    execute(FILL_TOTALS, {**known, "pairs": 200, "buckets": BUCKETS})
+    execute(FILL_SAMPLES, known)
+    settle_down("django_jobs_job", "django_jobs_run", "django_jobs_worker", *SUMMED)
     ((jobs, runs),) = fetch(
         "SELECT (SELECT count(*) FROM django_jobs_job), (SELECT count(*) FROM django_jobs_run)"
     )
