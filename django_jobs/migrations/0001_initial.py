@@ -145,6 +145,17 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "paused_by",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        editable=False,
+                        max_length=150,
+                        verbose_name="paused by",
+                    ),
+                ),
+                (
                     "max_concurrency",
                     models.PositiveIntegerField(
                         blank=True,
@@ -1824,6 +1835,17 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "paused_by",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        editable=False,
+                        max_length=150,
+                        verbose_name="paused by",
+                    ),
+                ),
+                (
                     "max_concurrency",
                     models.PositiveIntegerField(
                         blank=True,
@@ -2032,6 +2054,17 @@ class Migration(migrations.Migration):
                         editable=False,
                         max_length=300,
                         verbose_name="reason for the pause",
+                    ),
+                ),
+                (
+                    "paused_by",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        editable=False,
+                        max_length=150,
+                        verbose_name="paused by",
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),

@@ -52,6 +52,9 @@ class Queue(NamedRow):
     paused_reason = models.CharField(
         _("reason for the pause"), max_length=300, blank=True, default="", editable=False
     )
+    paused_by = models.CharField(
+        _("paused by"), max_length=150, blank=True, default="", db_default="", editable=False
+    )
     max_concurrency = models.PositiveIntegerField(
         _("maximum concurrency"),
         null=True,

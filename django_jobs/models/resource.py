@@ -42,6 +42,9 @@ class Resource(NamedRow):
     paused_reason = models.CharField(
         _("reason for the pause"), max_length=300, blank=True, default="", editable=False
     )
+    paused_by = models.CharField(
+        _("paused by"), max_length=150, blank=True, default="", db_default="", editable=False
+    )
     max_concurrency = models.PositiveIntegerField(
         _("maximum concurrency"),
         null=True,

@@ -37,6 +37,9 @@ class Tenant(NamedRow):
     paused_reason = models.CharField(
         _("reason for the pause"), max_length=300, blank=True, default="", editable=False
     )
+    paused_by = models.CharField(
+        _("paused by"), max_length=150, blank=True, default="", db_default="", editable=False
+    )
     created_at = TimestampField(_("created at"), auto_now_add=True)
 
     class Meta:

@@ -39,7 +39,8 @@ def test_a_resource_is_paused_with_reason_and_operator_and_resumed() -> None:
 
 def test_a_tenant_without_a_row_is_paused() -> None:
     assert run("pause", "tenant", "acme").startswith("acme: paused.")
-    assert Tenant.objects.get().paused_reason == f"paused by {OPERATOR}"
+    paused = Tenant.objects.get()
+    assert (paused.paused_reason, paused.paused_by) == (f"paused by {OPERATOR}", OPERATOR)
     assert run("resume", "tenant", "acme", "bolt") == "acme: resumed.\nbolt: not paused."
 
 

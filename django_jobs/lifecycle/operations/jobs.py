@@ -73,12 +73,13 @@ WHERE job.id = %(id)s AND job.status = 'dead'
 RETURNING job.id
 """
 PAUSE = """
-UPDATE django_jobs_queue SET paused_at = clock_timestamp(), paused_reason = %(reason)s
+UPDATE django_jobs_queue
+SET paused_at = clock_timestamp(), paused_reason = %(reason)s, paused_by = %(by)s
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NULL
 RETURNING name
 """
 RESUME = """
-UPDATE django_jobs_queue SET paused_at = NULL, paused_reason = ''
+UPDATE django_jobs_queue SET paused_at = NULL, paused_reason = '', paused_by = ''
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
 RETURNING name
 """
@@ -193,8 +194,8 @@ def pause(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> lis
     """Stop workers from claiming from these queues. Jobs that run are not affected. Returns the
     names of the queues it paused. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_queue")
-    why = (reason or done_by("paused", actor))[:300]
-    return _queues(PAUSE, {"names": list(names), "reason": why})
+    why, by = (reason or done_by("paused", actor))[:300], name_of(actor)[:150]
+    return _queues(PAUSE, {"names": list(names), "reason": why, "by": by})
 
 
 def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:

@@ -19,30 +19,34 @@ from ..notifying import GATES, notify_after_commit
 from .jobs import Actor, demand, done_by, name_of
 
 LONGEST_REASON = 300
+LONGEST_WHO = 150
 
 PAUSE_RESOURCES = """
-UPDATE django_jobs_resource SET paused_at = clock_timestamp(), paused_reason = %(reason)s
+UPDATE django_jobs_resource
+SET paused_at = clock_timestamp(), paused_reason = %(reason)s, paused_by = %(by)s
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NULL
 RETURNING name
 """
 RESUME_RESOURCES = """
-UPDATE django_jobs_resource SET paused_at = NULL, paused_reason = ''
+UPDATE django_jobs_resource SET paused_at = NULL, paused_reason = '', paused_by = ''
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
 RETURNING name
 """
 # A tenant without a row gets one with the defaults.
 PAUSE_TENANTS = """
-INSERT INTO django_jobs_tenant AS known (name, weight, paused_at, paused_reason, created_at)
-SELECT input.name, 1.0, clock_timestamp(), %(reason)s, clock_timestamp()
+INSERT INTO django_jobs_tenant AS known
+    (name, weight, paused_at, paused_reason, paused_by, created_at)
+SELECT input.name, 1.0, clock_timestamp(), %(reason)s, %(by)s, clock_timestamp()
 FROM unnest(%(names)s::text[]) AS input (name)
 ORDER BY input.name
 ON CONFLICT (name) DO UPDATE
-    SET paused_at = excluded.paused_at, paused_reason = excluded.paused_reason
+    SET paused_at = excluded.paused_at, paused_reason = excluded.paused_reason,
+        paused_by = excluded.paused_by
     WHERE known.paused_at IS NULL
 RETURNING name
 """
 RESUME_TENANTS = """
-UPDATE django_jobs_tenant SET paused_at = NULL, paused_reason = ''
+UPDATE django_jobs_tenant SET paused_at = NULL, paused_reason = '', paused_by = ''
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
 RETURNING name
 """
@@ -54,12 +58,15 @@ RETURNING name
 """
 
 
-def pause_resources(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
+def pause_resources(
+    names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
+) -> list[str]:
     """Start no job that uses these resources. Jobs that are ready or running are not affected.
-    Returns the names of the resources it paused. Raises ``PermissionDenied`` if ``actor`` may
-    not."""
+    Returns the names of the resources it paused. Without an actor, ``by`` is who asked. Raises
+    ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_resource")
-    return _change(PAUSE_RESOURCES, names, reason=_why(reason, "paused", actor))
+    why, who = _why(reason, "paused", actor), _who(actor, by)
+    return _change(PAUSE_RESOURCES, names, reason=why, by=who)
 
 
 def resume_resources(names: Iterable[str], *, actor: Actor = None) -> list[str]:
@@ -69,9 +76,12 @@ def resume_resources(names: Iterable[str], *, actor: Actor = None) -> list[str]:
     return _change(RESUME_RESOURCES, names)
 
 
-def pause_tenants(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
+def pause_tenants(
+    names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
+) -> list[str]:
     """Start no job of these tenants. Jobs that are ready or running are not affected. Returns the
-    names of the tenants it paused, with or without a row before.
+    names of the tenants it paused, with or without a row before. Without an actor, ``by`` is who
+    asked.
 
     Raises ``OperationRefused`` for what cannot be a name, ``PermissionDenied`` if ``actor`` may
     not.
@@ -81,7 +91,8 @@ def pause_tenants(names: Iterable[str], *, actor: Actor = None, reason: str = ""
     for name in wanted:
         if problem := name_problem(name, LONGEST_TENANT):
             raise OperationRefused(f"the name of a tenant {problem}")
-    return _change(PAUSE_TENANTS, wanted, reason=_why(reason, "paused", actor))
+    why, who = _why(reason, "paused", actor), _who(actor, by)
+    return _change(PAUSE_TENANTS, wanted, reason=why, by=who)
 
 
 def resume_tenants(names: Iterable[str], *, actor: Actor = None) -> list[str]:
@@ -132,6 +143,10 @@ def _set_breaker(
 
 def _why(reason: str, operation: str, actor: Actor) -> str:
     return (reason or done_by(operation, actor))[:LONGEST_REASON]
+
+
+def _who(actor: Actor, by: str) -> str:
+    return (name_of(actor) or by)[:LONGEST_WHO]
 
 
 def _change(sql: str, names: Iterable[str], **parameters: Any) -> list[str]:

@@ -58,7 +58,7 @@ class Command(OperatorCommand):
         if kind == "resource":
             _demand_resources(names)
         try:
-            changed = pause(names, reason=_signed(reason, "paused"))
+            changed = pause(names, reason=_signed(reason, "paused"), by=operator())
         except OperationRefused as error:
             raise CommandError(str(error)) from None
         done = "paused. Jobs that are ready or running still run."

@@ -217,7 +217,10 @@ def test_pausing_and_resuming_say_which_queues_changed() -> None:
 @pytest.mark.django_db
 def test_a_pause_says_by_whom() -> None:
     job_operations.pause(["default"], actor=make_user("pause_queue"))
-    assert Queue.objects.get(name="default").paused_reason == "paused by olga"
+    paused = Queue.objects.get(name="default")
+    assert (paused.paused_reason, paused.paused_by) == ("paused by olga", "olga")
+    job_operations.resume(["default"])
+    assert Queue.objects.get(name="default").paused_by == ""
 
 
 @pytest.mark.django_db(transaction=True)

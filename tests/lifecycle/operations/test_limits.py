@@ -58,7 +58,8 @@ def test_a_resource_is_paused_with_a_reason_and_resumed() -> None:
 def test_a_pause_without_a_reason_says_by_whom() -> None:
     stripe()
     limits.pause_resources(["stripe"], actor=make_user("pause_resource"))
-    assert Resource.objects.get().paused_reason == "paused by olga"
+    paused = Resource.objects.get()
+    assert (paused.paused_reason, paused.paused_by) == ("paused by olga", "olga")
 
 
 def test_a_tenant_without_a_row_is_paused_by_creating_it() -> None:
