@@ -32,6 +32,7 @@ class JobsConfig(AppConfig):
         from .contrib import celery
         from .lifecycle.operations import signals  # noqa: F401 — registers methods of models
         from .management.worker import beside_runserver
+        from .why import evaluation  # noqa: F401 — registers a method of models
         from .worker.handlers import built_in  # noqa: F401 — registers job types
 
         setting_changed.connect(follow_immediate, dispatch_uid="django_jobs.follow_immediate")

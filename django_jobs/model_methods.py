@@ -1,5 +1,5 @@
-"""The methods of models that change rows. Models may not import the lifecycle, which is on a higher
-floor, so it registers here what they call."""
+"""The methods of models that need a room on a higher floor, such as those that change rows. Models
+may not import it, so it registers here what they call."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ FLOORS: dict[str, int] = {
     "worker": 5,
     "maintenance": 5,
     "metrics": 5,
+    "why": 5,
     "checks": 6,
     "doctor": 6,
     "testing": 6,

@@ -62,3 +62,19 @@ def exactly(seconds: float) -> str:
     if rest or not parts:
         parts.append(f"{rest / 1_000_000:g} s")
     return " ".join(parts)
+
+
+SHOWN_UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
+
+
+def duration_text(seconds: float) -> str:
+    """A duration for people: ``350 ms``, ``4.2 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    seconds = max(seconds, 0.0)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    whole = int(seconds)
+    unit, size, smaller, smaller_size = next(row for row in SHOWN_UNITS if whole >= row[1])
+    rest = whole % size // smaller_size
+    return f"{whole // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")

@@ -118,6 +118,13 @@ class Past(NamedTuple):
             seconds=self.seconds,
         )
 
+    @property
+    def claims(self) -> int | None:
+        """How many jobs were claimed since the sample; None if that is not known."""
+        if self.running_before is None or self.runs_before is None or not self.counted:
+            return None
+        return max(self.running - self.running_before + self.runs - self.runs_before, 0)
+
 
 class Sample(NamedTuple):
     """One queue now, and in how many seconds it should be drained."""
@@ -129,10 +136,11 @@ class Sample(NamedTuple):
     drain_seconds: float | None
 
 
-def past() -> dict[str, Past]:
-    """What is known of each queue, by name."""
-    parameters = {"seconds": RATE_SECONDS + 30, "most": MOST_COUNTED}
-    return {queue: Past(*found) for queue, *found in fetch(PAST, parameters)}
+def past(queue: str | None = None) -> dict[str, Past]:
+    """What is known of each queue, or of one, by name."""
+    sql = PAST if queue is None else f"{PAST}WHERE queue.name = %(queue)s"
+    parameters = {"seconds": RATE_SECONDS + 30, "most": MOST_COUNTED, "queue": queue}
+    return {name: Past(*found) for name, *found in fetch(sql, parameters)}
 
 
 def ready_jobs() -> dict[str, int]:

@@ -17,6 +17,7 @@ from django.utils.http import urlencode
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
+from ...domain.durations import duration_text
 from ...models import Worker
 from ...models.timestamps import DistantTime
 from .paginator import counted
@@ -94,24 +95,8 @@ def usage(run: Any) -> str:
 
 
 def duration(length: timedelta | None) -> str:
-    """``350 ms``, ``4.2 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
-    if length is None:
-        return NOTHING
-    seconds = max(length.total_seconds(), 0.0)
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    whole = int(seconds)
-    for unit, size, smaller, smaller_size in (
-        ("d", 86_400, "h", 3_600),
-        ("h", 3_600, "min", 60),
-        ("min", 60, "s", 1),
-    ):
-        if whole >= size:
-            rest = whole % size // smaller_size
-            return f"{whole // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
-    return NOTHING
+    """A length of time; a dash for None."""
+    return NOTHING if length is None else duration_text(length.total_seconds())
 
 
 def moment(at: datetime | None) -> str:

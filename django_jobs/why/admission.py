@@ -1,0 +1,348 @@
+"""The gates between blocked and ready: quarantine, tenant, resources, concurrency key, and the turn
+of the job among those that wait for the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..domain.gates import Gates, parse
+from ..domain.retry_budget import retries_allowed
+from ..domain.states import JobState
+from ..models import BreakerState, Job
+from ..models.job import QUARANTINED
+from ..models.resource import FADED
+from .explanation import Gate, GateState, Ref, Text, Value, fill, plain
+from .facts import (
+    MOST_BEFORE,
+    MOST_READ,
+    Facts,
+    Row,
+    after,
+    clock,
+    holders,
+    jobs_text,
+    moment,
+    pause_text,
+    usage_of,
+)
+
+MOST_TAKEN = 100_000
+"""Jobs with resources that a count reads. No more than that are ready or running."""
+
+QUARANTINE = """
+SELECT id, since, reason, by FROM django_jobs_quarantine
+WHERE job_type = %(job_type)s AND lifted_at IS NULL
+"""
+KEY = usage_of("""
+    SELECT id, status, claimed_at, attempt FROM django_jobs_job_live
+    WHERE concurrency_key = %(key)s AND status IN ('ready', 'running')
+    LIMIT %(limit)s""")
+# No index finds the jobs of one resource, because few jobs with resources are ready or running.
+USERS = usage_of(f"""
+    SELECT id, status, claimed_at, attempt FROM (
+        SELECT job.id, job.status, job.claimed_at, job.attempt, job.resources
+        FROM django_jobs_job_live AS job
+        WHERE job.resources IS NOT NULL AND job.status IN ('ready', 'running')
+        ORDER BY job.id LIMIT {MOST_TAKEN}) AS user_of_any
+    WHERE jsonb_exists(user_of_any.resources, resource.name)
+    LIMIT coalesce(resource.max_concurrency, {MOST_READ})""")
+RESOURCES = f"""
+SELECT resource.id, resource.name, paused_at, paused_reason, paused_by,
+    breaker_state, breaker_changed_at, breaker_open_for, breaker_reason,
+    rate, rate_seconds, max_concurrency, retry_budget,
+    coalesce(recent_starts * {FADED}, 0) AS starts,
+    coalesce(recent_retries * {FADED}, 0) AS retries,
+    tokens + rate / rate_seconds * greatest(
+        date_part('epoch', statement_timestamp() - refilled_at), 0) < 1 AS rate_is_spent,
+    used.taken, used.holders
+FROM django_jobs_resource AS resource CROSS JOIN LATERAL ({USERS}) AS used
+WHERE resource.name = ANY(%(names)s::text[])
+ORDER BY resource.name
+"""
+JOBS_OF_TENANT = usage_of(f"""
+    SELECT job.id, job.status, job.claimed_at, job.attempt FROM django_jobs_job_live AS job
+    WHERE job.tenant = %(tenant)s AND job.status IN ('ready', 'running')
+    LIMIT coalesce(tenant.max_concurrency, {MOST_READ})""")
+TENANT = f"""
+SELECT tenant.id, tenant.name, weight, paused_at, paused_reason, paused_by, max_concurrency,
+    used.taken, used.holders
+FROM django_jobs_tenant AS tenant CROSS JOIN LATERAL ({JOBS_OF_TENANT}) AS used
+WHERE tenant.name = %(tenant)s
+"""
+LINE = f"""
+SELECT count(*) AS before FROM (
+    SELECT FROM django_jobs_job_live
+    WHERE gates = %(gates)s AND status = 'blocked'
+      AND (rank, id) < (%(rank)s::float8, %(id)s::bigint)
+    LIMIT {MOST_BEFORE + 1}) AS counted
+"""
+
+
+def gates_of(job: Job) -> Gates | None:
+    """The gates of a job; None if it has none, or if they cannot be read."""
+    try:
+        return None if job.gates is None else parse(job.gates)
+    except ValueError:
+        return None
+
+
+def parts(job: Job) -> dict[str, str]:
+    """What to read for these gates."""
+    found = {"quarantine": QUARANTINE}
+    gates = gates_of(job)
+    if gates is None or job.status == JobState.READY:
+        return found
+    if gates.tenant is not None:
+        found["tenant"] = TENANT
+    if gates.resources:
+        found["resources"] = RESOURCES
+    if gates.key is not None:
+        found["key"] = KEY
+    if job.status == JobState.BLOCKED:
+        found["line"] = LINE
+    return found
+
+
+def gates(job: Job, facts: Facts) -> Iterator[Gate]:
+    """The gates of this file."""
+    yield _quarantine(job, facts)
+    if job.gates is None:
+        if job.status == JobState.BLOCKED and not facts.rows("quarantine"):
+            yield _without_gates(job)
+        return
+    wanted = gates_of(job)
+    if wanted is None:
+        yield _blocked(_("its gates cannot be read: the row was not written by this package"))
+        return
+    if job.status == JobState.READY:
+        yield Gate(
+            name="admission",
+            title=_("Admission"),
+            text=(_("it holds its slots of key, resources and tenant"),),
+        )
+        return
+    found = []
+    if wanted.tenant is not None:
+        found.append(_tenant(wanted.tenant, facts))
+    rows = {row["name"]: row for row in facts.rows("resources")}
+    found += [_resource(name, rows.get(name), job, facts) for name in sorted(wanted.resources)]
+    if wanted.key is not None:
+        found.append(_key(wanted, facts))
+    yield from found
+    if job.status == JobState.BLOCKED:
+        is_held = any(gate.holds for gate in found) or bool(facts.rows("quarantine"))
+        yield _turn(wanted, is_held, facts)
+
+
+def _quarantine(job: Job, facts: Facts) -> Gate:
+    title, row = _("Quarantine"), facts.row("quarantine")
+    if row is None:
+        text = fill(_("%(name)s is not quarantined"), name=job.job_type)
+        return Gate(name="quarantine", title=title, text=text)
+    since, link = moment(row["since"]), Ref("quarantine", row["id"], _("quarantined"))
+    text = fill(
+        _("its job type is %(quarantined)s since %(time)s by %(who)s"),
+        quarantined=link,
+        time="-" if since is None else f"{clock(since)} ({facts.since(since)})",
+        who=row["by"] or _("a worker"),
+    )
+    if row["reason"]:
+        text = fill("%(text)s: %(reason)s", text=text, reason=row["reason"])
+    blocked = _("Blocked: %(text)s.")
+    if job.status != JobState.BLOCKED:
+        blocked = _("A worker blocks it once it is ready: %(text)s.")
+    return Gate(
+        name="quarantine",
+        title=title,
+        state=GateState.HOLDS,
+        text=text,
+        sentence=fill(blocked, text=text),
+        phrase=_because(_("its job type is quarantined"), row["reason"]),
+        lasting=True,
+    )
+
+
+def _without_gates(job: Job) -> Gate:
+    if job.reason == QUARANTINED:
+        text = _("its quarantine was lifted, and a worker makes it ready in the next moment")
+        return _blocked(text, phrase=_("its turn"), lasting=False)
+    return _blocked(_("it has no gate that could open: the row was not written by this package"))
+
+
+def _blocked(text: str, *, phrase: str = "", lasting: bool = True) -> Gate:
+    return Gate(
+        name="admission",
+        title=_("Admission"),
+        state=GateState.HOLDS,
+        text=(text,),
+        sentence=fill(_("Blocked: %(text)s."), text=text),
+        phrase=phrase or text,
+        lasting=lasting,
+    )
+
+
+def _tenant(name: str, facts: Facts) -> Gate:
+    title, row = _("Tenant"), facts.row("tenant")
+    if row is None:
+        text = fill(_("%(name)s has no row: weight 1, no limit"), name=name)
+        return Gate(name="tenant", title=title, text=text)
+    link, limit = Ref("tenant", row["id"], row["name"]), row["max_concurrency"]
+    if row["paused_at"] is not None:
+        phrase = _("the tenant %(name)s is paused") % {"name": name}
+        named = fill(_("the tenant %(name)s"), name=link)
+        return _paused("tenant", title, row, named, phrase, facts)
+    if limit is not None and row["taken"] >= limit:
+        text = fill(_("the tenant %(name)s (%(limit)s of %(limit)s taken)"), name=link, limit=limit)
+        return _full("tenant", title, text, row, facts)
+    weight = f"{row['weight']:g}"
+    if limit is None:
+        text = fill(_("%(name)s has weight %(weight)s and no limit"), name=link, weight=weight)
+    else:
+        text = fill(
+            _("%(name)s has %(taken)s of %(limit)s, weight %(weight)s"),
+            **{"name": link, "taken": row["taken"], "limit": limit, "weight": weight},
+        )
+    return Gate(name="tenant", title=title, text=text)
+
+
+def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
+    title = _("Resource")
+    if row is None:
+        text = fill(_("%(name)s has no row, and so no limit"), name=name)
+        return Gate(name="resource", title=title, text=text)
+    link, limit, taken = Ref("resource", row["id"], name), row["max_concurrency"], row["taken"]
+    if row["paused_at"] is not None:
+        phrase = _("the resource %(name)s is paused") % {"name": name}
+        named = fill(_("the resource %(name)s"), name=link)
+        return _paused("resource", title, row, named, phrase, facts)
+    if row["breaker_state"] == BreakerState.OPEN:
+        return _waits("resource", title, _open_breaker(row, link), lasting=True)
+    if limit is not None and row["taken"] >= limit:
+        template = _("the resource %(name)s (%(limit)s of %(limit)s taken)")
+        return _full("resource", title, fill(template, name=link, limit=limit), row, facts)
+    if row["rate_is_spent"]:
+        rate = {"rate": f"{row['rate']:g}", "seconds": f"{row['rate_seconds']:g}"}
+        text = fill(_("the rate of %(name)s (%(rate)s in %(seconds)s s)"), name=link, **rate)
+        return _waits("resource", title, text)
+    if row["breaker_state"] == BreakerState.HALF_OPEN and row["taken"]:
+        text = fill(_("the breaker of %(name)s is half open and lets few jobs try"), name=link)
+        return _waits("resource", title, text, holders(row, facts), lasting=True)
+    if job.failures and _is_spent(row):
+        text = fill(_("the retry budget of %(name)s is used up"), name=link)
+        return _waits("resource", title, text, lasting=True)
+    if limit is None:
+        text = fill(_("%(name)s has no limit; it has %(jobs)s"), name=link, jobs=jobs_text(taken))
+    else:
+        text = fill(_("%(name)s has %(taken)s of %(limit)s"), name=link, taken=taken, limit=limit)
+    return Gate(name="resource", title=title, text=text)
+
+
+def _open_breaker(row: Row, link: Ref) -> Text:
+    until = after(row["breaker_changed_at"], row["breaker_open_for"])
+    if until is None or until <= timezone.now():
+        return fill(_("the breaker of %(name)s is open"), name=link)
+    return fill(_("the breaker of %(name)s is open until %(time)s"), name=link, time=clock(until))
+
+
+def _is_spent(row: Row) -> bool:
+    budget = row["retry_budget"]
+    if budget is None or budget >= 1:
+        return False
+    return retries_allowed(budget, row["starts"], row["retries"]) == 0
+
+
+def _key(wanted: Gates, facts: Facts) -> Gate:
+    row, title = facts.row("key"), _("Concurrency key")
+    assert row is not None
+    values: dict[str, Value] = {
+        "key": wanted.key or "",
+        "taken": row["taken"],
+        "limit": wanted.limit,
+    }
+    if row["taken"] < wanted.limit:
+        template = _("%(key)s has %(taken)s of %(limit)s") if row["taken"] else _("%(key)s is free")
+        return Gate(name="key", title=title, text=fill(template, **values))
+    ids = ", ".join(str(one["id"]) for one in sorted(row["holders"], key=lambda one: one["id"]))
+    if more := row["taken"] - len(row["holders"]):
+        ids = _("%(jobs)s and %(count)s more") % {"jobs": ids, "count": more}
+    template = ngettext(
+        "the concurrency key %(key)s (limit %(limit)s): job %(jobs)s holds it",
+        "the concurrency key %(key)s (limit %(limit)s): jobs %(jobs)s hold it",
+        row["taken"],
+    )
+    text = fill(template, jobs=holders(row, facts), **values)
+    phrase = plain(fill(template, jobs=ids, **values))
+    return _waits("key", title, text, phrase=phrase)
+
+
+def _turn(wanted: Gates, is_held: bool, facts: Facts) -> Gate:
+    row, title = facts.row("line"), _("Its turn")
+    before = row["before"] if row else 0
+    if before:
+        number = jobs_text(min(before, MOST_BEFORE), before > MOST_BEFORE)
+        text = fill(_("%(jobs)s with the same gates before it"), jobs=number)
+    else:
+        text = (_("the first of those with the same gates"),)
+    if is_held:
+        state = GateState.HOLDS if before else GateState.PASSED
+        return Gate(name="turn", title=title, state=state, text=text)
+    phrase = _("its turn")
+    if wanted.tenant is not None:
+        phrase = _("its turn among the tenants of queue %(name)s") % {"name": wanted.queue}
+    sentence = fill(_("Waits for %(turn)s."), turn=phrase)
+    return Gate(
+        name="turn",
+        title=title,
+        state=GateState.HOLDS,
+        text=text,
+        sentence=sentence,
+        phrase=phrase,
+        momentary=True,
+    )
+
+
+def _paused(name: str, title: str, row: Row, named: Text, phrase: str, facts: Facts) -> Gate:
+    text = pause_text(row, named, facts)
+    return Gate(
+        name=name,
+        title=title,
+        state=GateState.HOLDS,
+        text=text,
+        sentence=fill(_("Waits: %(text)s."), text=text),
+        phrase=_because(phrase, row["paused_reason"]),
+        lasting=True,
+    )
+
+
+def _full(name: str, title: str, text: Text, row: Row, facts: Facts) -> Gate:
+    return _waits(name, title, text, holders(row, facts), lasting=True)
+
+
+def _waits(
+    name: str,
+    title: str,
+    text: Text,
+    by: Text = (),
+    *,
+    phrase: str = "",
+    lasting: bool = False,
+) -> Gate:
+    """A gate that holds, and the jobs that hold it."""
+    return Gate(
+        name=name,
+        title=title,
+        state=GateState.HOLDS,
+        text=fill("%(text)s: %(jobs)s", text=text, jobs=by) if by else text,
+        sentence=fill(_("Waits for %(what)s."), what=text),
+        phrase=phrase or plain(text),
+        lasting=lasting,
+        momentary=True,
+    )
+
+
+def _because(text: str, reason: str) -> str:
+    return f"{text}: {reason}" if reason else text

@@ -1,0 +1,218 @@
+"""The due time of a job and where it comes from, its prerequisites, and when it expires."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..domain.states import JobState, RunState
+from ..domain.workflows import When
+from ..models import Job, RunOutcome, StepCondition
+from ..models.timestamps import DistantTime
+from .explanation import Gate, GateState, Ref, Text, fill, joined, plain
+from .facts import Facts, Row, clock, job_ref, moment
+
+MOST_STEPS = 4
+CONDITIONS = dict(StepCondition.choices)
+
+SLEEP = """
+SELECT substr(key, 7) AS key, answer ->> 'until' AS until FROM django_jobs_receipt
+WHERE job_id = %(id)s AND starts_with(key, 'sleep:')
+  AND (answer ->> 'until')::timestamptz > statement_timestamp()
+ORDER BY id DESC LIMIT 1
+"""
+LAST_RUN = """
+SELECT outcome, error_type, attempt FROM django_jobs_run
+WHERE job_id = %(id)s AND attempt <= %(attempt)s ORDER BY attempt DESC LIMIT 1
+"""
+SIGNAL = """
+SELECT answer ->> 'until' AS until FROM django_jobs_receipt
+WHERE job_id = %(id)s AND key = 'signal:' || %(awaits)s
+"""
+# Those that can still end are live.
+STEPS = f"""
+SELECT parent.id, parent.step, parent.status, edge.when FROM django_jobs_dependency AS edge
+JOIN django_jobs_job_live AS parent ON parent.id = edge.parent_id
+    AND parent.status NOT IN ('succeeded', 'cancelled', 'dead')
+WHERE edge.child_id = %(id)s
+ORDER BY edge.parent_id LIMIT {MOST_STEPS}
+"""
+SCHEDULE = "SELECT id, name FROM django_jobs_schedule WHERE id = %(schedule)s"
+PREVIOUS = """
+SELECT id, status FROM django_jobs_job_live
+WHERE schedule_id = %(schedule)s AND id < %(id)s
+  AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+ORDER BY id LIMIT 3
+"""
+
+
+def parts(job: Job) -> dict[str, str]:
+    """What to read for these gates."""
+    match job.status:
+        case JobState.SCHEDULED if job.attempt:
+            return {"sleep": SLEEP, "last_run": LAST_RUN}
+        case JobState.WAITING if job.awaits:
+            return {"signal": SIGNAL}
+        case JobState.WAITING if job.prerequisites:
+            return {"steps": STEPS}
+        case JobState.WAITING if job.schedule_id is not None:
+            return {"schedule": SCHEDULE, "previous": PREVIOUS}
+    return {}
+
+
+def gates(job: Job, facts: Facts) -> Iterator[Gate]:
+    """The gates of this file."""
+    if job.status == JobState.WAITING:
+        yield _prerequisites(job, facts)
+    else:
+        yield _due(job, facts)
+    if job.expires_at is not None:
+        yield _expiry(job, facts)
+
+
+def _due(job: Job, facts: Facts) -> Gate:
+    title, at = _("Due"), job.available_at
+    if isinstance(at, DistantTime):
+        values = {"time": at.text, "origin": _origin(job, facts)}
+        text = fill(_("never: its due time is %(time)s; %(origin)s"), **values)
+    elif at <= facts.now:
+        text = fill(_("since %(time)s"), time=facts.since(at))
+        if job.status == JobState.SCHEDULED:
+            text = (*text, _("; a worker makes it ready in the next moment"))
+        return Gate(name="due", title=title, text=text)
+    else:
+        values = {"age": facts.since(at), "time": clock(at), "origin": _origin(job, facts)}
+        text = fill(_("in %(age)s, at %(time)s: %(origin)s"), **values)
+    sleep = facts.row("sleep")
+    phrase = ""
+    if sleep is not None and (until := moment(sleep["until"])) is not None:
+        values = {"key": sleep["key"], "time": clock(until)}
+        phrase = _("its sleep %(key)s, until %(time)s") % values
+    return Gate(
+        name="due",
+        title=title,
+        state=GateState.HOLDS,
+        text=text,
+        sentence=fill(_("Is due %(when)s."), when=text),
+        phrase=phrase,
+    )
+
+
+def _origin(job: Job, facts: Facts) -> str:
+    """Where a due time in the future comes from."""
+    if (sleep := facts.row("sleep")) is not None:
+        return _("its handler sleeps (%(key)s)") % {"key": sleep["key"]}
+    if not job.attempt:
+        if job.scheduled_for is not None:
+            return _("its schedule puts its jobs off by some seconds (jitter)")
+        return _("it was enqueued with a delay or a time to run at")
+    run = facts.row("last_run")
+    if run is None:
+        return _("put off after attempt %(attempt)s") % {"attempt": job.attempt}
+    match run["outcome"]:
+        case RunState.SNOOZED:
+            return _("its handler snoozed in attempt %(attempt)s") % {"attempt": run["attempt"]}
+        case RunState.FAILED | RunState.TIMED_OUT | RunState.LOST:
+            values = {
+                "attempt": run["attempt"],
+                "outcome": RunOutcome(run["outcome"]).label,
+                "error": f" ({run['error_type']})" if run["error_type"] else "",
+                "failures": job.failures,
+                "most": job.max_attempts,
+            }
+            return (
+                _(
+                    "the backoff after attempt %(attempt)s: %(outcome)s%(error)s, "
+                    "failure %(failures)s of %(most)s"
+                )
+                % values
+            )
+    return _("put off after attempt %(attempt)s") % {"attempt": run["attempt"]}
+
+
+def _expiry(job: Job, facts: Facts) -> Gate:
+    at = job.expires_at
+    assert at is not None
+    if isinstance(at, DistantTime):
+        return Gate(name="expires", title=_("Expires"), text=(at.text,))
+    if at > facts.now:
+        values = {"age": facts.since(at), "time": clock(at)}
+        text = fill(_("in %(age)s, at %(time)s, unless it has started by then"), **values)
+        return Gate(name="expires", title=_("Expires"), text=text)
+    text = fill(_("%(age)s ago: the worker that takes it ends it without a run of its handler"),
+                age=facts.since(at))  # fmt: skip
+    return Gate(
+        name="expires",
+        title=_("Expires"),
+        state=GateState.HOLDS,
+        text=text,
+        sentence=fill(_("It expired %(text)s."), text=text),
+        phrase=_("it has expired"),
+    )
+
+
+def _prerequisites(job: Job, facts: Facts) -> Gate:
+    text, phrase = _prerequisite(job, facts)
+    return Gate(
+        name="prerequisites",
+        title=_("Prerequisites"),
+        state=GateState.HOLDS,
+        text=text,
+        sentence=fill(_("Waits for %(what)s."), what=text),
+        phrase=phrase or plain(text),
+        lasting=True,
+    )
+
+
+def _prerequisite(job: Job, facts: Facts) -> tuple[Text, str]:
+    """With its short form, if that differs."""
+    if job.awaits:
+        text = fill(_("the signal %(name)s"), name=job.awaits)
+        row = facts.row("signal")
+        if row is None or (until := moment(row["until"])) is None:
+            return text, ""
+        return fill(_("%(signal)s, until %(time)s"), signal=text, time=clock(until)), ""
+    if job.prerequisites:
+        return _steps(facts)
+    if job.schedule_id is not None:
+        return _previous_job(facts)
+    return (_("its prerequisites"),), ""
+
+
+def _steps(facts: Facts) -> tuple[Text, str]:
+    rows = facts.rows("steps")
+    if not rows:
+        return (_("its prerequisites"),), ""
+    shown = rows[: MOST_STEPS - 1]
+    links = joined(map(_step, shown))
+    names = ", ".join(row["step"] or f"#{row['id']}" for row in shown)
+    if len(rows) == MOST_STEPS:
+        links = fill(_("%(steps)s and more"), steps=links)
+        names = _("%(steps)s and more") % {"steps": names}
+    template = ngettext("the step %(steps)s", "the steps %(steps)s", len(rows))
+    return fill(template, steps=links), template % {"steps": names}
+
+
+def _step(row: Row) -> Text:
+    step = Ref("job", row["id"], row["step"] or f"#{row['id']}")
+    if row["when"] == When.SUCCEEDED:
+        return fill("%(step)s (%(status)s)", step=step, status=row["status"])
+    wanted = CONDITIONS.get(row["when"], row["when"])
+    template = _("%(step)s (%(status)s, has to be %(wanted)s)")
+    return fill(template, step=step, status=row["status"], wanted=str(wanted))
+
+
+def _previous_job(facts: Facts) -> tuple[Text, str]:
+    row = facts.row("schedule")
+    if row is None:
+        text: Text = (_("the previous job of its schedule"),)
+    else:
+        name = Ref("schedule", row["id"], row["name"])
+        text = fill(_("the previous job of the schedule %(name)s"), name=name)
+    previous = joined(
+        fill("%(job)s (%(status)s)", job=job_ref(one["id"]), status=one["status"])
+        for one in facts.rows("previous")
+    )
+    return (fill("%(text)s: %(jobs)s", text=text, jobs=previous) if previous else text), plain(text)

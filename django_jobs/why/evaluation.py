@@ -1,0 +1,166 @@
+"""Evaluates all gates of a job, and says in a sentence why it is not running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..domain.durations import duration_text
+from ..domain.states import LIVE, JobState
+from ..model_methods import implements
+from ..models import Job
+from . import admission, due, expected, queue, running, workers
+from .admission import gates_of
+from .explanation import Expected, Explanation, Gate, GateState, Text, fill
+from .facts import Facts
+
+OVERDUE_SECONDS = 60.0
+"""A job that nothing holds starts far sooner."""
+
+
+def explain(job: Job) -> Explanation:
+    """Why ``job`` is not running, or since when it runs, or how it ended. Two statements."""
+    if job.status not in LIVE:
+        facts = Facts(job, {}, {})
+        sentence = running.ended_sentence(job, facts)
+        return Explanation(job=job.pk, status=job.status, sentence=sentence)
+    if job.status == JobState.RUNNING:
+        facts = Facts(job, running.parts(job), _parameters(job))
+        return Explanation(
+            job=job.pk,
+            status=job.status,
+            sentence=running.running_sentence(job, facts),
+            gates=tuple(running.gates(job, facts)),
+        )
+    rooms = due, admission, queue, workers, expected
+    parts = {name: sql for room in rooms for name, sql in room.parts(job).items()}
+    facts = Facts(job, parts, _parameters(job))
+    gates = tuple(_gates(job, facts))
+    start = expected.expected_start(job, gates, facts)
+    before, more = queue.before(facts)
+    return Explanation(
+        job=job.pk,
+        status=job.status,
+        sentence=_sentence(job, gates, start, facts),
+        gates=gates,
+        before=before,
+        more_before=more,
+        expected=start,
+    )
+
+
+def _gates(job: Job, facts: Facts) -> Iterator[Gate]:
+    """In the order in which a job passes them. What others take now does not hold a job that is
+    not due."""
+    found = [
+        *due.gates(job, facts),
+        *admission.gates(job, facts),
+        *queue.gates(job, facts),
+        *workers.gates(job, facts),
+        *queue.line(facts),
+    ]
+    is_later = job.status == JobState.WAITING or any(
+        gate.name == "due" and gate.holds for gate in found
+    )
+    for gate in found:
+        if is_later and gate.momentary and gate.holds:
+            yield replace(gate, state=GateState.UNKNOWN)
+        else:
+            yield gate
+
+
+def _sentence(job: Job, gates: tuple[Gate, ...], start: Expected | None, facts: Facts) -> Text:
+    holding = [gate for gate in gates if gate.holds and gate.sentence]
+    if not holding:
+        return _of_free(job, start, facts)
+    sentence = holding[0].sentence
+    others = [gate.phrase for gate in holding[1:] if gate.phrase]
+    if others:
+        also = fill(_("Also: %(others)s."), others="; ".join(others))
+        sentence = fill("%(first)s %(also)s", first=sentence, also=also)
+    if job.status in (JobState.READY, JobState.BLOCKED) and (line := _line(start, facts)):
+        sentence = fill("%(first)s %(line)s", first=sentence, line=line)
+    return sentence
+
+
+def _of_free(job: Job, start: Expected | None, facts: Facts) -> Text:
+    """Of a job that nothing holds but those before it."""
+    if line := _line(start, facts):
+        return (line,)
+    if job.status == JobState.SCHEDULED:
+        return (_("It is due: a worker makes it ready in the next moment."),)
+    waited = (facts.now - job.available_at).total_seconds()
+    if waited < OVERDUE_SECONDS:
+        return (_("Nothing holds it: a worker starts it in the next moment."),)
+    text = _(
+        "No gate holds it, and yet it has waited for %(time)s: look at the logs of its workers."
+    )
+    sentence = text % {"time": duration_text(waited)}
+    failures = workers.claim_failures(facts)
+    if failures:
+        more = ngettext(
+            "%(count)s of their claims failed.", "%(count)s of their claims failed.", failures
+        )
+        sentence = f"{sentence} {more % {'count': f'{failures:,}'}}"
+    return (sentence,)
+
+
+def _line(start: Expected | None, facts: Facts) -> str:
+    """How many are before it, and its expected start; empty if it is the first."""
+    count, more = queue.before(facts)
+    if not count:
+        return "" if start is None or start.seconds == 0 else _start(start)
+    template = ngettext("%(number)s job is before it", "%(number)s jobs are before it", count)
+    text = template % {"number": f"{count:,}+" if more else f"{count:,}"}
+    if start is None:
+        return f"{text}."
+    return f"{text}; {_start(start)}"
+
+
+def _start(start: Expected) -> str:
+    template = _("expected start in about %(time)s.")
+    if start.at_least:
+        template = _("expected start in more than %(time)s.")
+    return template % {"time": duration_text(start.seconds)}
+
+
+@implements("Job.blocked_by")
+def blocked_by(job: Job) -> str:
+    """What a blocked or waiting job waits for, in a list, and until when the handler of a scheduled
+    one sleeps; empty for any other."""
+    match job.status:
+        case JobState.SCHEDULED if job.attempt:
+            rooms: tuple[Any, ...] = (due,)
+        case JobState.WAITING:
+            rooms = (due,)
+        case JobState.BLOCKED:
+            rooms = (admission,)
+        case _:
+            return ""
+    parts = {name: sql for room in rooms for name, sql in room.parts(job).items()}
+    facts = Facts(job, parts, _parameters(job))
+    gates = [gate for room in rooms for gate in room.gates(job, facts)]
+    return "; ".join(gate.phrase for gate in gates if gate.holds and gate.phrase)
+
+
+def _parameters(job: Job) -> dict[str, Any]:
+    gates = gates_of(job)
+    return {
+        "id": job.pk,
+        "queue": job.queue,
+        "job_type": job.job_type,
+        "rank": job.rank,
+        "attempt": job.attempt,
+        "worker": job.worker_id,
+        "schedule": job.schedule_id,
+        "awaits": job.awaits,
+        "gates": job.gates,
+        "tenant": gates.tenant if gates else None,
+        "names": list(gates.resources) if gates else [],
+        "key": gates.key if gates else None,
+        "limit": gates.limit if gates else None,
+    }

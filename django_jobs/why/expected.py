@@ -1,0 +1,89 @@
+"""When a job should start, from what was claimed lately, or from how long such jobs take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.utils.translation import gettext as _
+
+from ..domain.durations import duration_text
+from ..domain.states import JobState
+from ..lifecycle.backlog_samples import past
+from ..models import Job
+from ..models.timestamps import DistantTime
+from .admission import gates_of
+from .explanation import Expected, Gate
+from .facts import Facts, jobs_text
+from .queue import before
+
+FEWEST_CLAIMS = 5
+"""In the last five minutes. With fewer, the rate says little."""
+
+# How long a job of the queue, and one of the type, ran in the last day.
+PACE = """
+SELECT sum(runtime_seconds) / nullif(sum(runs), 0) AS of_queue,
+    sum(runtime_seconds) FILTER (WHERE job_type = %(job_type)s)
+        / nullif(sum(runs) FILTER (WHERE job_type = %(job_type)s), 0) AS of_type
+FROM django_jobs_runtotal
+WHERE period = 3600 AND began_at >= date_bin('1 hour', now() - interval '1 day', 'epoch')
+  AND queue = %(queue)s AND outcome IN ('succeeded', 'failed', 'timed_out')
+"""
+
+
+def parts(job: Job) -> dict[str, str]:
+    """What to read for the forecast."""
+    return {"pace": PACE} if job.status in (JobState.READY, JobState.BLOCKED) else {}
+
+
+def expected_start(job: Job, gates: Sequence[Gate], facts: Facts) -> Expected | None:
+    """None where it is not known."""
+    closed = {gate.name for gate in gates if gate.holds}
+    if any(gate.holds and gate.lasting for gate in gates):
+        return None
+    match job.status:
+        case JobState.SCHEDULED if closed <= {"due"}:
+            if isinstance(job.available_at, DistantTime):
+                return None
+            seconds = max((job.available_at - facts.now).total_seconds(), 0.0)
+            return Expected(seconds=seconds, basis=_("its due time"))
+        case JobState.READY if closed <= {"limit", "threads", "before"}:
+            return _of_ready(job, closed, facts)
+        case JobState.BLOCKED if "key" in closed and closed <= {"key", "turn"}:
+            wanted, pace = gates_of(job), _pace(facts, "of_type")
+            if wanted is None or wanted.tenant is not None or wanted.resources or pace is None:
+                return None
+            return _by_slots(facts, pace, wanted.limit)
+    return None
+
+
+def _of_ready(job: Job, closed: set[str], facts: Facts) -> Expected | None:
+    count, more = before(facts)
+    if count is None:
+        return None
+    if not closed:
+        return Expected(seconds=0.0, basis=_("nothing holds it"))
+    known = past(job.queue).get(job.queue)
+    claims = None if known is None else known.claims
+    if known is not None and known.seconds and claims is not None and claims >= FEWEST_CLAIMS:
+        values = {"jobs": jobs_text(claims), "time": duration_text(known.seconds)}
+        basis = _("%(jobs)s of its queue were claimed in the last %(time)s") % values
+        seconds = (count + 1) * known.seconds / claims
+        return Expected(seconds=seconds, basis=basis, at_least=more)
+    row, pace = facts.row("queue"), _pace(facts, "of_queue")
+    if "limit" in closed and row is not None and pace is not None:
+        return _by_slots(facts, pace, row["max_concurrency"])
+    return None
+
+
+def _pace(facts: Facts, name: str) -> float | None:
+    row = facts.row("pace")
+    return None if row is None else row[name]
+
+
+def _by_slots(facts: Facts, pace: float, slots: int) -> Expected | None:
+    count, more = before(facts)
+    if count is None or slots < 1:
+        return None
+    values = {"time": duration_text(pace), "slots": f"{slots:,}"}
+    basis = _("such jobs ran for %(time)s each in the last day, %(slots)s at a time") % values
+    return Expected(seconds=(count + 1) * pace / slots, basis=basis, at_least=more)

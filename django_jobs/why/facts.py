@@ -1,0 +1,140 @@
+"""Reads what the gates of a job depend on, in one statement and so of one moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..domain.durations import duration_text
+from ..models import Job
+from ..models.database import fetch
+from .explanation import Ref, Text, fill, joined
+
+MOST_BEFORE = 10_000
+"""Jobs before this one that are counted."""
+MOST_READ = 10_000
+"""Jobs that one count of what is taken reads."""
+MOST_NAMED = 3
+
+NOW = "SELECT statement_timestamp() AS now"
+
+Row = dict[str, Any]
+
+
+def usage_of(rows: str) -> str:
+    """SQL that counts ``rows``, which are ``id, status, claimed_at, attempt``, and names the first
+    of them with their progress."""
+    return f"""
+    WITH used AS MATERIALIZED ({rows})
+    SELECT (SELECT count(*) FROM used) AS taken, ARRAY(
+        SELECT to_jsonb(holder) FROM (
+            SELECT first.id, first.status, first.claimed_at, progress.fraction
+            FROM (SELECT * FROM used ORDER BY claimed_at NULLS LAST, id LIMIT {MOST_NAMED}) AS first
+            LEFT JOIN django_jobs_progress AS progress
+                ON progress.job_id = first.id AND progress.attempt = first.attempt
+        ) AS holder) AS holders"""
+
+
+class Facts:
+    """What was read: the rows of each part by its name, and when."""
+
+    def __init__(self, job: Job, parts: Mapping[str, str], parameters: Mapping[str, Any]) -> None:
+        values = ", ".join(
+            f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)"
+            for name, sql in {"now": NOW, **parts}.items()
+        )
+        ((text,),) = fetch(f"SELECT jsonb_build_object({values})", parameters)
+        self._rows: dict[str, list[Row]] = json.loads(text)
+        self.job = job
+        now = moment(self._rows["now"][0]["now"])
+        assert now is not None
+        self.now = now
+
+    def rows(self, part: str) -> list[Row]:
+        """The rows of a part; none if it was not read."""
+        return self._rows.get(part, [])
+
+    def row(self, part: str) -> Row | None:
+        """The first row of a part."""
+        return next(iter(self.rows(part)), None)
+
+    def since(self, at: datetime | None) -> str:
+        """How long ago that was, or how far it is away: ``26 min``."""
+        return "-" if at is None else duration_text(abs((self.now - at).total_seconds()))
+
+
+def moment(text: Any) -> datetime | None:
+    """A time of a part; None if there is none, or none that Python can represent."""
+    try:
+        return datetime.fromisoformat(text).astimezone(timezone.get_current_timezone())
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def clock(at: datetime) -> str:
+    """In local time, with the date unless it is today."""
+    local = timezone.localtime(at)
+    today = local.date() == timezone.localdate()
+    return f"{local:%H:%M:%S}" if today else f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def job_ref(id_: int) -> Ref:
+    """A job by its number."""
+    return Ref("job", id_, f"#{id_:,}")
+
+
+def holders(row: Row, facts: Facts) -> Text:
+    """The first jobs that hold something: ``#12 (22 min, 41 %), #13 (ready) and 2 more``."""
+    named = joined(_holder(one, facts) for one in row["holders"])
+    more = row["taken"] - len(row["holders"])
+    if more <= 0:
+        return named
+    return fill(_("%(jobs)s and %(count)s more"), jobs=named, count=more)
+
+
+def _holder(row: Row, facts: Facts) -> Text:
+    if row["status"] != "running":
+        return fill("%(job)s (%(status)s)", job=job_ref(row["id"]), status=row["status"])
+    share = row["fraction"]
+    progress = _("no progress reported") if share is None else f"{share * 100:.0f} %"
+    since = facts.since(moment(row["claimed_at"]))
+    return fill(
+        "%(job)s (%(time)s, %(progress)s)", job=job_ref(row["id"]), time=since, progress=progress
+    )
+
+
+def pause_text(row: Row, name: Text, facts: Facts) -> Text:
+    """Since when, by whom and why a queue, a resource or a tenant is paused."""
+    at, by, reason = moment(row["paused_at"]), row["paused_by"], row["paused_reason"]
+    text = fill(_("%(name)s is paused"), name=name)
+    if at is not None:
+        text = fill(_("%(text)s since %(time)s"), text=text, time=clock(at))
+        text = fill(_("%(text)s (%(age)s)"), text=text, age=facts.since(at))
+    if by:
+        text = fill(_("%(text)s by %(who)s"), text=text, who=by)
+    if reason and reason not in ("paused", f"paused by {by}"):
+        text = fill("%(text)s: %(reason)s", text=text, reason=reason)
+    return text
+
+
+def jobs_text(count: int, more: bool = False) -> str:
+    """``1 job``, ``139 jobs``, ``10,000+ jobs``."""
+    number = f"{count:,}+" if more else f"{count:,}"
+    return ngettext("%(number)s job", "%(number)s jobs", count) % {"number": number}
+
+
+def after(at: Any, seconds: float | None) -> datetime | None:
+    """So long after a time of a part."""
+    start = moment(at)
+    if start is None or seconds is None:
+        return None
+    try:
+        return start + timedelta(seconds=seconds)
+    except OverflowError:
+        return None

@@ -1,0 +1,115 @@
+"""The queue of a job: a pause, its limit and who has it, and how many jobs are before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.utils.translation import gettext as _
+
+from ..domain.states import JobState
+from ..models import Job
+from .explanation import Gate, GateState, Ref, fill
+from .facts import MOST_BEFORE, MOST_READ, Facts, Row, holders, jobs_text, pause_text, usage_of
+
+QUEUE = """
+SELECT id, name, paused_at, paused_reason, paused_by, max_concurrency
+FROM django_jobs_queue WHERE name = %(queue)s
+"""
+# No index finds the running jobs of one queue, because few jobs run.
+LIMIT = usage_of(f"""
+    SELECT id, status, claimed_at, attempt FROM (
+        SELECT id, status, claimed_at, attempt, queue FROM django_jobs_job_live
+        WHERE status = 'running' AND EXISTS (
+            SELECT FROM django_jobs_queue
+            WHERE name = %(queue)s AND max_concurrency IS NOT NULL)
+        ORDER BY worker_id LIMIT {MOST_READ}) AS running
+    WHERE running.queue = %(queue)s""")
+BEFORE = f"""
+SELECT count(*) AS before FROM (
+    SELECT FROM django_jobs_job_live
+    WHERE queue = %(queue)s AND status = 'ready'
+      AND (rank, id) < (%(rank)s::float8, %(id)s::bigint)
+    ORDER BY rank, id LIMIT {MOST_BEFORE + 1}) AS counted
+"""
+
+
+def parts(job: Job) -> dict[str, str]:
+    """What to read for these gates."""
+    found = {"queue": QUEUE, "limit": LIMIT}
+    return {**found, "before": BEFORE} if job.status == JobState.READY else found
+
+
+def gates(job: Job, facts: Facts) -> Iterator[Gate]:
+    """The gates of this file."""
+    row = facts.row("queue")
+    if row is None:
+        text = fill(_("queue %(name)s no longer exists"), name=job.queue)
+        sentence = fill(_("The queue %(name)s no longer exists."), name=job.queue)
+        yield _closed(_("Queue"), text, sentence)
+        return
+    link = Ref("queue", row["id"], row["name"])
+    if row["paused_at"] is None:
+        text = fill(_("%(name)s is not paused"), name=link)
+        yield Gate(name="queue", title=_("Queue"), text=text)
+    else:
+        text = pause_text(row, fill(_("queue %(name)s"), name=link), facts)
+        sentence = pause_text(row, fill(_("Queue %(name)s"), name=link), facts)
+        yield _closed(_("Queue"), text, (*sentence, "."))
+    yield _limit(row, link, facts)
+
+
+def _closed(title: str, text: tuple[str | Ref, ...], sentence: tuple[str | Ref, ...]) -> Gate:
+    return Gate(
+        name="queue",
+        title=title,
+        state=GateState.HOLDS,
+        text=text,
+        sentence=sentence,
+        phrase="".join(part if isinstance(part, str) else part.label for part in text),
+        lasting=True,
+    )
+
+
+def _limit(row: Row, link: Ref, facts: Facts) -> Gate:
+    title, limit, used = _("Limit"), row["max_concurrency"], facts.row("limit")
+    if limit is None or used is None:
+        return Gate(name="limit", title=title, text=fill(_("%(name)s has none"), name=link))
+    values = {"taken": used["taken"], "limit": limit}
+    text = fill(_("%(taken)s of %(limit)s slots"), **values)
+    if used["taken"]:
+        text = fill("%(text)s: %(jobs)s", text=text, jobs=holders(used, facts))
+    if used["taken"] < limit:
+        return Gate(name="limit", title=title, text=text)
+    template = _("Waits for a free slot of queue %(name)s: its limit of %(limit)s is full.")
+    phrase = _("the limit of queue %(name)s is full") % {"name": row["name"]}
+    return Gate(
+        name="limit",
+        title=title,
+        state=GateState.HOLDS,
+        text=text,
+        sentence=fill(template, name=link, limit=limit),
+        phrase=phrase,
+        momentary=True,
+    )
+
+
+def before(facts: Facts) -> tuple[int | None, bool]:
+    """How many jobs are before the job in its line, and whether there are more than are counted;
+    None if it is in no line."""
+    row = facts.row("before") or facts.row("line")
+    if row is None:
+        return None, False
+    return min(row["before"], MOST_BEFORE), row["before"] > MOST_BEFORE
+
+
+def line(facts: Facts) -> Iterator[Gate]:
+    """The ready jobs that workers take before it."""
+    if facts.row("before") is None:
+        return
+    count, more = before(facts)
+    assert count is not None
+    if not count:
+        yield Gate(name="before", title=_("Line"), text=(_("it is the next of its queue"),))
+        return
+    text = fill(_("%(jobs)s before it"), jobs=jobs_text(count, more))
+    yield Gate(name="before", title=_("Line"), state=GateState.HOLDS, text=text, momentary=True)

@@ -1,0 +1,251 @@
+"""The workers: whether any can take the job, and whether one has a free thread for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from .. import registry
+from ..domain.states import JobState
+from ..models import Job
+from .explanation import Gate, GateState, Ref, Text, Value, fill, joined, plain
+from .facts import Facts, Row, job_ref, moment
+
+MOST_WORKERS = 200
+"""Live workers that are looked at, those that could take the job first."""
+MOST_BUSY = 50
+"""Workers whose running jobs are looked at."""
+MOST_SHOWN = 5
+MOST_RUNNING = 300
+"""Running jobs of one worker that are read."""
+
+# @> instead of a question to each: the arrays may name a thousand queues and job types.
+WORKERS = f"""
+SELECT id, name, code_version, status = 'running' AND drain_requested_at IS NULL AS claims,
+    lease_expires_at < statement_timestamp() AS expired, claim_failures, threads, async_slots,
+    pools, queues @> to_jsonb(%(queue)s::text) AS serves,
+    job_types @> to_jsonb(%(job_type)s::text) AS knows,
+    payload_versions IS NULL AS reads_any, payload_versions -> %(job_type)s AS version
+FROM django_jobs_worker WHERE status IN ('running', 'draining')
+ORDER BY serves DESC, knows DESC, claims DESC, id LIMIT {MOST_WORKERS}
+"""
+BUSY = f"""
+SELECT worker.id AS worker, job.queue, job.job_type, count(*) AS jobs,
+    min(job.claimed_at) AS since,
+    (array_agg(job.id ORDER BY job.claimed_at, job.id))[1] AS oldest
+FROM (
+    SELECT id, threads + async_slots + 100 AS most FROM django_jobs_worker
+    WHERE status IN ('running', 'draining') AND queues @> to_jsonb(%(queue)s::text)
+    ORDER BY job_types @> to_jsonb(%(job_type)s::text) DESC,
+        status = 'running' AND drain_requested_at IS NULL DESC, id LIMIT {MOST_BUSY}) AS worker
+CROSS JOIN LATERAL (
+    SELECT id, queue, job_type, claimed_at FROM django_jobs_job_live
+    WHERE status = 'running' AND worker_id = worker.id
+    ORDER BY worker_id LIMIT least(worker.most, {MOST_RUNNING})) AS job
+GROUP BY worker.id, job.queue, job.job_type ORDER BY 5, 6
+"""
+
+
+def parts(job: Job) -> dict[str, str]:
+    """What to read for these gates."""
+    return {"workers": WORKERS, "busy": BUSY}
+
+
+def gates(job: Job, facts: Facts) -> Iterator[Gate]:
+    """The gates of this file."""
+    able, gate = _able(job, facts)
+    yield gate
+    if able and job.status in (JobState.READY, JobState.BLOCKED):
+        yield _threads(job, able[:MOST_BUSY], facts)
+
+
+def claim_failures(facts: Facts) -> int:
+    """How many rounds of claims of the workers failed since they started."""
+    return sum(row["claim_failures"] for row in facts.rows("workers"))
+
+
+def _able(job: Job, facts: Facts) -> tuple[list[Row], Gate]:
+    """The workers that can take the job, and the gate. The first condition that none meets is the
+    one that holds."""
+    alive = facts.rows("workers")
+    if not alive:
+        return [], _none(_("no worker is alive"))
+    serving = [row for row in alive if row["serves"]]
+    if not serving:
+        elsewhere = _workers(len(alive), _("serve other queues"), _("serves other queues"))
+        return [], _none(_("no live worker serves this queue"), elsewhere)
+    knowing = [row for row in serving if row["knows"]]
+    if not knowing:
+        text = _("no live worker of this queue knows this job type")
+        return [], _none(text, _versions(serving))
+    reading = [row for row in knowing if _newest(row) >= job.payload_version]
+    if not reading:
+        text = _("no live worker of this queue reads version %(version)s of its payload")
+        return [], _none(text % {"version": job.payload_version}, _versions(knowing, reads=True))
+    claiming = [row for row in reading if row["claims"]]
+    if not claiming:
+        return [], _none(_("all workers that could take it are draining"), _versions(reading))
+    able = [row for row in claiming if not row["expired"]]
+    if not able:
+        text = _("the leases of all workers that could take it have run out")
+        return [], _none(text, _versions(claiming))
+    values: dict[str, Value] = {
+        "workers": _count(len(able), len(alive) == MOST_WORKERS),
+        "queue": job.queue,
+        "job_type": job.job_type,
+        "version": job.payload_version,
+    }
+    template = ngettext(
+        "%(workers)s serves %(queue)s, knows %(job_type)s and reads version %(version)s",
+        "%(workers)s serve %(queue)s, know %(job_type)s and read version %(version)s",
+        len(able),
+    )
+    return able, Gate(name="workers", title=_("Workers"), text=fill(template, **values))
+
+
+def _newest(row: Row) -> float:
+    """The newest payload version that a worker reads: any, if it is of a release before they were
+    reported."""
+    if row["reads_any"]:
+        return float("inf")
+    version = row["version"]
+    return version if isinstance(version, int | float) else 1
+
+
+def _none(text: str, more: Text = ()) -> Gate:
+    return Gate(
+        name="workers",
+        title=_("Workers"),
+        state=GateState.HOLDS,
+        text=fill("%(text)s: %(more)s", text=text, more=more) if more else (text,),
+        sentence=(text[:1].upper() + text[1:], "."),
+        phrase=text,
+        lasting=True,
+    )
+
+
+def _count(number: int, more: bool = False) -> str:
+    text = ngettext("%(number)s live worker", "%(number)s live workers", number)
+    return text % {"number": f"{number:,}+" if more else f"{number:,}"}
+
+
+def _workers(number: int, many: str, one: str) -> Text:
+    return (f"{_count(number, number == MOST_WORKERS)} {one if number == 1 else many}",)
+
+
+def _versions(rows: list[Row], *, reads: bool = False) -> Text:
+    """The first of these workers, with the version of their code."""
+    named = joined(_named(row, reads) for row in rows[:MOST_SHOWN])
+    more = len(rows) - MOST_SHOWN
+    return (
+        fill(_("%(workers)s and %(count)s more"), workers=named, count=more) if more > 0 else named
+    )
+
+
+def _named(row: Row, reads: bool) -> Text:
+    notes = []
+    if row["code_version"]:
+        notes.append(_("code %(version)s") % {"version": row["code_version"]})
+    if reads:
+        notes.append(_("reads version %(version)s") % {"version": f"{_newest(row):g}"})
+    link = _link(row)
+    return fill("%(worker)s (%(notes)s)", worker=link, notes=", ".join(notes)) if notes else (link,)
+
+
+def _link(row: Row) -> Ref:
+    return Ref("worker", row["id"], f"{row['name']} #{row['id']}")
+
+
+def _slots(row: Row, queue: str, on_loop: bool) -> tuple[int, set[str] | None]:
+    """How many jobs of a queue the worker can run at once, and the queues that share these slots;
+    None if all do."""
+    threads, served = row["threads"], None
+    pools = [pool for pool in _pools(row) if queue in pool["queues"]]
+    if pools:
+        threads = sum(pool["threads"] for pool in pools)
+        served = {name for pool in pools for name in pool["queues"]}
+    if not on_loop:
+        return threads, served
+    return max(row["async_slots"] * threads // max(row["threads"], 1), 1), served
+
+
+def _pools(row: Row) -> list[dict[str, Any]]:
+    pools = row["pools"] if isinstance(row["pools"], list) else []
+    return [
+        pool
+        for pool in pools
+        if isinstance(pool, dict)
+        and isinstance(pool.get("queues"), list)
+        and isinstance(pool.get("threads"), int)
+    ]
+
+
+def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
+    loop_types = set(registry.loop_types())
+    slots = taken = 0
+    lines, kinds = [], Counter[str]()
+    oldest: dict[str, Row] = {}
+    for row in able:
+        on_loop = job.job_type in loop_types and not job.crashes and row["async_slots"] > 0
+        most, queues = _slots(row, job.queue, on_loop)
+        running = [
+            one
+            for one in facts.rows("busy")
+            if one["worker"] == row["id"]
+            and (queues is None or one["queue"] in queues)
+            and (row["async_slots"] == 0 or (one["job_type"] in loop_types) == on_loop)
+        ]
+        jobs = sum(one["jobs"] for one in running)
+        slots, taken = slots + most, taken + min(jobs, most)
+        for one in running:
+            kinds[one["job_type"]] += one["jobs"]
+            oldest.setdefault(one["job_type"], one)
+        if running:
+            values = {"worker": _link(row), "taken": min(jobs, most), "most": most}
+            busy = joined(
+                _kind(one["job_type"], one["jobs"], one, facts) for one in running[:MOST_SHOWN]
+            )
+            lines.append(
+                fill(_("%(worker)s: %(taken)s of %(most)s, %(jobs)s"), **values, jobs=busy)
+            )
+    title = _("Threads")
+    text = fill(
+        ngettext(
+            "%(taken)s of %(slots)s busy on %(workers)s worker",
+            "%(taken)s of %(slots)s busy on %(workers)s workers",
+            len(able),
+        ),
+        **{"taken": taken, "slots": slots, "workers": len(able)},
+    )
+    if taken < slots:
+        return Gate(name="threads", title=title, text=text)
+    with_what = joined(
+        _kind(name, count, oldest[name], facts) for name, count in kinds.most_common(MOST_SHOWN)
+    )
+    sentence = fill(
+        _("Waits for a free thread: all %(slots)s of %(workers)s that could run it are busy."),
+        slots=slots,
+        workers=ngettext("%(count)s worker", "%(count)s workers", len(able)) % {"count": len(able)},
+    )
+    return Gate(
+        name="threads",
+        title=title,
+        state=GateState.HOLDS,
+        text=fill("%(text)s: %(jobs)s", text=text, jobs=with_what),
+        details=tuple(lines[:MOST_SHOWN]) if len(able) > 1 else (),
+        sentence=sentence,
+        phrase=plain(fill(_("all %(slots)s threads are busy"), slots=slots)),
+        momentary=True,
+    )
+
+
+def _kind(job_type: str, jobs: int, oldest: Row, facts: Facts) -> Text:
+    """``3 media.transcode (#971,990 for 22 min)``."""
+    since = facts.since(moment(oldest["since"]))
+    template = _("%(count)s %(job_type)s (%(job)s for %(time)s)")
+    name = Ref("job_type", 0, job_type)
+    return fill(template, count=jobs, job_type=name, job=job_ref(oldest["oldest"]), time=since)
