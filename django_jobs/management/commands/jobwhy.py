@@ -1,0 +1,38 @@
+"""``manage.py jobwhy``: why a job is not running."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ...conf import conf
+from ...models import Job
+from ...why.evaluation import explain
+from ..base import OperatorCommand
+from ..why_text import render
+
+
+class Command(OperatorCommand):
+    """Evaluate each gate of a job, and print what holds it."""
+
+    help = (
+        "Show why a job is not running: each gate on its way to a worker, what holds it, how many "
+        "jobs are before it, and its expected start."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("id", type=int, metavar="ID", help="id of a job")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        id_ = options["id"]
+        jobs = Job.objects.using(conf().database).defer("payload", "result", "headers", "signals")
+        job = jobs.filter(pk=id_).first() if abs(id_) < 2**63 else None
+        if job is None:
+            raise CommandError(f"there is no job {id_}")
+        explanation = explain(job)
+        shown = json.dumps(explanation.as_dict()) if options["json"] else render(job, explanation)
+        self.stdout.write(shown)
