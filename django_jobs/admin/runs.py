@@ -14,6 +14,7 @@ from ..conf import conf
 from ..domain.search_terms import parsed
 from ..lifecycle.history import RUNS
 from ..models import Job, Run, Worker
+from .access.errors import HidesErrors, hidden_error, hide_in_run
 from .base.filters import FinishedSinceFilter, OutcomeFilter
 from .base.formatting import (
     NOTHING,
@@ -33,16 +34,19 @@ from .base.model_admin import section
 from .base.search import KINDS_OF_RUNS, run_search, search_runs, show
 from .cost import cost_path, cost_url
 
+ERROR = _("Error"), ("error_type", "error_code", "fingerprint")
+
 
 class RunPartitionFilter(PartitionFilter):
     table = RUNS
 
 
 @admin.register(Run)
-class RunAdmin(HistoryAdmin):
+class RunAdmin(HidesErrors, HistoryAdmin):
     """The record of each attempt that has ended. Read-only."""
 
     change_list_template = "admin/django_jobs/run/change_list.html"
+    hide = staticmethod(hide_in_run)
     history = RUNS
     outside_history = Q(pk__in=())
 
@@ -56,12 +60,7 @@ class RunAdmin(HistoryAdmin):
     fieldsets = (
         section(None, ("job_number", "job_name", "number", "result"), "worker_name", "trace"),
         section(_("Times"), ("due", "claimed", "started", "finished"), ("waited", "ran", "used")),
-        section(
-            _("Error"),
-            ("error_type", "error_code", "fingerprint"),
-            "message_text",
-            "traceback_text",
-        ),
+        section(*ERROR, "message_text", "traceback_text"),
     )
 
     def get_urls(self) -> list[Any]:
@@ -74,10 +73,18 @@ class RunAdmin(HistoryAdmin):
         return super().changelist_view(request, extra)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        if obj is None or obj.log is None:
+        if obj is None:
             return self.fieldsets
+        texts = ("hidden_texts",) if obj.errors_hidden else ("message_text", "traceback_text")
+        shown = (*self.fieldsets[:-1], section(*ERROR, *texts))
+        if obj.log is None:
+            return shown
         seen = request.user.has_perm("django_jobs.view_job_payload")
-        return (*self.fieldsets, section(_("Log"), "log_text" if seen else "hidden_log"))
+        return (*shown, section(_("Log"), "log_text" if seen else "hidden_log"))
+
+    @admin.display(description=_("message"))
+    def hidden_texts(self, run: Any) -> str:
+        return hidden_error()
 
     @admin.display(description=_("lines"))
     def hidden_log(self, run: Any) -> str:

@@ -29,6 +29,9 @@ index: 20 ms each if they are small and cached."""
 LARGEST_ID = 2**63 - 1
 KINDS = ("type", "key", "tag", "code", "error")
 KINDS_OF_RUNS = ("code", "error")
+ERROR_CLASS = Func(
+    F("last_error"), Value(": "), Value(1), function="split_part", output_field=TextField()
+)
 SEE_PAYLOADS, SEE_ERRORS = "django_jobs.view_job_payload", "django_jobs.view_job_error"
 
 # An index that a project made. ``indpred``: one of a part of the rows serves no search.
@@ -212,10 +215,9 @@ def _with_errors(search: Search) -> Errors:
         return [({}, Q(last_error__icontains=text)) for text in search.errors]
     if not search.errors:
         return []
-    kind = Func(
-        *(F("last_error"), Value(": "), Value(1)), function="split_part", output_field=TextField()
-    )
-    return [({"error_class": kind}, Q(error_class__icontains=text)) for text in search.errors]
+    return [
+        ({"error_class": ERROR_CLASS}, Q(error_class__icontains=text)) for text in search.errors
+    ]
 
 
 def _matching(jobs: QuerySet[Any], condition: Q, errors: Errors) -> QuerySet[Any]:

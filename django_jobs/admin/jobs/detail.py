@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...domain.backoff import Backoff
 from ...models import JobStatus, Queue, Resource, Tenant
+from ..access.errors import HidesErrors, hidden_error, hide_in_job, without_deaths
 from ..base.formatting import (
     NOTHING,
     badge,
@@ -46,10 +47,11 @@ EMPTY = (None, "{}", "null")
 INTERNALS = ("attempt", "crashes_of", "claimed", "rank_text", "payload_version", "worker_text")
 
 
-class JobPage(ConsoleAdmin):
+class JobPage(HidesErrors, ConsoleAdmin):
     """Shows a whole job. Reads JSON columns separately, because they may be large or invalid."""
 
     change_form_template = "admin/django_jobs/job/change_form.html"
+    hide = staticmethod(hide_in_job)
     unread = COLUMNS
     fieldsets = (section(None, *FACTS, *INTERNALS),)
     titles: ClassVar[dict[str, Any]] = {
@@ -100,6 +102,9 @@ class JobPage(ConsoleAdmin):
         columns = obj.json_texts = texts(obj, (*PRIVATE, "backoff"))
         seen = request.user.has_perm("django_jobs.view_job_payload")
         shown = timeline(obj, self.admin_site, columns["headers"][0])
+        if obj.errors_hidden:
+            text, length = columns["headers"]
+            columns["headers"] = without_deaths(text), length
         return {
             **super().page_context(request, obj),
             "state": self.state(obj),
@@ -107,6 +112,7 @@ class JobPage(ConsoleAdmin):
             "hints": hints_of(obj),
             "timeline": shown,
             "shows_error": fails(obj),
+            "hidden_error": hidden_error() if obj.errors_hidden else "",
             "failed": shown.last if fails(obj) else None,
             "refresh_seconds": None if obj.is_final else REFRESH_SECONDS,
             "related": related_links(obj, shown, self.admin_site),

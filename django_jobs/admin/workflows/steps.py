@@ -16,6 +16,7 @@ from ...domain.states import LIVE, JobState
 from ...domain.workflows import Fate, Skipped, When, fate_of, is_met
 from ...lifecycle.workflows.spawning import SPAWNED
 from ...models import Dependency, Job, JobStatus, Receipt, WorkflowRun
+from ..access.errors import REASON_ALONE
 from ..base.formatting import duration
 from ..base.search import OUTSIDE_HISTORY
 
@@ -113,7 +114,7 @@ class Counts:
 
 def steps_of(run: WorkflowRun) -> Steps:
     """The first ``MOST_STEPS`` steps of a run, in the order in which they were made."""
-    jobs = jobs_of(run).annotate(reason_line=Left("reason", LONGEST_REASON)).order_by("pk")
+    jobs = jobs_of(run).annotate(reason_line=Left(REASON_ALONE, LONGEST_REASON)).order_by("pk")
     rows = [Step(*row) for row in jobs.values_list(*Step._fields)[: MOST_STEPS + 1]]
     cut, rows = len(rows) > MOST_STEPS, rows[:MOST_STEPS]
     by_id = {step.pk: step for step in rows}

@@ -1,0 +1,88 @@
+"""Hides error messages and tracebacks from users without the permission to see them.
+
+A row is changed when it is read for a page, before anything shows it; no page saves one. The class
+of an error, its code and its fingerprint stay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django.db.models import F, Func, TextField
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from ..base.json_display import object_of
+from ..base.search import ERROR_CLASS, SEE_ERRORS
+
+
+def may_see_errors(user: Any) -> bool:
+    return bool(user.has_perm(SEE_ERRORS))
+
+
+def hidden_error() -> str:
+    """The note in place of an error."""
+    return _("Hidden: requires the permission to see error messages and tracebacks.")
+
+
+def class_alone(summary: str) -> str:
+    """The class in the summary of an error."""
+    return summary.partition(": ")[0]
+
+
+REASON_ALONE = Func(
+    F("reason"), F("last_error"), ERROR_CLASS, function="replace", output_field=TextField()
+)
+"""The reason of a job, which may quote its last error, with the class of that in its place."""
+
+
+def hide_in_job(job: Any) -> None:
+    """Leave the class of the last error, also where the reason quotes it."""
+    error = job.last_error
+    job.errors_hidden = True
+    if error:
+        job.reason = job.reason.replace(error, class_alone(error))
+        job.last_error = f"{class_alone(error)}: {_('hidden')}" if ": " in error else error
+
+
+def hide_in_run(run: Any) -> None:
+    """Leave class, code and fingerprint of the error."""
+    run.errors_hidden = bool(run.error_type)
+    run.error_message = run.traceback = ""
+
+
+def without_deaths(headers: str | None) -> str | None:
+    """Headers as JSON text, without what the job had died of before it was replayed."""
+    replays = object_of(headers).get("replays")
+    if not isinstance(replays, list):
+        return headers
+    kept = [
+        {key: value for key, value in one.items() if key != "died_of"}
+        for one in replays
+        if isinstance(one, dict)
+    ]
+    return json.dumps({**object_of(headers), "replays": kept})
+
+
+class HidesErrors:
+    """A page whose rows have errors: its list and the page of a row hide them from some users."""
+
+    hide: Callable[[Any], None]
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        row = super().get_object(request, object_id, from_field)  # type: ignore[misc]
+        if row is not None:
+            row.errors_hidden = False
+            if not may_see_errors(request.user):
+                type(self).hide(row)
+        return row
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changes = super().get_changelist_instance(request)  # type: ignore[misc]
+        if not may_see_errors(request.user):
+            changes.result_list = list(changes.result_list)
+            for row in changes.result_list:
+                type(self).hide(row)
+        return changes
