@@ -11,10 +11,11 @@ from ..domain.states import JobState, RunState
 from ..domain.workflows import When
 from ..models import Job, RunOutcome, StepCondition
 from ..models.timestamps import DistantTime
-from .explanation import Gate, GateState, Ref, Text, fill, joined, plain
+from .explanation import Gate, GateState, Ref, Text, Value, fill, joined, plain
 from .facts import Facts, Row, clock, job_ref, moment
 
 MOST_STEPS = 4
+FAILED = RunState.FAILED, RunState.TIMED_OUT, RunState.LOST
 CONDITIONS = dict(StepCondition.choices)
 
 SLEEP = """
@@ -95,9 +96,23 @@ def _due(job: Job, facts: Facts) -> Gate:
         title=title,
         state=GateState.HOLDS,
         text=text,
-        sentence=fill(_("Is due %(when)s."), when=text),
+        sentence=_next_attempt(job, text, facts),
         phrase=phrase,
     )
+
+
+def _next_attempt(job: Job, text: Text, facts: Facts) -> Text:
+    run = facts.row("last_run")
+    if run is None or run["outcome"] not in FAILED or isinstance(job.available_at, DistantTime):
+        again = _("Runs again %(when)s.") if job.attempt else _("Runs %(when)s.")
+        return fill(again, when=text)
+    template = ngettext(
+        "Failed %(failures)s of %(most)s time; runs again in %(age)s.",
+        "Failed %(failures)s of %(most)s times; runs again in %(age)s.",
+        job.max_attempts,
+    )
+    values: dict[str, Value] = {"failures": job.failures, "most": job.max_attempts}
+    return fill(template, age=facts.since(job.available_at), **values)
 
 
 def _origin(job: Job, facts: Facts) -> str:
@@ -114,7 +129,7 @@ def _origin(job: Job, facts: Facts) -> str:
     match run["outcome"]:
         case RunState.SNOOZED:
             return _("its handler snoozed in attempt %(attempt)s") % {"attempt": run["attempt"]}
-        case RunState.FAILED | RunState.TIMED_OUT | RunState.LOST:
+        case outcome if outcome in FAILED:
             values = {
                 "attempt": run["attempt"],
                 "outcome": RunOutcome(run["outcome"]).label,

@@ -92,7 +92,8 @@ def _of_free(job: Job, start: Expected | None, facts: Facts) -> Text:
     if line := _line(start, facts):
         return (line,)
     if job.status == JobState.SCHEDULED:
-        return (_("It is due: a worker makes it ready in the next moment."),)
+        age = facts.since(job.available_at)
+        return fill(_("Due since %(age)s: a worker makes it ready in the next moment."), age=age)
     waited = (facts.now - job.available_at).total_seconds()
     if waited < OVERDUE_SECONDS:
         return (_("Nothing holds it: a worker starts it in the next moment."),)

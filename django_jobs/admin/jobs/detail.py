@@ -31,6 +31,7 @@ from ..job_sections.related import related_links
 from ..job_sections.schedule_origin import origin
 from ..job_sections.state_sentence import fails, hints_of, queue_of, state_sentence
 from ..job_sections.timeline import timeline
+from ..job_sections.why import why_section
 from ..job_sections.workflow_step import workflow_of
 from .tags import name_and_tags, tag_links
 
@@ -61,7 +62,9 @@ class JobPage(HidesErrors, ConsoleAdmin):
     }
 
     class Media:
-        css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/job.css",)}
+        css: ClassVar[dict[str, tuple[str, ...]]] = {
+            "all": ("django_jobs/job.css", "django_jobs/why.css")
+        }
         js = ("django_jobs/refresh.js",)
 
     search_fields = ("id",)  # shows the box; get_search_results does the search
@@ -105,11 +108,13 @@ class JobPage(HidesErrors, ConsoleAdmin):
         if obj.errors_hidden:
             text, length = columns["headers"]
             columns["headers"] = without_deaths(text), length
+        why = why_section(obj, self.admin_site, request)
         return {
             **super().page_context(request, obj),
             "state": self.state(obj),
-            "sentence": state_sentence(obj, shown.worker, self.admin_site, request),
-            "hints": hints_of(obj),
+            "sentence": state_sentence(obj, shown.worker, why),
+            "hints": hints_of(obj, why),
+            "why": why,
             "timeline": shown,
             "shows_error": fails(obj),
             "hidden_error": hidden_error() if obj.errors_hidden else "",

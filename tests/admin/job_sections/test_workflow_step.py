@@ -30,8 +30,9 @@ def test_the_page_of_a_waiting_step_names_what_it_waits_for(page: Page) -> None:
     run = start_graph({"a": "", "b": "", "c": "a *b"})
     first = Job.objects.get(workflow_run=run, step="a")
     text = page_of_step(page, run, "c")
-    assert f'Waits for <a href="{change_url(Job, first.pk)}">a</a>' in text
-    assert "</span>ready</span> (finished)" in text
+    link = f'<a href="{change_url(Job, first.pk)}">a</a>'
+    assert f"Waits for the steps {link} (ready), " in text
+    assert "b</a> (ready, has to be finished)" in text
 
 
 def test_few_of_many_steps_before_are_named(page: Page) -> None:

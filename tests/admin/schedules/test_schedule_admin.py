@@ -112,7 +112,8 @@ def test_a_job_that_waits_for_its_schedule_says_so(page: Page) -> None:
     schedule_operations.run_now([schedule.pk], request_of)
     run_sql("UPDATE django_jobs_job SET status = 'waiting'")
     text = page.read(change_url(Job, Job.objects.get().pk))
-    assert "Waits for the previous job of its schedule to end." in text
+    link = f'<a href="{change_url(Schedule, schedule.pk)}">{schedule.name}</a>'
+    assert f"Waits for the previous job of the schedule {link}." in text
 
 
 def test_the_list_warns_if_no_worker_looks_at_schedules(page: Page) -> None:

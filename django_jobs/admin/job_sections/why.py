@@ -1,0 +1,110 @@
+"""Why a job is not running, as a section of its page. It names only rows that the user may view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.apps import apps
+from django.contrib.admin.sites import AdminSite
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ...models import Job, JobStatus
+from ...why.evaluation import explain
+from ...why.explanation import Gate, GateState, Ref, Text
+from ..base.formatting import link
+
+ICONS = {GateState.PASSED: "✓", GateState.HOLDS: "✕", GateState.UNKNOWN: "?"}
+LABELS = {
+    GateState.PASSED: gettext_lazy("passed"),
+    GateState.HOLDS: gettext_lazy("holds it"),
+    GateState.UNKNOWN: gettext_lazy("not known"),
+}
+UNNAMED = {"job": gettext_lazy("a job"), "job_type": gettext_lazy("jobs")}
+"""What names a job, or its type, to those who may not view jobs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRow:
+    """A gate, ready for display."""
+
+    state: str
+    icon: str
+    label: str
+    title: str
+    text: str
+    details: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhySection:
+    """What the template ``job/why.html`` shows: the gates of a job that has not ended. The page
+    begins with the ``sentence``. ``trouble`` says what is wrong with a running job."""
+
+    title: str
+    sentence: str
+    basis: str
+    gates: list[GateRow]
+    trouble: str
+
+
+def why_section(job: Job, site: AdminSite, request: HttpRequest) -> WhySection:
+    """The section for the user of ``request``. At most two statements; none for an ended job."""
+    if job.is_final:
+        return WhySection(title="", sentence="", basis="", gates=[], trouble="")
+    explanation, linked = explain(job), Linked(site, request)
+    is_running = job.status == JobStatus.RUNNING
+    expected = explanation.expected
+    holding = (gate.sentence for gate in explanation.gates if is_running and gate.holds)
+    trouble = next(holding, ())
+    return WhySection(
+        title=_("Now") if is_running else _("Why is it not running?"),
+        sentence=linked.text(explanation.sentence),
+        basis=expected.basis if expected is not None and expected.seconds else "",
+        gates=[_row(gate, linked) for gate in explanation.gates],
+        trouble=linked.text(trouble),
+    )
+
+
+def _row(gate: Gate, linked: Linked) -> GateRow:
+    return GateRow(
+        state=gate.state.value,
+        icon=ICONS[gate.state],
+        label=str(LABELS[gate.state]),
+        title=gate.title,
+        text=linked.text(gate.text),
+        details=[linked.text(line) for line in gate.details],
+    )
+
+
+class Linked:
+    """Makes links of the rows that a text names."""
+
+    def __init__(self, site: AdminSite, request: HttpRequest) -> None:
+        self._site, self._request = site, request
+        self._viewable: dict[str, bool] = {}
+
+    def text(self, text: Text) -> str:
+        """As HTML."""
+        parts = (self._part(part) for part in text)
+        return format_html_join("", "{}", ((part,) for part in parts))
+
+    def _part(self, part: str | Ref) -> str:
+        if isinstance(part, str):
+            return part
+        named_by = "job" if part.kind in UNNAMED else part.kind
+        if named_by not in self._viewable:
+            self._viewable[named_by] = self._may_view(apps.get_model("django_jobs", named_by))
+        if not self._viewable[named_by]:
+            return str(UNNAMED.get(part.kind, part.label))
+        if part.kind == "job_type":
+            return part.label
+        return link(self._site, apps.get_model("django_jobs", part.kind), part.id, part.label)
+
+    def _may_view(self, model: Any) -> bool:
+        if not self._site.is_registered(model):  # a project's own site may leave it out
+            return False
+        return self._site.get_model_admin(model).has_view_permission(self._request)
