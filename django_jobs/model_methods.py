@@ -3,10 +3,27 @@ may not import it, so it registers here what they call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypedDict, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class JobChanges(TypedDict, total=False):
+    """What :meth:`Job.edit <django_jobs.models.Job.edit>` can change. What is left out stays.
+
+    ``payload`` is a whole new payload, arguments by name. ``run_at`` is an aware datetime; one in
+    the past means now. ``by`` and ``reason`` are stored with the job.
+    """
+
+    payload: Mapping[str, Any]
+    queue: str
+    priority: int
+    run_at: datetime
+    by: str
+    reason: str
+
 
 _functions: dict[str, Callable[..., Any]] = {}
 

@@ -9,6 +9,7 @@ hooks              calls the hooks of the project around an enqueue
 annotations        checks arguments against plain annotations
 bulk_items         validates the payloads of enqueue_many
 after_commit       enqueues after the commit of data elsewhere
+editing            edits a job that has not started, or a dead one
 gating             finds the gates of a job
 contradictions     options that never act because of another one
 pressure           queue_pressure

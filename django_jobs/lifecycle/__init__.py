@@ -33,5 +33,6 @@ dead_letters   deletes dead jobs beyond their limits, after a signal
 schedules/     turns due times into jobs
 workflows/     starts runs of workflows
 gates/         blocked -> ready: who goes through the gates, and what a conflict ends
+editing/       changes jobs that have not started, and dead ones, as a person asks
 operations/    what operators ask for, with a check of their permission
 """

@@ -1068,6 +1068,8 @@ class Migration(migrations.Migration):
                     ("cancel_job", "Can cancel jobs"),
                     ("reprioritize_job", "Can change the priority of jobs"),
                     ("run_job", "Can run scheduled jobs now"),
+                    ("edit_job", "Can edit jobs that have not started, and dead ones"),
+                    ("enqueue_job", "Can enqueue jobs by hand"),
                     ("inspect_job", "Can see what running jobs are doing"),
                     ("replay_job", "Can replay dead jobs"),
                     ("dismiss_job", "Can dismiss dead jobs"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.db import models
@@ -12,7 +12,7 @@ from ..domain.backoff import Backoff
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
-from ..model_methods import call
+from ..model_methods import JobChanges, call
 from .missing_attributes import NotOfAJob
 from .permissions import JOB_PERMISSIONS
 from .querysets import DeadLetterManager, JobQuerySet
@@ -348,6 +348,12 @@ class Job(models.Model):
     async def asignal(self, name: str, data: Any = None) -> bool:
         """:meth:`signal` for async code."""
         return await sync_to_async(self.signal)(name, data)
+
+    def edit(self, **changes: Unpack[JobChanges]) -> None:
+        """Change a job that has not started, or change a dead one and replay it; see
+        :class:`~django_jobs.model_methods.JobChanges`. The instance is read again. Raises what an
+        enqueue raises, and :class:`~django_jobs.OperationRefused` if the job has another state."""
+        call("Job.edit", self, changes)
 
     def wait(self, timeout: float | None = None) -> JobStatus:
         """Wait until the job has ended, and return its status: ``succeeded``, ``dead`` or

@@ -189,6 +189,10 @@ schedule("rates", report, every=900)
 @job
 def send_digest(): ...
 """,
+    "docs/reference/models.md": """
+@job
+def send_receipt(order_id): ...
+""",
 }
 """Job types that a page names and does not show."""
 

@@ -182,7 +182,7 @@ def replay(
     for id_ in wanted:
         problem = others.get(id_) or not_replayable(dead[id_], headers.get(id_), check)
         if problem is None:
-            problem = _replay_one(dead[id_], name_of(actor) or by, reason, alias)
+            problem = replay_one(dead[id_], name_of(actor) or by, reason, alias)
         if problem is None:
             result.done.append(id_)
         else:
@@ -228,7 +228,7 @@ def not_replayable(job: Job, headers: str | None, check: Callable[[Job], str | N
 
 
 @repeat_conflicts
-def _replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
+def replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
     parameters = {"id": job.pk, "ids": [job.pk], "by": by, "why": reason}
     try:
         with transaction.atomic(using=alias):

@@ -1,0 +1,133 @@
+"""Edits a job: validates what it is to be as an enqueue does, and writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from .. import registry
+from ..domain.gates import Gates, parse
+from ..exceptions import JobsError, OperationRefused, PayloadError, UnknownJobType
+from ..lifecycle.editing import edits
+from ..lifecycle.editing.edits import Edited, StoredJob
+from ..lifecycle.operations.jobs import Actor, OperationResult
+from ..model_methods import implements
+from ..models import Job
+from ..models.database import needing_tables
+from .job_type import JobType
+from .shortcuts import replay_problem
+
+
+def edit_job(
+    id_: int,
+    *,
+    payload: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    run_at: datetime | None = None,
+    actor: Actor = None,
+    by: str = "",
+    reason: str = "",
+    state: str | None = None,
+) -> OperationResult:
+    """Edit a job that has not started, or edit and replay a dead one. None keeps what is stored.
+
+    ``payload`` is for the handler of today, in its current version. Raises what
+    :meth:`JobType.enqueue` raises, and what :func:`~django_jobs.lifecycle.editing.edits.edit`
+    raises.
+    """
+
+    def prepare(stored: StoredJob) -> Edited:
+        return edited(stored, payload=payload, queue=queue, priority=priority, run_at=run_at)
+
+    with needing_tables:
+        return edits.edit(
+            id_, prepare, check=replay_problem, actor=actor, by=by, reason=reason, state=state
+        )
+
+
+def edited(
+    stored: StoredJob,
+    *,
+    payload: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    run_at: datetime | None = None,
+) -> Edited:
+    """What the job is to be. Raises what :meth:`JobType.enqueue` raises."""
+    job_type = registry.find(stored.job_type)
+    if job_type is None:
+        raise UnknownJobType(f"no handler is registered for {stored.job_type!r}")
+    chosen = job_type.using(
+        queue=stored.queue if queue is None else queue,
+        priority=stored.priority if priority is None else priority,
+        run_at=run_at,
+    )
+    new = chosen.request()
+    arguments = None if payload is None else chosen.bind(**payload)
+    text = None if arguments is None else chosen.encoded_payload(arguments)
+    before = _stored_arguments(chosen, stored)
+    changed = {
+        "payload": arguments is not None and _sorted(arguments) != _sorted(before),
+        "queue": chosen.queue != stored.queue,
+        "priority": chosen.priority != stored.priority,
+        "due": run_at is not None and run_at.timestamp() != stored.available_at,
+    }
+    names = [name for name, is_changed in changed.items() if is_changed]
+    if not names:
+        raise OperationRefused("nothing was changed")
+    return Edited(
+        changed=names,
+        queue=chosen.queue,
+        weight=new.weight,
+        priority=chosen.priority,
+        gates=_gates(chosen, stored, before, arguments),
+        payload=text if changed["payload"] else None,
+        payload_version=chosen.version if changed["payload"] else None,
+        run_at=run_at if changed["due"] else None,
+    )
+
+
+def _stored_arguments(job_type: JobType[..., Any], stored: StoredJob) -> dict[str, Any] | None:
+    """The stored payload for the handler of today; None if that cannot be made of it."""
+    try:
+        return job_type.upgraded(json.loads(stored.payload), stored.payload_version)
+    except (ValueError, RecursionError, PayloadError):
+        return None
+
+
+def _sorted(payload: Any) -> str:
+    """A payload as text to compare: in Python 1, 1.0 and True are equal."""
+    return json.dumps(payload, sort_keys=True)
+
+
+def _gates(
+    chosen: JobType[..., Any],
+    stored: StoredJob,
+    before: dict[str, Any] | None,
+    arguments: dict[str, Any] | None,
+) -> Gates | None:
+    """The gates of the edited job: those that its request named stay, those that follow from the
+    payload follow from the new one."""
+    had = None if stored.gates is None else parse(stored.gates)
+    if before is not None:
+        try:
+            followed = chosen.using(queue=stored.queue).gates_of(before)
+        except JobsError:
+            followed = had
+        if followed != had:
+            has_tenant = had is not None and had.tenant is not None
+            return replace(had, queue=chosen.queue) if had is not None and has_tenant else had
+        arguments = before if arguments is None else arguments
+    return had if arguments is None else chosen.gates_of(arguments)
+
+
+@implements("Job.edit")
+def _edit_of(job: Job, options: Mapping[str, Any]) -> None:
+    refused = edit_job(job.pk, **options).refused
+    if refused:
+        raise OperationRefused(f"job {job.pk}: {refused[job.pk]}")
+    job.refresh_from_db()

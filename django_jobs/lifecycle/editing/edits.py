@@ -1,0 +1,241 @@
+"""scheduled, blocked, ready -> the same or one of them, and dead -> live: a person edits a job.
+
+Its row is locked from the look at it to the write, so a claim passes it over, and what the edit
+was computed from is what it changes. A dead job is changed first, and then replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db import DataError, IntegrityError, transaction
+
+from ...domain.errors import ErrorReport
+from ...domain.gates import Gates
+from ...domain.states import JobState
+from ...exceptions import OperationRefused
+from ...models import Job
+from ...models.database import fetch, jobs_connection, repeat_conflicts
+from ...models.job import QUARANTINED
+from ..job_columns import IN_LIVE, gate_values
+from ..notifying import BLOCKED, notify_after_commit
+from ..operations.jobs import Actor, OperationResult, demand, name_of, replay_one
+
+MOST_EDITS = 20
+"""Edits that the headers of a job remember: the latest."""
+
+EDITABLE = (JobState.SCHEDULED, JobState.BLOCKED, JobState.READY, JobState.DEAD)
+
+# ``state`` is the same as long as nothing changed that an edit can change.
+STATE = """md5(concat_ws('|', job.status = 'dead', job.queue, job.priority,
+    date_part('epoch', job.available_at), job.payload_version, job.payload::text))"""
+LOOK = f"""
+SELECT job.status, job.job_type, job.queue, job.priority, job.payload::text, job.payload_version,
+    job.gates, job.workflow_run_id, job.step, job.idempotency_key, jsonb_typeof(job.headers),
+    date_part('epoch', job.available_at), date_part('epoch', job.expires_at), {STATE}
+FROM django_jobs_job AS job WHERE job.id = %(id)s AND job.{IN_LIVE}
+"""
+LOCK = f"{LOOK}FOR NO KEY UPDATE"
+
+DUE = "coalesce(%(run_at)s::timestamptz, job.available_at)"
+RECORDED = f"""jsonb_set(job.headers, '{{edits}}', jsonb_path_query_array(
+        CASE jsonb_typeof(job.headers -> 'edits') WHEN 'array' THEN job.headers -> 'edits'
+             ELSE '[]' END
+        || jsonb_build_object('at', clock.now, 'by', %(by)s::text, 'why', %(why)s::text,
+            'changed', %(changed)s::jsonb, 'after_attempt', job.attempt),
+        '$[last - {MOST_EDITS - 1} to last]'))"""
+
+# A ready job whose gates stay the same keeps its slots. One with other gates waits for those.
+EDIT = f"""
+UPDATE django_jobs_job AS job SET
+    payload = coalesce(%(payload)s::jsonb, job.payload),
+    payload_version = coalesce(%(payload_version)s, job.payload_version),
+    queue = %(queue)s, priority = %(priority)s,
+    tenant = %(tenant)s, concurrency_key = %(concurrency_key)s, resources = %(resources)s::jsonb,
+    gates = %(gates)s, available_at = {DUE},
+    rank = date_part('epoch', {DUE}) - %(priority)s * %(weight)s::float8,
+    status = CASE
+        WHEN job.status = 'dead' THEN 'dead'
+        WHEN {DUE} > clock.now THEN 'scheduled'
+        WHEN job.status = 'blocked' AND job.reason = '{QUARANTINED}' THEN 'blocked'
+        WHEN %(gates)s::text IS NULL THEN 'ready'
+        WHEN job.status = 'ready' AND job.gates = %(gates)s THEN 'ready'
+        ELSE 'blocked' END,
+    reason = CASE WHEN job.reason = '{QUARANTINED}' AND {DUE} > clock.now THEN ''
+                  ELSE job.reason END,
+    headers = {RECORDED}
+FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+WHERE job.id = %(id)s AND job.status IN ('scheduled', 'blocked', 'ready', 'dead')
+RETURNING job.status
+"""
+POSTPONE = """
+UPDATE django_jobs_job AS job SET status = 'scheduled', available_at = %(run_at)s,
+    rank = date_part('epoch', %(run_at)s::timestamptz) - job.priority * %(weight)s::float8
+WHERE job.id = %(id)s AND job.status IN ('blocked', 'ready')
+  AND %(run_at)s::timestamptz > clock_timestamp()
+"""
+
+
+class StoredJob(NamedTuple):
+    """A job as it is stored. Times are in epoch seconds. ``state`` changes with all that an edit
+    can change; ``headers`` is the type of their JSON."""
+
+    status: str
+    job_type: str
+    queue: str
+    priority: int
+    payload: str
+    payload_version: int
+    gates: str | None
+    workflow_run_id: int | None
+    step: str | None
+    idempotency_key: str | None
+    headers: str
+    available_at: float
+    expires_at: float | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edited:
+    """What a job is to be. Of ``payload``, JSON text, and ``run_at`` None keeps what is stored.
+    ``changed`` are the names of what the edit changes."""
+
+    changed: Sequence[str]
+    queue: str
+    weight: float
+    priority: int
+    gates: Gates | None
+    payload: str | None = None
+    payload_version: int | None = None
+    run_at: datetime | None = None
+
+
+def stored_job(id_: int) -> StoredJob | None:
+    """The job as an edit would find it; None unless it is live or dead."""
+    rows = fetch(LOOK, {"id": id_})
+    return StoredJob._make(rows[0]) if rows else None
+
+
+def edit(
+    id_: int,
+    prepare: Callable[[StoredJob], Edited],
+    *,
+    check: Callable[[Job], str | None],
+    actor: Actor = None,
+    by: str = "",
+    reason: str = "",
+    state: str | None = None,
+) -> OperationResult:
+    """Change a job that has not started, or change a dead one and replay it.
+
+    ``prepare`` is called with the locked job and returns what it is to be; what it raises leaves
+    the job alone. ``check`` is that of a replay. If ``state`` is given, a job that has another one
+    is refused. Who, when, why and the names of what was changed are stored in the headers under
+    ``edits``; without an actor, ``by`` is who.
+
+    Raises ``PermissionDenied`` if ``actor`` may not edit the job, replay it if it is dead, or see
+    the payload that it would change.
+    """
+    demand(actor, "django_jobs.edit_job")
+    who = name_of(actor) or by
+    try:
+        _edit(id_, prepare, check, actor, who, reason, state)
+    except OperationRefused as refused:
+        return OperationResult(refused={id_: str(refused)})
+    return OperationResult(done=[id_])
+
+
+@repeat_conflicts
+def _edit(
+    id_: int,
+    prepare: Callable[[StoredJob], Edited],
+    check: Callable[[Job], str | None],
+    actor: Actor,
+    who: str,
+    why: str,
+    state: str | None,
+) -> None:
+    alias = jobs_connection().alias
+    with transaction.atomic(using=alias):
+        stored = _locked(id_, alias)
+        if stored.status == JobState.DEAD:
+            demand(actor, "django_jobs.replay_job")
+        if state is not None and stored.state != state:
+            raise OperationRefused("it was changed meanwhile")
+        edited = prepare(stored)
+        if "payload" in edited.changed:
+            demand(actor, "django_jobs.view_job_payload")
+        if problem := _problem(stored, edited):
+            raise OperationRefused(problem)
+        status = _write(id_, edited, who, why)
+        if status == JobState.DEAD:
+            _replay(id_, edited, check, who, why)
+        hint = BLOCKED if edited.gates is not None else ""
+        notify_after_commit(hint + edited.queue)
+
+
+def _locked(id_: int, alias: str) -> StoredJob:
+    rows = fetch(LOCK, {"id": id_})
+    if rows and rows[0][0] in EDITABLE:
+        return StoredJob._make(rows[0])
+    statuses = Job.objects.using(alias).filter(pk=id_).values_list("status", flat=True)
+    status = statuses.first()
+    raise OperationRefused("there is no such job" if status is None else f"it is {status}")
+
+
+def _problem(stored: StoredJob, edited: Edited) -> str | None:
+    if stored.headers != "object":  # a row that was not written by enqueue
+        return f"its headers are JSON of type {stored.headers}: nowhere to note the edit"
+    if edited.run_at is None or stored.status == JobState.DEAD:
+        is_step = stored.workflow_run_id is not None and edited.run_at is not None
+        return "its workflow run decides when the step is due" if is_step else None
+    if stored.expires_at is not None and edited.run_at.timestamp() >= stored.expires_at:
+        return "it expires before that time"
+    return None
+
+
+def _write(id_: int, edited: Edited, who: str, why: str) -> str:
+    parameters = {
+        **gate_values(edited.gates),
+        "id": id_,
+        "by": who,
+        "why": why,
+        "changed": "[" + ", ".join(f'"{name}"' for name in edited.changed) + "]",
+        "queue": edited.queue,
+        "weight": edited.weight,
+        "priority": edited.priority,
+        "payload": edited.payload,
+        "payload_version": edited.payload_version,
+        "run_at": edited.run_at,
+    }
+    alias = jobs_connection().alias
+    try:
+        with transaction.atomic(using=alias):  # a savepoint: the holder is looked up afterwards
+            ((status,),) = fetch(EDIT, parameters)
+    except IntegrityError:
+        key = Job.objects.using(alias).values_list("idempotency_key", flat=True).get(pk=id_)
+        holder = Job.objects.using(alias).holding_key(edited.queue, key or "").first()
+        name = f"job {holder.pk}" if holder else "another job"
+        raise OperationRefused(f"{name} holds its key in the queue {edited.queue}") from None
+    except DataError as error:
+        raise OperationRefused(f"PostgreSQL refuses it: {ErrorReport.of(error).summary}") from None
+    return str(status)
+
+
+def _replay(
+    id_: int, edited: Edited, check: Callable[[Job], str | None], who: str, why: str
+) -> None:
+    alias = jobs_connection().alias
+    job = Job.objects.using(alias).get(pk=id_)
+    problem = check(job) or replay_one(job, who, why, alias)
+    if problem is not None:
+        raise OperationRefused(problem)
+    if edited.run_at is not None:
+        fetch(
+            f"{POSTPONE} RETURNING job.id",
+            {"id": id_, "run_at": edited.run_at, "weight": edited.weight},
+        )
