@@ -86,6 +86,7 @@ CONSOLE = (
     Quarantine,
     WorkflowDefinition,
     WorkflowRun,
+    BulkOperation,
 )
 STARTING = (
     "SELECT, INSERT ON django_jobs_workflowrun, django_jobs_workflowdefinition,"
@@ -277,6 +278,10 @@ def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: A
             for row in model._default_manager.all()[:2]:
                 page.text(change_url(model, row.pk))
         page.act(DeadLetter, "replay_jobs", dead.pk, reason="again")
+        begun = {"begin": 1, "terms": '{"status": "dead"}', "first": 1, "then": 1, "rate": 1}
+        page.client.get("/admin/django_jobs/bulkoperation/plan/?status=dead")
+        page.client.post("/admin/django_jobs/bulkoperation/plan/", {**begun, "most_failed": 9})
+        page.act(BulkOperation, "stop_operations", BulkOperation.objects.get().pk)
         page.act(Job, "run_jobs_now", waiting.pk)
         page.act(Job, "reprioritize_jobs", waiting.pk, priority="5")
         page.act(Job, "cancel_jobs", dead.pk)

@@ -2,6 +2,7 @@
 
 from . import quarantines, queues, resources, runs, tenants, workers
 from .jobs import dead_letters, job_admin
+from .operations import operation_admin
 from .schedules import backfills, schedule_admin, ticks
 from .workflows import definitions
 from .workflows import runs as workflow_runs
@@ -11,6 +12,7 @@ __all__ = [
     "dead_letters",
     "definitions",
     "job_admin",
+    "operation_admin",
     "quarantines",
     "queues",
     "resources",

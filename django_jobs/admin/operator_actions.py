@@ -13,8 +13,10 @@ from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import inspections
 from ..lifecycle.operations import jobs as job_operations
-from ..models import Queue
+from ..models import BulkAction, Queue
 from .base.actions import OperatorAction, by_name
+from .operations.background import in_background
+from .operations.replay_plan import BY_PLAN
 
 
 class ReasonForm(forms.Form):
@@ -56,6 +58,7 @@ CANCEL = OperatorAction(
     logged="cancelled",
     applies=lambda job: job.status in LIVE and job.cancel_requested_at is None,
     form=ReasonForm,
+    alternatives=(in_background(BulkAction.CANCEL),),
 )
 REPRIORITIZE = OperatorAction(
     action="reprioritize_jobs",
@@ -72,6 +75,7 @@ REPRIORITIZE = OperatorAction(
     logged="priority changed",
     applies=lambda job: job.status in PENDING,
     form=PriorityForm,
+    alternatives=(in_background(BulkAction.REPRIORITIZE),),
 )
 RUN_NOW = OperatorAction(
     action="run_jobs_now",
@@ -85,6 +89,7 @@ RUN_NOW = OperatorAction(
     ),
     logged="made ready at once",
     applies=lambda job: job.status == JobState.SCHEDULED,
+    alternatives=(in_background(BulkAction.RUN_NOW),),
 )
 INSPECT = OperatorAction(
     action="inspect_jobs",
@@ -123,6 +128,7 @@ REPLAY = OperatorAction(
     logged="replayed",
     applies=lambda job: job.status == JobState.DEAD,
     form=ReasonForm,
+    alternatives=(in_background(BulkAction.REPLAY), BY_PLAN),
 )
 PAUSE = OperatorAction(
     action="pause_queues",

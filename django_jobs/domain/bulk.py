@@ -56,6 +56,7 @@ def _are_ids(value: Any) -> bool:
 
 
 TERMS: Mapping[str, Callable[[Any], bool]] = {
+    "all": lambda value: value is True,
     "ids": _are_ids,
     "status": lambda value: value in list(JobState),
     "queue": _is_text,
@@ -68,9 +69,10 @@ TERMS: Mapping[str, Callable[[Any], bool]] = {
     "finished_since": _is_time,
     "error": _is_text,
     "code": _is_text,
+    "tag": _is_text,
 }
-"""What may be asked of a job, and whether a value is one. ``error`` is the fingerprint and ``code``
-the error code of its last run."""
+"""What may be asked of a job, and whether a value is one. ``all`` is true of every job; ``error``
+is the fingerprint of its last error, and ``code`` the error code of its last run."""
 
 
 def checked_terms(given: Any) -> dict[str, Any]:

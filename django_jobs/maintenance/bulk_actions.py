@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from .. import registry
 from ..api import replay_problem
 from ..conf import conf
+from ..lifecycle.operations import dead_letters
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations.jobs import Actor, OperationResult
 from ..models import BulkAction, BulkOperation, Job, Worker
@@ -37,27 +38,42 @@ def _replay(ids: list[int], operation: BulkOperation, actor: Actor) -> Operation
     return job_operations.replay(ids, check=check, actor=actor, by=by, reason=reason)
 
 
+def _dismiss(ids: list[int], operation: BulkOperation, actor: Actor) -> OperationResult:
+    by = "" if actor is not None else operation.actor_name
+    return dead_letters.dismiss(ids, actor=actor, by=by, reason=operation.reason)
+
+
 EXECUTE: Mapping[str, Execute] = {
     BulkAction.CANCEL: _cancel,
     BulkAction.REPRIORITIZE: _reprioritize,
     BulkAction.RUN_NOW: _run_now,
     BulkAction.REPLAY: _replay,
+    BulkAction.DISMISS: _dismiss,
 }
 
 
 def fleet_problem(workers: list[Worker], job: Job) -> str | None:
-    """Why no worker could run ``job``, or None. This process is asked, unless only the code of
-    another worker knows the job type or reads the payload's version."""
-    known = registry.find(job.job_type)
-    if known is None or known.version < job.payload_version:
-        for worker in workers:
-            versions = worker.payload_versions
-            newest = None if versions is None else versions.get(job.job_type, 1)
-            if job.job_type in worker.job_types and (
-                newest is None or newest >= job.payload_version
-            ):
-                return None
+    """Why no worker could run ``job``, or None. This process is asked, unless only another worker
+    knows its code."""
+    if is_known_elsewhere(workers, job.job_type, job.payload_version):
+        return None
     return replay_problem(job)
+
+
+def is_known_elsewhere(workers: list[Worker], job_type: str, version: int) -> bool:
+    """Whether this process does not know the job type, or not this version of its payloads, and one
+    of the workers does."""
+    known = registry.find(job_type)
+    if known is not None and known.version >= version:
+        return False
+    return any(knows(worker, job_type, version) for worker in workers)
+
+
+def knows(worker: Worker, job_type: str, version: int = 1) -> bool:
+    """Whether a worker has the handler of a job type, for payloads of this version."""
+    versions = worker.payload_versions
+    newest = version if versions is None else versions.get(job_type, 1)
+    return job_type in worker.job_types and newest >= version
 
 
 def live_workers() -> list[Worker]:

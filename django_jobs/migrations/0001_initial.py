@@ -1501,6 +1501,7 @@ class Migration(migrations.Migration):
                             ("reprioritize", "change priority"),
                             ("run_now", "run now"),
                             ("replay", "replay"),
+                            ("dismiss", "dismiss"),
                         ],
                         max_length=20,
                         verbose_name="action",

@@ -26,6 +26,7 @@ class BulkAction(models.TextChoices):
     REPRIORITIZE = "reprioritize", _("change priority")
     RUN_NOW = "run_now", _("run now")
     REPLAY = "replay", _("replay")
+    DISMISS = "dismiss", _("dismiss")
 
 
 class BulkOperation(models.Model):

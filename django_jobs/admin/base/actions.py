@@ -62,6 +62,7 @@ class OperatorAction:
     """What the form shows at first, given the chosen rows."""
     unlogged: frozenset[str] = frozenset()
     """Fields of the form whose values may be secret."""
+    alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,17 @@ class Choice:
     across: bool = False
     more: bool = False
     max_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Another way to do an action, as a button on its confirmation page."""
+
+    name: str
+    label: _StrOrPromise
+    explanation: _StrOrPromise
+    offered: Callable[[ModelAdmin, HttpRequest, Choice], bool]
+    go: Callable[[ModelAdmin, HttpRequest, Choice, Mapping[str, Any]], HttpResponse]
 
 
 def admin_action(action: OperatorAction) -> Callable[..., HttpResponse | None]:
@@ -97,6 +109,9 @@ def run_action(
     form = action.form(request.POST) if confirmed else _empty_form(page, request, choice, action)
     if not confirmed or not form.is_valid():
         return _question(page, request, choice, action, form)
+    for other in action.alternatives:
+        if request.POST.get("instead") == other.name and other.offered(page, request, choice):
+            return other.go(page, request, choice, form.cleaned_data)
     _act(page, request, choice, action, form.cleaned_data)
     if "from_page" in request.POST and len(choice.ids) + len(choice.gone) == 1:
         # A replayed job is no longer a dead letter, so its page there is gone.
@@ -159,6 +174,7 @@ def _question(
         checkbox_name=ACTION_CHECKBOX_NAME,
         from_page="from_page" in request.POST,
         back=_back(page, request, choice),
+        alternatives=[it for it in action.alternatives if it.offered(page, request, choice)],
     )
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 NOTHING = "-"
 
 ICONS = {
+    "pending": "…",
+    "completed": "✔",
     "waiting": "…",
     "scheduled": "◷",
     "blocked": "⊘",

@@ -29,7 +29,7 @@ class Section:
 
 SECTIONS = (
     Section(_("Overview"), ("overview",)),
-    Section(_("Jobs"), ("job", "run")),
+    Section(_("Jobs"), ("job", "run", "bulkoperation")),
     Section(_("Failures"), ("deadletter", "quarantine"), page="django_jobs_failures"),
     Section(_("Queues"), ("queue",)),
     Section(_("Schedules"), ("schedule", "tick", "backfill")),

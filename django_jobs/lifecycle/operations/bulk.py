@@ -28,18 +28,12 @@ PERMISSIONS: Mapping[str, str] = {
     BulkAction.REPRIORITIZE: "django_jobs.reprioritize_job",
     BulkAction.RUN_NOW: "django_jobs.run_job",
     BulkAction.REPLAY: "django_jobs.replay_job",
+    BulkAction.DISMISS: "django_jobs.dismiss_job",
 }
 PAGE = 5_000
 """Jobs that one statement looks at."""
 COUNTED = 100_000
 """Jobs that are looked at for an estimate of how many match."""
-
-
-def _of_last_run(column: str) -> str:
-    return f"""EXISTS (
-        SELECT FROM django_jobs_run AS run
-        WHERE run.job_id = job.id AND run.attempt = job.attempt
-          AND run.finished_at = job.finished_at AND run.{column} = %({{name}})s)"""
 
 
 CONDITIONS: Mapping[str, str] = {
@@ -52,8 +46,12 @@ CONDITIONS: Mapping[str, str] = {
     "workflow_run": "job.workflow_run_id = %(workflow_run)s",
     "created_since": "job.created_at >= %(created_since)s::timestamptz",
     "finished_since": "job.finished_at >= %(finished_since)s::timestamptz",
-    "error": _of_last_run("fingerprint").format(name="error"),
-    "code": _of_last_run("error_code").format(name="code"),
+    "error": "job.fingerprint = %(error)s",
+    "tag": "job.tags @> ARRAY[%(tag)s::text]",
+    "code": """EXISTS (
+        SELECT FROM django_jobs_run AS run
+        WHERE run.job_id = job.id AND run.attempt = job.attempt
+          AND run.finished_at = job.finished_at AND run.error_code = %(code)s)""",
 }
 IDS = "job.id = ANY(%(ids)s::bigint[])"
 
@@ -137,8 +135,6 @@ def start(
         raise OperationRefused(f"these are no arguments of {action!r}: {given}")
     if plan is not None and action != BulkAction.REPLAY:
         raise OperationRefused(f"only a replay has a plan, not {action!r}")
-    if max_id is None:
-        ((max_id,),) = fetch(NEWEST, {})
     return BulkOperation.objects.using(jobs_connection().alias).create(
         action=action,
         arguments=given,
@@ -147,10 +143,16 @@ def start(
         actor_id="" if actor is None else str(actor.pk),
         actor_name=(name_of(actor) or by)[:200],
         reason=reason[:300],
-        max_id=max_id,
+        max_id=newest() if max_id is None else max_id,
         next_at=Now(),
         created_at=Now(),
     )
+
+
+def newest() -> int:
+    """The id of the newest live or dead job; 0 if there is none."""
+    ((id_,),) = fetch(NEWEST, {})
+    return int(id_)
 
 
 def stop(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int]:
@@ -228,7 +230,8 @@ def count(action: str, terms: Mapping[str, Any], max_id: int, looked: int = COUN
 def statement(template: str, action: str, terms: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The statement for a action and terms, with the values of the terms as its parameters."""
     conditions = [CONDITIONS[name] for name in CONDITIONS if name in terms]
-    those = "job.status = 'dead'" if action == BulkAction.REPLAY else f"job.{IN_LIVE}"
+    dead = action in (BulkAction.REPLAY, BulkAction.DISMISS)
+    those = "job.status = 'dead'" if dead else f"job.{IN_LIVE}"
     if "ids" in terms:
         those += f" AND {IDS}"
     sql = template.format(conditions=" AND ".join(conditions) or "true", those=those)

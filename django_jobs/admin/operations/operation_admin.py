@@ -1,0 +1,275 @@
+"""The list of operations, and the page of one: its progress, and the report."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext, ngettext_lazy
+
+from ...domain.bulk import BulkState
+from ...domain.replay_plan import ReplayPlan
+from ...lifecycle.operations import bulk
+from ...lifecycle.operations.jobs import Actor, OperationResult
+from ...maintenance.bulk_actions import live_workers
+from ...models import BulkAction, BulkOperation, Job
+from ..base.actions import OperatorAction
+from ..base.filters import StatusFilter
+from ..base.formatting import (
+    badge,
+    duration,
+    link,
+    moment_column,
+    text_column,
+)
+from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from ..layout.console_page import console_path
+from .background import described
+from .replay_plan import PLAN, may_replay, plan_view
+
+CODENAMES = [permission.partition(".")[2] for permission in bulk.PERMISSIONS.values()]
+REFRESH_SECONDS = 3
+
+
+def _stop(ids: list[int], *, actor: Actor) -> OperationResult:
+    return _result(ids, bulk.stop(ids, actor=actor), _now("it has ended, or is being stopped"))
+
+
+def _continue(ids: list[int], *, actor: Actor) -> OperationResult:
+    return _result(ids, bulk.resume(ids, actor=actor), _now("it was not stopped"))
+
+
+def _result(ids: list[int], done: list[int], why: str) -> OperationResult:
+    return OperationResult(done=done, refused={pk: why for pk in ids if pk not in done})
+
+
+STOP = OperatorAction(
+    action="stop_operations",
+    permission="operate",
+    label=_("Stop"),
+    question=_("Stop operations?"),
+    explanation=_(
+        "The chunk that is under way is completed. What was done stays done, and the rest can be "
+        "continued later."
+    ),
+    execute=_stop,
+    done=ngettext_lazy(
+        "%(count)s operation was asked to stop.",
+        "%(count)s operations were asked to stop.",
+        "number",
+    ),
+    logged="asked to stop",
+    named_by="action",
+    applies=lambda operation: operation.is_unfinished and not operation.stop_requested_by,
+)
+CONTINUE = OperatorAction(
+    action="continue_operations",
+    permission="operate",
+    label=_("Continue"),
+    question=_("Continue operations?"),
+    explanation=_(
+        "An operation that was stopped, or failed, goes on behind the last job that it looked at, "
+        "with your permissions. A replay plan begins with its first wave again."
+    ),
+    execute=_continue,
+    done=ngettext_lazy(
+        "%(count)s operation continues.", "%(count)s operations continue.", "number"
+    ),
+    logged="continued",
+    named_by="action",
+    applies=lambda operation: operation.status in (BulkState.STOPPED, BulkState.FAILED),
+)
+
+
+@admin.register(BulkOperation)
+class BulkOperationAdmin(ConsoleAdmin):
+    """One row for each operation on all jobs that match."""
+
+    list_display = ("number", "what", "which", "state", "share", "left_count", "who", "made")
+    list_filter = (StatusFilter,)
+    operator_actions = (STOP, CONTINUE)
+
+    class Media:
+        css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/operations.css",)}
+
+    fieldsets = (
+        section(
+            None, ("what", "state", "who", "made"), ("started", "finished", "which"), ("reason",)
+        ),
+    )
+
+    has_operate_permission = allowed_by(*CODENAMES)
+    has_view_permission = allowed_by("view_bulkoperation", *CODENAMES)
+
+    def get_urls(self) -> list[Any]:
+        plan = console_path(self, "plan/", plan_view, PLAN, may_replay)
+        return [plan, *super().get_urls()]
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        context = super().page_context(request, obj)
+        if obj is None:
+            return context
+        refresh = {"refresh_seconds": REFRESH_SECONDS} if obj.is_unfinished else {}
+        return {**context, **refresh, "report": self.report(obj)}
+
+    def report(self, operation: Any) -> dict[str, Any]:
+        """What the page says about the progress, with numbers as people read them."""
+        awaited = [job for job, _attempt in operation.progress.get("awaited", [])]
+        numbers = [
+            (_now("done"), operation.done),
+            (_now("left"), operation.left),
+        ]
+        if operation.plan is not None:
+            numbers += [
+                (_now("succeeded"), operation.succeeded),
+                (_now("failed again"), operation.failed),
+                (_now("outcome not known yet"), len(awaited)),
+            ]
+        fraction = fraction_of(operation)
+        return {
+            "sentence": sentence(operation),
+            "fraction": fraction,
+            "percent": None if fraction is None else f"{fraction:.0%}",
+            "numbers": [(label, f"{number:,}") for label, number in numbers],
+            "plan": plan_text(operation),
+            "awaited": self._jobs(awaited[:5]) if operation.is_unfinished else "",
+            "reasons": [
+                {
+                    "reason": reason,
+                    "count": f"{entry['count']:,}",
+                    "jobs": self._jobs(entry["jobs"]),
+                    "more": entry["count"] > len(entry["jobs"]),
+                }
+                for reason, entry in sorted(
+                    operation.reasons.items(), key=lambda item: -item[1]["count"]
+                )
+            ],
+        }
+
+    def _jobs(self, ids: list[int]) -> str:
+        links = [(link(self.admin_site, Job, id_, f"#{id_}"),) for id_ in ids]
+        return format_html_join(", ", "{}", links)
+
+    @admin.display(description=_("number"))
+    def number(self, operation: Any) -> str:
+        return f"#{operation.pk}"
+
+    @admin.display(description=_("action"))
+    def what(self, operation: Any) -> str:
+        label = str(operation.get_action_display())
+        if operation.action == BulkAction.REPRIORITIZE:
+            return f"{label}: {operation.arguments['priority']}"
+        return _now("%(label)s by plan") % {"label": label} if operation.plan else label
+
+    @admin.display(description=_("which jobs"))
+    def which(self, operation: Any) -> str:
+        return described(operation.terms)
+
+    @admin.display(description=_("status"))
+    def state(self, operation: Any) -> str:
+        if operation.is_unfinished and operation.stop_requested_by:
+            return badge("draining", _now("stopping"))
+        return badge(operation.status, operation.get_status_display())
+
+    @admin.display(description=_("progress"))
+    def share(self, operation: Any) -> str:
+        fraction = fraction_of(operation)
+        if fraction is None:
+            return f"{operation.done + operation.left:,}"
+        return format_html("{} ({})", f"{operation.done + operation.left:,}", f"{fraction:.0%}")
+
+    @admin.display(description=_("left"))
+    def left_count(self, operation: Any) -> str:
+        return f"{operation.left:,}"
+
+    who = text_column("actor_name", _("requested by"))
+    reason = text_column("reason", _("reason"))
+    made = moment_column("created_at", _("requested"))
+    started = moment_column("started_at", _("started"))
+    finished = moment_column("finished_at", _("finished"))
+
+
+def fraction_of(operation: BulkOperation) -> float | None:
+    """How much of what matched at the start has been handled."""
+    if operation.status == BulkState.COMPLETED:
+        return 1.0
+    if not operation.matched:
+        return None
+    return min((operation.done + operation.left) / float(operation.matched), 1.0)
+
+
+def sentence(operation: Any) -> str:
+    """The state of an operation in one sentence."""
+    handled = operation.done + operation.left
+    match operation.status:
+        case BulkState.PENDING:
+            if not live_workers():
+                return _now("It waits for a worker to begin. No worker is alive.")
+            return _now("It waits for a worker to begin.")
+        case BulkState.RUNNING if operation.stop_requested_by:
+            return _now("It stops after this chunk: %(name)s asked for it.") % {
+                "name": operation.stop_requested_by
+            }
+        case BulkState.RUNNING:
+            text = _now("%(handled)s of about %(matched)s jobs.") % {
+                "handled": f"{handled:,}",
+                "matched": f"{operation.matched or 0:,}",
+            }
+            left = time_left(operation, handled)
+            if left is None:
+                return text
+            return text + " " + _now("About %(time)s left.") % {"time": duration(left)}
+        case BulkState.COMPLETED:
+            took = duration(operation.finished_at - operation.started_at)
+            text = ngettext(
+                "Completed in %(time)s: %(count)s job done.",
+                "Completed in %(time)s: %(count)s jobs done.",
+                operation.done,
+            ) % {"time": took, "count": f"{operation.done:,}"}
+            return f"{text} {operation.why}".strip()
+        case BulkState.STOPPED:
+            return _now("Stopped after %(count)s jobs: %(why)s.") % {
+                "count": f"{handled:,}",
+                "why": operation.why,
+            }
+        case _:
+            return _now("Failed after %(count)s jobs: %(why)s") % {
+                "count": f"{handled:,}",
+                "why": operation.why,
+            }
+
+
+def time_left(operation: Any, handled: int) -> timedelta | None:
+    """About how long the rest takes, by the time that the others took."""
+    if not handled or operation.started_at is None:
+        return None
+    rest = max((operation.matched or 0) - handled, 0)
+    if operation.plan is not None:
+        plan = ReplayPlan.from_json(operation.plan)
+        if plan.phase(operation.progress.get("sent", 0)) == "rest":
+            return timedelta(seconds=rest / plan.rate)
+        return None
+    took: timedelta = operation.read_at - operation.started_at
+    return took * rest / handled
+
+
+def plan_text(operation: Any) -> str:
+    """The waves of a plan, and where it is."""
+    if operation.plan is None:
+        return ""
+    plan = ReplayPlan.from_json(operation.plan)
+    text = _now(
+        "First %(first)s, then %(then)s, then the rest at %(rate)s per second; it stops if more "
+        "than %(most)s %% fail."
+    ) % {
+        "first": f"{plan.first:,}",
+        "then": f"{plan.then:,}",
+        "rate": f"{plan.rate:,}",
+        "most": plan.most_failed,
+    }
+    return text

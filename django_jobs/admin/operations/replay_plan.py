@@ -1,0 +1,259 @@
+"""The page of a replay plan: what a replay would meet today, and the waves in which it is done."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.db.models import CharField, Func, TextField
+from django.db.models.functions import Cast
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ...api.shortcuts import stored_payload_problem
+from ...conf import conf
+from ...domain.bulk import LARGEST_ID, Reasons, checked_terms
+from ...domain.replay_plan import ReplayPlan
+from ...exceptions import OperationRefused
+from ...lifecycle.operations import bulk
+from ...maintenance.bulk_actions import is_known_elsewhere, knows, live_workers
+from ...models import BulkAction, DeadLetter, Job, Worker
+from ..base.actions import Alternative, Choice, ModelAdmin
+from ..base.formatting import duration, list_url
+from ..layout.console_page import console_page
+from .background import begin, described, terms_of_list
+
+PLAN = "django_jobs_replay_plan"
+SAMPLE = 500
+SAMPLE_BYTES = 8 * 2**20
+"""Jobs, and bytes of payloads, that the dry run reads."""
+NAMED = 3
+LINKED = {"error": "error", "type": "job_type", "queue": "queue", "code": "code"}
+"""The parameters of the page's address, and their terms."""
+
+
+class PlanForm(forms.Form):
+    first = forms.IntegerField(label=_("First"), min_value=1, max_value=1_000, initial=1)
+    then = forms.IntegerField(label=_("Then"), min_value=0, max_value=10_000, initial=20)
+    rate = forms.IntegerField(
+        label=_("Then the rest, per second"), min_value=1, max_value=1_000, initial=10
+    )
+    most_failed = forms.IntegerField(
+        label=_("Stop above this percentage of failures"),
+        min_value=0,
+        max_value=100,
+        initial=20,
+        help_text=_("Of the last 100 replayed jobs. 100 never stops by itself."),
+    )
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=300,
+        required=False,
+        help_text=_("Optional. Stored with each job and in the history."),
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+    )
+
+    def plan(self) -> ReplayPlan:
+        """The plan of a valid form."""
+        given = self.cleaned_data
+        return ReplayPlan(**{name: given[name] for name in given if name != "reason"})
+
+
+def may_replay(request: HttpRequest) -> bool:
+    """Whether the user may see and begin a plan."""
+    return request.user.has_perm(bulk.PERMISSIONS[BulkAction.REPLAY])
+
+
+def plan_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """Show the dry run; on ``begin``, start the operation."""
+    try:
+        terms, max_id = _asked(request)
+    except (ValueError, RecursionError) as error:
+        page.message_user(request, str(error), messages.ERROR)
+        return HttpResponseRedirect(list_url(page.admin_site, DeadLetter))
+    if request.method == "POST" and "begin" in request.POST:
+        form = PlanForm(request.POST)
+        if form.is_valid():
+            reason = form.cleaned_data["reason"]
+            try:
+                return begin(
+                    page, request, BulkAction.REPLAY, terms, {}, reason, max_id, form.plan()
+                )
+            except OperationRefused as error:
+                form.add_error(None, str(error))
+    else:
+        form = PlanForm()
+    return plan_page(page, request, terms, max_id, form)
+
+
+def _asked(request: HttpRequest) -> tuple[dict[str, Any], int]:
+    """The terms of the address or of the form, and the newest job. Raises ``ValueError``."""
+    if request.method == "POST":
+        terms = json.loads(request.POST.get("terms", ""))
+    else:
+        terms = {
+            LINKED.get(name, name): value for name, value in request.GET.items() if value != ""
+        }
+    given = request.POST.get("max_id", "")
+    is_id = given.isascii() and given.isdigit() and int(given) <= LARGEST_ID
+    return checked_terms(terms), int(given) if is_id else bulk.newest()
+
+
+def plan_page(
+    page: ModelAdmin,
+    request: HttpRequest,
+    terms: Mapping[str, Any],
+    max_id: int,
+    form: PlanForm,
+) -> HttpResponse:
+    """The dry run with the form."""
+    matched = bulk.count(BulkAction.REPLAY, terms, max_id)
+    sample = _sample(terms, max_id)
+    plan = form.plan() if form.is_bound and form.is_valid() else ReplayPlan()
+    title = ngettext("Replay plan: %(count)s dead job", "Replay plan: %(count)s dead jobs", matched)
+    return console_page(
+        page,
+        request,
+        "bulkoperation/plan.html",
+        title=title % {"count": f"{matched:,}"},
+        media=forms.Media(css={"all": ("admin/css/forms.css", "django_jobs/operations.css")}),
+        parents=[(_now("Dead letters"), list_url(page.admin_site, DeadLetter))],
+        which=described(terms),
+        matched=matched,
+        checks=_checks(sample, matched),
+        sampled=len(sample) if len(sample) < matched else 0,
+        form=form,
+        terms=json.dumps(terms),
+        max_id=max_id,
+        expected=duration(timedelta(seconds=plan.seconds(matched))),
+        back=list_url(page.admin_site, DeadLetter),
+    )
+
+
+def _sample(terms: Mapping[str, Any], max_id: int) -> list[dict[str, Any]]:
+    """The oldest jobs that match, with their payloads as text."""
+    ids = bulk.find(BulkAction.REPLAY, terms, 0, max_id).ids[:SAMPLE]
+    jobs = Job.objects.using(conf().database).dead().filter(pk__in=ids)
+    stored = Func("payload", function="pg_column_size", output_field=CharField())
+    chosen, size = [], 0
+    for id_, length in jobs.order_by("pk").values_list("pk", stored):
+        size += int(length)
+        if size <= SAMPLE_BYTES:
+            chosen.append(id_)
+    columns = "job_type", "payload_version", "queue", "idempotency_key", "at_most_once"
+    texts = jobs.filter(pk__in=chosen).annotate(text=Cast("payload", TextField()))
+    return list(texts.values("pk", *columns, "text"))
+
+
+def _checks(sample: list[dict[str, Any]], matched: int) -> list[dict[str, str]]:
+    """What a replay of these jobs would meet: a state, a name and a text each."""
+    if not sample:
+        return []
+    workers = live_workers()
+    checks = [_handlers(sample, workers), _payloads(sample, workers)]
+    if keyed := [job for job in sample if job["idempotency_key"] is not None]:
+        checks.append(_keys(keyed))
+    if once := sum(job["at_most_once"] for job in sample):
+        text = ngettext(
+            "%(count)s is of an at-most-once type: a replay may repeat what was done",
+            "%(count)s are of an at-most-once type: a replay may repeat what was done",
+            once,
+        )
+        checks.append(_check("caution", _now("At most once"), text, once))
+    return checks
+
+
+def _handlers(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, str]:
+    types = Counter(job["job_type"] for job in sample)
+    known = {name: [one for one in workers if knows(one, name)] for name in types}
+    name = _now("Handler")
+    if unknown := sorted(one for one in types if not known[one]):
+        named = ", ".join(unknown[:NAMED]) + (", …" if len(unknown) > NAMED else "")
+        return _check("error", name, _now("no live worker knows %(named)s") % {"named": named})
+    fewest = min(len(ones) for ones in known.values())
+    text = ngettext("known to %(count)s live worker", "known to %(count)s live workers", fewest) % {
+        "count": f"{fewest:,}"
+    }
+    versions = {worker.code_version for ones in known.values() for worker in ones}
+    if len(versions) > 1:
+        text += ", " + _now("with %(count)s code versions") % {"count": len(versions)}
+    return _check("ok" if len(versions) <= 1 else "caution", name, text)
+
+
+def _payloads(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, str]:
+    problems = Reasons()
+    for job in sample:
+        type_, version = job["job_type"], job["payload_version"]
+        if not is_known_elsewhere(workers, type_, version):
+            problem = stored_payload_problem(type_, version, job["text"], brief=True)
+            if problem is not None:
+                problems.add({job["pk"]: problem})
+    wrong = sum(entry["count"] for entry in problems.counts.values())
+    text = _now("%(good)s of %(all)s fit today's handler") % {
+        "good": f"{len(sample) - wrong:,}",
+        "all": f"{len(sample):,}",
+    }
+    if wrong:
+        text += "; " + _now("the others are left: %(why)s") % {
+            "why": "; ".join(list(problems.counts)[:NAMED])
+        }
+    return _check("caution" if wrong else "ok", _now("Payload"), text)
+
+
+def _keys(keyed: list[dict[str, Any]]) -> dict[str, str]:
+    live = Job.objects.using(conf().database).live()
+    holders = set(
+        live.filter(
+            queue__in={job["queue"] for job in keyed},
+            idempotency_key__in=[job["idempotency_key"] for job in keyed],
+        ).values_list("queue", "idempotency_key")
+    )
+    taken = sum((job["queue"], job["idempotency_key"]) in holders for job in keyed)
+    if not taken:
+        return _check("ok", _now("Keys"), _now("no live job has one of their keys"))
+    text = ngettext(
+        "%(count)s has a live job with its key: it is left",
+        "%(count)s have a live job with their key: these are left",
+        taken,
+    )
+    return _check("caution", _now("Keys"), text, taken)
+
+
+def _check(state: str, name: str, text: str, count: int = 0) -> dict[str, str]:
+    return {"state": state, "name": name, "text": text % {"count": f"{count:,}"} if count else text}
+
+
+def _offered(page: ModelAdmin, request: HttpRequest, choice: Choice) -> bool:
+    return bool(choice.ids) and _terms(page, request, choice) is not None
+
+
+def _terms(page: ModelAdmin, request: HttpRequest, choice: Choice) -> dict[str, Any] | None:
+    return terms_of_list(page, request) if choice.more else {"ids": list(choice.ids)}
+
+
+def _go(
+    page: ModelAdmin, request: HttpRequest, choice: Choice, given: Mapping[str, Any]
+) -> HttpResponse:
+    terms = _terms(page, request, choice)
+    assert terms is not None
+    max_id = choice.max_id if choice.more else max(choice.ids)
+    form = PlanForm(initial={"reason": given.get("reason", "")})
+    return plan_page(page, request, terms, max_id, form)
+
+
+BY_PLAN = Alternative(
+    name="plan",
+    label=_("Replay by a plan"),
+    explanation=_(
+        "A plan begins with one job, waits for its outcome, and stops by itself if too many fail."
+    ),
+    offered=_offered,
+    go=_go,
+)

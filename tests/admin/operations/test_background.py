@@ -1,0 +1,144 @@
+"""More rows than a request may change are offered to the workers, with the list's filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import ADDITION, LogEntry
+
+from django_jobs.admin.base import actions
+from django_jobs.maintenance.bulk_operations import run_chunk
+from django_jobs.models import BulkOperation, DeadLetter, Job
+from tests.admin.walking import Page, change_url, list_url
+from tests.app.jobs import add, noop
+from tests.factories import make_dead
+
+pytestmark = pytest.mark.django_db
+OFFER = "Change all of them in the background"
+
+
+@pytest.fixture(autouse=True)
+def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "ADMIN_BULK_LIMIT", 3)
+
+
+def ask(page: Page, query: str = "", action: str = "cancel_jobs", model: Any = Job) -> str:
+    answer = page.ask(model, action, 0, query=query, select_across=1)
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+def go(page: Page, query: str, action: str = "cancel_jobs", **given: Any) -> BulkOperation:
+    ceiling = Job.objects.latest("id").pk
+    done = page.confirm(
+        Job,
+        action,
+        0,
+        query=query,
+        select_across=1,
+        max_id=ceiling,
+        instead="background",
+        **given,
+    )
+    operation = BulkOperation.objects.get()
+    assert (done.status_code, done.url) == (302, change_url(BulkOperation, operation.pk))
+    return operation
+
+
+def test_an_action_on_more_rows_than_the_limit_is_offered_to_the_workers(page: Page) -> None:
+    noop.enqueue_many({} for _ in range(3))
+    assert OFFER not in ask(page)
+    noop.enqueue_many({} for _ in range(3))
+    assert OFFER in ask(page)
+    assert not BulkOperation.objects.exists()
+
+
+def test_the_workers_change_all_that_matched_and_the_begin_and_the_end_are_logged(
+    page: Page, superuser: Any
+) -> None:
+    noop.enqueue_many({} for _ in range(6))
+    noop.using(queue="bulk").enqueue()
+    operation = go(page, "?queue=default&status=ready", reason="wrong customer")
+    noop.enqueue()
+    assert operation.terms == {"queue": "default", "status": "ready"}
+    assert run_chunk() == 1
+    assert Job.objects.filter(status="cancelled", reason="wrong customer").count() == 6
+    assert Job.objects.filter(status="ready").count() == 2
+    begin, end = LogEntry.objects.filter(object_id=str(operation.pk)).order_by("pk")
+    assert (begin.user, begin.action_flag) == (superuser, ADDITION)
+    assert begin.change_message == "requested: queue default, status ready: wrong customer"
+    assert end.change_message == "completed: 6 done, 0 left"
+
+
+def test_the_form_of_the_action_is_kept(page: Page) -> None:
+    noop.enqueue_many({} for _ in range(6))
+    operation = go(page, "?queue=default", "reprioritize_jobs", priority=5)
+    assert operation.arguments == {"priority": 5}
+
+
+def test_a_form_with_an_error_starts_nothing(page: Page) -> None:
+    noop.enqueue_many({} for _ in range(6))
+    ceiling = Job.objects.latest("id").pk
+    given = {"select_across": 1, "max_id": ceiling, "instead": "background", "priority": "x"}
+    answer = page.confirm(Job, "reprioritize_jobs", 0, **given)
+    assert answer.status_code == 200
+    assert not BulkOperation.objects.exists()
+
+
+def test_the_whole_list_is_every_job(page: Page) -> None:
+    noop.enqueue_many({} for _ in range(6))
+    assert go(page, "").terms == {"all": True}
+    run_chunk()
+    assert set(Job.objects.values_list("status", flat=True)) == {"cancelled"}
+
+
+@pytest.mark.parametrize(
+    "query, terms",
+    [
+        ("?q=type:app.noop", {"job_type": "app.noop"}),
+        ("?job_type=app.noop&q=type:app.noop", {"job_type": "app.noop"}),
+        ("?created=1h&p=1", {"created_since"}),
+    ],
+)
+def test_filters_and_searches_become_terms(page: Page, query: str, terms: Any) -> None:
+    noop.enqueue_many({} for _ in range(6))
+    stored = go(page, query).terms
+    assert stored == terms or stored.keys() == terms
+
+
+def test_what_the_workers_cannot_find_is_not_offered(page: Page) -> None:
+    noop.enqueue_many({} for _ in range(6))
+    for name in ("?q=customer_id:42", "?q=error:Timeout", "?queue=default&day=2026-11-23"):
+        answer = page.ask(Job, "cancel_jobs", 0, query=name, select_across=1)
+        assert OFFER not in answer.content.decode()
+
+
+def test_who_may_not_do_it_to_one_may_not_do_it_to_all(page_of: Callable[..., Page]) -> None:
+    noop.enqueue_many({} for _ in range(6))
+    olga = page_of("view_job", "replay_job")
+    ceiling = Job.objects.latest("id").pk
+    olga.confirm(Job, "cancel_jobs", 0, select_across=1, max_id=ceiling, instead="background")
+    assert not BulkOperation.objects.exists()
+
+
+def test_dead_letters_are_terms_of_dead_jobs(page: Page) -> None:
+    for _ in range(5):
+        make_dead(add, 1)
+    assert OFFER in ask(page, "?job_type=app.add", "replay_jobs", DeadLetter)
+    ceiling = Job.objects.latest("id").pk
+    page.confirm(
+        DeadLetter,
+        "replay_jobs",
+        0,
+        query="?job_type=app.add",
+        select_across=1,
+        max_id=ceiling,
+        instead="background",
+        reason="again",
+    )
+    assert BulkOperation.objects.get().terms == {"status": "dead", "job_type": "app.add"}
+    run_chunk()
+    assert set(Job.objects.values_list("status", flat=True)) == {"ready"}
+    assert "#" in page.read(list_url(BulkOperation))
