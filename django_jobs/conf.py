@@ -69,6 +69,7 @@ class Conf:
     count_queries: bool = False
     run_logs: Mapping[str, Any] | None = None
     metrics_token: str = ""
+    issue_url: str = ""
 
     @property
     def beat_seconds(self) -> float:

@@ -11,7 +11,7 @@ from django.utils.translation import ngettext_lazy
 from ..api import replay_problem
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
-from ..lifecycle.operations import inspections
+from ..lifecycle.operations import dead_letters, inspections
 from ..lifecycle.operations import jobs as job_operations
 from ..models import BulkAction, Queue
 from .base.actions import OperatorAction, by_name
@@ -129,6 +129,21 @@ REPLAY = OperatorAction(
     applies=lambda job: job.status == JobState.DEAD,
     form=ReasonForm,
     alternatives=(in_background(BulkAction.REPLAY), BY_PLAN),
+)
+DISMISS = OperatorAction(
+    action="dismiss_jobs",
+    permission="dismiss",
+    label=_("Dismiss"),
+    question=_("Dismiss dead jobs?"),
+    explanation=_(
+        "Dead jobs that nobody will replay are cancelled. Their errors and runs are kept as long "
+        "as those of other cancelled jobs. They cannot be replayed any more."
+    ),
+    execute=dead_letters.dismiss,
+    done=ngettext_lazy("%(count)s job was dismissed.", "%(count)s jobs were dismissed.", "number"),
+    logged="dismissed",
+    applies=lambda job: job.status == JobState.DEAD,
+    form=ReasonForm,
 )
 PAUSE = OperatorAction(
     action="pause_queues",

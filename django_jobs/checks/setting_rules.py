@@ -74,6 +74,15 @@ def _retention_of_all(value: Any) -> Problem:
     return _retention({key: kept for key, kept in value.items() if key not in NOT_OF_JOBS})
 
 
+_issue_url = rule(
+    lambda value: (
+        isinstance(value, str)
+        and (not value or (value.startswith(("https://", "http://")) and "{title}" in value))
+    ),
+    "not an address that begins with https:// and has {title} in it",
+)
+
+
 def _history(value: Any) -> Problem:
     if not isinstance(value, Mapping):
         return "not a dict"
@@ -156,6 +165,7 @@ RULES: dict[str, Rule] = {
         "not text of at most 100 characters",
     ),
     "METRICS_TOKEN": _text,
+    "ISSUE_URL": _issue_url,
     "RETENTION": _retention_of_all,
     "HISTORY": _history,
     "CANCEL_GRACE_SECONDS": rule(
@@ -220,6 +230,7 @@ EXAMPLES = {
     "MAX_RESULT_BYTES": "1_048_576, a number of bytes",
     "CODE_VERSION": '"2026.11"',
     "METRICS_TOKEN": 'env("METRICS_TOKEN"), a long random text',
+    "ISSUE_URL": '"https://github.com/acme/shop/issues/new?title={title}&body={body}"',
     "RETENTION": RETENTION_EXAMPLE,
     "HISTORY": '{"partition": "day"}, or "week" or "month"',
     "CANCEL_GRACE_SECONDS": "5, a number of seconds",

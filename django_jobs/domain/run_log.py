@@ -85,7 +85,7 @@ class RunLog:
         message = without_detail(cut(message, LARGEST_RECORD))
         for secret in self._secrets:
             message = message.replace(secret, MASK)
-        return _without_assigned(message, self._words) if self._words else message
+        return without_assigned(message, self._words)
 
 
 def readable(text: str) -> str:
@@ -118,11 +118,12 @@ def _forms(secret: str) -> set[str]:
     return {secret, *(one[1:-1] for one in quoted)}
 
 
-def _without_assigned(message: str, words: tuple[str, ...]) -> str:
-    """With the values masked in ``password=…``, ``"api_key": "…"``, ``tokens: […]`` and the like.
-    Each character is looked at once by each pattern, so that no text takes long."""
+def without_assigned(message: str, words: tuple[str, ...]) -> str:
+    """The message with the values masked in ``password=…``, ``"api_key": "…"``, ``tokens: […]`` and
+    the like, ``words`` being parts of secret names. Each character is looked at once by each
+    pattern, so that no text takes long."""
     parts, at = [], 0
-    while found := _names(words).search(message, at):
+    while words and (found := _names(words).search(message, at)):
         end = _end_of_value(message, found)
         parts += [message[at : found.end()], MASK if end > found.end() else ""]
         at = end

@@ -8,11 +8,17 @@ jobs cost as much as a hundred thousand.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from operator import add
 from typing import Any
 
+from ..lifecycle.dead_letters import queues_with_dead
+from ..models import Queue
 from ..models.database import database_time, fetch_named
+
+Rows = Sequence[dict[str, Any]]
 
 MOST_GROUPS = 500
 """Groups of one queue and job type that are looked for."""
@@ -57,10 +63,26 @@ RETRIED = "job.status = 'scheduled' AND job.failures > 0"
 OF_GROUP = """job.queue = kept.queue AND job.job_type = kept.job_type
           AND job.fingerprint = kept.fingerprint"""
 
-# The counts read entries of the index only. The curve is that of the counted ones, the newest.
-DEAD_GROUPS = f"""
-WITH {_steps(DEAD)}
-SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*, counted.number, counted.buckets,
+
+def _dead_of(kept: str) -> str:
+    """The dead jobs of the groups in ``kept``. The counts read entries of the index only. Where one
+    stops, the curve has up to a fourteenth of that in each part."""
+    return f"""
+WITH {kept}
+SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*, counted.number,
+    CASE WHEN counted.number <= bound.most THEN counted.buckets ELSE (
+        SELECT json_object_agg(part, (
+            SELECT count(*) FROM (
+                SELECT FROM django_jobs_job AS job
+                WHERE {DEAD} AND {OF_GROUP}
+                  AND job.finished_at >= %(begin)s::timestamptz
+                      + make_interval(secs => (part - 1) * %(span)s::float8 / {BUCKETS})
+                  AND job.finished_at < %(begin)s::timestamptz
+                      + make_interval(secs => part * %(span)s::float8 / {BUCKETS})
+                LIMIT bound.most * 2 / {BUCKETS}
+            ) AS few))::text
+        FROM generate_series(1, {BUCKETS}) AS part
+    ) END AS buckets,
     newest.finished_at AS last, newest.last_error, newest.reason, newest.at_most_once,
     (SELECT job.finished_at FROM django_jobs_job AS job
      WHERE {DEAD} AND {OF_GROUP}
@@ -92,8 +114,12 @@ FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
     ) AS alike
 ) AS counted
 """
-RETRIED_GROUPS = f"""
-WITH {_steps(RETRIED)}
+
+
+def _retried_of(kept: str) -> str:
+    """The retried jobs of the groups in ``kept``."""
+    return f"""
+WITH {kept}
 SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*,
     (SELECT count(*) FROM (
         SELECT FROM django_jobs_job AS job WHERE {RETRIED} AND {OF_GROUP}
@@ -107,6 +133,16 @@ FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
 """
 
 
+ONE_GROUP = f"""
+kept AS MATERIALIZED (
+    SELECT queue, %(job_type)s::text AS job_type, %(fingerprint)s::text AS fingerprint
+    FROM unnest(%(queues)s::text[]) AS given (queue)
+), bound AS MATERIALIZED (SELECT 1 AS found, {MOST_COUNTED} AS most)
+"""
+DEAD_GROUPS, RETRIED_GROUPS = _dead_of(_steps(DEAD)), _retried_of(_steps(RETRIED))
+ONE_DEAD_GROUP, ONE_RETRIED_GROUP = _dead_of(ONE_GROUP), _retried_of(ONE_GROUP)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
     """The failures of one job type with one fingerprint.
@@ -114,8 +150,8 @@ class FailureGroup:
     ``dead`` counts its dead jobs in the span, and ``retried`` those that wait for another attempt;
     ``dead_capped`` and ``retried_capped``: there are more. ``first`` is when the oldest of its dead
     jobs died, whatever the span; both times are None without dead jobs. ``trend`` counts the dead
-    jobs in equal parts of the span of the curve; None where they were not counted. ``error`` is the
-    class and the first line of the newest error, or the reason without one.
+    jobs in equal parts of the span of the curve, up to a limit in each if they are capped.
+    ``error`` is the class and the first line of the newest error, or the reason without one.
     """
 
     job_type: str
@@ -128,7 +164,7 @@ class FailureGroup:
     retried_capped: bool = False
     first: datetime | None = None
     last: datetime | None = None
-    trend: tuple[int | None, ...] = (0,) * BUCKETS
+    trend: tuple[int, ...] = (0,) * BUCKETS
     at_most_once: bool = False
 
     def __add__(self, other: FailureGroup) -> FailureGroup:
@@ -142,7 +178,7 @@ class FailureGroup:
             retried=self.retried + other.retried,
             retried_capped=self.retried_capped or other.retried_capped,
             first=min((at for at in (self.first, other.first) if at), default=None),
-            trend=tuple(map(_sum, self.trend, other.trend)),
+            trend=tuple(map(add, self.trend, other.trend)),
             at_most_once=self.at_most_once or other.at_most_once,
         )
 
@@ -175,30 +211,46 @@ def take_failures(
     }
     dead = fetch_named(DEAD_GROUPS, parameters)
     again = fetch_named(RETRIED_GROUPS, parameters) if retried else []
-    groups: dict[tuple[str, str], FailureGroup] = {}
-    for group in (*map(_dead, dead[:MOST_GROUPS]), *map(_retried, again[:MOST_GROUPS])):
-        key = group.job_type, group.fingerprint
-        groups[key] = groups[key] + group if key in groups else group
     return Failures(
-        groups=tuple(sorted(groups.values(), key=_largest_first)),
+        groups=_merged(dead[:MOST_GROUPS], again[:MOST_GROUPS]),
         read_at=read_at,
         more=any(rows and rows[0]["found"] > MOST_GROUPS for rows in (dead, again)),
     )
 
 
+def take_failure(job_type: str, fingerprint: str) -> Failures:
+    """One group, of all times and with the retried jobs; none if nothing has failed like this."""
+    read_at = database_time()
+    parameters = {
+        "job_type": job_type,
+        "fingerprint": fingerprint,
+        "queues": sorted({*Queue.objects.names(), *queues_with_dead()}),
+        "since": "-infinity",
+        "begin": read_at - CURVE,
+        "span": CURVE.total_seconds(),
+    }
+    dead = fetch_named(ONE_DEAD_GROUP, parameters)
+    retried = fetch_named(ONE_RETRIED_GROUP, parameters)
+    return Failures(groups=_merged(dead, retried), read_at=read_at)
+
+
+def _merged(dead: Rows, retried: Rows) -> tuple[FailureGroup, ...]:
+    groups: dict[tuple[str, str], FailureGroup] = {}
+    for group in (*map(_dead, dead), *map(_retried, retried)):
+        key = group.job_type, group.fingerprint
+        groups[key] = groups[key] + group if key in groups else group
+    return tuple(sorted(groups.values(), key=_largest_first))
+
+
 def _dead(row: dict[str, Any]) -> FailureGroup:
     counts = {int(bucket): number for bucket, number in json.loads(row["buckets"]).items()}
-    capped = row["number"] > row["most"]
-    known = min(counts) if capped else 0
     return FailureGroup(
         **_common(row),
         dead=min(row["number"], row["most"]),
-        dead_capped=capped,
+        dead_capped=row["number"] > row["most"],
         first=row["first"],
         last=row["last"],
-        trend=tuple(
-            counts.get(bucket, 0) if bucket >= known else None for bucket in range(1, BUCKETS + 1)
-        ),
+        trend=tuple(counts.get(bucket, 0) for bucket in range(1, BUCKETS + 1)),
     )
 
 
@@ -218,10 +270,6 @@ def _common(row: dict[str, Any]) -> dict[str, Any]:
         "error": row["last_error"] or row["reason"],
         "at_most_once": row["at_most_once"],
     }
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
 
 
 def _largest_first(group: FailureGroup) -> tuple[int, int, str, str]:

@@ -234,6 +234,7 @@ def test_a_setting_that_is_not_a_dict_is_reported(settings: Settings, value: Any
 BAD_VALUES: dict[str, list[Any]] = {
     "DATABASE": [None, 7],
     "METRICS_TOKEN": [None, 7, b"token"],
+    "ISSUE_URL": [None, 7, "javascript:alert({title})", "https://example.com/new", "/new?{title}"],
     "QUEUES": [None, ["default"], {"": {}}, {"a b": {}}, {7: {}}, {"q" * 101: {}}, {"ok": None}],
     "RESOURCES": [None, ["stripe"], {"": {}}, {"a b": {}}, {7: {}}, {"ok": None}, {"ok": 5}],
     "TENANTS": [None, "acme", {"": {}}, {"a\n": {}}, {7: {}}, {"t" * 101: {}}, {"ok": 3}],

@@ -58,6 +58,10 @@ EVERY_RUN = {
     "lifecycle.settling.SETTLE_AND_DELETE": "the runs of a job may have ended weeks apart",
     "lifecycle.settling_rows.END_UNSETTLEABLE": "the run may have been written at any time",
     "metrics.cost.COST": "as the sizing",
+    **{
+        f"metrics.failure_details.{name}": "of dead jobs, left out by the end of each as it runs"
+        for name in ("NEWEST", "VERSIONS", "ROWS")
+    },
     "metrics.sizing.SIZING": "a few of the newest by id; the newest day may have none",
 }
 OF_A_SCRAPE = {"metrics.depth.DEPTH", "metrics.gauges.PARTS[queues]"}

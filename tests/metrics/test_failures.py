@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_jobs.metrics import failures
-from django_jobs.metrics.failures import BUCKETS, FailureGroup, take_failures
+from django_jobs.metrics.failures import BUCKETS, take_failure, take_failures
 from django_jobs.models import Job
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -76,7 +76,7 @@ def test_a_group_of_two_queues_is_one_and_can_be_had_for_one_queue() -> None:
     (group,) = take_failures().groups
     assert (group.dead, group.queues) == (2, ("bulk", "default"))
     assert (group.first, group.last) == (first.finished_at, last.finished_at)
-    assert sum(filter(None, group.trend)) == 2
+    assert sum(group.trend) == 2
     (group,) = take_failures(queue="bulk").groups
     assert (group.dead, group.queues) == (1, ("bulk",))
     (group,) = take_failures(queue="default").groups
@@ -99,7 +99,7 @@ def test_the_curve_covers_seven_days_by_default() -> None:
         dead(hours=hours)
     (group,) = take_failures().groups
     assert group.dead == 4
-    assert (group.trend[0], group.trend[-1], sum(filter(None, group.trend))) == (1, 2, 3)
+    assert (group.trend[0], group.trend[-1], sum(group.trend)) == (1, 2, 3)
 
 
 def test_jobs_that_wait_for_another_attempt_are_counted_if_asked_for() -> None:
@@ -122,15 +122,25 @@ def test_a_dead_job_without_an_error_is_in_the_group_of_its_reason() -> None:
     assert (group.fingerprint, group.error) == ("", job.reason)
 
 
-def test_a_count_stops_and_its_curve_begins_where_it_stopped() -> None:
-    group = FailureGroup(job_type="a", fingerprint="", queues=(), error="", trend=(None, 1))
-    assert (group + group).trend == (None, 2)
+def test_a_count_stops_and_the_parts_of_its_curve_too() -> None:
     run_sql(FILL, {"status": "dead", "count": 20_000})
     found = {group.fingerprint: group for group in take_failures().groups}
-    same = found["same"]
-    assert (same.dead, same.dead_capped) == (failures.ALL_COUNTED // 201, True)
-    assert same.trend[:-1] == (None,) * (BUCKETS - 1)
+    same, most = found["same"], failures.ALL_COUNTED // 201
+    assert (same.dead, same.dead_capped) == (most, True)
+    assert same.trend[-1] == most * 2 // BUCKETS
+    assert sum(same.trend[:-1]) == 0
     assert (found["100"].dead, found["100"].dead_capped) == (1, False)
+
+
+def test_one_group_is_had_whatever_its_queues() -> None:
+    dead(queue="bulk")
+    retry()
+    run_sql("DELETE FROM django_jobs_queue WHERE name = 'bulk'")
+    dead("KeyError")
+    fingerprint = Job.objects.filter(queue="bulk").get().fingerprint
+    (group,) = take_failure("app.noop", fingerprint).groups
+    assert (group.dead, group.retried, group.queues) == (1, 1, ("bulk", "default"))
+    assert take_failure("app.noop", "gone").groups == ()
 
 
 def test_groups_that_were_not_looked_at_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,12 @@ from ...models import DeadLetter
 from ..base.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
 from ..base.formatting import ago, moment_column, shortened
 from ..base.search import Search, search_jobs
-from ..operator_actions import REPLAY
+from ..failures.filters import FingerprintFilter
+from ..failures.group_page import group_view
+from ..failures.group_rows import GROUP, GROUPS
+from ..failures.groups_page import groups_view
+from ..layout.console_page import console_path
+from ..operator_actions import DISMISS, REPLAY
 from .detail import JobPage
 
 
@@ -31,8 +36,16 @@ class DeadLetterAdmin(JobPage):
         "failures_of",
         "died",
     )
-    list_filter = (FinishedSinceFilter, QueueFilter, JobTypeFilter)
-    operator_actions = (REPLAY,)
+    list_filter = (FinishedSinceFilter, QueueFilter, JobTypeFilter, FingerprintFilter)
+    operator_actions = (REPLAY, DISMISS)
+
+    def get_urls(self) -> list[Any]:
+        allowed = self.has_view_permission
+        pages = [
+            console_path(self, "failures/", groups_view, GROUPS, allowed),
+            console_path(self, "failures/one/", group_view, GROUP, allowed),
+        ]
+        return [*pages, *super().get_urls()]
 
     def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
         return search_jobs(rows, search, in_one_partition=True)

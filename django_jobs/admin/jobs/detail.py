@@ -98,6 +98,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
     has_run_permission = allowed_by("run_job")
     has_inspect_permission = allowed_by("inspect_job")
     has_replay_permission = allowed_by("replay_job")
+    has_dismiss_permission = allowed_by("dismiss_job")
     has_signal_permission = allowed_by("signal_workflowrun")
     has_skip_permission = allowed_by("skip_workflowstep")
 

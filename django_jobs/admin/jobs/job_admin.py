@@ -29,7 +29,7 @@ from ..base.search import (
     search_jobs,
     unchecked,
 )
-from ..operator_actions import CANCEL, INSPECT, REPLAY, REPRIORITIZE, RUN_NOW
+from ..operator_actions import CANCEL, DISMISS, INSPECT, REPLAY, REPRIORITIZE, RUN_NOW
 from ..workflow_actions import SIGNAL, SKIP_STEP
 from .detail import JobPage
 from .tags import TagFilter
@@ -75,7 +75,7 @@ class JobAdmin(HistoryAdmin, JobPage):
         WorkflowRunFilter,
         JobPartitionFilter,
     )
-    operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, SIGNAL, SKIP_STEP)
+    operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, DISMISS, SIGNAL, SKIP_STEP)
 
     def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
         in_one = PartitionFilter.parameter_name in request.GET

@@ -67,15 +67,19 @@ def _tab(
     request: HttpRequest, section: Section, entries: dict[str, dict[str, Any]], model_name: str
 ) -> Tab | None:
     within = model_name in section.models
-    lists = [
-        _link(request, entries[name]["name"], entries[name]["admin_url"], name == model_name)
+    url = _address(request, section.page) if section.page and section.models[0] in entries else ""
+    on_page = bool(url) and request.path.startswith(url)
+    lists = [_link(request, section.label, url, on_page)] if url else []
+    lists += [
+        _link(
+            request,
+            entries[name]["name"],
+            entries[name]["admin_url"],
+            name == model_name and not on_page,
+        )
         for name in section.models
         if name in entries
     ]
-    if section.page and section.models[0] in entries:
-        url = _address(request, section.page)
-        if url:
-            lists.insert(0, _link(request, section.label, url, within=False))
     if not lists:
         return None
     several = lists if within and len(lists) > 1 else []

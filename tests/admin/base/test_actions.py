@@ -99,6 +99,10 @@ ACTIONS: dict[str, tuple[Any, str, str, Callable[[], int], dict[str, Any], dict[
     "replay a dead letter": (
         DeadLetter, "replay_jobs", "replay_job", dead_job, {}, {"status": "ready"},
     ),
+    "dismiss": (Job, "dismiss_jobs", "dismiss_job", dead_job, {}, {"status": "cancelled"}),
+    "dismiss a dead letter": (
+        DeadLetter, "dismiss_jobs", "dismiss_job", dead_job, {}, {"status": "cancelled"},
+    ),
     "pause": (Queue, "pause_queues", "pause_queue", open_queue, {}, {"paused_at": True}),
     "resume": (Queue, "resume_queues", "pause_queue", paused_queue, {}, {"paused_at": False}),
     "pause a schedule": (

@@ -1,0 +1,1 @@
+"""The pages of failures, grouped by job type and fingerprint."""

@@ -1,0 +1,132 @@
+"""The page of one failure: how often, since when, in which code, and what can be done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django.contrib.admin.sites import AdminSite
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+
+from ... import registry
+from ...metrics.failure_details import CodeVersion, NewestFailure, code_versions, newest_failure
+from ...metrics.failures import FailureGroup, take_failure
+from ...models import Job, Run
+from ..access.errors import hidden_error, may_see_errors
+from ..base.actions import ModelAdmin
+from ..base.formatting import ago, link, list_url, moment_and_age
+from ..layout.console_page import console_page
+from .group_rows import dead_url, group_url, groups_url, number, place_of, shown, trend_of
+from .groups_page import MEDIA, SPANS
+from .issue_link import issue_url, masked
+
+LONGEST_TRACEBACK = 2_000
+"""Characters of its end in an issue."""
+
+
+def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """The failure that ``type`` and ``fingerprint`` name."""
+    named = [request.GET.get(name, "").replace("\0", "") for name in ("type", "fingerprint")]
+    failures = take_failure(*named)
+    if not failures.groups:
+        raise Http404(_("No job has failed like this, or all of them were replayed or dismissed."))
+    (group,) = shown(failures.groups, request.user)
+    site, now = page.admin_site, failures.read_at
+    newest = newest_failure(group.job_type, group.fingerprint, group.queues)
+    if newest and not may_see_errors(request.user):
+        newest = replace(newest, error_message=hidden_error(), traceback=None)
+    versions = code_versions(group.job_type, group.fingerprint, group.queues)
+    allowed = page.get_actions(request)
+    return console_page(
+        page,
+        request,
+        "failures/group.html",
+        title=group.error or _("No error"),
+        media=MEDIA,
+        parents=[(_("Failures"), groups_url(site))],
+        group=group,
+        sentence=_sentence(group),
+        facts=_facts(group, site, now),
+        trend=trend_of(group, SPANS["7d"][1]),
+        versions=[
+            (one.version, f"{one.jobs:,}", ago(one.first, now), ago(one.last, now))
+            for one in versions
+        ],
+        newest=newest,
+        newest_job=newest and link(site, Job, newest.job, f"#{newest.job}"),
+        newest_run=newest and newest.run and link(site, Run, newest.run, _("its run")),
+        place=place_of(newest.traceback or "") if newest else "",
+        dead_url=dead_url(site, group),
+        **{name: name in allowed and group.dead > 0 for name in ("replay_jobs", "dismiss_jobs")},
+        quarantine_url=_quarantine_url(request, site, group),
+        issue_url=issue_url(
+            _title(group), _issue(group, newest, versions, _absolute(request, site, group))
+        ),
+    )
+
+
+def _sentence(group: FailureGroup) -> str:
+    retried = number(group.retried, group.retried_capped)
+    if not group.dead:
+        return _("No job is dead of it; %(retried)s are being retried.") % {"retried": retried}
+    dead = number(group.dead, group.dead_capped)
+    if not group.retried:
+        return _("%(dead)s dead.") % {"dead": dead}
+    return _("%(dead)s dead; %(retried)s more are being retried.") % {
+        "dead": dead,
+        "retried": retried,
+    }
+
+
+def _facts(group: FailureGroup, site: AdminSite, now: Any) -> list[tuple[str, str]]:
+    jobs = list_url(site, Job, job_type=group.job_type)
+    return [
+        (_("Job type"), format_html('<a href="{}">{}</a>', jobs, group.job_type)),
+        (_("Queues"), ", ".join(group.queues)),
+        (_("First"), moment_and_age(group.first, now)),
+        (_("Last"), moment_and_age(group.last, now)),
+        (_("Fingerprint"), group.fingerprint or _("none")),
+    ]
+
+
+def _quarantine_url(request: HttpRequest, site: AdminSite, group: FailureGroup) -> str:
+    may = request.user.has_perm("django_jobs.quarantine_job_type")
+    if not may or group.job_type not in registry.names():
+        return ""
+    add = reverse("admin:django_jobs_quarantine_add", current_app=site.name)
+    return f"{add}?{urlencode({'job_type': group.job_type, 'reason': group.error[:300]})}"
+
+
+def _absolute(request: HttpRequest, site: AdminSite, group: FailureGroup) -> str:
+    return request.build_absolute_uri(group_url(site, group))
+
+
+def _title(group: FailureGroup) -> str:
+    return f"{group.job_type}: {group.error or group.fingerprint}"
+
+
+def _issue(
+    group: FailureGroup,
+    newest: NewestFailure | None,
+    versions: list[CodeVersion],
+    address: str,
+) -> list[str]:
+    lines = [
+        f"Job type: {group.job_type}",
+        f"Error: {group.error}",
+        f"Fingerprint: {group.fingerprint}",
+        f"Queues: {', '.join(group.queues)}",
+        f"Dead jobs: {number(group.dead, group.dead_capped)}",
+    ]
+    if group.first and group.last:
+        lines.append(f"From {group.first:%Y-%m-%d %H:%M} to {group.last:%Y-%m-%d %H:%M} UTC")
+    if versions:
+        lines.append(f"Code: {', '.join(one.version for one in versions)}")
+    lines.append(f"Page: {address}")
+    if newest and newest.traceback:
+        lines += ["", "```", masked(newest.traceback)[-LONGEST_TRACEBACK:].strip(), "```"]
+    return lines

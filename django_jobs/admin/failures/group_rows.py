@@ -1,0 +1,136 @@
+"""What the pages show of a group of failures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.sites import AdminSite
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+
+from ...metrics.failure_details import rows_of
+from ...metrics.failures import FailureGroup
+from ...models import DeadLetter
+from ..access.errors import class_alone, may_see_errors
+from ..base.formatting import ago, list_url
+from ..layout.charts import Sparkline, sparkline
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+GROUPS, GROUP = "django_jobs_failures", "django_jobs_failure_group"
+FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in (\S+)', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A line of the list."""
+
+    group: FailureGroup
+    number: str
+    retried: str
+    url: str
+    dead_url: str
+    error: str
+    facts: Sequence[str]
+    trend: Sparkline
+    first: str
+    last: str
+
+
+def shown(groups: Iterable[FailureGroup], user: Any) -> tuple[FailureGroup, ...]:
+    """The groups as ``user`` may see them: with the classes of errors alone, or as they are."""
+    if may_see_errors(user):
+        return tuple(groups)
+    return tuple(replace(group, error=class_alone(group.error)) for group in groups)
+
+
+def rows(
+    groups: Sequence[FailureGroup],
+    site: AdminSite,
+    now: datetime,
+    span: _StrOrPromise,
+    with_places: bool,
+) -> list[Row]:
+    """The lines of these groups, with what one more statement says of their runs. ``with_places``
+    shows a line of the traceback."""
+    keys = [
+        (queue, group.job_type, group.fingerprint) for group in groups for queue in group.queues
+    ]
+    details = iter((version, end if with_places else "") for version, end in rows_of(keys))
+    return [_row(group, [next(details) for _ in group.queues], site, now, span) for group in groups]
+
+
+def _row(
+    group: FailureGroup,
+    details: Sequence[tuple[str, str]],
+    site: AdminSite,
+    now: datetime,
+    span: _StrOrPromise,
+) -> Row:
+    versions = [version for version, _ in details if version]
+    places = [place for _, end in details if (place := place_of(end))]
+    facts = [*places[:1], ", ".join(group.queues)]
+    if versions:
+        facts.append(_("since code %(version)s") % {"version": versions[0]})
+    return Row(
+        group=group,
+        number=number(group.dead, group.dead_capped),
+        retried=number(group.retried, group.retried_capped) if group.retried else "",
+        url=group_url(site, group),
+        dead_url=dead_url(site, group),
+        error=group.error or _("no error"),
+        facts=facts,
+        trend=trend_of(group, span),
+        first=ago(group.first, now),
+        last=ago(group.last, now),
+    )
+
+
+def trend_of(group: FailureGroup, span: _StrOrPromise) -> Sparkline:
+    """The curve of a group, with its highest point in words."""
+    title = _("%(span)s, in %(parts)s parts; most dead jobs in one: %(most)s") % {
+        "span": span,
+        "most": number(max(group.trend), group.dead_capped),
+        "parts": len(group.trend),
+    }
+    return sparkline(group.trend, title, state="dead")
+
+
+def number(count: int, capped: bool) -> str:
+    """``1,204``, or ``10,000+`` if there are more."""
+    return f"{count:,}+" if capped else f"{count:,}"
+
+
+def place_of(traceback: str) -> str:
+    """``crm/jobs.py:41 in push``: the innermost line of the project's own code."""
+    frames = FRAME.findall(traceback)
+    own = [frame for frame in frames if "site-packages" not in frame[0] and "/lib/" not in frame[0]]
+    if not (own or frames):
+        return ""
+    path, line, name = (own or frames)[-1]
+    return f"{'/'.join(PurePath(path).parts[-2:])}:{line} in {name}"
+
+
+def groups_url(site: AdminSite) -> str:
+    """The address of the list of groups."""
+    return reverse(f"admin:{GROUPS}", current_app=site.name)
+
+
+def group_url(site: AdminSite, group: FailureGroup) -> str:
+    """The address of a group's page."""
+    key = {"type": group.job_type, "fingerprint": group.fingerprint}
+    return f"{reverse(f'admin:{GROUP}', current_app=site.name)}?{urlencode(key)}"
+
+
+def dead_url(site: AdminSite, group: FailureGroup) -> str:
+    """The address of the dead letters of a group."""
+    return list_url(
+        site, DeadLetter, job_type=group.job_type, fingerprint=group.fingerprint or "none"
+    )

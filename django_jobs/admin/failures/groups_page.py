@@ -1,0 +1,106 @@
+"""The page of failures: dead jobs and retried ones, grouped by what went wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.core.paginator import Paginator
+from django.forms import Media
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ...conf import conf
+from ...metrics.failures import Failures, take_failures
+from ...models import Job, JobStatus, Queue
+from ..access.errors import may_see_errors
+from ..base.actions import ModelAdmin
+from ..base.filters import MOST_CHOICES
+from ..layout.console_page import console_page
+from .group_rows import groups_url, number, rows, shown
+from .group_search import GroupSearch
+
+MEDIA = Media(css={"all": ("django_jobs/failures.css",)})
+PER_PAGE = 50
+MOST_RETRIED = 10_000
+SPANS = {
+    "1h": (timedelta(hours=1), _("Last hour")),
+    "24h": (timedelta(hours=24), _("Last 24 hours")),
+    "7d": (timedelta(days=7), _("Last 7 days")),
+}
+ANY_TIME = _("At any time")
+
+
+def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """The groups, the largest first."""
+    queue = request.GET.get("queue", "").replace("\0", "") or None
+    span = request.GET.get("span", "")
+    retried = request.GET.get("retried") == "1"
+    text = request.GET.get("q", "").replace("\0", "")
+    length = SPANS[span][0] if span in SPANS else None
+    failures = take_failures(queue=queue, span=length, retried=retried)
+    search = GroupSearch.of(text)
+    found = search.matches(shown(failures.groups, request.user))
+    pages = Paginator(found, PER_PAGE).get_page(request.GET.get("p"))
+    curve = SPANS[span if span in SPANS else "7d"][1]
+    names = list(Queue.objects.names()[:MOST_CHOICES])
+    return console_page(
+        page,
+        request,
+        "failures/groups.html",
+        title=_now("Failures"),
+        media=MEDIA,
+        parents=[],
+        sentence=_sentence(failures, length is not None, _retried(queue)),
+        failures=failures,
+        found=len(found),
+        not_understood=" ".join(search.unknown),
+        rows=rows(
+            list(pages), page.admin_site, failures.read_at, curve, may_see_errors(request.user)
+        ),
+        pages=pages,
+        curve=curve,
+        **{"q": text, "queue": queue or "", "span": span, "retried": retried},
+        queues=names if queue is None or queue in names else [queue, *names],
+        spans=[("", ANY_TIME), *((key, label) for key, (_length, label) in SPANS.items())],
+        address=groups_url(page.admin_site),
+        query=_query(request),
+        may_replay=page.has_replay_permission(request),  # type: ignore[attr-defined]
+    )
+
+
+def _retried(queue: str | None) -> int:
+    jobs = Job.objects.using(conf().database)
+    waiting = jobs.filter(status=JobStatus.SCHEDULED, failures__gt=0)
+    if queue is not None:
+        waiting = waiting.filter(queue=queue)
+    return waiting.order_by().values("pk")[: MOST_RETRIED + 1].count()
+
+
+def _sentence(failures: Failures, in_span: bool, retried: int) -> str:
+    """The state in one sentence."""
+    groups = [group for group in failures.groups if group.dead]
+    dead = sum(group.dead for group in groups)
+    capped = failures.more or any(group.dead_capped for group in groups)
+    if dead:
+        jobs = ngettext("%(number)s dead job", "%(number)s dead jobs", dead) % {
+            "number": number(dead, capped)
+        }
+        text = ngettext("%(jobs)s of one kind", "%(jobs)s of %(kinds)s kinds", len(groups)) % {
+            "jobs": jobs,
+            "kinds": number(len(groups), failures.more),
+        }
+    else:
+        text = _now("No job died in this time") if in_span else _now("No job is dead")
+    again = ngettext(
+        "%(number)s more is being retried", "%(number)s more are being retried", retried
+    ) % {"number": number(min(retried, MOST_RETRIED), retried > MOST_RETRIED)}
+    return f"{text} · {again}" if retried else text
+
+
+def _query(request: HttpRequest) -> str:
+    """The address of this list without its page number."""
+    query = request.GET.copy()
+    query.pop("p", None)
+    return query.urlencode()
