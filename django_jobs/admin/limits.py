@@ -27,8 +27,9 @@ from ..metrics.limits import (
     read_usages,
 )
 from ..models import Job
-from .base.formatting import NOTHING, ago, badge, link
+from .base.formatting import NOTHING, ago, badge, link, one_line
 from .base.model_admin import ConsoleAdmin
+from .lists.change_list import ConsoleList
 
 LABELS = {
     LimitState.PAUSED: _("paused"),
@@ -40,7 +41,7 @@ LABELS = {
 }
 
 
-class LimitList(ChangeList):
+class LimitList(ConsoleList):
     """Counts for all rows of the page at once, in three statements."""
 
     model_admin: LimitAdmin
@@ -122,6 +123,10 @@ class LimitAdmin(ConsoleAdmin):
     @admin.display(description=_("reason"))
     def why(self, row: Any) -> str:
         return row.paused_reason or NOTHING
+
+    @admin.display(description=_("reason"))
+    def why_line(self, row: Any) -> str:
+        return one_line(self.why(row))
 
     @admin.display(description=_("taken"))
     def taken(self, row: Any) -> str:

@@ -20,7 +20,7 @@ from ..lifecycle.operations import quarantines
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .base.actions import OperatorAction, by_name
-from .base.formatting import ago, badge, count_link, moment_column, text_column
+from .base.formatting import ago, badge, count_link, moment_column, one_line, text_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
 
@@ -83,7 +83,11 @@ class QuarantineAdmin(ConsoleAdmin):
     """One row for each job type that is or was quarantined."""
 
     form = QuarantineForm
-    list_display = ("job_type", "state", "blocked", "since_text", "made_by", "why")
+    list_display = ("job_type", "state", "blocked", "since_ago", "made_by", "why_line")
+    empty = _(
+        "No job type is quarantined. Add one to block its jobs until you lift the "
+        "quarantine; workers add those that keep crashing."
+    )
     operator_actions = (LIFT,)
 
     def annotations(self) -> dict[str, Any]:
@@ -128,6 +132,7 @@ class QuarantineAdmin(ConsoleAdmin):
         filters = {"job_type": quarantine.job_type, "status": JobStatus.BLOCKED}
         return count_link(self.admin_site, Job, quarantine.blocked_count, **filters)
 
+    since_ago = moment_column("since", _("since"), ago)
     since_text = moment_column("since", _("since"))
     lifted_text = moment_column("lifted_at", _("lifted"))
 
@@ -136,3 +141,4 @@ class QuarantineAdmin(ConsoleAdmin):
         return quarantine.by or _now("a worker")
 
     why = text_column("reason", _("reason"))
+    why_line = text_column("reason", _("reason"), one_line)

@@ -24,7 +24,7 @@ from ..lifecycle.backlog import ready_up_to
 from ..metrics.slo import SloWindow, take_objectives
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
-from .base.formatting import NOTHING, ago, badge, count_link, duration, text_column
+from .base.formatting import NOTHING, ago, badge, count_link, duration, one_line, text_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
 from .operator_actions import PAUSE, RESUME
@@ -112,7 +112,7 @@ class QueueAdmin(ConsoleAdmin):
     list_display = (
         "name",
         "state",
-        "why",
+        "why_line",
         "limit",
         "ready",
         "level",
@@ -120,6 +120,7 @@ class QueueAdmin(ConsoleAdmin):
         "scheduled",
         "running",
     )
+    empty = _('No queues. manage.py migrate creates those of DJANGO_JOBS["QUEUES"].')
     operator_actions = (PAUSE, RESUME)
     fieldsets = (
         section(None, "name", "state", "why", "level"),
@@ -172,6 +173,7 @@ class QueueAdmin(ConsoleAdmin):
         return format_html("{} {}", badge("paused", _now("paused")), since)
 
     why = text_column("paused_reason", _("reason for the pause"))
+    why_line = text_column("paused_reason", _("reason"), one_line)
 
     @admin.display(description=_("limit"))
     def limit(self, queue: Any) -> str:

@@ -159,7 +159,11 @@ class ResourceAdmin(LimitAdmin):
     """Resources. Pausing and breakers are actions; the limits are a form."""
 
     form = ResourceForm
-    list_display = ("name", "state", "taken", "waiting", "speed", "why")
+    list_display = ("name", "state", "taken", "waiting", "speed", "why_line")
+    empty = _(
+        "No resources. Add one for what jobs share, such as an API with a limit of "
+        "concurrency or rate."
+    )
     operator_actions = (PAUSE, RESUME, OPEN_BREAKER, CLOSE_BREAKER)
     shown = ("state", "why", "taken", "waiting", "taken_by", "next_jobs", "breaker")
 

@@ -15,14 +15,13 @@ from ..domain.search_terms import parsed
 from ..lifecycle.history import RUNS
 from ..models import Job, Run, Worker
 from .access.errors import HidesErrors, hidden_error, hide_in_run
-from .base.filters import FinishedSinceFilter, OutcomeFilter
 from .base.formatting import (
-    NOTHING,
     ago,
     badge,
     duration,
     link,
     moment_column,
+    one_line,
     preformatted,
     text_column,
     usage,
@@ -33,6 +32,7 @@ from .base.json_display import hidden
 from .base.model_admin import section
 from .base.search import KINDS_OF_RUNS, run_search, search_runs, show
 from .cost import cost_path, cost_url
+from .lists.filters import FinishedSinceFilter, OutcomeFilter
 
 ERROR = _("Error"), ("error_type", "error_code", "fingerprint")
 
@@ -50,11 +50,14 @@ class RunAdmin(HidesErrors, HistoryAdmin):
     history = RUNS
     outside_history = Q(pk__in=())
 
-    list_display = ("id", "job_number", "job_name", "number", "result", "ended", "ran", "error")
+    list_display = ("id", "result", "job_number", "job_name", "number", "ended", "ran", "error")
     list_filter = (OutcomeFilter, FinishedSinceFilter, RunPartitionFilter)
     search_fields = ("id",)  # shows the box; get_search_results does the search
     search_help_text = _(
         "Ids of jobs of any age, code:503 or error:Timeout (its class, text or fingerprint)."
+    )
+    empty = _(
+        "No runs yet. A worker writes one when an attempt ends. Start one: manage.py jobworker."
     )
     lookups_allowed = HistoryAdmin.lookups_allowed | {"job", "job__exact", "job__id__exact"}
     fieldsets = (
@@ -119,7 +122,7 @@ class RunAdmin(HidesErrors, HistoryAdmin):
 
     @admin.display(description=_("job type"))
     def job_name(self, run: Any) -> str:
-        return str(run.job_type or _("(the job was deleted)"))
+        return one_line(str(run.job_type or _("(the job was deleted)")))
 
     @admin.display(description=_("attempt"))
     def number(self, run: Any) -> int:
@@ -151,7 +154,7 @@ class RunAdmin(HidesErrors, HistoryAdmin):
     @admin.display(description=_("error"))
     def error(self, run: Any) -> str:
         code = f" [{run.error_code}]" if run.error_code else ""
-        return f"{run.error_type}{code}" or NOTHING
+        return one_line(f"{run.error_type}{code}")
 
     due = moment_column("available_at", _("due"))
     claimed = moment_column("claimed_at", _("claimed"))

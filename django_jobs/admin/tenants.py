@@ -91,7 +91,11 @@ class TenantAdmin(LimitAdmin):
     """Tenants that differ from the others. Pausing is an action; share and limit are a form."""
 
     form = TenantForm
-    list_display = ("name", "state", "taken", "waiting", "share", "why")
+    list_display = ("name", "state", "taken", "waiting", "share", "why_line")
+    empty = _(
+        "No tenant has a row. A tenant without one has a weight of 1 and no limit; add one "
+        "to change that, or to pause it."
+    )
     operator_actions = (PAUSE, RESUME)
 
     has_add_permission = allowed_by("add_tenant")

@@ -16,12 +16,15 @@ from django.utils.translation import gettext_lazy as _
 from ..conf import conf
 from ..models import Job, Worker
 from ..models.worker import pools_text, slots_text
-from .base.filters import StatusFilter
-from .base.formatting import NOTHING, ago, badge, moment_column
+from .base.formatting import NOTHING, ago, badge, moment_column, one_line
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount, counted
 from .doctor import DOCTOR, doctor_path
+from .lists.filters import StatusFilter
 from .operator_actions import STOP
+
+NAMED = 2
+"""Queues of a worker that the list names."""
 
 
 @admin.register(Worker)
@@ -33,12 +36,13 @@ class WorkerAdmin(ConsoleAdmin):
         "state",
         "heartbeat",
         "lease",
-        "served",
+        "served_line",
         "busy",
-        "place",
+        "place_line",
     )
     ordering = ("-started_at", "-id")
     list_filter = (StatusFilter,)
+    empty = _("No worker has started yet. Start one: manage.py jobworker.")
     operator_actions = (STOP,)
     change_list_template = "admin/django_jobs/worker/change_list.html"
     fieldsets = (
@@ -90,6 +94,19 @@ class WorkerAdmin(ConsoleAdmin):
     @admin.display(description=_("queues"))
     def served(self, worker: Any) -> str:
         return pools_text(worker.pools) or _listed(worker.queues)
+
+    @admin.display(description=_("queues"))
+    def served_line(self, worker: Any) -> str:
+        """The first queues, and how many others."""
+        whole = self.served(worker)
+        if worker.pools or not isinstance(worker.queues, list) or len(worker.queues) <= NAMED:
+            return one_line(whole)
+        named = ", ".join(map(str, worker.queues[:NAMED]))
+        return one_line(f"{named} +{len(worker.queues) - NAMED}", whole)
+
+    @admin.display(description=_("host and process"))
+    def place_line(self, worker: Any) -> str:
+        return one_line(self.place(worker))
 
     @admin.display(description=_("known job types"))
     def known(self, worker: Any) -> str:

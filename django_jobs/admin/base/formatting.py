@@ -169,6 +169,13 @@ def shortened(text: str, length: int = 80) -> str:
     return Truncator(line).chars(length) or NOTHING
 
 
+def one_line(text: str, whole: str = "") -> str:
+    """The first line of ``text``, which a list cuts to the width of its column. Its title is
+    ``whole``, or else the text."""
+    title = Truncator(whole or text).chars(1_000)
+    return format_html('<span title="{}">{}</span>', title, shortened(text, 200))
+
+
 def preformatted(text: str) -> str:
     """Text with its line breaks kept."""
     return format_html('<pre class="jobs-text">{}</pre>', text) if text else NOTHING

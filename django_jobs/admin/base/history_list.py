@@ -15,7 +15,8 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext_lazy as _
 
 from ...lifecycle.history import PartitionedTable, newest_part, partitions
-from .filters import Choices, SinceFilter
+from ..lists.change_list import ConsoleList
+from ..lists.filters import Choices, ListFilter, SinceFilter
 from .model_admin import ConsoleAdmin
 
 MOST_READ = 500_000_000
@@ -23,11 +24,12 @@ MOST_READ = 500_000_000
 takes half a second if they are cached."""
 
 
-class PartitionFilter(admin.SimpleListFilter):
+class PartitionFilter(ListFilter):
     """Rows of one partition, by its first day."""
 
     title = _("day finished (UTC)")
     parameter_name = "day"
+    folded = True
     table: ClassVar[PartitionedTable]
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
@@ -52,7 +54,7 @@ def _label(start: datetime, end: datetime) -> str:
     return text if first == last else f"{text} - {date_format(last, 'DATE_FORMAT')}"
 
 
-class HistoryList(ChangeList):
+class HistoryList(ConsoleList):
     """The newest rows of all come by their ids. For the other columns there is no index, because
     each settle would have to write it: rows that are narrowed by one are searched for among those
     that are not in the history, and in its newest partitions."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin import AdminSite
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.views.main import ERROR_FLAG
+from django.contrib.admin.views.main import ERROR_FLAG, SEARCH_VAR, ChangeList
 from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.translation import gettext as _
 
 from ...conf import conf
+from ..lists.change_list import ConsoleList
 from .actions import ModelAdmin, OperatorAction, admin_action
 from .formatting import list_url
 from .paginator import CappedPaginator
@@ -54,10 +55,13 @@ class ConsoleAdmin(ModelAdmin):
     operator_actions: ClassVar[tuple[OperatorAction, ...]] = ()
     """The first of the list's actions. On a row's page, from the last to the first, its buttons."""
     lookups_allowed: ClassVar[frozenset[str]] = frozenset({"id", "id__exact", "pk"})
+    empty: ClassVar[_StrOrPromise] = ""
+    """What an empty list says: which rows would be here, and how they come."""
+    change_list_template = "admin/django_jobs/change_list.html"
 
     class Media:
         css: ClassVar[dict[str, tuple[str, ...]]] = {
-            "all": ("django_jobs/admin.css", "django_jobs/console.css")
+            "all": ("django_jobs/admin.css", "django_jobs/console.css", "django_jobs/lists.css")
         }
 
     def __init__(self, model: Any, admin_site: AdminSite) -> None:
@@ -90,17 +94,29 @@ class ConsoleAdmin(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
+    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
+        return ConsoleList
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         if any("\0" in part for item in request.GET.lists() for part in (item[0], *item[1])):
             # PostgreSQL cannot store NUL in text. Django answers other wrong parameters like this.
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
+        if request.method == "GET" and any(
+            not value and name != SEARCH_VAR for name, value in request.GET.items()
+        ):  # sent by the fields of filters that were not used
+            return HttpResponseRedirect(f"{request.path}?{_without_empty(request.GET)}")
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
         if not all(id_.isascii() and id_.isdigit() and len(id_) < 19 for id_ in chosen):
             self.message_user(request, _("The id of a row was not a number."), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
-        return super().changelist_view(request, extra_context)
+        response = super().changelist_view(request, {"empty": self.empty, **(extra_context or {})})
+        context = getattr(response, "context_data", None) or {}
+        if "cl" in context:
+            text = _("All %(count)s selected") % {"count": context["cl"].count_text}
+            context["selection_note_all"] = text
+        return response
 
     def render_change_form(
         self,
@@ -125,3 +141,10 @@ class ConsoleAdmin(ModelAdmin):
             if action.action in allowed and action.applies(obj)
         ]
         return {"operator_actions": buttons, "list_url": list_url(self.admin_site, self.model)}
+
+
+def _without_empty(given: QueryDict) -> str:
+    rest = given.copy()
+    for name in [name for name, value in given.items() if not value]:
+        del rest[name]
+    return rest.urlencode()

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...lifecycle.dead_letters import queues_with_dead
-from ..base.filters import Choices, EqualFilter
+from ..lists.filters import Choices, EqualFilter
 
 NO_ERROR = "none"
 """The value for dead jobs without an error."""

@@ -16,8 +16,8 @@ from ...metrics.failures import Failures, take_failures
 from ...models import Job, JobStatus, Queue
 from ..access.errors import may_see_errors
 from ..base.actions import ModelAdmin
-from ..base.filters import MOST_CHOICES
 from ..layout.console_page import console_page
+from ..lists.filters import MOST_CHOICES
 from .group_rows import groups_url, number, rows, shown
 from .group_search import GroupSearch
 

@@ -8,18 +8,17 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ...models import DeadLetter
-from ..base.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
-from ..base.formatting import ago, moment_column, shortened
+from ..base.formatting import ago, moment_column, one_line
 from ..base.search import Search, search_jobs
 from ..failures.filters import FingerprintFilter
 from ..failures.group_page import group_view
 from ..failures.group_rows import GROUP, GROUPS
 from ..failures.groups_page import groups_view
 from ..layout.console_page import console_path
+from ..lists.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
 from ..operator_actions import DISMISS, REPLAY
 from .detail import JobPage
 
@@ -36,6 +35,10 @@ class DeadLetterAdmin(JobPage):
         "failures_of",
         "died",
     )
+    empty = _(
+        "No dead letters. A job is listed here when its last attempt has failed, until it is "
+        "replayed or dismissed."
+    )
     list_filter = (FinishedSinceFilter, QueueFilter, JobTypeFilter, FingerprintFilter)
     operator_actions = (REPLAY, DISMISS)
 
@@ -50,15 +53,11 @@ class DeadLetterAdmin(JobPage):
     def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
         return search_jobs(rows, search, in_one_partition=True)
 
-    @admin.display(description=_("reason and last error"))
+    @admin.display(description=_("last error"))
     def why(self, job: Any) -> str:
         if not job.last_error or job.last_error in job.reason:
-            return shortened(job.reason, 120)
-        return format_html(
-            '{}<div class="jobs-quiet">{}</div>',
-            shortened(job.reason),
-            shortened(job.last_error),
-        )
+            return one_line(job.reason)
+        return one_line(job.last_error, f"{job.reason}\n{job.last_error}")
 
     died = moment_column("finished_at", _("finished"), ago)
 

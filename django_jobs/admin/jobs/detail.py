@@ -19,7 +19,7 @@ from ..base.formatting import (
     badge,
     link,
     moment_column,
-    shortened,
+    one_line,
     text_column,
 )
 from ..base.json_display import document, hidden, object_of, texts
@@ -143,7 +143,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
     def tags_text(self, job: Any) -> str:
         return tag_links(job.tags, self.admin_site)
 
-    queue_name = text_column("queue", _("queue"))
+    queue_name = text_column("queue", _("queue"), one_line)
 
     @admin.display(description=_("queue"))
     def queue_link(self, job: Any) -> str:
@@ -179,7 +179,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
 
     @admin.display(description=_("last error"))
     def error_line(self, job: Any) -> str:
-        return NOTHING if job.status == JobStatus.SUCCEEDED else shortened(job.last_error)
+        return NOTHING if job.status == JobStatus.SUCCEEDED else one_line(job.last_error)
 
     @admin.display(description=_("failures"))
     def failures_of(self, job: Any) -> str:

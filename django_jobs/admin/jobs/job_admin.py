@@ -12,22 +12,16 @@ from django.utils.translation import gettext_lazy as _
 
 from ...lifecycle.history import JOBS
 from ...models import Job
-from ..base.filters import (
-    Choices,
-    CreatedSinceFilter,
-    EqualFilter,
-    JobTypeFilter,
-    QueueFilter,
-    StatusFilter,
-)
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, PartitionFilter
-from ..base.search import (
-    HISTORY,
-    OUTSIDE_HISTORY,
-    Search,
-    search_jobs,
-    unchecked,
+from ..base.search import HISTORY, OUTSIDE_HISTORY, Search, search_jobs, unchecked
+from ..lists.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
+from ..lists.job_filters import (
+    ScheduleFilter,
+    TenantFilter,
+    WorkerFilter,
+    WorkflowOfStepFilter,
+    WorkflowRunFilter,
 )
 from ..operator_actions import CANCEL, DISMISS, INSPECT, REPLAY, REPRIORITIZE, RUN_NOW
 from ..workflow_actions import SIGNAL, SKIP_STEP
@@ -39,28 +33,15 @@ class JobPartitionFilter(PartitionFilter):
     table = JOBS
 
 
-class WorkflowRunFilter(EqualFilter):
-    """The steps of a run. It is chosen by a link on the page of the run."""
-
-    title = _("workflow run")
-    parameter_name = "workflow_run"
-    column = "workflow_run_id"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        chosen = request.GET.get(self.parameter_name, "")
-        is_id = chosen.isascii() and chosen.isdigit() and len(chosen) < 19
-        return [(chosen, f"#{chosen}")] if is_id else []
-
-
 @admin.register(Job)
 class JobAdmin(HistoryAdmin, JobPage):
     history = JOBS
     outside_history = OUTSIDE_HISTORY
     list_display = (
         "id",
+        "state",
         "job_name",
         "queue_name",
-        "state",
         "urgency",
         "failures_of",
         "due_in",
@@ -72,9 +53,14 @@ class JobAdmin(HistoryAdmin, JobPage):
         JobTypeFilter,
         TagFilter,
         CreatedSinceFilter,
+        WorkerFilter,
+        ScheduleFilter,
+        TenantFilter,
+        WorkflowOfStepFilter,
         WorkflowRunFilter,
         JobPartitionFilter,
     )
+    empty = _("No jobs yet. They come from calls of enqueue(), from schedules and from workflows.")
     operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, DISMISS, SIGNAL, SKIP_STEP)
 
     def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from django.contrib import admin
 from django.contrib.admin.sites import AdminSite
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -16,21 +15,21 @@ from ... import registry
 from ...conf import conf
 from ...domain.tags import combined
 from ...models import Job
-from ..base.filters import MOST_CHOICES, Choices
-from ..base.formatting import list_url
+from ..base.formatting import list_url, one_line
 from ..base.search import MOST_FOUND
+from ..lists.filters import MOST_CHOICES, Choices, ListFilter
 
 
-class TagFilter(admin.SimpleListFilter):
-    """Jobs with a tag. Lists those that job types declare; any other is chosen by its link."""
+class TagFilter(ListFilter):
+    """Jobs with a tag. Suggests those that job types declare; any other can be typed."""
 
     title = _("tag")
     parameter_name = "tag"
+    folded = typed = True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         declared = combined(*(registry.get(name).tags for name in registry.names()))
-        chosen = request.GET.get(self.parameter_name)
-        return [(tag, tag) for tag in combined(declared[:MOST_CHOICES], [chosen] if chosen else ())]
+        return [(tag, tag) for tag in declared[:MOST_CHOICES]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         tag = self.value()
@@ -55,6 +54,5 @@ def tag_links(tags: Iterable[str] | None, site: AdminSite) -> str:
 
 def name_and_tags(job: Any, site: AdminSite) -> str:
     """The job type, and the tags if there are any."""
-    return (
-        format_html("{} {}", job.job_type, tag_links(job.tags, site)) if job.tags else job.job_type
-    )
+    name = one_line(job.job_type)
+    return format_html("{} {}", name, tag_links(job.tags, site)) if job.tags else name

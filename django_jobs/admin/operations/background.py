@@ -17,9 +17,9 @@ from ...lifecycle.operations import bulk
 from ...models import BulkAction, BulkOperation, DeadLetter
 from ...models.database import database_time
 from ..base.actions import Alternative, Choice, ModelAdmin
-from ..base.filters import SPANS
 from ..base.formatting import change_url
 from ..base.search import job_search
+from ..lists.filters import SPANS
 
 SAME = ("status", "queue", "job_type", "tag")
 SPAN_OF = {"created": "created_since", "finished": "finished_since"}

@@ -19,7 +19,6 @@ from ...lifecycle.operations.jobs import Actor, OperationResult
 from ...maintenance.bulk_actions import live_workers
 from ...models import BulkAction, BulkOperation, Job
 from ..base.actions import OperatorAction
-from ..base.filters import StatusFilter
 from ..base.formatting import (
     badge,
     duration,
@@ -29,6 +28,7 @@ from ..base.formatting import (
 )
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..layout.console_page import console_path
+from ..lists.filters import StatusFilter
 from .background import described
 from .replay_plan import PLAN, may_replay, plan_view
 

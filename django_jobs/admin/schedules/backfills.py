@@ -29,11 +29,11 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ..base.actions import ModelAdmin
-from ..base.formatting import badge, change_url, list_link, moment_column, text_column
+from ..base.formatting import ago, badge, change_url, list_link, moment_column, text_column
 from ..base.model_admin import allowed_by, section
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
-from .columns import OfSchedule
+from .columns import SHORT, OfSchedule
 from .display import on_clock, zone_of
 
 SHOWN = 5
@@ -94,14 +94,17 @@ class BackfillAdmin(OfSchedule):
     list_display = (
         "number",
         "schedule_name",
-        "begins",
-        "ends",
-        "job_count",
         "state",
+        "begins_line",
+        "ends_line",
+        "job_count",
         "who",
-        "made",
+        "made_ago",
     )
     list_per_page = 20
+    empty = _(
+        "No backfills. The page of a schedule has the button that makes jobs for past due times."
+    )
     operator_actions = (CANCEL_BACKFILL,)
     fieldsets = (
         section(
@@ -131,6 +134,14 @@ class BackfillAdmin(OfSchedule):
     def ends(self, backfill: Any) -> str:
         return on_clock(backfill.ends_at, zone_of(backfill.schedule))
 
+    @admin.display(description=_("from"))
+    def begins_line(self, backfill: Any) -> str:
+        return on_clock(backfill.begins_at, zone_of(backfill.schedule), SHORT)
+
+    @admin.display(description=_("to"))
+    def ends_line(self, backfill: Any) -> str:
+        return on_clock(backfill.ends_at, zone_of(backfill.schedule), SHORT)
+
     @admin.display(description=_("state"))
     def state(self, backfill: Any) -> str:
         if backfill.cancelled_at is not None:
@@ -140,6 +151,7 @@ class BackfillAdmin(OfSchedule):
         return badge("succeeded", _now("ended"))
 
     who = text_column("requested_by", _("requested by"))
+    made_ago = moment_column("created_at", _("made"), ago)
     made = moment_column("created_at", _("made"))
     cancelled = moment_column("cancelled_at", _("cancelled"))
 

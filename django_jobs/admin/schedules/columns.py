@@ -21,8 +21,8 @@ from ..base.formatting import (
     badge,
     link,
     moment_column,
+    one_line,
     preformatted,
-    shortened,
     text_column,
 )
 from ..base.json_display import document, texts
@@ -38,7 +38,10 @@ from .display import (
     zone_of,
 )
 
-OUTCOMES = dict(TickOutcome.choices)
+OUTCOMES = {**dict(TickOutcome.choices), TickOutcome.SKIPPED_OVERLAP: _("skipped: overlap")}
+"""Short, for the cells of lists."""
+SHORT = "j M Y, H:i"
+"""A time in a cell."""
 PLACE = re.compile(r"^(?:\w+\.)+\w+: ")
 """The class of an error. The list omits it."""
 
@@ -56,7 +59,8 @@ class OfSchedule(ConsoleAdmin):
 
     @admin.display(description=_("schedule"))
     def schedule_name(self, row: Any) -> str:
-        return link(self.admin_site, Schedule, row.schedule_id, row.schedule.name)
+        name = one_line(row.schedule.name)
+        return link(self.admin_site, Schedule, row.schedule_id, name)
 
 
 class ScheduleColumns(ModelAdmin):
@@ -65,14 +69,14 @@ class ScheduleColumns(ModelAdmin):
     @admin.display(description=_("runs"))
     def runs_of(self, schedule: Any) -> str:
         if not schedule.declared:
-            return str(schedule.job_type)
+            return one_line(schedule.job_type)
         quiet = _now("from %(owner)s") % {"owner": self.owner(schedule)}
         return _with_quiet(schedule.job_type, quiet)
 
     @admin.display(description=_("when"))
     def when(self, schedule: Any) -> str:
         words = in_words(schedule.cron, schedule.every)
-        return _with_quiet(words, schedule.timezone) if schedule.cron else words
+        return _with_quiet(words, schedule.timezone) if schedule.cron else one_line(words)
 
     @admin.display(description=_("created in"))
     def owner(self, schedule: Any) -> str:
@@ -83,8 +87,8 @@ class ScheduleColumns(ModelAdmin):
     @admin.display(description=_("state"))
     def state(self, schedule: Any) -> str:
         status = state_badge(schedule, schedule.read_at)
-        why = shortened(PLACE.sub("", why_not(schedule)), 80)
-        return status if why == NOTHING else _with_quiet(status, why)
+        why = PLACE.sub("", why_not(schedule))
+        return format_html("{} {}", status, one_line(why)) if why else status
 
     @admin.display(description=_("next due"))
     def coming(self, schedule: Any) -> str:
@@ -138,7 +142,9 @@ class ScheduleColumns(ModelAdmin):
 
 
 def _with_quiet(text: str, quiet: str) -> str:
-    return format_html('{}<div class="jobs-quiet">{}</div>', text, quiet)
+    return format_html(
+        '<span title="{0}, {1}">{0} <span class="jobs-quiet">{1}</span></span>', text, quiet
+    )
 
 
 def readonly_reason(schedule: Schedule) -> str:

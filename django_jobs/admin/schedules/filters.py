@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
@@ -12,10 +11,10 @@ from django.utils.translation import gettext_lazy as _
 from ... import registry
 from ...models.querysets import ScheduleQuerySet
 from ...models.schedule_state import ScheduleState
-from ..base.filters import Choices, QueueFilter
+from ..lists.filters import Choices, ListFilter, QueueFilter
 
 
-class ScheduleStateFilter(admin.SimpleListFilter):
+class ScheduleStateFilter(ListFilter):
     """By the state that the badge shows."""
 
     title = _("state")
@@ -41,7 +40,7 @@ class ScheduleQueueFilter(QueueFilter):
         return queryset.filter(Q(queue=value) | Q(queue="", job_type__in=of_queue))
 
 
-class DeclaredFilter(admin.SimpleListFilter):
+class DeclaredFilter(ListFilter):
     """By owner: code or the admin."""
 
     title = _("owner")

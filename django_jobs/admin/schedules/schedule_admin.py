@@ -22,8 +22,8 @@ from ...models import Schedule, Tick
 from ...models.schedule import LONGEST_NAME
 from ...models.timestamps import TimestampSubquery
 from ..base.arguments import MORE, arguments_of, takes_more
-from ..base.filters import JobTypeFilter
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from ..lists.filters import JobTypeFilter
 from .actions import PAUSE, RESUME, RUN_NOW
 from .backfills import backfill_view
 from .columns import ScheduleColumns, readonly_reason
@@ -51,6 +51,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     search_fields = ("name", "job_type")
     search_help_text = _("Parts of names or job types.")
     actions = ("duplicate_schedule",)
+    empty = _("No schedules. Declare one in code with schedule(), or add one here.")
     operator_actions = (PAUSE, RESUME, RUN_NOW)
     readonly_fields = (
         *("runs", "state_text", "why_text", "paused_text", "coming", "last_due_text", "owner"),

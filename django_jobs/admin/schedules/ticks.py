@@ -10,10 +10,10 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...models import Backfill, Job, Schedule, Tick
-from ..base.filters import CreatedSinceFilter, OutcomeFilter
-from ..base.formatting import NOTHING, badge, duration, link, moment, text_column
+from ..base.formatting import NOTHING, badge, duration, link, moment, one_line, text_column
 from ..base.model_admin import section
-from .columns import OF_SCHEDULE, OfSchedule
+from ..lists.filters import CreatedSinceFilter, OutcomeFilter
+from .columns import OF_SCHEDULE, OUTCOMES, SHORT, OfSchedule
 from .display import on_clock, zone_of
 
 SHOWN = 20
@@ -24,15 +24,18 @@ OF_BACKFILL = frozenset({"backfill", "backfill__exact", "backfill__id__exact"})
 class TickAdmin(OfSchedule):
     """Due times and their outcomes. Read-only."""
 
-    list_display = ("due", "schedule_name", "result", "reason_line", "late", "job_number", "part")
+    list_display = (
+        *("due_line", "schedule_name", "result_line", "reason_line", "late", "job_number", "part"),
+    )
     list_filter = (OutcomeFilter, CreatedSinceFilter)
+    empty = _("No ticks yet. A worker writes one for each due time of a schedule.")
     lookups_allowed = OfSchedule.lookups_allowed | OF_BACKFILL
     fieldsets = (
         section(
             None,
             ("schedule_name", "due", "result", "late"),
             ("job_number", "part", "written", "id"),
-            "reason_line",
+            "reason_text",
         ),
     )
 
@@ -44,11 +47,20 @@ class TickAdmin(OfSchedule):
     def due(self, tick: Any) -> str:
         return on_clock(tick.due_at, zone_of(tick.schedule))
 
+    @admin.display(description=_("due"))
+    def due_line(self, tick: Any) -> str:
+        return on_clock(tick.due_at, zone_of(tick.schedule), SHORT)
+
+    @admin.display(description=_("outcome"))
+    def result_line(self, tick: Any) -> str:
+        return badge(tick.outcome, OUTCOMES.get(tick.outcome, tick.outcome))
+
     @admin.display(description=_("outcome"))
     def result(self, tick: Any) -> str:
         return badge(tick.outcome, tick.get_outcome_display())
 
-    reason_line = text_column("reason", _("reason"))
+    reason_text = text_column("reason", _("reason"))
+    reason_line = text_column("reason", _("reason"), one_line)
 
     @admin.display(description=_("late by"))
     def late(self, tick: Any) -> str:

@@ -32,6 +32,7 @@ class WorkflowDefinitionAdmin(ConsoleAdmin):
     list_display = ("workflow_name", "number", "runs_of", "created")
     list_display_links = ("workflow_name", "number")
     list_filter = (WorkflowFilter,)
+    empty = _("No workflow has started yet. Its first start stores its steps here.")
     ordering = ("name", "-version")
     unread = ("graph",)
     fieldsets = (

@@ -16,7 +16,6 @@ from ...conf import conf
 from ...domain.states import LIVE
 from ...models import Job, WorkflowDefinition, WorkflowRun
 from ..base.actions import OperatorAction
-from ..base.filters import StatusFilter
 from ..base.formatting import (
     ago,
     badge,
@@ -24,14 +23,15 @@ from ..base.formatting import (
     link,
     list_url,
     moment_column,
+    one_line,
     preformatted,
-    shortened,
     text_column,
 )
 from ..base.json_display import document, hidden, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import MOST_COUNTED, CappedCount, counted
 from ..base.search import LARGEST_ID, OUTSIDE_HISTORY
+from ..lists.filters import StatusFilter
 from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
 from .compensations import compensations_of
 from .picture import STATES, picture_of, state_label
@@ -48,8 +48,8 @@ class WorkflowRunAdmin(ConsoleAdmin):
     change_form_template = "admin/django_jobs/workflow/run.html"
     list_display = (
         "number",
-        "workflow_name",
         "state",
+        "workflow_name",
         "progress_text",
         "started_ago",
         "took",
@@ -70,6 +70,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
         ),
     )
 
+    empty = _("No workflow has run yet. start() of a workflow, a chain or a group makes a run.")
     operator_actions = (CANCEL_RUN, RETRY_RUN)
 
     has_view_permission = allowed_by("view_workflowrun")
@@ -138,7 +139,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
 
     @admin.display(description=_("workflow"))
     def workflow_name(self, run: Any) -> str:
-        return str(run.name if run.definition is None else run.definition)
+        return one_line(str(run.name if run.definition is None else run.definition))
 
     @admin.display(description=_("workflow"))
     def definition_text(self, run: Any) -> str:
@@ -166,7 +167,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
     def took(self, run: Any) -> str:
         return duration((run.finished_at or run.read_at) - run.started_at)
 
-    reason_line = text_column("reason", _("reason"), shortened)
+    reason_line = text_column("reason", _("reason"), one_line)
     reason_text = text_column("reason", _("reason"), preformatted)
     tenant_text = text_column("tenant", _("tenant"))
     key_text = text_column("idempotency_key", _("idempotency key"))

@@ -12,15 +12,34 @@ from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from ... import registry
-from ...models import Queue
+from .choices import choices_of
 
 MOST_CHOICES = 200
+"""In a list of choices. With more, the filter is a text field that suggests them."""
 
 Choices = Iterable[tuple[Any, Any]]
 
 
-class EqualFilter(admin.SimpleListFilter):
+class ListFilter(admin.SimpleListFilter):
+    """A field of the row above the list. The form sends it empty if it is not used."""
+
+    folded = False
+    """Below "More filters"."""
+
+    @property
+    def typed(self) -> bool:
+        """A text field that suggests the choices."""
+        return len(self.lookup_choices) > MOST_CHOICES
+
+    def value(self) -> str | None:
+        return super().value() or None
+
+    def has_output(self) -> bool:
+        # Django drops a filter without choices. The choice may be a value that is not offered.
+        return True
+
+
+class EqualFilter(ListFilter):
     """Rows whose ``column`` equals the choice."""
 
     column = ""
@@ -28,6 +47,37 @@ class EqualFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
         return queryset if value is None else queryset.filter(**{self.column: value})
+
+
+class NameFilter(EqualFilter):
+    """By a name. Offers those of one kind."""
+
+    kind = ""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return choices_of(request, self.kind)
+
+
+class TypedFilter(EqualFilter):
+    """Rows whose ``column`` equals what is typed."""
+
+    folded = typed = True
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return ()
+
+
+class IdFilter(TypedFilter):
+    """By the id of another row. Nothing else is found than by a number."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        number = value.lstrip("#")
+        if not (number.isascii() and number.isdigit() and len(number) < 19):
+            return queryset.none()
+        return queryset.filter(**{self.column: int(number)})
 
 
 class ChoiceFilter(EqualFilter):
@@ -48,22 +98,16 @@ class OutcomeFilter(ChoiceFilter):
     parameter_name = column = "outcome"
 
 
-class QueueFilter(EqualFilter):
+class QueueFilter(NameFilter):
     title = _("queue")
-    parameter_name = column = "queue"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return [(name, name) for name in Queue.objects.names()[:MOST_CHOICES]]
+    parameter_name = column = kind = "queue"
 
 
-class JobTypeFilter(EqualFilter):
-    """By job type. Lists the types that this process knows."""
+class JobTypeFilter(NameFilter):
+    """By job type. Offers those that this process knows, and those that rows name."""
 
     title = _("job type")
-    parameter_name = column = "job_type"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return [(name, name) for name in registry.names()[:MOST_CHOICES]]
+    parameter_name = column = kind = "job_type"
 
 
 SPANS = {
@@ -75,7 +119,7 @@ SPANS = {
 }
 
 
-class SinceFilter(admin.SimpleListFilter):
+class SinceFilter(ListFilter):
     """Rows whose ``column`` is at most a given age, by the database's clock."""
 
     column = ""
@@ -97,12 +141,12 @@ class SinceFilter(admin.SimpleListFilter):
 
 
 class CreatedSinceFilter(SinceFilter):
-    title = _("time created")
+    title = _("created")
     parameter_name = "created"
     column = "created_at"
 
 
 class FinishedSinceFilter(SinceFilter):
-    title = _("time finished")
+    title = _("finished")
     parameter_name = "finished"
     column = "finished_at"

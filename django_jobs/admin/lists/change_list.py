@@ -1,0 +1,67 @@
+"""The list of a page: its title, its filters as a row of fields, and its count as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.admin import SimpleListFilter
+from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
+from django.http import HttpRequest
+from django.utils.text import capfirst
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterField:
+    """One filter, as a field of the form above the list."""
+
+    name: str
+    label: str
+    value: str
+    choices: list[tuple[str, str]]
+    typed: bool
+    """A text field that suggests the choices, instead of a list of them."""
+    folded: bool
+    """Below "More filters"."""
+
+
+class ConsoleList(ChangeList):
+    """A list under its own name. Its template shows the filters as one row."""
+
+    def __init__(self, request: HttpRequest, *args: Any) -> None:
+        super().__init__(request, *args)
+        self.title = capfirst(str(self.opts.verbose_name_plural))
+        self.filter_fields = [
+            _field(one) for one in self.filter_specs if isinstance(one, SimpleListFilter)
+        ]
+        self.folded_fields = [one for one in self.filter_fields if one.folded]
+        self.folded_in_use = sum(bool(one.value) for one in self.folded_fields)
+        names = {SEARCH_VAR, *(one.name for one in self.filter_fields)}
+        self.kept = {name: value for name, value in self.params.items() if name not in names}
+        self.narrowed = bool(self.query or self.kept or any(f.value for f in self.filter_fields))
+        self.has_filters = False  # else Django's template leaves a column for its own
+
+    @property
+    def count_text(self) -> str:
+        """``12``, or ``10,000+`` if the count stopped there."""
+        return f"{self.result_count:,}" + ("+" if self.paginator.capped else "")
+
+    @property
+    def cap_text(self) -> str:
+        return f"{self.paginator.cap:,}"
+
+
+def _field(one: SimpleListFilter) -> FilterField:
+    value = one.value() or ""
+    choices = [(str(key), str(label)) for key, label in one.lookup_choices]
+    typed = bool(getattr(one, "typed", False))
+    if value and not typed and value not in dict(choices):
+        choices.append((value, value))
+    return FilterField(
+        name=str(one.parameter_name),
+        label=str(one.title),
+        value=value,
+        choices=choices,
+        typed=typed,
+        folded=bool(getattr(one, "folded", False)),
+    )

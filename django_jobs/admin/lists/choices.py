@@ -1,0 +1,43 @@
+"""What the filters offer: names from small tables and from the heads of the queues."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from django.http import HttpRequest
+
+from ... import registry
+from ...models.database import fetch
+
+MOST_NAMES = 1_000
+"""Of each kind."""
+
+# Job types: those that ran, those that a schedule names, and those at the head of a queue, where
+# jobs collect that no worker can run.
+NAMES = """
+(SELECT 'queue' AS kind, name FROM django_jobs_queue ORDER BY name LIMIT %(most)s)
+UNION ALL (SELECT 'schedule', name FROM django_jobs_schedule ORDER BY name LIMIT %(most)s)
+UNION ALL (SELECT 'tenant', name FROM django_jobs_tenant ORDER BY name LIMIT %(most)s)
+UNION ALL (SELECT DISTINCT 'workflow', name FROM django_jobs_workflowdefinition
+    ORDER BY 2 LIMIT %(most)s)
+UNION ALL (SELECT 'job_type', seen.job_type FROM (
+    SELECT job_type FROM django_jobs_runtotal WHERE period = 0
+    UNION SELECT job_type FROM django_jobs_schedule
+    UNION SELECT head.job_type
+    FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
+        SELECT job.job_type FROM django_jobs_job AS job
+        WHERE job.status = 'ready' AND job.queue = queue.name
+        ORDER BY job.rank, job.id LIMIT 100) AS head
+    ) AS seen ORDER BY 2 LIMIT %(most)s)
+"""
+
+
+def choices_of(request: HttpRequest, kind: str) -> list[tuple[str, str]]:
+    """The names of one kind, as choices of a filter. They are read once for a request."""
+    names: dict[str, set[str]] | None = getattr(request, "_jobs_names", None)
+    if names is None:
+        names = defaultdict(set, {"job_type": set(registry.names())})
+        for of, name in fetch(NAMES, {"most": MOST_NAMES}):
+            names[of].add(name)
+        request._jobs_names = names  # type: ignore[attr-defined]
+    return [(name, name) for name in sorted(names[kind])]

@@ -1,0 +1,229 @@
+"""The lists: their titles, their filters as a row of fields, their counts, and what is cut."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+
+from django_jobs import registry
+from django_jobs.admin.base.paginator import CappedPaginator
+from django_jobs.admin.lists import filters
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.models import (
+    Backfill,
+    DeadLetter,
+    Job,
+    Quarantine,
+    Queue,
+    Resource,
+    Run,
+    Schedule,
+    Tenant,
+    Tick,
+    Worker,
+    WorkflowDefinition,
+    WorkflowRun,
+)
+from tests.app.jobs import add, noop
+from tests.factories import (
+    due_schedule,
+    enqueue_and_claim,
+    look,
+    make_dead,
+    register_worker,
+    run_sql,
+    settle_one,
+)
+
+from ..walking import Page, list_url
+from ..workflows.graphs import definition_of, order
+
+pytestmark = pytest.mark.django_db
+
+TITLES = {
+    Backfill: "Backfills",
+    DeadLetter: "Dead letters",
+    Job: "Jobs",
+    Quarantine: "Quarantines",
+    Queue: "Queues",
+    Resource: "Resources",
+    Run: "Runs",
+    Schedule: "Schedules",
+    Tenant: "Tenants",
+    Tick: "Ticks",
+    Worker: "Workers",
+    WorkflowDefinition: "Workflows",
+    WorkflowRun: "Workflow runs",
+}
+
+
+def listed(page: Page, model: Any = Job, **query: Any) -> list[int]:
+    """The jobs in a list."""
+    rows = page.client.get(list_url(model), query).context["cl"].result_list
+    return [row.job_id if model is Run else row.pk for row in rows]
+
+
+def offered(text: str, name: str) -> list[str]:
+    """The choices of a filter."""
+    (field,) = re.findall(
+        rf'<(?:select name="{name}"|datalist id="choices-{name}").*?</(?:select|datalist)>',
+        text,
+        re.DOTALL,
+    )
+    return [html.unescape(value) for value in re.findall(r'<option value="([^"]+)"', field)]
+
+
+@pytest.mark.parametrize("model", TITLES)
+def test_a_list_has_the_name_of_its_rows_as_its_title(page: Page, model: Any) -> None:
+    text = page.read(list_url(model))
+    assert f"<h1>{TITLES[model]}</h1>" in text
+    assert not re.search(r"Select .* to (view|change)", text)
+    assert "changelist-filter" not in text
+
+
+@pytest.mark.parametrize("model", [model for model in TITLES if model is not Queue])
+def test_an_empty_list_says_which_rows_it_would_have(page: Page, model: Any) -> None:
+    assert re.search(r'<div class="jobs-empty">\s*<p>\w[^<]{20,}</p>', page.text(list_url(model)))
+
+
+def test_a_list_in_which_nothing_matches_offers_to_clear_the_filters(page: Page) -> None:
+    noop.enqueue()
+    assert "No jobs match." not in page.read(list_url(Job))
+    text = page.read(f"{list_url(Job)}?queue=emails")
+    assert 'No jobs match. <a href="?">Clear search and filters</a>' in text
+
+
+def test_a_filter_is_a_field_that_keeps_what_is_chosen_and_the_other_parameters(
+    page: Page,
+) -> None:
+    text = page.text(f"{list_url(Run)}?outcome=failed&job=7&q=%2312&finished=1h")
+    form = re.findall(r'<form id="changelist-search".*?</form>', text, re.DOTALL)[0]
+    assert '<option value="failed" selected>' in form
+    assert '<option value="1h" selected>' in form
+    assert '<input type="hidden" name="job" value="7">' in form
+    assert re.search(r'name="q" value="#12"', form)
+    assert 'type="hidden" name="outcome"' not in form
+    assert set(re.findall(r'<label for="([^"]+)"', form)) >= {"searchbar", "filter-outcome"}
+
+
+def test_a_value_that_is_not_offered_stays_chosen(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "MOST_CHOICES", 10_000)
+    text = page.text(f"{list_url(Job)}?job_type=gone.type")
+    assert '<option value="gone.type" selected>' in text
+
+
+def test_fields_that_are_not_used_leave_the_address(page: Page) -> None:
+    response = page.client.get(f"{list_url(Job)}?q=&status=dead&queue=&job_type=&p=2")
+    assert response.status_code == 302
+    assert response.url == f"{list_url(Job)}?status=dead&p=2"
+    assert page.client.get(f"{list_url(Job)}?q=").status_code == 200
+
+
+def test_the_types_of_rows_that_this_code_does_not_know_are_offered(page: Page) -> None:
+    add.enqueue(1)
+    run_sql("UPDATE django_jobs_job SET job_type = 'crm.push_deal'")
+    known = offered(page.text(list_url(Job)), "job_type")
+    assert "crm.push_deal" in known
+    assert set(registry.names()) < set(known)
+
+
+def test_many_choices_are_suggested_to_a_text_field(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "MOST_CHOICES", 10_000)
+    assert '<select name="job_type"' in page.text(list_url(Job))
+    monkeypatch.setattr(filters, "MOST_CHOICES", 10)
+    text = page.text(f"{list_url(Job)}?job_type=app.add")
+    assert re.search(r'<input type="text" name="job_type"[^>]* value="app.add"', text)
+    assert "app.add" in offered(text, "job_type")
+    assert "<select" in text  # the others have few choices
+
+
+def test_filters_that_are_seldom_used_are_folded_until_they_are_used(page: Page) -> None:
+    assert re.search(
+        r'<details class="jobs-more">\s*<summary>More filters</summary>', page.text(list_url(Job))
+    )
+    text = page.text(f"{list_url(Job)}?tenant=acme&schedule=nightly")
+    assert re.search(r'<details class="jobs-more" open>\s*<summary>More filters \(2\)', text)
+
+
+def test_jobs_are_filtered_by_the_worker_that_holds_them(page: Page) -> None:
+    worker, other = register_worker("w"), register_worker("o")
+    held = enqueue_and_claim(add, 1, worker=worker)
+    enqueue_and_claim(add, 2, worker=other)
+    assert listed(page, worker=worker) == listed(page, worker=f"#{worker}") == [held.id]
+    assert listed(page, worker="x") == listed(page, worker="9" * 5000) == []
+    settle_one(held, Succeeded())
+    assert listed(page, worker=worker) == []
+
+
+def test_jobs_are_filtered_by_schedule_and_tenant(page: Page) -> None:
+    schedule = due_schedule()
+    look()
+    job = Job.objects.get()
+    other = add.using(tenant="acme").enqueue(1)
+    assert listed(page, schedule=schedule.name) == [job.pk]
+    assert listed(page, tenant="acme") == [other.pk]
+    assert listed(page, tenant="nobody") == listed(page, schedule="nothing") == []
+    assert schedule.name in offered(page.text(list_url(Job)), "schedule")
+
+
+def test_jobs_are_filtered_by_the_name_of_their_workflow(page: Page) -> None:
+    definition = definition_of("orders.fulfil")
+    run = order(definition=definition)
+    noop.enqueue()
+    steps = sorted(Job.objects.filter(workflow_run=run.pk).values_list("pk", flat=True))
+    assert sorted(listed(page, workflow=run.name)) == steps != []
+    assert listed(page, workflow="another") == []
+    assert run.name in offered(page.text(list_url(Job)), "workflow")
+
+
+@pytest.mark.parametrize("model", [Job, Run])
+def test_a_count_that_stops_says_so_at_each_place(
+    page: Page, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CappedPaginator, "cap", 1_200)
+    monkeypatch.setattr("django_jobs.admin.base.model_admin.ConsoleAdmin.list_per_page", 1)
+    job = make_dead()
+    if model is Job:
+        noop.enqueue_many([{}] * 1_300)
+    else:
+        run_sql(
+            "INSERT INTO django_jobs_run (job_id, attempt, outcome, available_at, claimed_at,"
+            " finished_at, error_type, error_message, traceback, fingerprint)"
+            " SELECT %s, n, 'succeeded', now(), now(), now(), '', '', '', ''"
+            " FROM generate_series(2, 1301) n",
+            [job.pk],
+        )
+    text = page.read(list_url(model))
+    name = model._meta.verbose_name_plural
+    assert f"<span>1,200+ {name}</span>" in text
+    assert "Show all" not in text
+    if model is Job:
+        assert "Select all 1,200+ jobs" in text
+        assert "All 1,200+ selected" in text
+    assert not re.search(rf"1,?200 {name}", text)
+
+
+def test_a_long_value_is_whole_in_its_title(page: Page) -> None:
+    job = make_dead()
+    error = "first line " * 20 + "\nsecond line"
+    run_sql("UPDATE django_jobs_job SET last_error = %s WHERE id = %s", [error, job.pk])
+    (cell,) = re.findall(r'field-why">(.*?)</td>', page.text(list_url(DeadLetter)), re.DOTALL)
+    assert cell.startswith(f'<span title="{job.reason}')
+    assert "second line" in cell
+    shown = re.sub(r"<.*?>", "", cell, flags=re.DOTALL)
+    assert shown.startswith("first line first line")
+    assert "second line" not in shown
+    assert len(shown) == 200
+
+
+def test_the_list_of_workers_names_the_first_queues(page: Page) -> None:
+    register_worker(queues=["emails", "default", "media", "bulk"])
+    cell = re.findall(r'field-served_line">(.*?)</td>', page.text(list_url(Worker)))[0]
+    assert cell == '<span title="emails, default, media, bulk">emails, default +2</span>'
