@@ -132,3 +132,20 @@ def test_operations_shows_the_dump_that_is_restored_here() -> None:
     page = (ROOT / "docs" / "operations.md").read_text().replace("'", "")
     for option in WITHOUT_HISTORY:
         assert option in page
+
+
+def test_the_pages_of_the_console_answer_beside_many_jobs(tmp_path: Path) -> None:
+    written = tmp_path / "figures.json"
+    done = benchmark("pages", *TINY, "--json", written)
+    assert done.returncode == 0, done.stderr
+    names = [figure["name"] for figure in json.loads(written.read_text())["figures"]]
+    assert len(names) > 100
+    assert not [name for name in names if "answered" in name]
+
+
+def test_a_drain_is_measured_beside_consoles_that_refresh(tmp_path: Path) -> None:
+    written = tmp_path / "figures.json"
+    done = benchmark("consoles", *TINY, "--json", written)
+    assert done.returncode == 0, done.stderr
+    (figure,) = json.loads(written.read_text())["figures"]
+    assert figure["ratio"] > 0

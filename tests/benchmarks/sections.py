@@ -35,11 +35,13 @@ SECTIONS: dict[str, str] = {
     "orm": "mixing.orm_handlers",
     "month": "month.month",
     "doctor": "examining.examinations",
+    "pages": "console.pages",
+    "consoles": "console.drain",
 }
 """Names and functions, in the order they are run. The functions need Django, the names do not."""
 
-OF_THE_ADMIN = {"month"}
-"""Sections that need the admin. Run only if they are named, as ``doctor``: they need gigabytes."""
+OF_THE_ADMIN = {"month", "pages", "consoles"}
+"""Sections that need the admin. Run only if they are named, as ``doctor``: most need gigabytes."""
 IF_NAMED = {*OF_THE_ADMIN, "doctor"}
 ALL = [name for name in SECTIONS if name not in IF_NAMED]
 

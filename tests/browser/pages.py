@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
+from django.test import Client
 from django.urls import NoReverseMatch, URLPattern, reverse
 
 from django_jobs.models import Job, JobStatus
@@ -55,3 +57,15 @@ def _addresses(name: str, rows: list[int]) -> Iterator[str]:
                 yield reverse(f"admin:{name}", args=[pk])
             except NoReverseMatch:
                 return
+
+
+def filtered_pages(client: Client, *, choices: int = 12) -> Iterator[str]:
+    """Each list with each choice of each of its filters, of a long filter the first ones."""
+    for model in admin.site._registry:
+        if model._meta.app_label != "django_jobs":
+            continue
+        path = reverse(f"admin:django_jobs_{model._meta.model_name}_changelist")
+        changelist = client.get(path).context_data["cl"]
+        for spec in changelist.filter_specs:
+            for choice in islice(spec.choices(changelist), 1, choices):
+                yield f"{path}{choice['query_string']}"

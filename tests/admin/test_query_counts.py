@@ -1,0 +1,56 @@
+"""No page and no filter of the console takes more than fifteen queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from django_jobs.models import Job
+from tests.browser import scene, shop
+from tests.browser.pages import console_pages, filtered_pages
+
+from .walking import Page
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MOST = 15
+EXAMINES = "/doctor/"
+"""The page that looks for causes. Each of its examinations is bounded by itself."""
+
+
+@pytest.fixture(autouse=True)
+def _shop() -> Iterator[None]:
+    with shop.declared():
+        scene.make_scene(history=400)
+        yield
+
+
+def too_many(page: Page, paths: Iterator[str]) -> dict[str, int]:
+    """The pages that take more queries, or have none. Each was visited before."""
+    found = {}
+    for path in paths:
+        if path.endswith(EXAMINES):
+            continue
+        page.client.get(path)
+        with CaptureQueriesContext(connection) as queries:
+            assert page.client.get(path).status_code in (200, 302), path
+        if not 1 < len(queries) <= MOST:
+            found[path] = len(queries)
+    return found
+
+
+def test_each_page_takes_few_queries(page: Page, superuser: object) -> None:
+    assert too_many(page, console_pages(superuser)) == {}
+
+
+def test_each_filter_takes_few_queries(page: Page) -> None:
+    assert too_many(page, filtered_pages(page.client, choices=3)) == {}
+
+
+def test_each_search_takes_few_queries(page: Page) -> None:
+    jobs = reverse(f"admin:django_jobs_{Job._meta.model_name}_changelist")
+    searches = ("customer_id:42", "error:TimeoutError", "type:media.transcode", "key:x", "tag:x")
+    assert too_many(page, (f"{jobs}?q={search}" for search in searches)) == {}

@@ -1,0 +1,158 @@
+"""How long the pages of the console take beside a million jobs, and what they take from a worker.
+
+At full size it needs 4 GB and some minutes. It runs only if it is named.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from statistics import median
+
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from tests.browser import shop
+from tests.browser.large import make_large_scene
+from tests.browser.pages import console_pages, filtered_pages
+
+from .database import drained_per_second, empty, fetch, fill
+from .measuring import Figure, progress, repeat
+from .workers import run_worker
+
+MILLISECONDS, OVERVIEW_MILLISECONDS, QUERIES = 150, 100, 15
+CONSOLES, REFRESH_SECONDS = 10, 5
+
+SEARCHES = (
+    *("q=customer_id:42", "q=args.order_id:100042", "q=order_id:1", "q=error:TimeoutError"),
+    *(
+        "job_type=media.transcode",
+        "job_type=app.noop",
+        "q=type:media.transcode",
+        "q=key:contact-42",
+        "q=tag:none",
+        "q=nothing-like-it",
+    ),
+    *("status=cancelled&queue=critical", "status=succeeded&queue=media", "p=199"),
+)
+"""Of the list of jobs, besides its filters."""
+
+
+def pages(times: int, scale: float) -> list[Figure]:
+    """The time of the server for each page and each filter, warm, and its queries."""
+    with shop.declared():
+        _fill(scale)
+        client = _client()
+        jobs = reverse("admin:django_jobs_job_changelist")
+        paths = [
+            *console_pages(get_user_model().objects.get()),
+            *filtered_pages(client),
+            *(f"{jobs}?{search}" for search in SEARCHES),
+        ]
+        return [_figure(client, path, max(times, 5)) for path in dict.fromkeys(paths)]
+
+
+def drain(times: int, scale: float) -> list[Figure]:
+    """A drain while ten consoles refresh the overview, to one without any."""
+    count = int(60_000 * scale)
+
+    def rate(consoles: int) -> float:
+        empty()
+        fill(count)
+        with ExitStack() as open_consoles:
+            for number in range(consoles):
+                open_consoles.enter_context(_refreshing(number * REFRESH_SECONDS / consoles))
+            run_worker()
+        return drained_per_second(count)
+
+    values, alone = repeat(times, partial(rate, CONSOLES), partial(rate, 0))
+    title = f"drain of {count:,} with {CONSOLES} consoles"
+    return [Figure(title, "jobs/s", values, alone, "none", bar="0.97")]
+
+
+def _fill(scale: float) -> None:
+    empty()
+    begun = time.perf_counter()
+    make_large_scene(scale)
+    ((jobs, runs, schedules),) = fetch(
+        "SELECT (SELECT count(*) FROM django_jobs_job), (SELECT count(*) FROM django_jobs_run), "
+        "(SELECT count(*) FROM django_jobs_schedule)"
+    )
+    took = time.perf_counter() - begun
+    progress.emit(f"{jobs:,} jobs, {runs:,} runs, {schedules:,} schedules in {took:,.0f} s")
+
+
+def _client() -> Client:
+    get_user_model().objects.filter(username="ada").delete()
+    client = Client()
+    client.force_login(get_user_model().objects.create_superuser("ada"))
+    return client
+
+
+def _figure(client: Client, path: str, times: int) -> Figure:
+    with CaptureQueriesContext(connection) as queries:
+        response = client.get(path)
+        count = len(queries)
+    values = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        client.get(path)
+        values.append((time.perf_counter() - begun) * 1000)
+    bar = OVERVIEW_MILLISECONDS if "overview" in path else MILLISECONDS
+    problems = [
+        text
+        for text, wrong in (
+            (f"answered {response.status_code}", response.status_code not in (200, 302)),
+            (f"over {bar} ms", median(values) > bar),
+            (f"over {QUERIES} queries", count > QUERIES),
+        )
+        if wrong
+    ]
+    name = f"{path.removeprefix('/admin/django_jobs')}, {count} queries"
+    return Figure(", ".join([name, *problems]), "ms", values, better="less", bar=f"{bar}")
+
+
+@contextmanager
+def _refreshing(after: float) -> Iterator[None]:
+    """A console that reads the first page every five seconds, in a thread of its own."""
+    ending = threading.Event()
+    failed: list[BaseException] = []
+
+    def refresh() -> None:
+        try:
+            client = _client_of_thread()
+            page = reverse("admin:app_list", args=["django_jobs"])
+            wait = after
+            while not ending.wait(wait):
+                if client.get(page, follow=True).status_code != 200:
+                    raise RuntimeError(f"{page} did not answer")
+                wait = REFRESH_SECONDS
+        except BaseException as error:  # raised again below
+            failed.append(error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=refresh)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _client_of_thread() -> Client:
+    user, _made = get_user_model().objects.get_or_create(
+        username="ada", is_staff=True, is_superuser=True
+    )
+    client = Client()
+    client.force_login(user)
+    return client
