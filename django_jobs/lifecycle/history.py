@@ -30,7 +30,7 @@ WAIT_A_MOMENT = f"SET LOCAL lock_timeout = {int(MOMENT * 1000)}"
 
 # The bounds as PostgreSQL shows them: FOR VALUES FROM ('2026-11-22 00:00:00+00') TO ('...').
 PARTITIONS = r"""
-SELECT name, ends[1]::timestamptz, ends[2]::timestamptz
+SELECT name, ends[1]::timestamptz AS start, ends[2]::timestamptz
 FROM (
     SELECT child.relname AS name,
         regexp_match(pg_get_expr(child.relpartbound, child.oid),
@@ -42,10 +42,9 @@ WHERE ends IS NOT NULL
 ORDER BY 2
 """
 # A partition that was dropped since it was listed has no size.
-SIZES = """
-SELECT coalesce(pg_relation_size(to_regclass(name)), 0)
-FROM unnest(%(names)s::text[]) WITH ORDINALITY AS leaf (name, place)
-ORDER BY place
+SIZES = f"""
+SELECT start, coalesce(pg_relation_size(to_regclass(name)), 0) FROM ({PARTITIONS}) AS part
+ORDER BY start DESC
 """
 OWNS = """
 SELECT coalesce(bool_and(pg_has_role(relowner, 'USAGE')), false) FROM pg_class
@@ -142,13 +141,11 @@ def partitions(table: PartitionedTable) -> list[Partition]:
 def newest_part(table: PartitionedTable, most: int) -> datetime | None:
     """The begin of the newest partitions with at most ``most`` bytes together, of which one with
     rows is always among them; None if these are all. For who reads without an index."""
-    newest_first = partitions(table)[::-1]
-    sizes = fetch(SIZES, {"names": [partition.name for partition in newest_first]})
     read, start = 0, None
-    for partition, (size,) in zip(newest_first, sizes, strict=True):
+    for begin, size in fetch(SIZES, {"table": table.name}):
         if read and size and read + size > most:
             return start
-        read, start = read + size, partition.start
+        read, start = read + size, begin
     return None
 
 
