@@ -23,6 +23,7 @@ class JobsConfig(AppConfig):
         from .api.waiting import waiter  # noqa: F401 — registers methods of models
         from .backend import discovery
         from .checks import (  # noqa: F401 — register checks
+            console,
             delivery,
             metrics,
             schedules,

@@ -70,6 +70,7 @@ class Conf:
     run_logs: Mapping[str, Any] | None = None
     metrics_token: str = ""
     issue_url: str = ""
+    links: Any = ()
 
     @property
     def beat_seconds(self) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 from ..conf import RUN_LOGS, Conf
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT, seconds_of
+from ..domain.links import link_problem
 from ..domain.partitions import Period
 from ..domain.ranking import STRICT_WEIGHT
 from ..domain.retention import NOT_OF_JOBS, kept_by_status
@@ -128,6 +129,15 @@ def _run_logs(value: Any) -> Problem:
     return None
 
 
+def _links(value: Any) -> Problem:
+    if isinstance(value, str):
+        return None
+    if not isinstance(value, list | tuple):
+        return "not a list of links"
+    problem = next(filter(None, map(link_problem, value)), None)
+    return f"wrong ({problem})" if problem else None
+
+
 def _backoff(value: Any) -> Problem:
     if isinstance(value, Backoff):
         return None
@@ -182,6 +192,7 @@ RULES: dict[str, Rule] = {
         rule(lambda value: isinstance(value, bool), "not True or False"),
     ),
     "REDACT_KEYS": _texts,
+    "LINKS": _links,
     "HOOKS": rule(
         lambda value: isinstance(value, list | tuple) and _texts(value) is None,
         "not a list of dotted paths",
@@ -244,6 +255,7 @@ EXAMPLES = {
     "COUNT_QUERIES": "True, or False",
     "RUN_LOGS": '"INFO", or {"level": "INFO", "lines": 200, "bytes": 65_536}',
     "REDACT_KEYS": '["password", "token"]',
+    "LINKS": '[{"label": "Logs", "url": "https://logs.example.com/?job={job_id}"}]',
     "HOOKS": '["mysite.hooks.locale", "mysite.hooks.tenant"]',
 }
 QUEUE_EXAMPLES = {

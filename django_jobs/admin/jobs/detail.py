@@ -26,6 +26,7 @@ from ..base.json_display import document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.search import Search, job_search, show
 from ..job_sections.inspection import inspection_of
+from ..job_sections.links import links_of
 from ..job_sections.progress import progress_of
 from ..job_sections.related import related_links
 from ..job_sections.schedule_origin import origin
@@ -121,6 +122,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
             "hidden_error": hidden_error() if obj.errors_hidden else "",
             "failed": shown.last if fails(obj) else None,
             "refresh_seconds": None if obj.is_final else REFRESH_SECONDS,
+            "links": links_of(obj, columns["payload"][0] if seen else None, columns["headers"][0]),
             "related": related_links(obj, shown, self.admin_site),
             "documents": [
                 document(str(title), *columns[name]) if seen else hidden(str(title))

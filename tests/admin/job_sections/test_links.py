@@ -1,0 +1,93 @@
+"""The links of a project on the page of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from django_jobs.models import Job
+from tests.admin.walking import Live, Page, change_url
+from tests.app.jobs import noop
+from tests.factories import declared
+
+pytestmark = pytest.mark.django_db
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def handler(**arguments: Any) -> None: ...
+
+
+@pytest.fixture
+def job() -> Any:
+    with declared(handler, name="app.linked") as job_type:
+        chosen = job_type.using(headers={"traceparent": TRACE}, tags="vip")
+        yield chosen.enqueue(order={"id": 'a/"b'}, api_token="hush", other=None)
+
+
+def use(settings: Any, links: Any) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "LINKS": links}
+
+
+def links(*urls: str) -> list[dict[str, str]]:
+    return [{"label": f"<{number}>", "url": url} for number, url in enumerate(urls)]
+
+
+def test_a_link_has_the_values_of_the_job(page: Page, job: Job, settings: Any) -> None:
+    use(settings, links("https://logs.example/?q={job_id}&t={trace_id}", "/o/{payload.order.id}/"))
+    text = page.text(change_url(Job, job.pk))
+    trace = TRACE.split("-")[1]
+    assert f'<a href="https://logs.example/?q={job.pk}&amp;t={trace}">&lt;0&gt;</a>' in text
+    assert '<a href="/o/a%2F%22b/">&lt;1&gt;</a>' in text
+    assert Live(text).alarms == []
+
+
+def test_a_link_without_its_value_is_left_out(page: Page, job: Job, settings: Any) -> None:
+    use(settings, links("/{payload.other}", "/{payload.order}", "/{tenant}", "/{payload.none.at}"))
+    assert 'aria-label="Links"' not in page.text(change_url(Job, job.pk))
+
+
+def test_masked_and_hidden_values_are_in_no_link(
+    page: Page, page_of: Callable[..., Page], job: Job, settings: Any
+) -> None:
+    use(settings, links("/{payload.api_token}", "/order/{payload.order.id}", "/job/{job_id}"))
+    text = page.text(change_url(Job, job.pk))
+    assert "hush" not in text
+    assert "/order/a%2F" in text
+    text = page_of("view_job").text(change_url(Job, job.pk))
+    assert "/order/" not in text
+    assert f'href="/job/{job.pk}"' in text
+
+
+def by_function(job: Job) -> Any:
+    yield "wiki", f"https://wiki.example/{job.job_type}"
+    yield "script", "javascript:alert(1)"
+    yield "elsewhere", "//evil.example"
+
+
+def broken(job: Job) -> Any:
+    raise RuntimeError("no wiki")
+
+
+def test_a_function_returns_links_and_only_safe_ones_are_shown(
+    page: Page, job: Job, settings: Any
+) -> None:
+    use(settings, f"{__name__}.by_function")
+    text = page.text(change_url(Job, job.pk))
+    assert '<a href="https://wiki.example/app.linked">wiki</a>' in text
+    assert "script</a>" not in text
+    assert "evil.example" not in text
+
+
+def test_a_function_that_fails_leaves_the_page_as_it_is(
+    page: Page, job: Job, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    use(settings, f"{__name__}.broken")
+    assert "app.linked" in page.text(change_url(Job, job.pk))
+    assert 'DJANGO_JOBS["LINKS"] failed' in caplog.text
+
+
+def test_no_link_is_shown_without_the_setting(page: Page) -> None:
+    assert 'aria-label="Links"' not in page.text(change_url(Job, noop.enqueue().pk))
