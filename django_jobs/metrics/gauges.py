@@ -3,7 +3,6 @@ that scrape."""
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -13,20 +12,16 @@ from ..domain.retry_budget import ALWAYS
 from ..lifecycle.backlog import OLDEST_SECONDS
 from ..lifecycle.pruning import queues_without_successes
 from ..lifecycle.run_totals import SINCE_THE_BEGINNING
-from ..models.database import execute, fetch, fetch_last
 from ..models.resource import FADED
 from .depth import DEPTH, DEPTHS
 from .limits import BUSIEST_RESOURCES
 from .sizing import SLOTS
 from .snapshot import SCHEDULES
+from .stored import SCRAPED, Parts, read_stored, statement
 from .totals import OUTCOMES, SUMS
 from .unclaimable import UNCLAIMABLE
 
-Gauges = dict[str, list[dict[str, Any]]]
-"""The rows of each part."""
-
-FRESH_SECONDS = 5.0
-"""For how long the stored numbers are served before they are taken again."""
+Gauges = Parts
 
 BOUNDS = {
     "pages": 200,
@@ -196,63 +191,18 @@ PARTS = {
         FROM unnest(ARRAY['job_live', 'worker', 'uniquekey', 'schedule']) AS name
         JOIN pg_stat_user_tables ON relid = ('django_jobs_' || name)::regclass""",
 }
-VALUES = ", ".join(
-    f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)"
-    for name, sql in (PARTS | DEPTHS).items()
+REFRESH = statement(
+    f"{DEPTH}, {BUSIEST_RESOURCES}, busiest_type AS MATERIALIZED ({BUSIEST_TYPES})",
+    PARTS | DEPTHS,
 )
-
-READ = """
-SELECT values, seconds, extract(epoch FROM clock_timestamp() - taken_at)::float8
-FROM django_jobs_storedmetrics WHERE id = 1
-"""
-BEGIN = """
-INSERT INTO django_jobs_storedmetrics (id, taken_at, values, seconds)
-VALUES (1, 'epoch', '{}', 0) ON CONFLICT DO NOTHING
-"""
-# The planner takes the bounds for far larger than they are. To compile would take a second.
-PLAIN = "SET LOCAL jit = off"
-# PostgreSQL computes the new values only for a row that is updated: of those that scrape at the
-# same time one takes the numbers, and the others find the row locked or fresh.
-REFRESH = f"""
-WITH due AS MATERIALIZED (
-    SELECT id FROM django_jobs_storedmetrics
-    WHERE id = 1 AND taken_at < clock_timestamp() - make_interval(secs => %(fresh)s::float8)
-    FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE django_jobs_storedmetrics AS stored SET taken_at = statement_timestamp(),
-    values = ({DEPTH}, {BUSIEST_RESOURCES}, busiest_type AS MATERIALIZED ({BUSIEST_TYPES})
-        SELECT jsonb_build_object({VALUES})),
-    seconds = extract(epoch FROM clock_timestamp() - statement_timestamp())
-FROM due WHERE stored.id = due.id
-RETURNING stored.values, stored.seconds,
-    extract(epoch FROM clock_timestamp() - stored.taken_at)::float8
-"""
-
-
-class NoMetrics(Exception):
-    """Another process takes the first metrics of this database."""
 
 
 def read_gauges() -> Gauges:
-    """The stored numbers. Their age, and what it took to read them, are the part ``stored``.
-
-    They are taken now if they are older than five seconds, unless another session does that
-    already. Raises :class:`NoMetrics` if there are none yet.
-    """
-    rows = fetch(READ, {})
-    if not rows:
-        execute(BEGIN, {})
-    if not rows or rows[0][-1] >= FRESH_SECONDS:
-        day = timezone.now() - timedelta(days=1)
-        parameters = {**BOUNDS, **ALL_TIME, "fresh": FRESH_SECONDS, "day": day}
-        rows = fetch_last((PLAIN, REFRESH), parameters) or fetch(READ, {})
-    ((values, seconds, age),) = rows
-    if values == "{}":
-        raise NoMetrics("The first metrics are being taken. Try again.")
-    stored = {"seconds": seconds, "age": age}
-    gauges = json.loads(values)
+    """The stored numbers, as :func:`~django_jobs.metrics.stored.read_stored`."""
+    day = timezone.now() - timedelta(days=1)
+    gauges = read_stored(SCRAPED, REFRESH, {**BOUNDS, **ALL_TIME, "day": day})
     _add_keeps_successes(gauges["queues"])
-    return {**gauges, "stored": [stored]}
+    return gauges
 
 
 def _add_keeps_successes(queues: list[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from ..conf import conf
 from ..models.database import DATABASE_ERRORS, migration_problem
 from .exposition import render
-from .gauges import NoMetrics
+from .stored import NoMetrics
 
 
 @never_cache

@@ -26,14 +26,16 @@ from django_jobs.lifecycle import (
     settling_rows,
     workers,
 )
+from django_jobs.lifecycle.backlog_samples import RATE_SECONDS
 from django_jobs.lifecycle.claiming import START
 from django_jobs.lifecycle.dead_letters import DeadLimit
 from django_jobs.lifecycle.operations import bulk, quarantines
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
-from django_jobs.metrics import cost, gauges, sizing, snapshot, unclaimable
+from django_jobs.metrics import cost, gauges, overview, sizing, snapshot, stored, unclaimable
 from django_jobs.metrics import quarantines as quarantine_counts
 from django_jobs.models import Job, Resource
+from django_jobs.models.database import execute
 from django_jobs.models.run import by_last_run
 from tests.factories import analyze, explain, register_worker, run_sql
 
@@ -552,10 +554,11 @@ def test_a_peek_reads_one_entry_of_each_queue() -> None:
 
 
 def scrape_plan(**bounds: int) -> list[dict[str, Any]]:
-    run_sql(gauges.BEGIN)
+    which = {"id": stored.SCRAPED}
+    execute(stored.BEGIN, which)
     day = timezone.now() - timedelta(days=1)
     parameters = {**gauges.BOUNDS, **bounds, **gauges.ALL_TIME, "fresh": 5.0, "day": day}
-    return explain(gauges.REFRESH, parameters)
+    return explain(gauges.REFRESH, {**parameters, **which})
 
 
 @pytest.mark.django_db
@@ -603,3 +606,31 @@ def test_a_scrape_estimates_what_is_too_much_to_count(monkeypatch: pytest.Monkey
         "queue": "default", "state": "running", "jobs": 180, "estimated": None
     }  # fmt: skip
     assert jobs["emails", "ready"]["jobs"] == 0
+
+
+@pytest.mark.django_db
+def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
+    run_sql(
+        """INSERT INTO django_jobs_runtotal
+        SELECT period, date_bin(size, now(), 'epoch') - n * size, 'default', 'app.job' || type,
+            'succeeded', 7, zeros, 0, zeros, 0, zeros, 0, 0, 0
+        FROM (VALUES (3600, interval '1 h', 191), (60, interval '1 min', 179)) AS of
+                (period, size, most),
+            generate_series(0, most) AS n, generate_series(1, 50) AS type,
+            (SELECT array_fill(0::bigint, ARRAY[19]) AS zeros) AS no_times
+        ORDER BY 1, 2, n"""
+    )
+    run_sql("ANALYZE django_jobs_runtotal")
+    which = {"id": stored.SHOWN, "fresh": stored.FRESH_SECONDS, "seconds": RATE_SECONDS + 30}
+    execute(stored.BEGIN, which)
+    bounds = {**overview.BOUNDS, "newest": 600, "running": 300}
+    names = {"queues": ["default", "bulk"], "full_queues": ["bulk"], "full_resources": ["stripe"]}
+    day = timezone.now() - timedelta(days=1)
+    refresh = overview.REFRESH
+    plan = explain(refresh, {**which, **bounds, **names, "day": day})
+    assert not whole_tables(plan)
+    totals = [node for node in plan if node.get("Relation Name") == "django_jobs_runtotal"]
+    by_minute = [node for node in totals if rows_of(node) > 1_000]
+    assert sorted(map(rows_of, by_minute)) == [60 * overview.BOUNDS["types"], 60 * 50]
+    others = [node for node in plan if "django_jobs_job" in node.get("Relation Name", "")]
+    assert most_rows(others) <= 600

@@ -47,6 +47,8 @@ RECENT_JOBS = {
     "lifecycle.backlog.RATES": "the queues of the runs of the last minutes",
     "lifecycle.run_totals.FOLD": "the queues of the runs since the last look",
     "metrics.cost.COST": "the types of the runs of the last hour",
+    "metrics.overview.PARTS[failures]": "the types of the failures of the last hour",
+    "metrics.overview.REFRESH": "as that one",
     "metrics.sizing.SIZING": "the queues of the runs of the last hour",
 }
 EVERY_RUN = {
@@ -65,7 +67,9 @@ EVERY_RUN = {
     "metrics.sizing.SIZING": "a few of the newest by id; the newest day may have none",
 }
 OF_A_SCRAPE = {"metrics.depth.DEPTH", "metrics.gauges.PARTS[queues]"}
-"""Parts of ``metrics.gauges.REFRESH`` that are no statements without the rest of it."""
+OF_THE_OVERVIEW = {"metrics.overview.RECENT"}
+"""Parts of ``metrics.gauges.REFRESH``, and of that of the overview, that are no statements without
+the rest of it."""
 PERIODS = {"seconds": "600", "day": "'2020-01-01'", "since": "now() - interval '1 day'"}
 LIVE, DEFAULT = {"django_jobs_job_live"}, {"django_jobs_job_history_default"}
 
@@ -94,7 +98,7 @@ def statements() -> Iterator[tuple[str, str]]:
 
 
 ALL = dict(statements())
-STATEMENTS = {name: sql for name, sql in ALL.items() if name not in OF_A_SCRAPE}
+STATEMENTS = {name: sql for name, sql in ALL.items() if name not in OF_A_SCRAPE | OF_THE_OVERVIEW}
 
 
 @pytest.fixture
@@ -163,6 +167,7 @@ def test_a_statement_reads_live_jobs_alone_if_it_is_not_listed(name: str) -> Non
 @pytest.mark.usefixtures("_two_days")
 def test_the_statements_that_are_listed_exist_and_the_package_has_many() -> None:
     assert all(ALL[part] in STATEMENTS["metrics.gauges.REFRESH"] for part in OF_A_SCRAPE)
+    assert all(ALL[part] in STATEMENTS["metrics.overview.REFRESH"] for part in OF_THE_OVERVIEW)
     assert {*EVERY_JOB, *HISTORY_ALONE, *RECENT_JOBS, *EVERY_RUN} <= set(STATEMENTS)
     assert len(STATEMENTS) > 40
     # The measure measures.

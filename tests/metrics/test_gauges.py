@@ -9,7 +9,8 @@ from django.db import transaction
 from pytest_django import DjangoAssertNumQueries
 
 from django_jobs.domain.retry_budget import retries_allowed
-from django_jobs.metrics.gauges import Gauges, NoMetrics, read_gauges
+from django_jobs.metrics.gauges import Gauges, read_gauges
+from django_jobs.metrics.stored import NoMetrics
 from django_jobs.models import Resource
 from tests.app.jobs import noop
 from tests.factories import in_threads, run_sql

@@ -1,0 +1,201 @@
+"""The numbers of the overview in the admin that ``/metrics`` does not have. One statement takes
+them, at most every five seconds for all that look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from django.utils import timezone
+
+from ..domain.histograms import BUCKETS
+from ..lifecycle.backlog import MOST_COUNTED
+from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
+from ..lifecycle.run_totals import MINUTE, TIMES
+from .sizing import JOB_OF_RUN
+from .slo import MOST_LATE, OBJECTIVES
+from .stored import SHOWN, Parts, read_stored, statement
+
+MINUTES = 60
+"""What the page covers. The last one is not over."""
+RATE_MINUTES = 5
+"""Minutes that are over, whose runs give the rates of now."""
+
+BOUNDS = {
+    "types": 20,
+    "workers": 20,
+    "named": 3,
+    "next": 8,
+    "newest": 3_000,
+    "groups": 8,
+    "recent": 200,
+    "running": 10_000,
+    "first": 1_000,
+}
+"""What it returns: job types, workers, jobs of each that holds something, due times, groups of
+failures; and what it reads: ``newest`` runs, ``recent`` workflow runs, ``running`` jobs, and the
+``first`` schedules."""
+
+FAILED = "('failed', 'timed_out', 'lost')"
+
+
+def _of(outcomes: str, columns: str = "runs") -> str:
+    return f"coalesce(sum({columns}) FILTER (WHERE outcome {outcomes}), 0)"
+
+
+def _buckets(time: str) -> str:
+    sums = (f"sum({time}_buckets[{place}])" for place in range(1, BUCKETS + 1))
+    return f"jsonb_build_array({', '.join(sums)}) AS {time}"
+
+
+# Totals of a minute have the key (period, began_at, ...). The planner knows the value of this.
+LAST_HOUR = f"""(date_bin('1 minute', statement_timestamp(), 'epoch') - interval '{MINUTES} min')"""
+RECENT = f"""
+WITH minute AS MATERIALIZED (
+    SELECT date_bin('1 minute', statement_timestamp(), 'epoch') AS now
+), recent AS MATERIALIZED (
+    SELECT began_at, queue, job_type, outcome, runs FROM django_jobs_runtotal
+    WHERE period = {MINUTE}
+      AND began_at > {LAST_HOUR}
+), running_job AS MATERIALIZED (
+    SELECT id, queue, job_type, claimed_at FROM django_jobs_job_live WHERE status = 'running'
+    ORDER BY worker_id LIMIT %(running)s
+)
+"""
+SECONDS = "extract(epoch FROM clock_timestamp() - {})::float8"
+JOB = f"jsonb_build_array(id, job_type, {SECONDS.format('claimed_at')}) ORDER BY claimed_at, id"
+
+PARTS = {
+    "minutes": f"""
+        SELECT extract(epoch FROM now - began_at)::int / 60 AS ago,
+            {_of("= 'succeeded'")} AS succeeded, {_of(f"IN {FAILED}")} AS failed,
+            {_of(f"NOT IN ('succeeded', {FAILED[1:]}")} AS others
+        FROM recent, minute GROUP BY 1""",
+    "rates": f"""
+        SELECT queue, {_of("= 'succeeded' AND lately")} AS done,
+            {_of(f"IN {FAILED} AND lately")} AS failed, {_of(f"IN {FAILED}")} AS failed_in_hour
+        FROM (SELECT *, began_at < now AND began_at >= now - interval '{RATE_MINUTES} min' AS lately
+              FROM recent, minute) AS recent
+        WHERE queue = ANY(%(queues)s::text[]) GROUP BY 1""",
+    "types": f"""
+        SELECT job_type, sum(runs) AS runs, {_of(f"IN {FAILED}")} AS failed,
+            {", ".join(map(_buckets, TIMES))}
+        FROM django_jobs_runtotal
+        WHERE period = {MINUTE}
+          AND began_at > {LAST_HOUR}
+          AND job_type = ANY(ARRAY(SELECT job_type FROM recent WHERE job_type <> ''
+              GROUP BY 1 ORDER BY sum(runs) DESC, 1 LIMIT %(types)s))
+        GROUP BY 1 ORDER BY 2 DESC, 1""",
+    "curves": f"""
+        SELECT name AS queue, ARRAY(
+            SELECT jsonb_build_array(extract(epoch FROM now - taken_at)::int / 60, ready)
+            FROM django_jobs_backlogsample, minute
+            WHERE queue = name AND taken_at > now - interval '{MINUTES} min'
+            ORDER BY taken_at) AS points
+        FROM unnest(%(queues)s::text[]) AS name""",
+    "past": f"""
+        SELECT * FROM ({PAST.replace("%(most)s", str(MOST_COUNTED))})
+            AS part (queue, {", ".join(Past._fields)})
+        WHERE queue = ANY(%(queues)s::text[])""",
+    "objectives": f"""
+        SELECT * FROM ({OBJECTIVES.replace("%(most)s", str(MOST_LATE))}) AS part
+            (queue, seconds, target, late, hour_runs, hour_met, day_runs, day_met)""",
+    "paused": f"""
+        SELECT name AS queue, {SECONDS.format("paused_at")} AS seconds, paused_reason AS reason
+        FROM django_jobs_queue WHERE paused_at IS NOT NULL ORDER BY name LIMIT %(first)s""",
+    "queue_ids": """
+        SELECT id, name FROM django_jobs_queue WHERE name = ANY(%(queues)s::text[])""",
+    "queue_holders": f"""
+        SELECT name, ARRAY(
+            SELECT jsonb_build_array(id, job_type, {SECONDS.format("claimed_at")})
+            FROM running_job WHERE queue = name ORDER BY claimed_at, id LIMIT %(named)s) AS jobs
+        FROM unnest(%(full_queues)s::text[]) AS name""",
+    "resource_holders": f"""
+        SELECT name, ARRAY(
+            SELECT jsonb_build_array(id, job_type, {SECONDS.format("coalesce(claimed_at, now())")})
+            FROM (
+                SELECT id, job_type, claimed_at FROM django_jobs_job_live AS job
+                WHERE resources IS NOT NULL AND status IN ('ready', 'running')
+                  AND jsonb_exists(resources, name)
+                ORDER BY id LIMIT %(named)s) AS first) AS jobs
+        FROM unnest(%(full_resources)s::text[]) AS name""",
+    "resources": f"""
+        SELECT id, name, breaker_state AS breaker, breaker_reason,
+            {SECONDS.format("breaker_changed_at")} AS seconds,
+            (paused_at IS NOT NULL) AS paused, paused_reason
+        FROM (SELECT * FROM django_jobs_resource ORDER BY name LIMIT %(first)s) AS first
+        WHERE breaker_state <> 'closed' OR paused_at IS NOT NULL
+          OR name = ANY(%(full_resources)s::text[])
+        ORDER BY name""",
+    "workers": f"""
+        SELECT id, name, host, code_version AS version, threads, async_slots,
+            CASE WHEN lease_expires_at < clock_timestamp() THEN 'expired' ELSE status END
+                AS status,
+            {SECONDS.format("heartbeat_at")} AS seconds, held.number AS jobs,
+            coalesce(held.longest, '[]') AS longest
+        FROM django_jobs_worker AS worker CROSS JOIN LATERAL (
+            SELECT count(*) AS number, (
+                SELECT jsonb_agg({JOB}) FROM (
+                    SELECT job.id, job.job_type, job.claimed_at FROM django_jobs_job_live AS job
+                    WHERE job.status = 'running' AND job.worker_id = worker.id
+                    ORDER BY job.claimed_at, job.id LIMIT %(named)s) AS first) AS longest
+            FROM django_jobs_job_live AS job
+            WHERE job.status = 'running' AND job.worker_id = worker.id) AS held
+        WHERE worker.id = ANY(ARRAY(
+            SELECT id FROM django_jobs_worker WHERE status IN ('running', 'draining')
+            ORDER BY lease_expires_at >= clock_timestamp(), status, name, id LIMIT %(workers)s))
+        ORDER BY lease_expires_at >= clock_timestamp(), status, name, id""",
+    "due": f"""
+        SELECT id, name, job_type, -{SECONDS.format("next_due_at")} AS seconds
+        FROM django_jobs_schedule
+        WHERE enabled AND paused_at IS NULL AND error = '' AND next_due_at IS NOT NULL
+        ORDER BY next_due_at LIMIT %(next)s""",
+    "broken": """
+        SELECT id, name, error
+        FROM (SELECT * FROM django_jobs_schedule ORDER BY id LIMIT %(first)s) AS first
+        WHERE error <> '' ORDER BY id LIMIT %(named)s""",
+    "workflows": f"""
+        (SELECT id, name, status, {SECONDS.format("started_at")} AS seconds
+         FROM django_jobs_workflowrun WHERE status = 'running' ORDER BY id LIMIT %(named)s)
+        UNION ALL
+        (SELECT id, name, status, {SECONDS.format("finished_at")} FROM (
+            SELECT * FROM django_jobs_workflowrun
+            WHERE finished_at >= statement_timestamp() - interval '1 hour'
+            ORDER BY finished_at DESC LIMIT %(recent)s) AS ended
+         WHERE status = 'failed' ORDER BY finished_at DESC LIMIT %(named)s)""",
+    # The newest runs by id: they have no index by time, and their ids follow it.
+    "failures": f"""
+        SELECT ended.*, job.job_type
+        FROM (
+            SELECT error_type, fingerprint, count(*) AS runs, max(job_id) AS job_id,
+                {SECONDS.format("max(finished_at)")} AS seconds,
+                array_agg(extract(epoch FROM statement_timestamp() - finished_at)::int / 60)
+                    AS minutes
+            FROM (
+                SELECT job_id, error_type, fingerprint, finished_at FROM django_jobs_run
+                WHERE id > (SELECT pg_sequence_last_value('django_jobs_run_id_seq') - %(newest)s)
+                  AND finished_at >= %(day)s::timestamptz
+                  AND finished_at >= statement_timestamp() - interval '1 hour'
+                ORDER BY id DESC LIMIT %(newest)s) AS newest
+            WHERE fingerprint <> ''
+            GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(groups)s
+        ) AS ended LEFT JOIN {JOB_OF_RUN} ON true
+        ORDER BY ended.runs DESC, 1, 2""",
+}
+REFRESH = statement(RECENT, PARTS)
+
+
+def read_overview(
+    queues: Sequence[str], full_queues: Sequence[str], full_resources: Sequence[str]
+) -> Parts:
+    """The stored numbers, as :func:`~django_jobs.metrics.stored.read_stored`. If they are taken
+    now, then those of these ``queues``, and the jobs that hold those that are full."""
+    parameters = {
+        **BOUNDS,
+        "day": timezone.now() - timedelta(days=1),
+        "seconds": RATE_SECONDS + 30,
+        "queues": list(queues),
+        "full_queues": list(full_queues),
+        "full_resources": list(full_resources),
+    }
+    return read_stored(SHOWN, REFRESH, parameters)

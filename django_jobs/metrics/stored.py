@@ -1,0 +1,78 @@
+"""Numbers that are taken at most every five seconds for all that look at them: a row for each kind,
+in ``StoredMetrics``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..models.database import execute, fetch, fetch_last
+
+Parts = dict[str, list[dict[str, Any]]]
+"""The rows of each part."""
+
+FRESH_SECONDS = 5.0
+"""For how long the stored numbers are served before they are taken again."""
+
+SCRAPED, SHOWN = 1, 2
+"""The rows: the numbers of ``/metrics``, and those of the overview in the admin."""
+
+READ = """
+SELECT values, seconds, extract(epoch FROM clock_timestamp() - taken_at)::float8
+FROM django_jobs_storedmetrics WHERE id = %(id)s
+"""
+BEGIN = """
+INSERT INTO django_jobs_storedmetrics (id, taken_at, values, seconds)
+VALUES (%(id)s, 'epoch', '{}', 0) ON CONFLICT DO NOTHING
+"""
+# The planner takes the bounds for far larger than they are. To compile would take a second.
+PLAIN = "SET LOCAL jit = off"
+# PostgreSQL computes the new values only for a row that is updated: of those that look at the
+# same time one takes the numbers, and the others find the row locked or fresh.
+REFRESH = """
+WITH due AS MATERIALIZED (
+    SELECT id FROM django_jobs_storedmetrics
+    WHERE id = %(id)s AND taken_at < clock_timestamp() - make_interval(secs => %(fresh)s::float8)
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE django_jobs_storedmetrics AS stored SET taken_at = statement_timestamp(),
+    values = ({values}),
+    seconds = extract(epoch FROM clock_timestamp() - statement_timestamp())
+FROM due WHERE stored.id = due.id
+RETURNING stored.values, stored.seconds,
+    extract(epoch FROM clock_timestamp() - stored.taken_at)::float8
+"""
+
+
+class NoMetrics(Exception):
+    """Another process takes the first metrics of this database."""
+
+
+def statement(start: str, parts: Mapping[str, str]) -> str:
+    """The statement that takes the ``parts``, each a query, after ``start``, its common tables."""
+    rows = ", ".join(
+        f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)"
+        for name, sql in parts.items()
+    )
+    return REFRESH.replace("{values}", f"{start} SELECT jsonb_build_object({rows})")
+
+
+def read_stored(row: int, refresh: str, parameters: Mapping[str, Any]) -> Parts:
+    """The stored numbers of a row. Their age, and what it took to read them, are the part
+    ``stored``.
+
+    They are taken now by the statement ``refresh`` if they are older than five seconds, unless
+    another session does that already. Raises :class:`NoMetrics` if there are none yet.
+    """
+    which = {"id": row}
+    rows = fetch(READ, which)
+    if not rows:
+        execute(BEGIN, which)
+    if not rows or rows[0][-1] >= FRESH_SECONDS:
+        given = {**parameters, **which, "fresh": FRESH_SECONDS}
+        rows = fetch_last((PLAIN, refresh), given) or fetch(READ, which)
+    ((values, seconds, age),) = rows
+    if values == "{}":
+        raise NoMetrics("The first metrics are being taken. Try again.")
+    return {**json.loads(values), "stored": [{"seconds": seconds, "age": age}]}
