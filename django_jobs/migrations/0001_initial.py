@@ -2134,6 +2134,19 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Overview",
+            fields=[],
+            options={
+                "verbose_name": "overview",
+                "verbose_name_plural": " Overview",
+                "proxy": True,
+                "default_permissions": (),
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("django_jobs.storedmetrics",),
+        ),
+        migrations.CreateModel(
             name="ResourceOutcome",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),

@@ -14,7 +14,7 @@ from .resource_outcome import ResourceOutcome
 from .run import Run, RunOutcome
 from .run_total import RunTotal, RunWatermark
 from .schedule import Schedule
-from .stored_metrics import StoredMetrics
+from .stored_metrics import Overview, StoredMetrics
 from .tenant import Tenant
 from .tick import Backfill, Tick, TickOutcome
 from .unique_key import UniqueKey
@@ -40,6 +40,7 @@ __all__ = [
     "Job",
     "JobStatus",
     "JobTypeDefaults",
+    "Overview",
     "Progress",
     "Quarantine",
     "Queue",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from .timestamps import TimestampField
@@ -24,3 +25,14 @@ class StoredMetrics(models.Model):
 
     def __str__(self) -> str:
         return f"of {self.taken_at:%Y-%m-%d %H:%M:%S}"
+
+
+class Overview(StoredMetrics):
+    """The entry of the overview among the models in Django's admin. It has no rows of its own."""
+
+    class Meta:
+        proxy = True
+        verbose_name = _("overview")
+        # Django sorts by this name. A space is before all letters, and HTML does not show it.
+        verbose_name_plural = format_lazy(" {}", _("Overview"))
+        default_permissions = ()

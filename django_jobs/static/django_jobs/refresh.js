@@ -1,7 +1,7 @@
 // Keeps [data-live-region] of a page fresh: fetches the same address and replaces the region's content.
 // The element [data-refresh] has the seconds between two answers, and its texts; its button pauses.
 "use strict";
-(() => {
+document.addEventListener("DOMContentLoaded", () => {
   const bar = document.querySelector("[data-refresh]");
   const region = document.querySelector("[data-live-region]");
   if (!bar || !region) return;
@@ -36,7 +36,7 @@
     show(bar.dataset.stopped);
   }
 
-  button.hidden = false;
+  bar.hidden = false;
   button.addEventListener("click", () => {
     const paused = timer !== null;
     clearTimeout(timer);
@@ -45,4 +45,4 @@
     show(paused ? bar.dataset.paused : "");
   });
   timer = setTimeout(refresh, seconds * 1000);
-})();
+});
