@@ -35,6 +35,7 @@ from django_jobs.models import (
     BulkOperation,
     DeadLetter,
     Job,
+    Overview,
     Quarantine,
     Queue,
     Resource,
@@ -75,6 +76,7 @@ CONTRIB = (
 CONSOLE = (
     Resource,
     Tenant,
+    Overview,
     Job,
     DeadLetter,
     Run,
@@ -275,7 +277,7 @@ def test_the_console_shows_and_changes_what_it_offers(client: Any, admin_user: A
     with acting_as("console", f"SELECT, INSERT, UPDATE, DELETE ON {', '.join(CONTRIB)}"):
         for model in CONSOLE:
             page.text(list_url(model))
-            for row in model._default_manager.all()[:2]:
+            for row in model._default_manager.all()[:2] if model is not Overview else ():
                 page.text(change_url(model, row.pk))
         page.act(DeadLetter, "replay_jobs", dead.pk, reason="again")
         begun = {"begin": 1, "terms": '{"status": "dead"}', "first": 1, "then": 1, "rate": 1}

@@ -3,6 +3,7 @@
 from . import quarantines, queues, resources, runs, tenants, workers
 from .jobs import dead_letters, job_admin
 from .operations import operation_admin
+from .overview import overview_admin
 from .schedules import backfills, schedule_admin, ticks
 from .workflows import definitions
 from .workflows import runs as workflow_runs
@@ -13,6 +14,7 @@ __all__ = [
     "definitions",
     "job_admin",
     "operation_admin",
+    "overview_admin",
     "quarantines",
     "queues",
     "resources",

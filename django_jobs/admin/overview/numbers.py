@@ -1,0 +1,156 @@
+"""The stored numbers of the overview, by what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ...metrics.gauges import read_gauges
+from ...metrics.overview import MINUTES, RATE_MINUTES, read_overview
+from ...metrics.stored import Parts
+
+MOST_QUEUES = 30
+"""Queues that the page lists: those with the most jobs."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many jobs. An ``estimate`` is one where there are too many to count."""
+
+    number: int = 0
+    estimate: bool = False
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.number + other.number, self.estimate or other.estimate)
+
+    def __str__(self) -> str:
+        return f"{'≈ ' if self.estimate else ''}{self.number:,}"
+
+
+class Numbers:
+    """What the page shows. ``gauges`` are those of ``/metrics``, ``own`` those of the page."""
+
+    def __init__(self, gauges: Parts, own: Parts) -> None:
+        self.gauges = gauges
+        self.own = own
+
+    @cached_property
+    def queues(self) -> dict[str, Row]:
+        """The queues by name."""
+        return _by(self.gauges["queues"], "queue")
+
+    @cached_property
+    def listed(self) -> list[str]:
+        """The names of the queues that the page lists."""
+        return _listed(self.gauges)
+
+    @cached_property
+    def _counts(self) -> dict[tuple[str, str], Count]:
+        return _counts(self.gauges)
+
+    def jobs(self, state: str, queue: str | None = None) -> Count:
+        """The jobs in a state, of one queue or of all."""
+        if queue is not None:
+            return self._counts.get((queue, state), Count())
+        of_all = (count for (_, of), count in self._counts.items() if of == state)
+        return sum(of_all, Count())
+
+    @cached_property
+    def slots(self) -> int:
+        """Of all workers whose lease has not expired."""
+        return sum(int(row["slots"]) for row in self.gauges["worker_slots"])
+
+    @cached_property
+    def workers(self) -> int:
+        """How many have not ended, and have a lease."""
+        return sum(row["workers"] for row in self.gauges["workers"] if row["status"] != "expired")
+
+    @cached_property
+    def minutes(self) -> list[Mapping[str, int]]:
+        """The attempts that ended by outcome, for each minute; the last one is not over."""
+        known = _by(self.own["minutes"], "ago")
+        nothing: Row = {"succeeded": 0, "failed": 0, "others": 0}
+        return [known.get(ago, nothing) for ago in range(MINUTES - 1, -1, -1)]
+
+    @property
+    def finished_per_minute(self) -> float:
+        """The attempts that ended, of the last minutes that are over."""
+        ended = (sum(minute[name] for name in ("succeeded", "failed", "others"))
+                 for minute in self.minutes[-1 - RATE_MINUTES : -1])  # fmt: skip
+        return sum(ended) / RATE_MINUTES
+
+    @property
+    def failed_share(self) -> float | None:
+        """The share of the attempts of the last hour that failed; None without any."""
+        failed = sum(minute["failed"] for minute in self.minutes)
+        ended = failed + sum(minute["succeeded"] for minute in self.minutes)
+        return failed / ended if ended else None
+
+    @property
+    def oldest_seconds(self) -> float:
+        """For how long the oldest ready job has been due; 0 without one."""
+        waits = (row["oldest_ready_seconds"] for row in self.gauges["queues"])
+        return max(waits, default=0.0)
+
+    def of_queue(self, part: str, queue: str) -> Row:
+        """The row of a part about one queue; empty without one."""
+        return _by(self.own[part], "queue").get(queue, {})
+
+    def holders(self, part: str, name: str) -> list[list[Any]]:
+        """The jobs that hold a limit: id, job type and seconds of each."""
+        jobs: list[list[Any]] = _by(self.own[part], "name").get(name, {}).get("jobs", [])
+        return jobs
+
+    @property
+    def age(self) -> float:
+        """Seconds since the older part of the numbers was taken."""
+        return max(float(parts["stored"][0]["age"]) for parts in (self.gauges, self.own))
+
+
+def read_numbers() -> Numbers:
+    """Read the stored numbers, or take them. Raises
+    :class:`~django_jobs.metrics.stored.NoMetrics` if another session takes the first."""
+    gauges = read_gauges()
+    counts = _counts(gauges)
+    full_queues = [row["queue"] for row in gauges["queues"] if is_full(row, counts)]
+    full_resources = [row["resource"] for row in gauges["resources"] if is_taken(row)]
+    own = read_overview(_listed(gauges), full_queues[:MOST_QUEUES], full_resources[:MOST_QUEUES])
+    return Numbers(gauges, own)
+
+
+def is_full(queue: Row, counts: Mapping[tuple[str, str], Count]) -> bool:
+    """Whether as many jobs of the queue run as may, and others are ready."""
+    limit, name = queue["max_concurrency"], queue["queue"]
+    if limit is None or not counts.get((name, "ready"), Count()).number:
+        return False
+    return bool(counts.get((name, "running"), Count()).number >= limit)
+
+
+def is_taken(resource: Row) -> bool:
+    """Whether all of the resource is taken, and jobs wait for it."""
+    limit, taken = resource["max_concurrency"], resource["taken"]
+    return bool(limit is not None and (taken or 0) >= limit and resource["waiting"])
+
+
+def _counts(gauges: Parts) -> dict[tuple[str, str], Count]:
+    return {
+        (row["queue"], row["state"]): Count(int(row["jobs"]), bool(row["estimated"]))
+        for row in gauges["jobs"]
+    }
+
+
+def _listed(gauges: Parts) -> list[str]:
+    totals: dict[str, int] = {row["queue"]: 0 for row in gauges["queues"]}
+    for row in gauges["jobs"]:
+        if row["state"] != "dead" and row["queue"] in totals:
+            totals[row["queue"]] += int(row["jobs"])
+    most = sorted(totals, key=lambda name: (-totals[name], name))
+    return sorted(most[:MOST_QUEUES])
+
+
+def _by(rows: list[Row], key: str) -> dict[Any, Row]:
+    return {row[key]: row for row in rows}

@@ -1,0 +1,83 @@
+"""The overview, as an entry of its own among the models."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from ...conf import conf
+from ...metrics.stored import NoMetrics
+from ...models import DeadLetter, Job, Overview, Queue, Run, Schedule, Worker, WorkflowRun
+from ..base.formatting import moment
+from ..base.model_admin import ConsoleAdmin
+from ..layout.console_page import console_page, console_path
+from . import sections
+from .numbers import Numbers, read_numbers
+from .problems import problems
+from .visible import Visible
+
+REFRESH_SECONDS = 5
+SHOWN: tuple[type[Model], ...] = (Queue, Job, Run, Worker, Schedule, WorkflowRun)
+"""Who may see one of these lists sees the overview, with the parts about it."""
+
+
+@admin.register(Overview)
+class OverviewAdmin(ConsoleAdmin):
+    """One page in place of a list."""
+
+    class Media:
+        css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/overview.css",)}
+        js = ("django_jobs/refresh.js",)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        visible = Visible(self.admin_site, request)
+        return any(visible.sees(model) for model in SHOWN)
+
+    def get_urls(self) -> list[Any]:
+        name = "django_jobs_overview_changelist"
+        return [console_path(self, "", overview, name, self.has_view_permission)]
+
+
+def overview(page: OverviewAdmin, request: HttpRequest) -> HttpResponse:
+    """The page. Its numbers are at most some seconds old, and shared by all that look."""
+    visible = Visible(page.admin_site, request)
+    try:
+        shown = _shown(read_numbers(), visible)
+    except NoMetrics:
+        shown = {"waiting": True}
+    return console_page(
+        page,
+        request,
+        "overview/overview.html",
+        title=_("Overview"),
+        parents=(),
+        refresh_seconds=REFRESH_SECONDS,
+        **shown,
+    )
+
+
+def _shown(numbers: Numbers, visible: Visible) -> dict[str, Any]:
+    sees = visible.sees
+    counts_runs = conf().totals and (sees(Run) or sees(Job))
+    parts = (
+        ("queues", sees(Queue), sections.queues),
+        ("types", counts_runs, sections.job_types),
+        ("failures", sees(DeadLetter), sections.failures),
+        ("workers", sees(Worker), sections.workers),
+        ("schedules", sees(Schedule), sections.next_schedules),
+        ("workflows", sees(WorkflowRun), sections.workflow_runs),
+    )
+    return {
+        "taken": moment(timezone.now() - timedelta(seconds=numbers.age)),
+        "problems": problems(numbers, visible),
+        "tiles": sections.tiles(numbers, visible) if sees(Job) or sees(Queue) else (),
+        "finished": sections.finished(numbers) if counts_runs else None,
+        "totals_off": not conf().totals,
+        **{name: look(numbers, visible) for name, allowed, look in parts if allowed},
+    }

@@ -1,0 +1,267 @@
+"""What is wrong now: a sentence for each, and a link to what mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Model
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ...domain.pressure import level_of
+from ...metrics.snapshot import MAX_LAG
+from ...models import Job, Quarantine, Queue, Resource, Schedule, Worker
+from ..base.formatting import change_url, duration
+from .numbers import Count, Numbers, Row, is_full, is_taken
+from .visible import Visible
+
+ERROR, CAUTION = "error", "caution"
+MOST_OF_A_KIND = 5
+BURNING = 1.0
+"""A burn rate at which the error budget does not last."""
+COUNTED_SECONDS = 60.0
+"""After this long without a count of new runs, the rates are not those of now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. ``state`` is that of its icon, ``link`` a text and an address."""
+
+    state: str
+    text: str
+    link: tuple[str, str]
+
+    @property
+    def severity(self) -> str:
+        """The meaning of the icon."""
+        return _("Error") if self.state == ERROR else _("Warning")
+
+
+Found = Iterator[Problem]
+
+
+def problems(numbers: Numbers, visible: Visible) -> list[Problem]:
+    """All problems that the user may see, errors first."""
+    found = [
+        problem
+        for model, look in LOOKS
+        if visible.sees(model)
+        for problem in look(numbers, visible)
+    ]
+    return sorted(found, key=lambda problem: problem.state != ERROR)
+
+
+def seconds_text(seconds: float) -> str:
+    """``3 min 20 s``."""
+    return duration(timedelta(seconds=seconds))
+
+
+def waiting_text(count: Count) -> str:
+    """``1 job waits``, ``600 jobs wait``, ``≈ 20,118 jobs wait``."""
+    text = ngettext("%(count)s job waits", "%(count)s jobs wait", count.number)
+    return text % {"count": str(count)}
+
+
+def _named(visible: Visible, jobs: list[list[Any]]) -> str:
+    """The jobs that hold something: ``media.encode #7 for 22 min, ...``."""
+    return format_html_join(
+        ", ",
+        "{} {}",
+        (
+            (
+                visible.job(id_, f"{job_type} #{id_}"),
+                _("for %(time)s") % {"time": seconds_text(seconds)},
+            )
+            for id_, job_type, seconds in jobs
+        ),
+    )
+
+
+def _of_workers(numbers: Numbers, visible: Visible) -> Found:
+    link = (_("Workers"), visible.list_url(Worker))
+    ready = numbers.jobs("ready")
+    if not numbers.workers:
+        text = _("<strong>No worker is alive.</strong> {jobs}.")
+        yield Problem(ERROR, format_html(text, jobs=waiting_text(ready)), link)
+    expired = [row for row in numbers.own["workers"] if row["status"] == "expired"]
+    for row in expired[:MOST_OF_A_KIND]:
+        text = _("<strong>{name}</strong> has not been heard of for {time}. Its jobs start again "
+                 "elsewhere.")  # fmt: skip
+        shown = format_html(text, name=row["name"], time=seconds_text(row["seconds"]))
+        yield Problem(ERROR, shown, (_("Worker"), change_url(visible.site, Worker, row["id"])))
+    age = next((row["age"] for row in numbers.gauges["watermark"]), 0)
+    if (age or 0) > COUNTED_SECONDS:
+        text = _("No worker has counted runs for {time}: rates and curves end there.")
+        yield Problem(CAUTION, format_html(text, time=seconds_text(age)), link)
+
+
+def _of_types(numbers: Numbers, visible: Visible) -> Found:
+    for row in numbers.gauges["unclaimable"][:MOST_OF_A_KIND]:
+        if row["reason"] == "unknown_type":
+            text = _(
+                "<strong>{type}</strong>: no live worker of its queue knows this type. {jobs}."
+            )
+        else:
+            text = _(
+                "<strong>{type}</strong>: its payload is of a newer version than any live worker "
+                "of its queue reads. {jobs}."
+            )
+        count = Count(int(row["jobs"]))
+        shown = format_html(text, jobs=waiting_text(count), type=row["job_type"])
+        url = visible.list_url(Job, status="ready", job_type=row["job_type"])
+        yield Problem(ERROR, shown, (_("Show the jobs"), url))
+
+
+def _of_queues(numbers: Numbers, visible: Visible) -> Found:
+    counts = {(name, state): numbers.jobs(state, name)
+              for name in numbers.queues for state in ("ready", "running")}  # fmt: skip
+    for name, row in numbers.queues.items():
+        ready = counts[name, "ready"]
+        values = {"name": name, "jobs": waiting_text(ready)}
+        link = _queue_link(numbers, visible, name)
+        if row["paused"]:
+            if ready.number:
+                yield Problem(CAUTION, _paused(numbers.of_queue("paused", name), values), link)
+        elif ready.number and not row["slots"] and numbers.workers:
+            text = _("<strong>{name}</strong>: no live worker serves this queue. {jobs}.")
+            url = visible.list_url(Worker) if visible.sees(Worker) else link[1]
+            yield Problem(ERROR, format_html(text, **values), (_("Workers"), url))
+        elif is_full(row, counts):
+            yield Problem(CAUTION, _full(numbers, visible, row, values), link)
+        if row["max_backlog"] and level_of(ready.number, row["max_backlog"]) == "full":
+            text = _("<strong>{name}</strong> is full: {jobs}, and {limit} may. "
+                     "Enqueues are refused, or drop jobs.")  # fmt: skip
+            limit = f"{row['max_backlog']:,}"
+            yield Problem(ERROR, format_html(text, **values, limit=limit), link)
+
+
+def _queue_link(numbers: Numbers, visible: Visible, name: str) -> tuple[str, str]:
+    ids = {row["name"]: row["id"] for row in numbers.own["queue_ids"]}
+    if name in ids:
+        return _("Queue"), change_url(visible.site, Queue, ids[name])
+    return _("Queues"), visible.list_url(Queue)
+
+
+def _paused(pause: Row, values: dict[str, str]) -> str:
+    since = seconds_text(pause.get("seconds") or 0)
+    if reason := pause.get("reason"):
+        text = _("<strong>{name}</strong> has been paused for {time}: {reason}. {jobs}.")
+        return format_html(text, **values, time=since, reason=reason.rstrip("."))
+    text = _("<strong>{name}</strong> has been paused for {time}. {jobs}.")
+    return format_html(text, **values, time=since)
+
+
+def _full(numbers: Numbers, visible: Visible, row: Row, values: dict[str, str]) -> str:
+    jobs = numbers.holders("queue_holders", row["queue"]) if visible.sees(Job) else []
+    limit = row["max_concurrency"]
+    start = ngettext(
+        "<strong>{name}</strong>: its only slot is taken, and {jobs}.",
+        "<strong>{name}</strong>: all {limit} slots are taken, and {jobs}.",
+        limit,
+    )
+    sentence = format_html(start, **values, limit=f"{limit:,}")
+    if not jobs:
+        return sentence
+    return format_html(_("{} Longest: {}."), sentence, _named(visible, jobs))
+
+
+def _of_objectives(numbers: Numbers, visible: Visible) -> Found:
+    for row in numbers.own["objectives"]:
+        runs = row["hour_runs"] + row["late"]
+        missed = 1 - row["hour_met"] / runs if runs else 0
+        burn_rate = missed / (1 - row["target"])
+        if burn_rate > BURNING:
+            text = _("<strong>{name}</strong>: {share} of the last hour's jobs started within "
+                     "{time}, and {target} should. The error budget burns {rate} times too "
+                     "fast.")  # fmt: skip
+            shown = format_html(
+                text,
+                name=row["queue"],
+                share=f"{1 - missed:.1%}",
+                time=seconds_text(row["seconds"]),
+                target=f"{row['target'] * 100:.4g}%",
+                rate=f"{burn_rate:,.1f}",
+            )
+            yield Problem(ERROR, shown, _queue_link(numbers, visible, row["queue"]))
+
+
+def _of_resources(numbers: Numbers, visible: Visible) -> Found:
+    rows = {row["name"]: row for row in numbers.own["resources"]}
+    for gauge in numbers.gauges["resources"]:
+        row = rows.get(gauge["resource"])
+        if row is None:
+            continue
+        waiting = Count(int(gauge["waiting"] or 0))
+        values = {"name": row["name"], "jobs": waiting_text(waiting)}
+        link = (_("Resource"), change_url(visible.site, Resource, row["id"]))
+        since = seconds_text(row["seconds"] or 0)
+        if row["paused"]:
+            if waiting.number:
+                text = _("<strong>{name}</strong> is paused{reason}. {jobs}.")
+                reason = f": {row['paused_reason'].rstrip('.')}" if row["paused_reason"] else ""
+                yield Problem(CAUTION, format_html(text, **values, reason=reason), link)
+        elif row["breaker"] == "open":
+            text = _("<strong>{name}</strong> is failing: its breaker has been open for {time}. "
+                     "{jobs}.")  # fmt: skip
+            yield Problem(ERROR, format_html(text, **values, time=since), link)
+        elif row["breaker"] == "half_open":
+            text = _("<strong>{name}</strong> is being tried: its breaker lets few jobs through. "
+                     "{jobs}.")  # fmt: skip
+            yield Problem(CAUTION, format_html(text, **values), link)
+        elif is_taken(gauge):
+            text = _("<strong>{name}</strong>: all {limit} are taken, and {jobs}.")
+            sentence = format_html(text, **values, limit=f"{gauge['max_concurrency']:,}")
+            jobs = numbers.holders("resource_holders", row["name"])
+            if jobs and visible.sees(Job):
+                sentence = format_html(_("{} Held by {}."), sentence, _named(visible, jobs))
+            yield Problem(CAUTION, sentence, link)
+
+
+def _of_schedules(numbers: Numbers, visible: Visible) -> Found:
+    link = (_("Schedules"), visible.list_url(Schedule))
+    for row in numbers.own["broken"]:
+        text = _("<strong>{name}</strong> does not fire: {error}")
+        url = change_url(visible.site, Schedule, row["id"])
+        shown = format_html(text, name=row["name"], error=row["error"])
+        yield Problem(ERROR, shown, (_("Schedule"), url))
+    states = {row["state"]: row["schedules"] for row in numbers.gauges["schedules"]}
+    if overdue := states.get("overdue", 0):
+        lag = next((row["lag"] for row in numbers.gauges["lag"]), 0)
+        text = ngettext(
+            "<strong>{count} schedule is overdue</strong>, by {time}.",
+            "<strong>{count} schedules are overdue</strong>, the first by {time}.",
+            overdue,
+        )
+        shown = format_html(text, count=f"{overdue:,}", time=seconds_text(lag or 0))
+        yield Problem(ERROR, shown, (link[0], visible.list_url(Schedule, state="overdue")))
+    looked = next((row["looked"] for row in numbers.gauges["lag"]), None)
+    due = numbers.workers and states.get("on", 0) + overdue
+    if due and looked is not None and looked > MAX_LAG:
+        text = _("No worker has looked at the schedules for {time}.")
+        yield Problem(ERROR, format_html(text, time=seconds_text(looked)), link)
+
+
+def _of_quarantines(numbers: Numbers, visible: Visible) -> Found:
+    for row in numbers.gauges["quarantines"][:MOST_OF_A_KIND]:
+        if row["jobs"]:
+            text = _("<strong>{type}</strong> is quarantined. {jobs}.")
+            shown = format_html(
+                text, type=row["job_type"], jobs=waiting_text(Count(int(row["jobs"])))
+            )
+            yield Problem(CAUTION, shown, (_("Quarantines"), visible.list_url(Quarantine)))
+
+
+LOOKS: tuple[tuple[type[Model], Callable[[Numbers, Visible], Found]], ...] = (
+    (Worker, _of_workers),
+    (Job, _of_types),
+    (Queue, _of_queues),
+    (Queue, _of_objectives),
+    (Resource, _of_resources),
+    (Schedule, _of_schedules),
+    (Quarantine, _of_quarantines),
+)
+"""What looks for problems, and the model whose list a user has to be allowed to see."""

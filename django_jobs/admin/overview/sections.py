@@ -1,0 +1,382 @@
+"""The parts of the overview below the problems: tiles, chart and tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.template.loader import render_to_string
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from ...domain.forecast import drain_seconds
+from ...domain.histograms import BOUNDS, percentile
+from ...lifecycle.backlog_samples import Past
+from ...metrics.overview import MINUTES, RATE_MINUTES
+from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
+from ..base.formatting import NOTHING, badge, duration
+from ..layout.charts import BarChart, BarSeries, bar_chart, sparkline
+from ..layout.tables import Column, Table
+from .numbers import Count, Numbers, Row, is_full
+from .problems import seconds_text
+from .visible import Visible
+
+SHARES = (0.5, 0.95, 0.99)
+LONGEST = timedelta(days=100)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A number, what it is, and where it leads."""
+
+    number: str
+    label: str
+    url: str = ""
+
+
+def tiles(numbers: Numbers, visible: Visible) -> list[Tile]:
+    """The numbers of all queues together."""
+
+    def jobs(state: str, label: str) -> Tile:
+        url = visible.list_url(Job, status=state) if visible.sees(Job) else ""
+        return Tile(str(numbers.jobs(state)), label, url)
+
+    share = numbers.failed_share
+    running = _("running, of %(slots)s slots") % {"slots": f"{numbers.slots:,}"}
+    return [
+        jobs("ready", _("ready")),
+        Tile(_wait(numbers.oldest_seconds), _("oldest ready")),
+        jobs("running", running),
+        jobs("scheduled", _("scheduled")),
+        jobs("blocked", _("blocked")),
+        jobs("dead", _("dead")),
+        Tile(_rate(numbers.finished_per_minute), _("finished a minute")),
+        Tile(NOTHING if share is None else f"{share:.1%}", _("failed, last hour")),
+    ]
+
+
+def finished(numbers: Numbers) -> BarChart:
+    """The attempts of the last hour that ended, for each minute."""
+    series = [
+        BarSeries("succeeded", _("succeeded"), "succeeded"),
+        BarSeries("others", _("snoozed, cancelled or released"), "cancelled"),
+        BarSeries("failed", _("failed, timed out or lost"), "failed"),
+    ]
+    columns = [
+        (_("%(minutes)s min ago") % {"minutes": ago} if ago else _("this minute"), minute)
+        for ago, minute in zip(range(MINUTES - 1, -1, -1), numbers.minutes, strict=True)
+    ]
+    return bar_chart(
+        columns,
+        series,
+        title=_("Attempts that ended, for each minute of the last hour, by outcome"),
+        head=_("Minute"),
+        axis=(_("60 min ago"), "45", "30", "15", _("now")),
+        unit=_("a minute at most"),
+    )
+
+
+def queues(numbers: Numbers, visible: Visible) -> Table:
+    """The queues with the most jobs."""
+    ids = {row["name"]: row["id"] for row in numbers.own["queue_ids"]}
+    rows = [_queue(numbers, visible, name, ids.get(name)) for name in numbers.listed]
+    return Table(
+        _("Queues"),
+        (
+            Column(_("Queue")),
+            Column(_("State")),
+            Column(_("Ready"), number=True),
+            Column(_("Scheduled"), number=True, wide=True),
+            Column(_("Oldest"), number=True),
+            Column(_("Running"), number=True, wide=True),
+            Column(_("Done / min"), number=True, wide=True),
+            Column(_("Failed / min"), number=True, wide=True),
+            Column(_("Empty in"), number=True),
+            Column(_("Last hour"), wide=True),
+        ),
+        rows,
+        _("There is no queue. They are made from the setting QUEUES by migrate."),
+        (_("All queues"), visible.list_url(Queue)),
+    )
+
+
+def _queue(numbers: Numbers, visible: Visible, name: str, pk: int | None) -> list[str]:
+    row, rates = numbers.queues[name], numbers.of_queue("rates", name)
+    ready, running = numbers.jobs("ready", name), numbers.jobs("running", name)
+    limit = row["max_concurrency"]
+    failed = rates.get("failed", 0) / RATE_MINUTES
+    return [
+        visible.link(Queue, pk, name),
+        _queue_state(row, ready, running),
+        _jobs_link(visible, ready, name, "ready"),
+        _jobs_link(visible, numbers.jobs("scheduled", name), name, "scheduled"),
+        _wait(row["oldest_ready_seconds"]) if ready.number else NOTHING,
+        f"{running} / {'∞' if limit is None else f'{limit:,}'}",
+        _rate(rates.get("done", 0) / RATE_MINUTES),
+        format_html('<span class="jobs-bad">{}</span>', _rate(failed)) if failed else "0",
+        _empty_in(row, ready, numbers.of_queue("past", name)),
+        _curve(numbers, name, ready),
+    ]
+
+
+def _jobs_link(visible: Visible, count: Count, queue: str, status: str) -> str:
+    if not count.number:
+        return str(count)
+    return visible.list_link(Job, str(count), queue=queue, status=status)
+
+
+def _queue_state(row: Row, ready: Count, running: Count) -> SafeString:
+    counts = {(row["queue"], "ready"): ready, (row["queue"], "running"): running}
+    if row["paused"]:
+        return badge("paused", _("paused"))
+    if not row["slots"]:
+        return badge("error" if ready.number else "gone", _("no worker"))
+    if is_full(row, counts):
+        return badge("over_limit", _("limit full"))
+    return badge("ok", _("served"))
+
+
+def _empty_in(row: Row, ready: Count, past: Row) -> str:
+    """When the backlog will be gone, by the rates of the last five minutes."""
+    if not ready.number:
+        return _("empty")
+    if row["paused"]:
+        return _("when resumed")
+    known = Past(**{name: past[name] for name in Past._fields}) if past else None
+    rates = known.rates(ready.number) if known else None
+    if rates is None:
+        return NOTHING
+    seconds = drain_seconds(ready.number, rates)
+    if seconds is not None:
+        text = duration(min(timedelta(seconds=min(seconds, 1e9)), LONGEST))
+        return text if seconds < LONGEST.total_seconds() else f"> {text}"
+    return _("growing") if rates.arrived > rates.claimed else _("not moving")
+
+
+def _curve(numbers: Numbers, name: str, ready: Count) -> str:
+    values: list[float | None] = [None] * MINUTES
+    for ago, number in numbers.of_queue("curves", name).get("points", ()):
+        values[max(MINUTES - 1 - ago, 0)] = number
+    values[-1] = ready.number
+    for place in range(MINUTES - 1, 0, -1):  # samples are a minute apart, but for seconds
+        if values[place] is None:
+            values[place] = values[place - 1]
+    known = [value for value in values if value is not None]
+    title = _("Ready jobs of %(queue)s in the last hour: at most %(most)s") % {
+        "queue": name,
+        "most": f"{max(known):,}",
+    }
+    return _spark(values, title)
+
+
+def _spark(values: list[float | None], title: str, state: str = "running") -> str:
+    chart = sparkline(values, title, state=state)
+    return render_to_string("admin/django_jobs/charts/sparkline.html", {"chart": chart})
+
+
+def job_types(numbers: Numbers, visible: Visible) -> Table:
+    """The job types with the most attempts in the last hour, and how long they wait and run."""
+    rows = [
+        [
+            visible.list_link(Job, row["job_type"], job_type=row["job_type"]),
+            f"{row['runs']:,}",
+            f"{row['failed']:,}",
+            *_percentiles(row["waiting"]),
+            *_percentiles(row["start_lag"]),
+            *_percentiles(row["runtime"]),
+        ]
+        for row in numbers.own["types"]
+    ]
+    return Table(
+        _("Job types, last hour"),
+        (
+            Column(_("Job type")),
+            Column(_("Attempts"), number=True),
+            Column(_("Failed"), number=True),
+            *_shares(_("Waited")),
+            *_shares(),
+            *_shares(_("Ran")),
+        ),
+        rows,
+        _("No attempt ended in the last hour."),
+        (_("All runs"), visible.list_url(Run)) if visible.sees(Run) else None,
+        groups=(("", 3), (_("Waited"), 3), (_("Start lag"), 3), (_("Ran"), 3)),
+    )
+
+
+def _shares(narrow: str = "") -> list[Column]:
+    """The columns of a time. ``narrow`` is its name where there is little room, and only the middle
+    one is shown; without it none is."""
+    return [
+        Column(
+            format_html('<span class="jobs-narrow">{} </span>p{}', narrow, f"{share * 100:g}"),
+            number=True,
+            wide=not narrow or share != SHARES[1],
+        )
+        for share in SHARES
+    ]
+
+
+def _percentiles(counts: list[int]) -> list[str]:
+    return [_time(percentile(counts, share)) for share in SHARES]
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return NOTHING
+    return f"> {seconds_text(seconds)}" if seconds >= BOUNDS[-1] else seconds_text(seconds)
+
+
+def failures(numbers: Numbers, visible: Visible) -> Table:
+    """The most frequent errors of the last hour."""
+    rows = [
+        [
+            _error(visible, row),
+            f"{row['runs']:,}",
+            _spark(_in_parts(row["minutes"]), _failing(row), "failed"),
+            _ago(row["seconds"]),
+        ]
+        for row in numbers.own["failures"]
+    ]
+    url = visible.page_url("django_jobs_failures") or visible.list_url(DeadLetter)
+    return Table(
+        _("Failures, last hour"),
+        (
+            Column(_("Error")),
+            Column(_("Attempts"), number=True),
+            Column(_("Trend"), wide=True),
+            Column(_("Last"), number=True),
+        ),
+        rows,
+        _("No attempt failed in the last hour."),
+        (_("All failures"), url),
+    )
+
+
+def _error(visible: Visible, row: Row) -> str:
+    name = row["error_type"].rpartition(".")[2]
+    found = visible.list_link(DeadLetter, name, q=f"error:{row['fingerprint']}")
+    return format_html('{} <span class="jobs-quiet">{}</span>', found, row["job_type"] or "")
+
+
+def _in_parts(minutes: list[int], parts: int = 12) -> list[float | None]:
+    """How many of these minutes ago are in each twelfth of the hour, the oldest first."""
+    counts: list[float | None] = [0.0] * parts
+    for ago in minutes:
+        place = parts - 1 - min(ago * parts // MINUTES, parts - 1)
+        counts[place] = (counts[place] or 0.0) + 1
+    return counts
+
+
+def _failing(row: Row) -> str:
+    return _("%(error)s in the last hour, each five minutes") % {"error": row["error_type"]}
+
+
+def workers(numbers: Numbers, visible: Visible) -> Table:
+    """The workers, those with problems first, and what they have run longest."""
+    rows = [
+        [
+            format_html(
+                '{} <span class="jobs-quiet">{}</span>',
+                visible.link(Worker, row["id"], row["name"]),
+                row["version"],
+            ),
+            _worker_state(row["status"]),
+            f"{row['jobs']:,} / {row['threads'] + row['async_slots']:,}",
+            _ago(row["seconds"]),
+            _longest(visible, row["longest"], row["jobs"]),
+        ]
+        for row in numbers.own["workers"]
+    ]
+    return Table(
+        _("Workers"),
+        (
+            Column(_("Worker")),
+            Column(_("State")),
+            Column(_("Jobs"), number=True),
+            Column(_("Heartbeat"), number=True),
+            Column(_("Longest"), wide=True),
+        ),
+        rows,
+        _("No worker is alive. Start one with manage.py jobworker."),
+        (_("All workers"), visible.list_url(Worker)),
+    )
+
+
+def _worker_state(status: str) -> SafeString:
+    labels = {"running": _("running"), "draining": _("draining"), "expired": _("expired")}
+    return badge("ok" if status == "running" else status, labels.get(status, status))
+
+
+def _longest(visible: Visible, jobs: list[list[Any]], number: int) -> str:
+    if not visible.sees(Job):
+        return NOTHING
+    shown = format_html_join(
+        ", ",
+        "{} {}",
+        ((visible.job(id_, name), seconds_text(seconds)) for id_, name, seconds in jobs),
+    )
+    more = number - len(jobs)
+    if more <= 0:
+        return shown or NOTHING
+    return format_html(_("{} and {} more"), shown, f"{more:,}")
+
+
+def next_schedules(numbers: Numbers, visible: Visible) -> Table:
+    """What is due next."""
+    rows = [
+        [
+            visible.link(Schedule, row["id"], row["name"]),
+            row["job_type"],
+            _("in %(time)s") % {"time": seconds_text(row["seconds"])}
+            if row["seconds"] >= 0
+            else badge("overdue", _ago(-row["seconds"])),
+        ]
+        for row in numbers.own["due"]
+    ]
+    return Table(
+        _("Next schedules"),
+        (Column(_("Schedule")), Column(_("Job type"), wide=True), Column(_("Due"), number=True)),
+        rows,
+        _("No schedule is due."),
+        (_("All schedules"), visible.list_url(Schedule)),
+    )
+
+
+def workflow_runs(numbers: Numbers, visible: Visible) -> Table:
+    """Runs of workflows: the oldest that run, and the last that failed."""
+    labels = {"running": _("running for %(time)s"), "failed": _("failed %(time)s ago")}
+    rows = [
+        [
+            visible.link(WorkflowRun, row["id"], f"{row['name']} #{row['id']}"),
+            badge(row["status"], labels[row["status"]] % {"time": seconds_text(row["seconds"])}),
+        ]
+        for row in numbers.own["workflows"]
+    ]
+    (running,) = (row["runs"] for row in numbers.gauges["workflows"])
+    ended = {row["status"]: row["runs"] for row in numbers.gauges["ended_workflows"]}
+    title = _("Workflows: %(running)s running, %(failed)s failed in the last hour") % {
+        "running": f"{running:,}",
+        "failed": f"{ended.get('failed', 0):,}",
+    }
+    return Table(
+        title,
+        (Column(_("Run")), Column(_("State"))),
+        rows,
+        _("No workflow runs, and none failed in the last hour."),
+        (_("All runs of workflows"), visible.list_url(WorkflowRun)),
+    )
+
+
+def _wait(seconds: float) -> str:
+    return seconds_text(seconds) if seconds else NOTHING
+
+
+def _ago(seconds: float) -> str:
+    return _("%(time)s ago") % {"time": seconds_text(seconds)}
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 or rate == int(rate) else f"{rate:.1f}"

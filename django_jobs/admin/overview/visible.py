@@ -1,0 +1,58 @@
+"""What a user may see on the overview, and the links for it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from django.contrib.admin.sites import AdminSite
+from django.db.models import Model
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+
+from ...models import Job
+from ..base.formatting import change_url, list_url
+
+
+class Visible:
+    """The pages of a site that the user of a request may see."""
+
+    def __init__(self, site: AdminSite, request: HttpRequest) -> None:
+        self.site = site
+        self.request = request
+        self.sees = cache(self._sees)
+
+    def _sees(self, model: type[Model]) -> bool:
+        """Whether the user may see the list of ``model``."""
+        if not self.site.is_registered(model):
+            return False
+        page: Any = self.site.get_model_admin(model)
+        return bool(page.has_view_or_change_permission(self.request))
+
+    def link(self, model: type[Model], pk: Any, text: str) -> str:
+        """The text, as a link to the row if the user may see it."""
+        if pk is None or not self.sees(model):
+            return text
+        return format_html('<a href="{}">{}</a>', change_url(self.site, model, pk), text)
+
+    def list_link(self, model: type[Model], text: str, **filters: Any) -> str:
+        """The text, as a link to the list if the user may see it."""
+        if not self.sees(model):
+            return text
+        return format_html('<a href="{}">{}</a>', list_url(self.site, model, **filters), text)
+
+    def list_url(self, model: type[Model], **filters: Any) -> str:
+        """The address of a list."""
+        return list_url(self.site, model, **filters)
+
+    def page_url(self, name: str) -> str:
+        """The address of a page by the name of its URL; empty if there is none."""
+        try:
+            return reverse(f"admin:{name}", current_app=self.site.name)
+        except NoReverseMatch:
+            return ""
+
+    def job(self, id_: int, text: str = "") -> str:
+        """A job, as a link to it."""
+        return self.link(Job, id_, text or f"#{id_}")

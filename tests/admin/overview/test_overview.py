@@ -1,0 +1,335 @@
+"""The overview: known traffic, and the numbers that it shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from pytest_django import DjangoAssertNumQueries
+
+from django_jobs.domain.outcomes import Lost, Snoozed, Succeeded
+from django_jobs.models import (
+    DeadLetter,
+    Job,
+    Queue,
+    Schedule,
+    StoredMetrics,
+    Worker,
+    WorkflowRun,
+)
+from tests.admin.walking import Live, Page, list_url
+from tests.app.jobs import add, noop
+from tests.factories import (
+    claim_ready,
+    due_schedule,
+    failure,
+    fold_runs,
+    make_dead,
+    register_worker,
+    run_sql,
+    settle_one,
+)
+from tests.workflows import start_graph
+
+from .looking import chart, overview, problems, table, tiles, url, words
+
+pytestmark = pytest.mark.django_db
+
+
+def counted(where: str, of: str = "job") -> int:
+    ((number,),) = run_sql(f"SELECT count(*) FROM django_jobs_{of} WHERE {where}")
+    return int(number)
+
+
+def some_traffic() -> None:
+    """Jobs in all states, and runs of some outcomes, some minutes ago."""
+    worker = register_worker("web-1", threads=3, queues=("default", "bulk"))
+    noop.enqueue_many([{}] * 12)
+    outcomes = [*[Succeeded()] * 5, failure("boom"), Lost(reason="SIGKILL"), Snoozed(seconds=60)]
+    for held, outcome in zip(claim_ready(worker, limit=8), outcomes, strict=True):
+        settle_one(held, outcome)
+    run_sql(
+        "UPDATE django_jobs_run SET finished_at = date_trunc('minute', now()) - interval '90 s'"
+    )
+    run_sql(
+        "UPDATE django_jobs_run SET started_at = finished_at - interval '3 s',"
+        " claimed_at = finished_at - interval '4 s',"
+        " available_at = finished_at - interval '44 s'"
+    )
+    fold_runs()
+    noop.using(delay=60).enqueue_many([{}] * 6)
+    add.using(queue="bulk").enqueue_many([{"first": 1}] * 7)
+    claim_ready(worker, limit=2)
+    make_dead()
+
+
+def test_the_tiles_have_the_numbers_of_all_queues(page: Page) -> None:
+    some_traffic()
+    shown = tiles(overview(page))
+    for state in ("ready", "scheduled", "dead", "blocked"):
+        assert shown[state] == str(counted(f"status = '{state}'")), state
+    slots = sum(Worker.objects.values_list("threads", flat=True))
+    assert shown[f"running, of {slots} slots"] == str(counted("status = 'running'"))
+    # Without that which make_dead() adds, which is of this minute and not counted yet.
+    assert shown["finished a minute"] == "1.6"
+    assert shown["failed, last hour"] == f"{2 / 7:.1%}"
+    ((oldest,),) = run_sql(
+        "SELECT extract(epoch FROM now() - min(available_at)) FROM django_jobs_job"
+        " WHERE status = 'ready'"
+    )
+    assert oldest < 60
+    assert shown["oldest ready"].endswith(("ms", " s"))
+
+
+def test_the_chart_has_each_minute_of_the_last_hour_by_outcome(page: Page) -> None:
+    some_traffic()
+    drawn = chart(overview(page))
+    assert len(drawn) == 60
+    names = "succeeded", "failed, timed out or lost", "snoozed, cancelled or released"
+    (minute,) = (one for one in drawn if any(one.values()))
+    assert drawn.index(minute) in (56, 57, 58)
+    assert [minute[name] for name in names] == [5, 2, 1]
+    assert sum(map(sum, (one.values() for one in drawn))) == counted(
+        "finished_at < now() - interval '30 s'", "run"
+    )
+
+
+def test_the_table_of_queues(page: Page) -> None:
+    some_traffic()
+    Queue.objects.filter(name="bulk").update(max_concurrency=9)
+    run_sql(
+        "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs)"
+        " SELECT 'bulk', now() - n * interval '1 min', 10 * n, 0, 0"
+        " FROM generate_series(1, 50) AS n"
+    )
+    text = overview(page)
+    rows = table(text, "Queues")
+    assert set(rows) == set(Queue.objects.values_list("name", flat=True))
+    for name, row in rows.items():
+        ready, scheduled, running = (
+            str(counted(f"queue = '{name}' AND status = '{state}'"))
+            for state in ("ready", "scheduled", "running")
+        )
+        limit = {"bulk": "9", "emails": "2", "default": "∞"}.get(name, "")
+        assert (row["Ready"], row["Scheduled"]) == (ready, scheduled)
+        assert row["Running"].startswith(f"{running} / {limit}")
+    assert rows["default"]["State"].endswith("served")
+    assert rows["emails"]["State"].endswith("no worker")
+    assert (rows["default"]["Done / min"], rows["default"]["Failed / min"]) == ("1", "0.4")
+    assert (rows["emails"]["Empty in"], rows["emails"]["Oldest"]) == ("empty", "-")
+    assert rows["bulk"]["Last hour"].startswith("Ready jobs of bulk in the last hour: at mo")
+    assert "at most 500" in rows["bulk"]["Last hour"]
+
+
+def test_the_time_until_a_queue_is_empty_is_that_of_jobstatus(page: Page) -> None:
+    register_worker(queues=("bulk",))
+    add.using(queue="bulk").enqueue_many([{"first": 1}] * 60)
+    run_sql(
+        "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs)"
+        " VALUES ('bulk', now() - interval '300 s', 360, 0, 0)"
+    )
+    run_sql(
+        "INSERT INTO django_jobs_runtotal SELECT 0, 'epoch', 'bulk', 'app.add', 'succeeded', 300,"
+        " zeros, 0, zeros, 0, zeros, 0, 0, 0"
+        " FROM (SELECT array_fill(0::bigint, ARRAY[19]) AS zeros) AS no_times"
+    )
+    run_sql(
+        "INSERT INTO django_jobs_runwatermark (id, run_id, reached_at) VALUES (1, 10000, now())"
+        " ON CONFLICT (id) DO UPDATE SET run_id = 10000, reached_at = now()"
+    )
+    row = table(overview(page), "Queues")["bulk"]
+    assert row["Empty in"] in ("1 min", "60 s", "1 min 0 s", "1 min 1 s")  # 60 jobs at 1/s
+    run_sql("UPDATE django_jobs_backlogsample SET ready = 10")
+    assert table(overview(page), "Queues")["bulk"]["Empty in"] == "growing"
+    run_sql("UPDATE django_jobs_runtotal SET runs = 0")
+    run_sql("UPDATE django_jobs_backlogsample SET ready = 60")
+    assert table(overview(page), "Queues")["bulk"]["Empty in"] == "not moving"
+    Queue.objects.filter(name="bulk").update(paused_at="2020-01-01T00:00Z")
+    assert table(overview(page), "Queues")["bulk"]["Empty in"] == "when resumed"
+
+
+def test_job_types_with_how_long_they_wait_and_run(page: Page) -> None:
+    some_traffic()
+    text = overview(page)
+    row = table(text, "Job types, last hour")["app.noop"]
+    assert row["Attempts"] == str(counted("finished_at < now() - interval '30 s'", "run"))
+    assert row["Failed"] == "2"
+    cells = words(text.split("Job types, last hour</caption>")[1].split("<tbody>")[1])
+    # All waited 40 s, between the bounds of 30 s and 60 s; the lag was 1 s, and they ran 3 s.
+    shown = cells.split("app.noop", 1)[1].split()
+    times = " ".join(shown[2:20])
+    assert times.startswith("45 s 58 s 60 s 750 ms 975 ms 995 ms 3.8 s 4.9 s 5.0 s")
+
+
+def test_failures_of_the_last_hour_by_error(page: Page) -> None:
+    worker = register_worker()
+    noop.enqueue_many([{}] * 4)
+    for held in claim_ready(worker, limit=3):
+        settle_one(held, failure("boom"))
+    rows = table(overview(page), "Failures, last hour")
+    assert rows["ValueError app.noop"]["Attempts"] == "3"
+    ((fingerprint,),) = run_sql("SELECT DISTINCT fingerprint FROM django_jobs_run")
+    assert f"{list_url(DeadLetter)}?q=error%3A{fingerprint}" in overview(page)
+
+
+def test_workers_with_what_they_run_longest(page: Page) -> None:
+    worker = register_worker("web-1", threads=3, async_slots=5)
+    gone = register_worker("web-0", lease=-90)
+    jobs = noop.enqueue_many([{}] * 5)
+    claim_ready(worker, limit=5)
+    run_sql(
+        "UPDATE django_jobs_job SET claimed_at = now() - (id - %s) * interval '1 min'",
+        [jobs[0] - 2],
+    )
+    run_sql("UPDATE django_jobs_worker SET code_version = '4f2a'")
+    text = overview(page)
+    rows = table(text, "Workers")
+    assert list(rows) == ["web-0 4f2a", "web-1 4f2a"]
+    assert rows["web-0 4f2a"]["State"].endswith("expired")
+    assert rows["web-1 4f2a"]["Jobs"] == "5 / 8"
+    assert rows["web-1 4f2a"]["Longest"].startswith("app.noop 6 min, app.noop 5 min")
+    assert rows["web-1 4f2a"]["Longest"].endswith("and 2 more")
+    for address in (f"worker/{worker}", f"worker/{gone}", f"job/{max(jobs)}"):
+        assert f"/{address}/change/" in text
+
+
+def test_the_schedules_that_are_due_next(page: Page) -> None:
+    for number in range(10):
+        due_schedule(-60 * (number + 1), name=f"s{number}")
+    due_schedule(600, name="paused", paused_at="2020-01-01T00:00Z")
+    late = due_schedule(300, name="late")
+    rows = table(overview(page), "Next schedules")
+    assert list(rows) == ["late", *(f"s{number}" for number in range(7))]
+    assert "5 min" in rows["late"]["Due"]
+    assert rows["s3"]["Due"].startswith(("in 3 min", "in 4 min"))
+    assert f"/schedule/{late.pk}/change/" in overview(page)
+
+
+def test_workflows_that_run_or_failed(page: Page) -> None:
+    failed, running = start_graph({"a": ""}), start_graph({"a": "", "b": "a"})
+    first, *_ = claim_ready(register_worker())
+    settle_one(first, failure("boom", final=True))
+    text = overview(page)
+    assert "Workflows: 1 running, 1 failed in the last hour" in text
+    rows = table(text, "Workflows")
+    states = {str(run): run.status for run in WorkflowRun.objects.all()}
+    assert len(states) == len({failed, running}) == 2
+    assert {name: row["State"].split()[1] for name, row in rows.items()} == states
+
+
+def test_an_empty_system_says_so_in_words(page: Page) -> None:
+    register_worker(queues=tuple(Queue.objects.values_list("name", flat=True)))
+    text = overview(page)
+    assert "No problem is known." in text
+    for words_ in ("No attempt failed in the last hour.", "No attempt ended in the last hour.",
+                   "No schedule is due.", "No workflow runs, and none failed"):  # fmt: skip
+        assert words_ in text
+
+
+def test_without_totals_there_is_no_chart(page: Page, settings: Any) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TOTALS": False}
+    text = overview(page)
+    assert "the setting TOTALS is off" in text
+    assert "Finished a minute" not in text
+
+
+def test_while_another_session_takes_the_first_numbers_the_page_waits(page: Page) -> None:
+    overview(page)
+    run_sql("UPDATE django_jobs_storedmetrics SET values = '{}', taken_at = now()")
+    assert "being read for the first time" in page.text(url())
+
+
+def test_a_look_reads_the_numbers_that_others_took(
+    page: Page, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    overview(page)
+    noop.enqueue()
+    with django_assert_num_queries(4):  # the session, the user, and the two rows
+        text = page.text(url())
+    assert tiles(text)["ready"] == "0"
+
+
+def test_the_numbers_are_taken_in_two_statements(page: Page) -> None:
+    some_traffic()
+    overview(page)
+    StoredMetrics.objects.update(taken_at="2020-01-01T00:00Z")
+    with CaptureQueriesContext(connection) as queries:
+        text = page.text(url())
+    assert len(queries) <= 8, [query["sql"][:60] for query in queries]
+    assert tiles(text)["ready"] == str(counted("status = 'ready'"))
+
+
+def test_users_see_the_parts_of_the_lists_that_they_may_see(
+    page_of: Callable[..., Page],
+) -> None:
+    some_traffic()
+    due_schedule(name="nightly")
+    start_graph({"a": ""})
+    Queue.objects.filter(name="default").update(max_concurrency=1)
+    parts = {
+        "view_queue": ("All queues",),
+        "view_job": ("ready</dt>", "Finished a minute", "Job types, last hour", "Failures"),
+        "view_run": ("Finished a minute", "Job types, last hour"),
+        "view_worker": ("All workers", "web-1"),
+        "view_schedule": ("All schedules", "nightly"),
+        "view_workflowrun": ("All runs of workflows",),
+    }
+    everything = {part for of in parts.values() for part in of}
+    for permission, shown in parts.items():
+        text = overview(page_of(permission, name=permission))
+        there = {part for part in everything if part in text.split("data-live-region")[1]}
+        allowed = {*shown, *(("ready</dt>",) if permission == "view_queue" else ())}
+        assert there == allowed, permission
+    text = overview(page_of("view_queue", name="quentin"))
+    assert any("slot is taken" in problem for problem in problems(text))
+    assert "app.noop" not in text
+    assert f"{list_url(Job)}" not in text
+    text = overview(page_of("view_worker", name="wanda"))
+    assert "app.noop" not in text
+
+
+def test_who_may_see_none_of_the_lists_sees_no_overview(page_of: Callable[..., Page]) -> None:
+    page_of("view_tenant").text(url(), status=403)
+    assert url() not in page_of("view_tenant", name="tess").text("/admin/django_jobs/")
+
+
+def test_it_is_the_first_entry_of_the_app(page: Page) -> None:
+    for start in ("/admin/", "/admin/django_jobs/"):
+        text = page.text(start)
+        entries = text.split("app-django_jobs module", 1)[1].split("<tr ")[1:]
+        assert f'href="{url()}"' in entries[0]
+        assert words("<" + entries[0]).startswith("Overview")
+
+
+def test_it_refreshes_itself_and_is_not_stored(page: Page) -> None:
+    answer = page.client.get(url())
+    assert "no-store" in answer["Cache-Control"]
+    text = answer.content.decode()
+    script = '<script src="/static/django_jobs/refresh.js"></script>'
+    for part in ('data-refresh="5"', "data-live-region", script):
+        assert part in text
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>'])
+def test_what_rows_contain_is_escaped(page: Page, name: str) -> None:
+    Queue.objects.create(name=name, paused_at="2020-01-01T00:00Z", paused_reason=name)
+    worker = register_worker(name, queues=(name, "default"))
+    noop.enqueue_many([{}] * 3)
+    settle_one(claim_ready(worker)[0], failure(name, kind=name))
+    claim_ready(worker)
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET queue = %s WHERE status = 'ready'", [name])
+    run_sql("UPDATE django_jobs_job SET job_type = %s", [name])
+    run_sql("UPDATE django_jobs_worker SET code_version = %s", [name])
+    due_schedule(name=name)
+    due_schedule(name="wrong")
+    Schedule.objects.filter(name="wrong").update(error=name)
+    Worker.objects.update(name=name)
+    fold_runs()
+    text = overview(page)
+    assert Live(text).alarms == []
+    assert name not in text
+    assert len(problems(text)) >= 2
