@@ -6,17 +6,19 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from django_jobs import registry
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Succeeded
+from django_jobs.domain.replay_plan import ReplayPlan
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.claiming import claim
+from django_jobs.lifecycle.operations import bulk, quarantines
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.models import Job, Progress, Queue, Resource, Schedule, Tenant, Tick
+from django_jobs.models import BulkOperation, Job, Progress, Queue, Resource, Schedule, Tenant, Tick
 from tests.factories import fold_runs, look, run_sql
 
 from .history import KINDS, write_history
@@ -67,9 +69,28 @@ def make_scene(history: int = 2000) -> dict[str, int]:
     found = {**_held(), **_backlog(fleet)}
     _schedules()
     _workflows()
+    _operations()
     run_sql(SAMPLES, [list(QUEUES)])
     fold_runs()
     return found
+
+
+def _operations() -> None:
+    """A replay plan in its last wave, which left some."""
+    plan = ReplayPlan()
+    asked = bulk.start("replay", {"job_type": "crm.push_contact"}, plan=plan, by="ada", reason="up")
+    dead = Job.objects.dead().order_by("pk").values_list("pk", flat=True)
+    BulkOperation.objects.filter(pk=asked.pk).update(
+        status="running",
+        matched=1204,
+        done=411,
+        left=3,
+        succeeded=402,
+        failed=5,
+        reasons={"job … (ready) holds its idempotency key …": {"count": 3, "jobs": list(dead[:3])}},
+        progress={"sent": 411, "awaited": [[pk, 1] for pk in dead[3:7]], "outcomes": "..x"},
+        started_at=Now() - timedelta(seconds=58),
+    )
 
 
 def _queues_and_limits() -> None:

@@ -98,9 +98,7 @@ class BulkOperationAdmin(ConsoleAdmin):
         css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/operations.css",)}
 
     fieldsets = (
-        section(
-            None, ("what", "state", "who", "made"), ("started", "finished", "which"), ("reason",)
-        ),
+        section(None, ("what", "state", "who", "made"), ("started", "finished", "which", "reason")),
     )
 
     has_operate_permission = allowed_by(*CODENAMES)

@@ -40,10 +40,14 @@ LINKED = {"error": "error", "type": "job_type", "queue": "queue", "code": "code"
 
 
 class PlanForm(forms.Form):
-    first = forms.IntegerField(label=_("First"), min_value=1, max_value=1_000, initial=1)
-    then = forms.IntegerField(label=_("Then"), min_value=0, max_value=10_000, initial=20)
+    first = forms.IntegerField(
+        label=_("Jobs in the first wave"), min_value=1, max_value=1_000, initial=1
+    )
+    then = forms.IntegerField(
+        label=_("Jobs in the second wave"), min_value=0, max_value=10_000, initial=20
+    )
     rate = forms.IntegerField(
-        label=_("Then the rest, per second"), min_value=1, max_value=1_000, initial=10
+        label=_("The rest, jobs per second"), min_value=1, max_value=1_000, initial=10
     )
     most_failed = forms.IntegerField(
         label=_("Stop above this percentage of failures"),
@@ -103,7 +107,7 @@ def _asked(request: HttpRequest) -> tuple[dict[str, Any], int]:
         }
     given = request.POST.get("max_id", "")
     is_id = given.isascii() and given.isdigit() and int(given) <= LARGEST_ID
-    return checked_terms(terms), int(given) if is_id else bulk.newest()
+    return checked_terms(terms or {"status": "dead"}), int(given) if is_id else bulk.newest()
 
 
 def plan_page(

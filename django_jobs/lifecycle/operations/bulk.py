@@ -177,7 +177,8 @@ def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int
     with transaction.atomic(using=jobs_connection().alias):
         for operation in _rows().filter(pk__in=list(ids), status__in=over).select_for_update():
             demand(actor, PERMISSIONS[operation.action])
-            operation.progress = {"again": operation.progress.get("again", [])}
+            kept = operation.progress.keys() & {"again", "awaited"}
+            operation.progress = {name: operation.progress[name] for name in kept}
             operation.status = BulkState.PENDING
             operation.why = operation.stop_requested_by = ""
             operation.finished_at = None

@@ -114,7 +114,7 @@ def test_other_numbers_are_refused_with_the_form(page: Page, given: dict[str, An
 
 
 @pytest.mark.parametrize(
-    "terms", ["", "[]", "{", '{"payload": 1}', '{"ids": ["1; DROP TABLE"]}', "[" * 100_000]
+    "terms", ["", "[1]", "{", '{"payload": 1}', '{"ids": ["1; DROP TABLE"]}', "[" * 100_000]
 )
 def test_other_terms_are_refused(page: Page, terms: str) -> None:
     answer = begin(page, terms)
@@ -122,7 +122,7 @@ def test_other_terms_are_refused(page: Page, terms: str) -> None:
 
 
 def test_an_odd_address_leads_to_the_dead_letters(page: Page) -> None:
-    for query in ({}, {"odd": "1"}, {"error": "a\0b"}, {"ids": "1"}):
+    for query in ({"odd": "1"}, {"error": "a\0b"}, {"ids": "1"}):
         assert page.client.get(ADDRESS, query).status_code == 302
 
 
