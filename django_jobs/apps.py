@@ -20,6 +20,7 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from . import registry
+        from .api import editing  # noqa: F401 — registers a method of models
         from .api.waiting import waiter  # noqa: F401 — registers methods of models
         from .backend import discovery
         from .checks import (  # noqa: F401 — register checks

@@ -13,7 +13,7 @@ from ..domain.gates import Gates, parse
 from ..exceptions import JobsError, OperationRefused, PayloadError, UnknownJobType
 from ..lifecycle.editing import edits
 from ..lifecycle.editing.edits import Edited, StoredJob
-from ..lifecycle.operations.jobs import Actor, OperationResult
+from ..lifecycle.operations.jobs import Actor, OperationResult, demand
 from ..model_methods import implements
 from ..models import Job
 from ..models.database import needing_tables
@@ -69,7 +69,7 @@ def edited(
     new = chosen.request()
     arguments = None if payload is None else chosen.bind(**payload)
     text = None if arguments is None else chosen.encoded_payload(arguments)
-    before = _stored_arguments(chosen, stored)
+    before = stored_arguments(chosen, stored)
     changed = {
         "payload": arguments is not None and _sorted(arguments) != _sorted(before),
         "queue": chosen.queue != stored.queue,
@@ -91,12 +91,29 @@ def edited(
     )
 
 
-def _stored_arguments(job_type: JobType[..., Any], stored: StoredJob) -> dict[str, Any] | None:
+def stored_arguments(job_type: JobType[..., Any], stored: StoredJob) -> dict[str, Any] | None:
     """The stored payload for the handler of today; None if that cannot be made of it."""
     try:
         return job_type.upgraded(json.loads(stored.payload), stored.payload_version)
     except (ValueError, RecursionError, PayloadError):
         return None
+
+
+def enqueue_by_hand(
+    name: str, payload: Mapping[str, Any], *, actor: Actor = None, **options: Any
+) -> Job:
+    """Enqueue a job of a type that allows it. ``options`` are those of :meth:`JobType.using`.
+
+    Raises ``PermissionDenied`` if ``actor`` may not, ``OperationRefused`` for another job type, and
+    what :meth:`JobType.enqueue` raises.
+    """
+    demand(actor, "django_jobs.enqueue_job")
+    job_type = registry.get(name)
+    if not job_type.schedulable:
+        raise OperationRefused(f"{name} is not declared with schedulable=True")
+    chosen = job_type.using(**options)
+    with needing_tables:
+        return chosen.insert(chosen.bind(**payload))
 
 
 def _sorted(payload: Any) -> str:

@@ -107,7 +107,7 @@ def job(
     - ``delivery``: with ``"at_most_once"`` a failed or lost attempt is never retried. With
       ``"exactly_once"`` the handler's writes to the jobs' database and the success of the job
       commit in one transaction. The default is ``"at_least_once"``.
-    - ``schedulable``: schedules created in the admin may use the job type.
+    - ``schedulable``: schedules and jobs that are created in the admin may use the job type.
     - ``version``: the version of its payloads. ``upgrades``: a dict of older versions and
       functions, each of which returns a payload in the next version. ``aliases``: earlier names,
       whose jobs the handler runs too.

@@ -240,6 +240,7 @@ NEEDS = {"docs/celery.md": "celery"}
 """What has to be installed for a page."""
 
 CALLS = {
+    "docs/admin/editing.md": "send_invoice.enqueue(7)",
     "docs/async.md": """
 import subprocess
 import sys

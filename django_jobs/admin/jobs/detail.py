@@ -25,6 +25,7 @@ from ..base.formatting import (
 from ..base.json_display import document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.search import Search, job_search, show
+from ..editing.edit import edit_url, may_edit
 from ..job_sections.inspection import inspection_of
 from ..job_sections.links import links_of
 from ..job_sections.progress import progress_of
@@ -100,8 +101,13 @@ class JobPage(HidesErrors, ConsoleAdmin):
     has_inspect_permission = allowed_by("inspect_job")
     has_replay_permission = allowed_by("replay_job")
     has_dismiss_permission = allowed_by("dismiss_job")
+    has_enqueue_permission = allowed_by("enqueue_job")
     has_signal_permission = allowed_by("signal_workflowrun")
     has_skip_permission = allowed_by("skip_workflowstep")
+
+    def has_edit_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        user = request.user
+        return user.has_perm("django_jobs.edit_job") and user.has_perm("django_jobs.view_job")
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         columns = obj.json_texts = texts(obj, (*PRIVATE, "backoff"))
@@ -114,6 +120,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
         return {
             **super().page_context(request, obj),
             "state": self.state(obj),
+            "edit_url": edit_url(self, obj.pk) if may_edit(self, request, obj) else "",
             "sentence": state_sentence(obj, shown.worker, why),
             "hints": hints_of(obj, why),
             "why": why,

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from ...lifecycle.history import JOBS
@@ -15,6 +15,9 @@ from ...models import Job
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, PartitionFilter
 from ..base.search import HISTORY, OUTSIDE_HISTORY, Search, search_jobs, unchecked
+from ..editing.edit import edit_view
+from ..editing.enqueue import enqueue_url, enqueue_view
+from ..layout.console_page import console_path
 from ..lists.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
 from ..lists.job_filters import (
     ScheduleFilter,
@@ -62,6 +65,7 @@ class JobAdmin(HistoryAdmin, JobPage):
     )
     empty = _("No jobs yet. They come from calls of enqueue(), from schedules and from workflows.")
     operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, DISMISS, SIGNAL, SKIP_STEP)
+    change_list_template = "admin/django_jobs/job/change_list.html"
 
     def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
         in_one = PartitionFilter.parameter_name in request.GET
@@ -74,6 +78,20 @@ class JobAdmin(HistoryAdmin, JobPage):
         if search.by_index or chosen.get("status", HISTORY[0]) not in HISTORY:
             return False
         return super().searches({**chosen, **({"q": text} if search.reads_history else {})}, text)
+
+    def get_urls(self) -> list[Any]:
+        edit, enqueue = "django_jobs_job_edit", "django_jobs_job_enqueue"
+        return [
+            console_path(self, "<int:job_id>/edit/", edit_view, edit, self.has_edit_permission),
+            console_path(self, "enqueue/", enqueue_view, enqueue, self.has_enqueue_permission),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        url = enqueue_url(self) if self.has_enqueue_permission(request) else ""
+        return super().changelist_view(request, {**(extra_context or {}), "enqueue_url": url})
 
     @admin.display(description=_("priority"))
     def urgency(self, job: Any) -> int:

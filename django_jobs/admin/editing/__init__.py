@@ -1,0 +1,1 @@
+"""Forms that edit a job, or enqueue one by hand."""

@@ -1,0 +1,151 @@
+"""The view that edits a job: the form, then what it would change, then the change."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from ... import registry
+from ...api.editing import edit_job, edited, stored_arguments
+from ...conf import conf
+from ...exceptions import JobsError
+from ...lifecycle.editing.edits import EDITABLE, stored_job
+from ...models import Job, JobStatus
+from ..base.actions import ModelAdmin
+from ..base.formatting import change_url
+from ..layout.console_page import console_page, list_crumb
+from .difference import differences
+from .form import JobForm
+
+
+class ConfirmationForm(forms.Form):
+    """Why, and the state that the operator has seen."""
+
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=300,
+        help_text=_("Stored with the job and in the history."),
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+    )
+    state = forms.CharField(widget=forms.HiddenInput, max_length=32)
+
+
+def may_edit(page: Any, request: HttpRequest, job: Any) -> bool:
+    """Whether the user may edit ``job`` and it can be edited now."""
+    is_dead = job.status == JobStatus.DEAD
+    return (
+        job.status in EDITABLE
+        and page.has_edit_permission(request)
+        and (not is_dead or page.has_replay_permission(request))
+        and registry.find(job.job_type) is not None
+    )
+
+
+def edit_url(page: ModelAdmin, pk: Any) -> str:
+    return reverse("admin:django_jobs_job_edit", args=[pk], current_app=page.admin_site.name)
+
+
+def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
+    """The form of a job; once it is valid, the question; once that is answered, the change."""
+    stored = stored_job(job_id) if job_id < 2**63 else None
+    job_type = None if stored is None else registry.find(stored.job_type)
+    if stored is None or job_type is None:
+        raise Http404
+    back = change_url(page.admin_site, Job, job_id)
+    is_dead = stored.status == JobStatus.DEAD
+    if is_dead and not page.has_replay_permission(request):
+        raise PermissionDenied
+    if stored.status not in EDITABLE:
+        text = _now("The job is %(status)s and cannot be edited.") % {"status": stored.status}
+        page.message_user(request, text, messages.WARNING)
+        return HttpResponseRedirect(back)
+    before = stored_arguments(job_type, stored)
+    seen = request.user.has_perm("django_jobs.view_job_payload")
+    sent = request.POST if request.method == "POST" else None
+    form = JobForm(
+        job_type,
+        sent,
+        stored=(before or {}) if seen else None,
+        queue=stored.queue,
+        priority=stored.priority,
+        run_at=None if is_dead else _time(stored.available_at),
+    )
+    confirmation = None
+    rows: list[Any] = []
+    if form.is_valid():
+        changes = _changes(form)
+        try:
+            rows = differences(stored, edited(stored, **changes), before)
+        except JobsError as error:
+            form.add_error(None, str(error))
+        else:
+            confirmed = request.POST if "confirmed" in request.POST else None
+            confirmation = ConfirmationForm(confirmed, initial={"state": stored.state})
+            if confirmation.is_valid():
+                given = confirmation.cleaned_data
+                if _edit(page, request, job_id, changes, given):
+                    return HttpResponseRedirect(back)
+                return HttpResponseRedirect(request.path)
+    label = f"{stored.job_type} #{job_id}"
+    return console_page(
+        page,
+        request,
+        "editing/edit.html",
+        title=_now("Edit and replay") if is_dead else _now("Edit"),
+        media=form.media,
+        parents=[list_crumb(page), (label, back)],
+        subtitle=label,
+        form=form,
+        confirmation=confirmation,
+        differences=rows,
+        is_dead=is_dead,
+        seen=seen,
+        unreadable=seen and before is None,
+        back=back,
+    )
+
+
+def _changes(form: JobForm) -> dict[str, Any]:
+    given = form.cleaned_data
+    return {
+        "payload": given["payload"],
+        "queue": given["queue"],
+        "priority": given["priority"],
+        "run_at": given["run_at"] if "run_at" in form.changed_data else None,
+    }
+
+
+def _edit(
+    page: Any, request: HttpRequest, job_id: int, changes: dict[str, Any], given: dict[str, Any]
+) -> bool:
+    try:
+        result = edit_job(job_id, actor=request.user, **changes, **given)
+    except JobsError as error:
+        page.message_user(request, str(error), messages.ERROR)
+        return False
+    if result.refused:
+        text = _now("The job was not changed: %(why)s.") % {"why": result.refused[job_id]}
+        page.message_user(request, text, messages.ERROR)
+        return False
+    user = request.user.pk
+    assert user is not None
+    rows = Job.objects.using(conf().database).filter(pk=job_id).only("job_type")
+    LogEntry.objects.log_actions(user, rows, CHANGE, f"edited: {given['reason']}")
+    page.message_user(request, _now("The job was changed."), messages.SUCCESS)
+    return True
+
+
+def _time(seconds: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):  # a row that enqueue did not write
+        return None

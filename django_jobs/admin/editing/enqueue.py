@@ -1,0 +1,117 @@
+"""The view that enqueues a job by hand: choose the job type, enter its arguments."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import ADDITION, LogEntry
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from ... import registry
+from ...api.editing import enqueue_by_hand
+from ...api.job_type import JobType
+from ...exceptions import JobsError
+from ...models import Job
+from ..base.actions import ModelAdmin
+from ..base.formatting import change_url, list_url
+from ..layout.console_page import console_page
+from .form import JobForm
+
+CHOSEN = "job_type"
+"""The parameter with the name of the job type."""
+
+
+class EnqueueForm(JobForm):
+    """The arguments and the options of a new job."""
+
+    def __init__(self, job_type: JobType[..., Any], data: Any = None) -> None:
+        super().__init__(job_type, data, stored={})
+        self.fields["idempotency_key"] = forms.CharField(
+            label=_("Idempotency key"),
+            required=False,
+            max_length=200,
+            widget=forms.TextInput(attrs={"class": "vTextField"}),
+            help_text=_("While a job with this key has not ended, no other is enqueued."),
+        )
+
+
+def enqueue_url(page: ModelAdmin, name: str | None = None) -> str:
+    """The address of the form of the job type ``name``, or of the choice of one."""
+    url = reverse("admin:django_jobs_job_enqueue", current_app=page.admin_site.name)
+    return f"{url}?{urlencode({CHOSEN: name})}" if name else url
+
+
+def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
+    """The job types to choose from; of the chosen one, the form; once it is sent, enqueue."""
+    name = request.GET.get(CHOSEN)
+    if name is None:
+        return _choice(page, request)
+    job_type = registry.find(name)
+    if job_type is None or not job_type.schedulable:
+        raise Http404
+    form = EnqueueForm(job_type, request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        given = form.cleaned_data
+        try:
+            job = enqueue_by_hand(
+                job_type.name,
+                given["payload"],
+                actor=request.user,
+                queue=given["queue"] or None,
+                priority=given["priority"],
+                run_at=given["run_at"],
+                idempotency_key=given["idempotency_key"] or None,
+            )
+        except JobsError as error:
+            form.add_error(None, str(error))
+        else:
+            return _enqueued(page, request, job)
+    return console_page(
+        page,
+        request,
+        "editing/enqueue.html",
+        title=_now("Enqueue %(name)s") % {"name": job_type.name},
+        media=form.media,
+        about=(inspect.getdoc(job_type.handler) or "").split("\n\n", 1)[0],
+        form=form,
+        back=enqueue_url(page),
+    )
+
+
+def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    offered = [one for name in registry.names() if (one := registry.get(name)).schedulable]
+    choices = [
+        {
+            "name": job_type.name,
+            "url": enqueue_url(page, job_type.name),
+            "about": (inspect.getdoc(job_type.handler) or "").split("\n\n", 1)[0],
+        }
+        for job_type in offered
+    ]
+    return console_page(
+        page,
+        request,
+        "editing/choose.html",
+        title=_now("Enqueue a job of which type?"),
+        choices=choices,
+        back=list_url(page.admin_site, Job),
+    )
+
+
+def _enqueued(page: ModelAdmin, request: HttpRequest, job: Job) -> HttpResponse:
+    if job.deduplicated:
+        text = _now("This job has the idempotency key and has not ended. No other was enqueued.")
+        page.message_user(request, text, messages.WARNING)
+    else:
+        user = request.user.pk
+        assert user is not None
+        LogEntry.objects.log_actions(user, [job], ADDITION, "enqueued by hand", single_object=True)
+        page.message_user(request, _now("The job was enqueued."), messages.SUCCESS)
+    return HttpResponseRedirect(change_url(page.admin_site, Job, job.pk))

@@ -1,0 +1,138 @@
+"""The form of a job: the arguments of its handler, queue, priority and due time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.text import format_lazy
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from ...api.job_type import JobType
+from ...domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ...models import Queue
+from ..base.arguments import (
+    MORE,
+    arguments_of,
+    is_hidden,
+    more_field,
+    more_payload,
+    payload_of,
+    takes_more,
+    written,
+)
+from ..base.json_display import MASK
+from ..schedules.form import HIDDEN, site_zone
+
+
+class MomentWidget(forms.SplitDateTimeWidget):
+    """A date and a time, with the controls of the browser."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            date_attrs={"type": "date", "aria-label": str(_("Date"))},
+            time_attrs={"type": "time", "step": "1", "aria-label": str(_("Time"))},
+            date_format="%Y-%m-%d",
+            time_format="%H:%M:%S",
+        )
+
+
+class JobForm(forms.Form):
+    """What a job is to be. ``stored`` are the arguments that it has; secrets among them are shown
+    empty, and stay unless they are replaced. None: the user may not see them, and they stay."""
+
+    def __init__(
+        self,
+        job_type: JobType[..., Any],
+        data: Any = None,
+        *,
+        stored: Mapping[str, Any] | None,
+        queue: str | None = None,
+        **initial: Any,
+    ) -> None:
+        super().__init__(data, initial=initial)
+        self.job_type = job_type
+        self.stored = stored
+        self.arguments = [] if stored is None else arguments_of(job_type)
+        self.fields.update({argument.key: argument.field for argument in self.arguments})
+        if stored is not None:
+            if takes_more(job_type):
+                self.fields[MORE] = more_field()
+            self._show(stored)
+        self._add_options(queue)
+
+    def _show(self, stored: Mapping[str, Any]) -> None:
+        """Fill the fields of the arguments with what is stored."""
+        rest = dict(stored)
+        for argument in self.arguments:
+            if argument.name not in rest:
+                continue
+            value = rest.pop(argument.name)
+            field = self.fields[argument.key]
+            if is_hidden(argument.name, value):
+                field.required, field.help_text = False, HIDDEN
+            else:
+                self.initial[argument.key] = argument.show(value)
+                if isinstance(field.widget, forms.TextInput) and "\n" in str(value):
+                    field.widget = forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"})
+        shown = {name: value for name, value in rest.items() if not is_hidden(name, value)}
+        if MORE in self.fields and shown:
+            self.initial[MORE] = written(shown)
+
+    def _add_options(self, queue: str | None) -> None:
+        names = list(Queue.objects.names())
+        choices = [(name, name) for name in names]
+        if queue is None:
+            declared = _now("%(queue)s, as the job type declares") % {"queue": self.job_type.queue}
+            choices.insert(0, ("", declared))
+        elif queue not in names:
+            choices.insert(0, (queue, _now("%(name)s (unknown)") % {"name": queue}))
+        self.fields["queue"] = forms.ChoiceField(
+            label=_("Queue"), choices=choices, required=queue is not None, initial=queue
+        )
+        self.fields["priority"] = forms.IntegerField(
+            label=_("Priority"),
+            min_value=LOWEST_PRIORITY,
+            max_value=HIGHEST_PRIORITY,
+            required=queue is not None,
+            help_text=_("From -100 to 100. Jobs with a higher priority start sooner."),
+            widget=forms.NumberInput(attrs={"class": "vIntegerField"}),
+        )
+        self.fields["run_at"] = forms.SplitDateTimeField(
+            label=_("Due"),
+            required=False,
+            widget=MomentWidget(),
+            help_text=format_lazy(
+                _("No attempt starts before this. In the time zone {}."), site_zone()
+            ),
+        )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        cleaned["payload"] = None
+        if self.errors or self.stored is None:
+            return cleaned
+        payload = payload_of(self.arguments, cleaned, self.stored)
+        try:
+            payload |= more_payload(cleaned.get(MORE, ""), self.arguments, self.stored)
+        except ValidationError as error:
+            self.add_error(MORE, error)
+        for argument in self.arguments:
+            if _has_mask(cleaned.get(argument.key)):
+                self.add_error(argument.key, MASKED)
+        if _has_mask(cleaned.get(MORE)):
+            self.add_error(MORE, MASKED)
+        cleaned["payload"] = payload
+        return cleaned
+
+
+MASKED = _("This is the mask of a secret. Leave the field empty to keep the secret.")
+
+
+def _has_mask(typed: Any) -> bool:
+    """Whether a masked value was sent back, plain or escaped in JSON."""
+    return isinstance(typed, str) and (MASK in typed or json.dumps(MASK)[1:-1] in typed.lower())

@@ -1,0 +1,175 @@
+"""A job is enqueued by hand, of the types that allow it."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.exceptions import PermissionDenied
+from django.test import Client
+from django.urls import reverse
+
+from django_jobs import OperationRefused
+from django_jobs.api.editing import enqueue_by_hand
+from django_jobs.models import Job
+from tests.admin.walking import Live, Page, change_url, list_url, message_of
+from tests.factories import declared, make_user
+
+pytestmark = pytest.mark.django_db
+
+EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>{}'
+MAY = ("view_job", "enqueue_job")
+
+
+@pytest.fixture(autouse=True)
+def _greet() -> Iterator[None]:
+    def greet(name: str, times: int = 1, token: str = "") -> None:
+        """Greets somebody.
+
+        Not shown.
+        """
+
+    with declared(greet, name="app.welcome_guest", schedulable=True, queue="bulk", priority=2):
+        yield
+
+
+def enqueue_url(name: str | None = None) -> str:
+    url = reverse("admin:django_jobs_job_enqueue")
+    return f"{url}?job_type={name}" if name else url
+
+
+def send(page: Page, name: str = "app.welcome_guest", **fields: str) -> Any:
+    return page.client.post(enqueue_url(name), fields)
+
+
+def test_from_the_list_to_the_job(page_of: Callable[..., Page]) -> None:
+    page = page_of(*MAY)
+    assert f'href="{enqueue_url()}"' in page.text(list_url(Job))
+    choice = page.read(enqueue_url())
+    assert f'href="{enqueue_url("app.welcome_guest")}"' in choice
+    assert "Greets somebody." in choice
+    assert "app.add" not in choice  # not declared with schedulable=True
+    assert 'name="argument_name"' in page.text(enqueue_url("app.welcome_guest"))
+    done = send(page, argument_name="Ada")
+    job = Job.objects.get()
+    assert done.url == change_url(Job, job.pk)
+    assert message_of(done) == "The job was enqueued."
+    assert (job.job_type, job.payload, job.queue, job.priority, job.status) == (
+        "app.welcome_guest",
+        {"name": "Ada"},
+        "bulk",
+        2,
+        "ready",
+    )
+    assert LogEntry.objects.get().object_id == str(job.pk)
+
+
+def test_the_options_of_a_job(page: Page) -> None:
+    send(
+        page,
+        argument_name="Ada",
+        argument_times="3",
+        queue="default",
+        priority="-5",
+        run_at_0="2031-01-02",
+        run_at_1="03:04:05",
+        idempotency_key="k",
+    )
+    job = Job.objects.get()
+    assert (job.payload, job.queue, job.priority) == ({"name": "Ada", "times": 3}, "default", -5)
+    assert (job.status, job.idempotency_key) == ("scheduled", "k")
+    assert job.available_at.year == 2031
+
+
+def test_a_key_that_is_held_leads_to_the_job_that_holds_it(page: Page) -> None:
+    send(page, argument_name="Ada", idempotency_key="k")
+    again = send(page, argument_name="Bob", idempotency_key="k")
+    assert again.url == change_url(Job, Job.objects.get().pk)
+    assert "No other was enqueued" in message_of(again)
+    assert LogEntry.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "fields, problem",
+    [
+        ({}, "This field is required."),
+        ({"argument_name": "Ada", "argument_times": "many"}, "Enter a whole number."),
+        ({"argument_name": "Ada", "priority": "-101"}, "greater than or equal to -100"),
+        ({"argument_name": "Ada", "queue": "nowhere"}, "Select a valid choice."),
+        ({"argument_name": "x" * 1_100_000}, "larger than 1,048,576 bytes"),
+        ({"argument_name": "Ada", "idempotency_key": "x" * 201}, "at most 200 characters"),
+        (
+            {"argument_name": "Ada", "run_at_0": "9999-12-31", "run_at_1": "00:00"},
+            "app.welcome_guest: ",
+        ),
+        ({"argument_name": "a\0b"}, "Null characters are not allowed."),
+    ],
+)
+def test_what_is_wrong_is_shown_in_place_and_nothing_is_enqueued(
+    page: Page, fields: dict[str, str], problem: str
+) -> None:
+    answer = send(page, **fields)
+    assert answer.status_code == 200
+    assert problem in html.unescape(answer.content.decode())
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["app.add", "app.gone", "os.system", "%00"])
+def test_another_job_type_is_not_found(page: Page, name: str) -> None:
+    assert page.client.get(enqueue_url(name)).status_code == 404
+    assert page.client.post(enqueue_url(name), {"argument_first": "1"}).status_code == 404
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("permissions", [(), ("view_job",), ("view_job", "add_job", "edit_job")])
+def test_without_the_permission_nothing_is_offered_and_nothing_enqueued(
+    page_of: Callable[..., Page], permissions: tuple[str, ...]
+) -> None:
+    page = page_of(*permissions)
+    for url in (enqueue_url(), enqueue_url("app.welcome_guest")):
+        assert page.client.get(url).status_code == 403
+    assert send(page, argument_name="Ada").status_code == 403
+    assert not Job.objects.exists()
+    if "view_job" in permissions:
+        assert enqueue_url() not in page.text(list_url(Job))
+
+
+def test_the_permission_and_the_type_are_checked_again_below_the_admin() -> None:
+    with pytest.raises(PermissionDenied, match="enqueue_job"):
+        enqueue_by_hand("app.welcome_guest", {"name": "Ada"}, actor=make_user("view_job"))
+    with pytest.raises(OperationRefused, match="schedulable"):
+        enqueue_by_hand("app.add", {"first": 1}, actor=make_user("enqueue_job", name="eve"))
+    assert not Job.objects.exists()
+
+
+def test_a_post_needs_its_token_and_a_get_enqueues_nothing(superuser: Any) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(superuser)
+    url = enqueue_url("app.welcome_guest")
+    assert client.post(url, {"argument_name": "Ada"}).status_code == 403
+    assert client.get(f"{url}&argument_name=Ada").status_code == 200
+    assert Client().get(url).status_code == 302
+    assert not Job.objects.exists()
+
+
+def test_markup_is_shown_and_not_run(page: Page) -> None:
+    answer = send(page, argument_name=EVIL, argument_times=EVIL, idempotency_key=EVIL)
+    assert not Live(answer.content.decode()).alarms
+    send(page, argument_name=EVIL, idempotency_key=EVIL)
+    assert not Live(page.text(change_url(Job, Job.objects.get().pk))).alarms
+
+
+def test_a_secret_that_was_typed_is_not_shown_on_the_page_of_the_job(page: Page) -> None:
+    send(page, argument_name="Ada", argument_token="t-secret")
+    job = Job.objects.get()
+    assert job.payload["token"] == "t-secret"
+    assert "t-secret" not in page.text(change_url(Job, job.pk))
+
+
+def test_without_such_a_type_the_page_says_so(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_jobs.registry.names", list)
+    assert re.search("No job type is declared with.*schedulable=True", page.text(enqueue_url()))
