@@ -13,7 +13,7 @@ from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import dead_letters, inspections
 from ..lifecycle.operations import jobs as job_operations
-from ..models import BulkAction, Queue
+from ..models import BulkAction, Queue, Worker
 from .base.actions import OperatorAction, by_name
 from .operations.background import in_background
 from .operations.replay_plan import BY_PLAN
@@ -37,6 +37,17 @@ class PriorityForm(forms.Form):
         help_text=_("From -100 to 100. Jobs with a higher priority start sooner."),
         widget=forms.NumberInput(attrs={"class": "vIntegerField"}),
     )
+
+
+ASKED_TO_DRAIN = ngettext_lazy(
+    "%(count)s worker was asked to drain and stop.",
+    "%(count)s workers were asked to drain and stop.",
+    "number",
+)
+
+
+def _may_drain(worker: Worker) -> bool:
+    return worker.is_alive and worker.drain_requested_at is None
 
 
 CANCEL = OperatorAction(
@@ -184,19 +195,47 @@ RESUME = OperatorAction(
 STOP = OperatorAction(
     action="stop_workers",
     permission="stop",
-    label=_("Ask to drain and stop"),
-    question=_("Ask workers to drain and stop?"),
+    label=_("Drain the process"),
+    question=_("Drain worker processes?"),
     explanation=_(
         "The worker claims no more jobs, waits for its running jobs, and exits. Its command starts "
         "another worker in its place. If all workers of a command are asked, the command ends."
     ),
     execute=job_operations.stop_workers,
-    done=ngettext_lazy(
-        "%(count)s worker was asked to drain and stop.",
-        "%(count)s workers were asked to drain and stop.",
-        "number",
-    ),
+    done=ASKED_TO_DRAIN,
     logged="asked to drain and stop",
     named_by="name",
-    applies=lambda worker: worker.is_alive and worker.drain_requested_at is None,
+    applies=_may_drain,
+)
+STOP_COMMAND = OperatorAction(
+    action="stop_commands",
+    permission="stop",
+    label=_("Drain its command"),
+    question=_("Drain the commands of these workers?"),
+    explanation=_(
+        "All worker processes of each command claim no more jobs, wait for their running jobs, and "
+        "exit. Then the command ends with exit code 0. Whatever keeps it running, such as systemd "
+        "or Kubernetes, starts a new one."
+    ),
+    execute=job_operations.stop_commands,
+    done=ASKED_TO_DRAIN,
+    logged="asked to drain and stop, with its command",
+    named_by="name",
+    applies=_may_drain,
+)
+STOP_HOST = OperatorAction(
+    action="stop_hosts",
+    permission="stop",
+    label=_("Drain its host"),
+    question=_("Drain the hosts of these workers?"),
+    explanation=_(
+        "All worker processes on each host claim no more jobs, wait for their running jobs, and "
+        "exit, and all commands there end with exit code 0. Whatever keeps them running starts "
+        "new ones, unless it was stopped before."
+    ),
+    execute=job_operations.stop_hosts,
+    done=ASKED_TO_DRAIN,
+    logged="asked to drain and stop, with its host",
+    named_by="name",
+    applies=_may_drain,
 )

@@ -20,8 +20,11 @@ from .base.formatting import NOTHING, ago, badge, moment_column, one_line
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount, counted
 from .doctor import DOCTOR, doctor_path
+from .fleet.deploys_page import DEPLOYS, deploys_view
+from .fleet.jobs_in_hand import jobs_in_hand
+from .layout.console_page import console_path
 from .lists.filters import StatusFilter
-from .operator_actions import STOP
+from .operator_actions import STOP, STOP_COMMAND, STOP_HOST
 
 NAMED = 2
 """Queues of a worker that the list names."""
@@ -43,15 +46,16 @@ class WorkerAdmin(ConsoleAdmin):
     ordering = ("-started_at", "-id")
     list_filter = (StatusFilter,)
     empty = _("No worker has started yet. Start one: manage.py jobworker.")
-    operator_actions = (STOP,)
+    operator_actions = (STOP, STOP_COMMAND, STOP_HOST)
     change_list_template = "admin/django_jobs/worker/change_list.html"
+    change_form_template = "admin/django_jobs/worker/change_form.html"
     fieldsets = (
         section(
             None,
             ("name", "state", "heartbeat", "lease"),
-            ("busy", "place", "id", "code_version"),
+            ("busy", "place", "memory", "code_version"),
         ),
-        section(_("Process"), "served", "known"),
+        section(_("Process"), "served", "known", ("id", "supervisor_pid")),
         section(
             _("Times"), ("started", "drain_requested", "stopped", "stop_reason"), "schedules_seen"
         ),
@@ -65,14 +69,22 @@ class WorkerAdmin(ConsoleAdmin):
     has_doctor_permission = allowed_by("run_doctor")
 
     def get_urls(self) -> list[Any]:
-        return [doctor_path(self), *super().get_urls()]
+        deploys = console_path(self, "deploys/", deploys_view, DEPLOYS, self.has_view_permission)
+        return [deploys, doctor_path(self), *super().get_urls()]
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        context = super().page_context(request, obj)
+        if obj is not None and obj.is_alive and request.user.has_perm("django_jobs.view_job"):
+            context["in_hand"] = jobs_in_hand(obj, self.admin_site)
+        return context
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         context = dict(extra_context or {})
+        site = self.admin_site.name
+        context["deploys_url"] = reverse(f"admin:{DEPLOYS}", current_app=site)
         if self.has_doctor_permission(request):
-            site = self.admin_site.name
             context["doctor_url"] = reverse(f"admin:{DOCTOR}", current_app=site)
         return super().changelist_view(request, context)
 
@@ -115,6 +127,10 @@ class WorkerAdmin(ConsoleAdmin):
     @admin.display(description=_("jobs / threads"))
     def busy(self, worker: Any) -> str:
         return f"{counted(worker.claimed)} / {slots_text(worker.threads, worker.async_slots)}"
+
+    @admin.display(description=_("memory"))
+    def memory(self, worker: Any) -> str:
+        return f"{worker.rss_mb:,} MB" if worker.rss_mb else NOTHING
 
     @admin.display(description=_("host and process"))
     def place(self, worker: Any) -> str:

@@ -19,11 +19,11 @@ the sequence are below."""
 
 REGISTER = """
 INSERT INTO django_jobs_worker (id, name, host, pid, queues, threads, async_slots, pools,
-    code_version, job_types, payload_versions, status, started_at, heartbeat_at, lease_expires_at,
-    stop_reason)
+    code_version, supervisor_pid, job_types, payload_versions, status, started_at, heartbeat_at,
+    lease_expires_at, stop_reason)
 SELECT %(id)s, %(name)s, %(host)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(async_slots)s,
-    %(pools)s::jsonb, %(code_version)s, %(job_types)s::jsonb, %(versions)s::jsonb, 'running',
-    now, now, now + make_interval(secs => %(lease)s::float8), ''
+    %(pools)s::jsonb, %(code_version)s, %(supervisor_pid)s, %(job_types)s::jsonb,
+    %(versions)s::jsonb, 'running', now, now, now + make_interval(secs => %(lease)s::float8), ''
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 ON CONFLICT (id) DO NOTHING
 RETURNING id
@@ -36,9 +36,10 @@ RETURNING id
 # does not keep the other workers of the tree from being renewed.
 RENEW = """
 WITH known AS MATERIALIZED (
-    SELECT worker.id, asked.claim_failures
-    FROM unnest(%(workers)s::bigint[], %(known)s::timestamptz[], %(failures)s::bigint[])
-        AS asked (id, heartbeat_at, claim_failures)
+    SELECT worker.id, asked.claim_failures, asked.rss_mb, asked.started_jobs
+    FROM unnest(%(workers)s::bigint[], %(known)s::timestamptz[], %(failures)s::bigint[],
+            %(rss)s::integer[], %(started)s::jsonb[])
+        AS asked (id, heartbeat_at, claim_failures, rss_mb, started_jobs)
     JOIN django_jobs_worker AS worker ON worker.id = asked.id
     WHERE worker.status IN ('running', 'draining')
       AND (asked.heartbeat_at IS NULL OR worker.heartbeat_at >= asked.heartbeat_at)
@@ -53,7 +54,8 @@ WITH known AS MATERIALIZED (
             clock_timestamp() - make_interval(secs => %(looked_ago)s::float8),
             worker.schedules_seen_at),
         lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8),
-        claim_failures = coalesce(known.claim_failures, worker.claim_failures)
+        claim_failures = coalesce(known.claim_failures, worker.claim_failures),
+        rss_mb = known.rss_mb, started_jobs = known.started_jobs
     FROM free JOIN known USING (id) WHERE worker.id = free.id
     RETURNING worker.id, worker.drain_requested_at IS NOT NULL AS drains, worker.heartbeat_at
 )
@@ -110,11 +112,21 @@ class WorkerInfo:
     pools: Sequence[tuple[Sequence[str], int]] = ()
     job_types: Mapping[str, int]
     code_version: str = ""
+    supervisor_pid: int | None = None
     lease: float
+
+
+class Load(NamedTuple):
+    """What a worker uses and runs. ``started`` has the id of each started job, how many seconds ago
+    it began, and the memory in MB of its process if it is isolated."""
+
+    rss_mb: int
+    started: Sequence[tuple[int, float, int | None]] = ()
 
 
 NO_BEATS: Mapping[int, datetime] = {}
 NO_FAILURES: Mapping[int, int] = {}
+NO_LOADS: Mapping[int, Load] = {}
 
 
 class Renewal(NamedTuple):
@@ -139,6 +151,7 @@ def register(info: WorkerInfo) -> int:
             [{"queues": list(queues), "threads": threads} for queues, threads in info.pools]
         ),
         "code_version": info.code_version[:100],
+        "supervisor_pid": info.supervisor_pid,
         "job_types": json.dumps(sorted(info.job_types)),
         "versions": json.dumps({name: v for name, v in info.job_types.items() if v > 1}),
         "lease": info.lease,
@@ -155,14 +168,16 @@ def renew(
     looked_ago: float | None = None,
     beats: Mapping[int, datetime] = NO_BEATS,
     claim_failures: Mapping[int, int] = NO_FAILURES,
+    loads: Mapping[int, Load] = NO_LOADS,
 ) -> dict[int, Renewal]:
     """Extend the lease of each worker by ``lease`` seconds from now. ``looked_ago`` is how many
     seconds ago their process looked at the schedules, None to keep what is stored.
 
     ``beats`` has the last heartbeat known to be written, for workers that have one, and
-    ``claim_failures`` how many rounds of claims failed, which is kept for the others. Returns the
-    workers that are alive, including those whose row was locked. A worker that is missing has lost
-    its lease and all its claimed jobs.
+    ``claim_failures`` how many rounds of claims failed, which is kept for the others. ``loads`` is
+    what they use and run now; it is unknown for the others. Returns the workers that are alive,
+    including those whose row was locked. A worker that is missing has lost its lease and all its
+    claimed jobs.
     """
     rows = fetch(
         RENEW,
@@ -170,6 +185,10 @@ def renew(
             "workers": list(workers),
             "known": [beats.get(worker) for worker in workers],
             "failures": [claim_failures.get(worker) for worker in workers],
+            "rss": [loads[worker].rss_mb if worker in loads else None for worker in workers],
+            "started": [
+                json.dumps(loads[worker].started) if worker in loads else None for worker in workers
+            ],
             "lease": lease,
             "looked_ago": looked_ago,
         },

@@ -367,6 +367,30 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "supervisor_pid",
+                    models.PositiveIntegerField(
+                        blank=True, null=True, verbose_name="process id of its command"
+                    ),
+                ),
+                (
+                    "rss_mb",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="As of the last heartbeat.",
+                        null=True,
+                        verbose_name="memory in MB",
+                    ),
+                ),
+                (
+                    "started_jobs",
+                    models.JSONField(
+                        blank=True,
+                        help_text="As of the last heartbeat, the oldest first: id, seconds since the start, and the MB of its process if it has one.",
+                        null=True,
+                        verbose_name="started jobs",
+                    ),
+                ),
+                (
                     "drain_requested_at",
                     models.DateTimeField(blank=True, null=True, verbose_name="drain requested at"),
                 ),

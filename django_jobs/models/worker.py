@@ -58,6 +58,21 @@ class Worker(models.Model):
         db_default=0,
         help_text=_("Rounds of claims that failed, as of the last heartbeat."),
     )
+    supervisor_pid = models.PositiveIntegerField(
+        _("process id of its command"), null=True, blank=True
+    )
+    rss_mb = models.PositiveIntegerField(
+        _("memory in MB"), null=True, blank=True, help_text=_("As of the last heartbeat.")
+    )
+    started_jobs = models.JSONField(
+        _("started jobs"),
+        null=True,
+        blank=True,
+        help_text=_(
+            "As of the last heartbeat, the oldest first: id, seconds since the start, and the MB "
+            "of its process if it has one."
+        ),
+    )
     drain_requested_at = TimestampField(_("drain requested at"), null=True, blank=True)
     stopped_at = TimestampField(_("stopped at"), null=True, blank=True)
     stop_reason = models.CharField(_("reason for stopping"), max_length=300, blank=True, default="")

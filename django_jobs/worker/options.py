@@ -208,5 +208,6 @@ def worker_info(options: Options, queues: list[str]) -> WorkerInfo:
         ],
         job_types=claimable(options),
         code_version=conf().code_version,
+        supervisor_pid=os.getppid() if options.forks else os.getpid(),
         lease=options.lease,
     )

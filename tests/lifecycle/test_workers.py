@@ -107,6 +107,17 @@ def test_a_drain_request_arrives_with_the_heartbeat() -> None:
 
 
 @pytest.mark.django_db
+def test_a_renewal_writes_what_the_workers_use_and_run() -> None:
+    known, unknown = register_worker(), register_worker()
+    load = lifecycle_workers.Load(rss_mb=120, started=[(7, 1.5, None), (8, 0.2, 40)])
+    lifecycle_workers.renew([known, unknown], 30, loads={known: load})
+    worker = Worker.objects.get(pk=known)
+    assert (worker.rss_mb, worker.started_jobs) == (120, [[7, 1.5, None], [8, 0.2, 40]])
+    worker = Worker.objects.get(pk=unknown)
+    assert (worker.rss_mb, worker.started_jobs) == (None, None)
+
+
+@pytest.mark.django_db
 def test_a_renewal_writes_the_failed_claims_that_it_knows() -> None:
     known, unknown = register_worker(), register_worker()
     lifecycle_workers.renew([known, unknown], 30, claim_failures={known: 3, unknown: 4})

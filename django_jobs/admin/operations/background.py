@@ -19,6 +19,7 @@ from ...models.database import database_time
 from ..base.actions import Alternative, Choice, ModelAdmin
 from ..base.formatting import change_url
 from ..base.search import job_search
+from ..failures.filters import NO_ERROR
 from ..lists.filters import SPANS
 
 SAME = ("status", "queue", "job_type", "tag")
@@ -42,6 +43,8 @@ def terms_of_list(page: ModelAdmin, request: HttpRequest) -> dict[str, Any] | No
             new = {name: int(value)}
         elif name in SPAN_OF and value in SPANS:
             new = {SPAN_OF[name]: (database_time() - SPANS[value][0]).isoformat()}
+        elif name == "fingerprint" and value != NO_ERROR:
+            new = {"error": value}
         elif name == "q":
             new = _searched(value, request.user)
         else:

@@ -1,6 +1,6 @@
 """What operators ask for. Each operation checks the actor's permission where its statement is.
 
-jobs         cancel, reprioritize, run now, replay; pause and resume queues; stop workers
+jobs         cancel, reprioritize, run now, replay; pause and resume queues; drain workers
 inspections  ask running jobs for their stack
 schedules    pause, resume, run now, backfill
 quarantines  block and unblock job types

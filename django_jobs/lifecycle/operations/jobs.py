@@ -92,6 +92,15 @@ WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('running', 'draining')
   AND drain_requested_at IS NULL
 RETURNING id
 """
+_BESIDES = """
+SELECT other.id FROM django_jobs_worker AS chosen
+JOIN django_jobs_worker AS other ON other.host = chosen.host AND {same}
+WHERE chosen.id = ANY(%(ids)s::bigint[]) AND chosen.status IN ('running', 'draining')
+  AND other.status IN ('running', 'draining') AND other.drain_requested_at IS NULL
+ORDER BY other.id
+"""
+OF_COMMAND = _BESIDES.format(same="other.supervisor_pid = chosen.supervisor_pid")
+OF_HOST = _BESIDES.format(same="true")
 
 
 @dataclass(slots=True)
@@ -215,6 +224,24 @@ def stop_workers(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     wanted = list(ids)
     rows = fetch(STOP_WORKER, {"ids": wanted})
     return result_of(wanted, [id_ for (id_,) in rows], Worker)
+
+
+def stop_commands(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
+    """Ask the commands of these workers to drain and exit: all of their processes. Raises
+    ``PermissionDenied`` if ``actor`` may not."""
+    return _stop_with_others(OF_COMMAND, list(ids), actor)
+
+
+def stop_hosts(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
+    """Ask all commands on the hosts of these workers to drain and exit. Raises
+    ``PermissionDenied`` if ``actor`` may not."""
+    return _stop_with_others(OF_HOST, list(ids), actor)
+
+
+def _stop_with_others(sql: str, wanted: list[int], actor: Actor) -> OperationResult:
+    demand(actor, "django_jobs.stop_worker")
+    others = {id_ for (id_,) in fetch(sql, {"ids": wanted})}
+    return stop_workers(sorted(others.union(wanted)), actor=actor)
 
 
 def not_replayable(job: Job, headers: str | None, check: Callable[[Job], str | None]) -> str | None:

@@ -20,10 +20,14 @@ from ..events import emit_throttled
 from ..ipc.messages import MessageType, refuse
 from ..ipc.pipes import MessagePipe, kill
 from ..ipc.scoreboard import Scoreboard, WorkerSlot
+from ..memory import resident_megabytes
 from ..options import Options
 from . import crash_recovery
 from .scheduler import Look
 from .upkeep import Upkeep
+
+MOST_STARTED = 200
+"""Started jobs of a process that are written with its heartbeat."""
 
 LONGEST_ROUND = 1.0
 """Seconds. The supervisor considers a heartbeat process hung that takes longer."""
@@ -73,6 +77,27 @@ def run(
                 refuse(message)
 
 
+def load_of(slot: WorkerSlot, worker: int) -> workers.Load:
+    """What the process of ``slot`` uses and runs as ``worker``: up to ``MOST_STARTED`` jobs, the
+    oldest first."""
+    now = time.monotonic()
+    entries = (
+        entry for entry in slot.started_jobs() if entry.worker == worker and not entry.finished
+    )
+    oldest = sorted(entries, key=lambda entry: entry.started)[:MOST_STARTED]
+    return workers.Load(
+        rss_mb=resident_megabytes(slot.process),
+        started=[
+            (
+                entry.job,
+                round(max(now - entry.started, 0.0), 1),
+                resident_megabytes(entry.child) if entry.alone else None,
+            )
+            for entry in oldest
+        ],
+    )
+
+
 class Leases:
     """The leases of all workers of the tree, and the last heartbeat that was written for each."""
 
@@ -97,8 +122,9 @@ class Leases:
                 ping()
                 status.is_connected = True
             failures = {worker: slot.claim_failures for worker, slot in slots.items()}
+            loads = {worker: load_of(slot, worker) for worker, slot in slots.items()}
             alive = workers.renew(
-                list(slots), self._options.lease, looked_ago, self._beats, failures
+                list(slots), self._options.lease, looked_ago, self._beats, failures, loads
             )
             blocked = self._note(slots, alive, asked_at)
             for worker, job in workers.cancels_asked(list(slots)):

@@ -116,6 +116,12 @@ ACTIONS: dict[str, tuple[Any, str, str, Callable[[], int], dict[str, Any], dict[
         Backfill, "cancel_backfills", "backfill_schedule", live_backfill, {},
         {"cancelled_at": True},
     ),
+    "stop a command": (
+        Worker, "stop_commands", "stop_worker", live_worker, {}, {"drain_requested_at": True},
+    ),
+    "stop a host": (
+        Worker, "stop_hosts", "stop_worker", live_worker, {}, {"drain_requested_at": True},
+    ),
     "stop": (Worker, "stop_workers", "stop_worker", live_worker, {}, {"drain_requested_at": True}),
 }  # fmt: skip
 each_action = pytest.mark.parametrize("name", ACTIONS)

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.admin import site
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 from django.urls import reverse
 
-from django_jobs.models import DeadLetter, Job
+from django_jobs.admin.operations.background import terms_of_list
+from django_jobs.admin.operations.replay_plan import BY_PLAN
+from django_jobs.lifecycle.operations.bulk import count, newest
+from django_jobs.models import BulkAction, DeadLetter, Job
 from tests.admin.walking import Live, Page, list_url
 from tests.app.jobs import add, noop
 from tests.factories import enqueue_and_claim, failure, make_dead, run_sql, settle_one
@@ -67,6 +71,17 @@ def test_one_failure_is_replayed_from_the_index_with_four_clicks(page: Page) -> 
     assert Job.objects.get(pk=wanted.pk).status == "ready"
     assert Job.objects.get(pk=other.pk).status == "dead"
     assert LogEntry.objects.get().object_id == str(wanted.pk)
+
+
+def test_the_plan_of_a_replay_is_for_this_failure_alone(page: Page) -> None:
+    wanted, _other = dead("KeyError"), dead("ValueError")
+    query = f"?job_type=app.noop&fingerprint={wanted.fingerprint}"
+    asked = page.ask(DeadLetter, "replay_jobs", 0, query=query, select_across=1)
+    assert str(BY_PLAN.label) in asked.content.decode()
+    terms = terms_of_list(site.get_model_admin(DeadLetter), asked.wsgi_request)
+    assert terms is not None
+    assert terms == {"status": "dead", "job_type": "app.noop", "error": wanted.fingerprint}
+    assert count(BulkAction.REPLAY, terms, newest()) == 1
 
 
 def test_dead_letters_of_one_failure_are_dismissed_with_a_reason_and_a_log(page: Page) -> None:

@@ -15,6 +15,7 @@ import pytest
 from django.utils import timezone
 
 from django_jobs import JobType
+from django_jobs.lifecycle.operations.jobs import stop_commands
 from django_jobs.models import Job, Run, Worker
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
@@ -329,6 +330,31 @@ def test_a_drained_process_is_replaced_unless_all_of_its_tree_drain(
     Worker.objects.filter(status="running").update(drain_requested_at=timezone.now())
     assert worker.wait() == 0
     assert Worker.objects.count() == 3
+
+
+def test_a_command_drains_whole_and_ends_as_after_a_signal(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    """And what its threads run, for how long and in how much memory is written with the
+    heartbeat."""
+    path = tmp_path / "held"
+    held = jobs.hold.enqueue(str(path))
+    worker = start_worker("--processes", "2", TEST_DJANGO_JOBS=BEATS_OFTEN)
+    until_marked(path)
+    until(lambda: Worker.objects.filter(status="running").count() == 2)
+    busy = until(Worker.objects.filter(started_jobs__0__0=held.pk).first)
+    (entry,) = busy.started_jobs
+    assert entry[1] >= 0
+    assert entry[2] is None
+    assert busy.rss_mb >= 10
+    assert busy.supervisor_pid == worker.pid
+    result = stop_commands([busy.pk])
+    assert len(result.done) == 2
+    until(lambda: Worker.objects.filter(status="stopped").count() == 1)
+    let_go(path)
+    assert worker.wait() == 0
+    assert until_status(held, "succeeded").failures == 0
+    assert Worker.objects.filter(status="stopped").count() == Worker.objects.count() == 2
 
 
 @pytest.mark.parametrize("job_type", [jobs.noop, jobs.alone, database_jobs.write_once])

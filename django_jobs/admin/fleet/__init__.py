@@ -1,0 +1,1 @@
+"""What workers run, and which versions of the code they have."""

@@ -1,0 +1,156 @@
+"""The page of a deploy: the versions that run now, the commands of each, and what they wait for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ...metrics.forecast import Forecast, take_forecast
+from ...models import Worker
+from ...models.worker import ALIVE
+from ..base.actions import ModelAdmin
+from ..base.formatting import NOTHING, ago, badge, duration, link, list_url
+from ..base.paginator import counted
+from ..layout.console_page import console_page
+
+DEPLOYS = "django_jobs_worker_deploys"
+MOST = 500
+"""Worker processes that the page looks at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A version of the code, and who runs it."""
+
+    name: str
+    processes: int
+    draining: int
+    jobs: str
+    newest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A run of ``jobworker``: a supervisor and its worker processes."""
+
+    place: str
+    version: str
+    state: str
+    processes: str
+    jobs: str
+    memory: str
+    heartbeat: str
+    first: int
+    may_drain: bool
+
+
+def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """The versions, the commands and the forecast."""
+    alive = page.get_queryset(request).filter(status__in=ALIVE)
+    workers = list(alive.order_by("host", "supervisor_pid", "started_at", "pk")[: MOST + 1])
+    shown = workers[:MOST]
+    return console_page(
+        page,
+        request,
+        "worker/deploys.html",
+        title=_("Deploys"),
+        sentence=_sentence(shown, take_forecast({})),
+        more=len(workers) > MOST,
+        versions=[_version(name, of) for name, of in _grouped(shown, _code)],
+        commands=[_command(page, of) for _key, of in _grouped(shown, _key_of)],
+        list_url=list_url(page.admin_site, Worker),
+        may_drain=page.has_stop_permission(request),  # type: ignore[attr-defined]
+    )
+
+
+def _sentence(workers: Sequence[Any], forecast: Forecast) -> str:
+    """The state in one sentence."""
+    if not workers:
+        return _("No worker is alive.")
+    versions = len({_code(worker) for worker in workers})
+    text = ngettext(
+        "All workers run one version of the code.",
+        "Workers run %(count)s versions of the code.",
+        versions,
+    ) % {"count": versions}
+    if not forecast.running:
+        return f"{text} {_('Nothing runs: a drain would end at once.')}"
+    seconds = duration(timedelta(seconds=forecast.deploy_seconds))
+    text += " " + _("A drain of all would take about %(time)s.") % {"time": seconds}
+    if forecast.unknown:
+        text += " " + ngettext(
+            "%(count)s running job may take longer: how long its type takes is not known.",
+            "%(count)s running jobs may take longer: how long their types take is not known.",
+            forecast.unknown,
+        ) % {"count": f"{forecast.unknown:,}"}
+    return text
+
+
+def _grouped(workers: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:
+    groups: dict[Any, list[Any]] = defaultdict(list)
+    for worker in workers:
+        groups[key(worker)].append(worker)
+    return list(groups.items())
+
+
+def _code(worker: Any) -> str:
+    return worker.code_version or _("not known")
+
+
+def _key_of(worker: Any) -> tuple[str, int]:
+    """A worker of an older release is a command alone."""
+    return worker.host, worker.supervisor_pid or -worker.pk
+
+
+def _version(name: str, workers: list[Any]) -> Version:
+    newest = max(workers, key=lambda worker: worker.started_at)
+    return Version(
+        name=name,
+        processes=len(workers),
+        draining=sum(map(_drains, workers)),
+        jobs=_claimed(workers),
+        newest=ago(newest.started_at, newest.read_at),
+    )
+
+
+def _command(page: ModelAdmin, workers: list[Any]) -> Command:
+    first = workers[0]
+    draining = sum(map(_drains, workers))
+    expired = [worker for worker in workers if worker.lease_expires_at < worker.read_at]
+    if expired:
+        state = badge("expired", _("lease expired"))
+    elif draining:
+        state = badge(
+            "draining",
+            _("%(draining)s of %(all)s drain") % {"draining": draining, "all": len(workers)},
+        )
+    else:
+        state = badge("running", _("running"))
+    memory = [worker.rss_mb for worker in workers if worker.rss_mb]
+    oldest_beat = min(worker.heartbeat_at for worker in workers)
+    return Command(
+        place=link(page.admin_site, Worker, first.pk, f"{first.name} · {first.host}"),
+        version=", ".join(sorted({_code(worker) for worker in workers})),
+        state=state,
+        processes=f"{len(workers):,}",
+        jobs=f"{_claimed(workers)} / {sum(worker.threads for worker in workers):,}",
+        memory=f"{sum(memory):,} MB" if memory else NOTHING,
+        heartbeat=ago(oldest_beat, first.read_at),
+        first=first.pk,
+        may_drain=draining < len(workers),
+    )
+
+
+def _drains(worker: Any) -> bool:
+    return worker.status == "draining" or worker.drain_requested_at is not None
+
+
+def _claimed(workers: list[Any]) -> str:
+    return counted(sum(worker.claimed for worker in workers))

@@ -1,0 +1,77 @@
+"""The jobs that a worker has claimed, and for how long it runs each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.admin.sites import AdminSite
+from django.utils.translation import gettext as _
+
+from ...conf import conf
+from ...models import Job, JobStatus
+from ..base.formatting import NOTHING, duration, link
+
+MOST = 100
+"""Jobs that the page shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobInHand:
+    """A line of the table."""
+
+    job: str
+    job_type: str
+    queue: str
+    runs_for: str
+    process: str
+    order: float
+
+
+def jobs_in_hand(worker: Any, site: AdminSite) -> list[JobInHand]:
+    """Those that run longest first, and then those that wait for a thread.
+
+    How long each has run is known since the last heartbeat, which has up to 200 jobs.
+    """
+    running = Job.objects.using(conf().database).filter(status=JobStatus.RUNNING, worker=worker.pk)
+    rows = running.order_by("claimed_at").values_list("pk", "job_type", "queue")[:MOST]
+    since_beat = max((worker.read_at - worker.heartbeat_at).total_seconds(), 0.0)
+    started = _started(worker.started_jobs)
+    lines = [_line(row, started, since_beat, site) for row in rows]
+    return sorted(lines, key=lambda line: line.order)
+
+
+def _line(
+    row: tuple[int, str, str],
+    started: dict[int, tuple[float, int | None]],
+    since_beat: float,
+    site: AdminSite,
+) -> JobInHand:
+    pk, job_type, queue = row
+    seconds, megabytes = started.get(pk, (None, None))
+    if seconds is None:
+        runs_for, process = _("claimed"), NOTHING
+    else:
+        runs_for = duration(timedelta(seconds=seconds + since_beat))
+        process = _("a thread") if megabytes is None else _("isolated")
+        if megabytes:
+            process = _("isolated, %(size)s MB") % {"size": f"{megabytes:,}"}
+    return JobInHand(
+        job=link(site, Job, pk, f"#{pk}"),
+        job_type=job_type,
+        queue=queue,
+        runs_for=runs_for,
+        process=process,
+        order=1.0 if seconds is None else -seconds,
+    )
+
+
+def _started(stored: Any) -> dict[int, tuple[float, int | None]]:
+    """What the worker has written. Anything else in the column is no job."""
+    found = {}
+    for entry in stored if isinstance(stored, list) else ():
+        match entry:
+            case [int(job), int() | float() as seconds, None | int() as megabytes]:
+                found[job] = float(seconds), megabytes
+    return found

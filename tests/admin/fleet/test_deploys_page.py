@@ -1,0 +1,85 @@
+"""The page of a deploy: versions, commands, and how long a drain takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from django_jobs.models import Worker
+from tests.admin.walking import Live, Page, list_url
+from tests.app.jobs import noop
+from tests.factories import claim_ready, register_worker
+
+pytestmark = pytest.mark.django_db
+
+DEPLOYS = "/admin/django_jobs/worker/deploys/"
+
+
+def worker(version: str, supervisor: int, **fields: Any) -> int:
+    pk = register_worker()
+    Worker.objects.filter(pk=pk).update(
+        code_version=version, supervisor_pid=supervisor, rss_mb=100, **fields
+    )
+    return pk
+
+
+def rows_in(text: str) -> list[str]:
+    rows = re.findall(r"<tr>(?:(?!<th scope=.col).)*?</tr>", text, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in rows]
+
+
+def test_versions_and_commands_that_run_now(page: Page) -> None:
+    worker("v1", 10, status="draining")
+    busy = worker("v2", 20)
+    worker("v2", 20)
+    worker("v3", 30, status="stopped")
+    noop.enqueue()
+    claim_ready(busy)
+    text = page.read(DEPLOYS)
+    assert "Workers run 2 versions of the code." in text
+    assert "1 running job may take longer" in text
+    first, second, *commands = rows_in(text)
+    assert first.startswith("v1 1 1 0")
+    assert second.startswith("v2 2 0 1")
+    assert len(commands) == 2
+    assert "1 of 1 drain" in commands[0]
+    assert "running v2 2 1 / 2 200 MB" in commands[1]
+    assert commands[1].endswith("Drain…")
+    assert not commands[0].endswith("Drain…")
+    assert Live(page.text(DEPLOYS)).alarms == []
+
+
+def test_without_workers_the_page_says_how_to_start_one(page: Page) -> None:
+    text = page.read(DEPLOYS)
+    assert "No worker is alive." in text
+    assert "Start one with manage.py jobworker." in text
+
+
+def test_a_command_is_drained_from_there(page: Page) -> None:
+    first, second = worker("v1", 10), worker("v1", 10)
+    assert f'href="{DEPLOYS}"' in page.text(list_url(Worker))
+    assert f'value="{first}"' in page.text(DEPLOYS)
+    message = page.act(Worker, "stop_commands", first)
+    assert message == "2 workers were asked to drain and stop."
+    logged = LogEntry.objects.values_list("object_id", "change_message")
+    assert set(logged) == {
+        (str(pk), "asked to drain and stop, with its command") for pk in (first, second)
+    }
+
+
+def test_what_each_user_may_do_there(page_of: Callable[..., Page]) -> None:
+    worker("v1", 10)
+    assert "Drain…" not in page_of("view_worker", name="vera").text(DEPLOYS)
+    assert "Drain…" in page_of("view_worker", "stop_worker", name="sam").text(DEPLOYS)
+    page_of("view_job", name="nina").text(DEPLOYS, status=403)
+
+
+def test_its_queries_do_not_grow(page: Page, django_assert_max_num_queries: Any) -> None:
+    for number in range(20):
+        worker(f"v{number}", number)
+    with django_assert_max_num_queries(8):
+        page.text(DEPLOYS)

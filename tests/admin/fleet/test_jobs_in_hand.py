@@ -1,0 +1,64 @@
+"""The page of a worker: what it runs, for how long, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from django_jobs.models import Worker
+from tests.admin.walking import Page, change_url
+from tests.app.jobs import noop
+from tests.factories import claim_ready, enqueue_and_claim, register_worker, run_sql
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_jobs_of_a_worker_those_that_run_longest_first(page: Page) -> None:
+    worker = register_worker()
+    for _ in range(3):
+        noop.enqueue()
+    first, second, waiting = claim_ready(worker)
+    Worker.objects.filter(pk=worker).update(
+        started_jobs=[[second.id, 90.0, 55], [first.id, 30.0, None]], rss_mb=1_234
+    )
+    run_sql("UPDATE django_jobs_worker SET heartbeat_at = now() - interval '5 s'")
+    text = page.read(change_url(Worker, worker))
+    places = [text.index(f">#{job.id}</a>") for job in (second, first, waiting)]
+    assert places == sorted(places)
+    assert "1 min 3" in text
+    assert "isolated, 55 MB" in text
+    assert "a thread" in text
+    assert "claimed" in text
+    assert "1,234 MB" in text
+
+
+def test_an_idle_worker_says_so_and_an_ended_one_nothing(page: Page) -> None:
+    worker = register_worker()
+    assert "It has no job now." in page.read(change_url(Worker, worker))
+    Worker.objects.update(status="stopped")
+    assert "What it does" not in page.read(change_url(Worker, worker))
+
+
+@pytest.mark.parametrize("stored", ['{"a": 1}', "[1, [2]]", '[["x", "y", "z"]]', "null"])
+def test_a_row_that_no_worker_wrote_is_shown(page: Page, stored: str) -> None:
+    held = enqueue_and_claim()
+    run_sql("UPDATE django_jobs_worker SET started_jobs = %s::jsonb", [stored])
+    assert f">#{held.id}</a>" in page.read(change_url(Worker, held.worker))
+
+
+def test_jobs_need_the_permission_to_see_jobs(page_of: Callable[..., Page]) -> None:
+    held = enqueue_and_claim()
+    assert "What it does" not in page_of("view_worker").text(change_url(Worker, held.worker))
+
+
+def test_the_queries_of_the_page_do_not_grow_with_the_jobs(
+    page: Page, django_assert_max_num_queries: Any
+) -> None:
+    worker = register_worker()
+    for _ in range(30):
+        noop.enqueue()
+    claim_ready(worker)
+    with django_assert_max_num_queries(6):
+        page.text(change_url(Worker, worker))
