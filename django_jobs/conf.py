@@ -71,6 +71,7 @@ class Conf:
     metrics_token: str = ""
     issue_url: str = ""
     links: Any = ()
+    admin_scope: str = ""
 
     @property
     def beat_seconds(self) -> float:

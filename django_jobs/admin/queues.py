@@ -107,6 +107,8 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
 class QueueAdmin(ConsoleAdmin):
     """Queues. Pausing is an action; the other settings are a form."""
 
+    scoped_by: ClassVar[Any] = {"queue": "name"}
+
     form = QueueForm
     ordering = ("name",)
     list_display = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db.models import OuterRef, Q, QuerySet, Subquery
@@ -47,6 +47,7 @@ class RunAdmin(HidesErrors, HistoryAdmin):
 
     change_list_template = "admin/django_jobs/run/change_list.html"
     hide = staticmethod(hide_in_run)
+    scoped_by: ClassVar[Any] = {"queue": "job__queue", "job_type": "job__job_type"}
     history = RUNS
     outside_history = Q(pk__in=())
 

@@ -17,10 +17,10 @@ from .settings import TAG, check_settings
 
 @register(TAG)
 def check_console(**kwargs: Any) -> list[CheckMessage]:
-    """Check that the functions in ``LINKS`` can be called."""
+    """Check that the functions in ``LINKS`` and ``ADMIN_SCOPE`` can be called."""
     if any(message.is_serious() for message in check_settings()):
         return []
-    return [*_of("LINKS", conf().links, "job")]
+    return [*_of("LINKS", conf().links, "job"), *_of("ADMIN_SCOPE", conf().admin_scope, "user")]
 
 
 def _of(key: str, path: Any, argument: str) -> Iterator[CheckMessage]:

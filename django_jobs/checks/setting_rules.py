@@ -193,6 +193,7 @@ RULES: dict[str, Rule] = {
     ),
     "REDACT_KEYS": _texts,
     "LINKS": _links,
+    "ADMIN_SCOPE": _text,
     "HOOKS": rule(
         lambda value: isinstance(value, list | tuple) and _texts(value) is None,
         "not a list of dotted paths",
@@ -255,6 +256,7 @@ EXAMPLES = {
     "COUNT_QUERIES": "True, or False",
     "RUN_LOGS": '"INFO", or {"level": "INFO", "lines": 200, "bytes": 65_536}',
     "REDACT_KEYS": '["password", "token"]',
+    "ADMIN_SCOPE": '"mysite.jobs.scope"',
     "LINKS": '[{"label": "Logs", "url": "https://logs.example.com/?job={job_id}"}]',
     "HOOKS": '["mysite.hooks.locale", "mysite.hooks.tenant"]',
 }

@@ -34,5 +34,6 @@ schedules/     turns due times into jobs
 workflows/     starts runs of workflows
 gates/         blocked -> ready: who goes through the gates, and what a conflict ends
 editing/       changes jobs that have not started, and dead ones, as a person asks
+scope          the queues and job types to which a user is limited
 operations/    what operators ask for, with a check of their permission
 """

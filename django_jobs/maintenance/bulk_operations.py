@@ -92,7 +92,8 @@ class Chunk:
             return self.end(BulkState.STOPPED, f"stopped by {operation.stop_requested_by}")
         try:
             self.actor = _actor_of(operation)
-            job_operations.demand(self.actor, bulk.PERMISSIONS[operation.action])
+            permission = bulk.PERMISSIONS[operation.action]
+            job_operations.demand(self.actor, permission, for_all=True)
         except PermissionDenied as error:
             return self.end(BulkState.FAILED, str(error))
         if operation.status == BulkState.PENDING:

@@ -272,6 +272,7 @@ BAD_VALUES: dict[str, list[Any]] = {
         *({"level": None}, {"level": "loud"}, 1.5),
     ],
     "HOOKS": ["mysite.hooks.locale", None, [print], {"mysite.hooks.locale"}],
+    "ADMIN_SCOPE": [None, 7, ["mysite.jobs.scope"]],
     "LINKS": [None, 7, {}, ["x"], [{"label": "x"}], [{"label": "x", "url": "javascript:x"}]],
 }
 BAD_OPTIONS: dict[str, dict[str, list[Any]]] = {

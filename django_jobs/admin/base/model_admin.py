@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin import AdminSite
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ERROR_FLAG, SEARCH_VAR, ChangeList
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.translation import gettext as _
 
 from ...conf import conf
+from ...lifecycle.scope import scope_of
 from ..lists.change_list import ConsoleList
 from .actions import ModelAdmin, OperatorAction, admin_action
 from .formatting import list_url
@@ -28,6 +30,8 @@ def allowed_by(*permissions: str) -> Callable[..., bool]:
     """A page's check, of all rows or of one: the user needs one of these permissions."""
 
     def check(page: Any, request: HttpRequest, obj: Any = None) -> bool:
+        if scope_of(request.user) is not None and page.scoped_by is None:
+            return False
         return any(request.user.has_perm(f"django_jobs.{permission}") for permission in permissions)
 
     return check
@@ -64,6 +68,10 @@ class ConsoleAdmin(ModelAdmin):
             "all": ("django_jobs/admin.css", "django_jobs/console.css", "django_jobs/lists.css")
         }
 
+    scoped_by: ClassVar[Mapping[str, str] | None] = None
+    """The columns with the queue and the job type of a row. A user with a scope sees no other
+    page."""
+
     def __init__(self, model: Any, admin_site: AdminSite) -> None:
         super().__init__(model, admin_site)
         self.actions = (*map(admin_action, self.operator_actions), *(self.actions or ()))
@@ -72,6 +80,10 @@ class ConsoleAdmin(ModelAdmin):
         rows: QuerySet[Any] = super().get_queryset(request).using(conf().database)
         if self.list_select_related:
             rows = rows.select_related(*self.list_select_related)
+        if (scope := scope_of(request.user)) is not None:
+            rows = (
+                rows.none() if self.scoped_by is None else rows.filter(scope.of(**self.scoped_by))
+            )
         rows = rows.defer(*self.unread).annotate(read_at=Now(), **self.annotations())
         return rows
 
@@ -87,6 +99,15 @@ class ConsoleAdmin(ModelAdmin):
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        outside = self.scoped_by is None and scope_of(request.user) is not None
+        return not outside and super().has_view_permission(request, obj)
+
+    def changeform_view(self, request: HttpRequest, *given: Any, **options: Any) -> Any:
+        if self.scoped_by is None and scope_of(request.user) is not None:
+            raise PermissionDenied
+        return super().changeform_view(request, *given, **options)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -55,6 +55,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
 
     change_form_template = "admin/django_jobs/job/change_form.html"
     hide = staticmethod(hide_in_job)
+    scoped_by: ClassVar[Any] = {"queue": "queue", "job_type": "job_type"}
     unread = COLUMNS
     fieldsets = (section(None, *FACTS, *INTERNALS),)
     titles: ClassVar[dict[str, Any]] = {

@@ -12,12 +12,17 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+
+from ...lifecycle.scope import scope_of
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
     Crumb = tuple[_StrOrPromise, str]
 
+CONFIRMATION = "confirm_action.html"
+"""The only of these pages that is about some rows, and not about all queues and job types."""
 CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 """Whether Django's stylesheet expects ``<ol>`` for breadcrumbs."""
 
@@ -61,6 +66,8 @@ def console_page(
     The breadcrumbs end with ``parents`` and the title. Without ``parents`` they lead to the list
     of the model of ``page``. The tab of that model is the current one.
     """
+    if template != CONFIRMATION and scope_of(request.user) is not None:
+        raise PermissionDenied(_("This page is about all queues and job types."))
     site = page.admin_site
     request.current_app = site.name
     everything = {

@@ -124,7 +124,7 @@ def start(
     """
     if action not in PERMISSIONS:
         raise OperationRefused(f"an operation is one of {', '.join(PERMISSIONS)}, not {action!r}")
-    demand(actor, PERMISSIONS[action])
+    demand(actor, PERMISSIONS[action], for_all=True)
     given = dict(arguments or {})
     try:
         checked = checked_terms(terms)
@@ -161,7 +161,7 @@ def stop(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int]:
     asked: list[int] = []
     who = (name_of(actor) or by or "a command")[:200]
     for operation in _rows().filter(pk__in=list(ids), status__in=UNFINISHED):
-        demand(actor, PERMISSIONS[operation.action])
+        demand(actor, PERMISSIONS[operation.action], for_all=True)
         mine = _rows().filter(pk=operation.pk, status__in=UNFINISHED, stop_requested_by="")
         if mine.update(stop_requested_by=who, next_at=Now()):
             asked.append(operation.pk)
@@ -176,7 +176,7 @@ def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int
     over = (BulkState.STOPPED, BulkState.FAILED)
     with transaction.atomic(using=jobs_connection().alias):
         for operation in _rows().filter(pk__in=list(ids), status__in=over).select_for_update():
-            demand(actor, PERMISSIONS[operation.action])
+            demand(actor, PERMISSIONS[operation.action], for_all=True)
             kept = operation.progress.keys() & {"again", "awaited"}
             operation.progress = {name: operation.progress[name] for name in kept}
             operation.status = BulkState.PENDING

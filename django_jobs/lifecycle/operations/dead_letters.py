@@ -8,6 +8,7 @@ from django.db import transaction
 
 from ...models import Job
 from ...models.database import fetch, jobs_connection, repeat_conflicts
+from ..scope import limited
 from .jobs import LOCK_JOBS, Actor, OperationResult, demand, done_by, result_of
 
 # The job moves to the history of the day on which it was dismissed, and is kept from then on as
@@ -22,6 +23,7 @@ RETURNING job.id
 A_STEP = "it is a step of a workflow; retry or cancel the run, or skip the step"
 
 
+@limited
 def dismiss(
     ids: Iterable[int], *, actor: Actor = None, by: str = "", reason: str = ""
 ) -> OperationResult:

@@ -14,12 +14,14 @@ from ...models.database import jobs_connection
 from ...models.worker import ALIVE
 from .. import inspections
 from ..notifying import INSPECT, notify_after_commit
+from ..scope import limited
 from .jobs import Actor, OperationResult, demand, name_of
 
 LOOK_SECONDS = 0.05
 SHOWN = timedelta(hours=1)
 
 
+@limited
 def ask(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     """Ask the workers of running jobs for their stacks. Raises ``PermissionDenied`` if ``actor``
     may not."""

@@ -23,6 +23,7 @@ from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..job_columns import AT_THE_GATES, IN_LIVE, REPLAYED
 from ..notifying import CANCELLED, notify_after_commit
 from ..opening import follow_cancelled
+from ..scope import LIMITED, limited, scope_of
 from ..waits import FORGET_TIMEOUTS
 from ..workflows.restarting import KEY_TAKEN, restart, restart_problem, see_run
 
@@ -113,6 +114,7 @@ class OperationResult:
     asked: list[int] = field(default_factory=list)
 
 
+@limited
 def cancel(
     ids: Iterable[int], *, actor: Actor = None, reason: str = "", wait: bool = True
 ) -> OperationResult:
@@ -141,6 +143,7 @@ def _cancel(wanted: list[int], why: str, wait: bool) -> OperationResult:
     return result
 
 
+@limited
 def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> OperationResult:
     """Set the priority, from -100 to 100, of jobs that have not started.
 
@@ -153,6 +156,7 @@ def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> O
     return _moved(wanted, REPRIORITIZE, {"ids": wanted, "priority": priority})
 
 
+@limited
 def run_now(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     """Make scheduled jobs ready at once. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.run_job")
@@ -160,6 +164,7 @@ def run_now(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     return _moved(wanted, RUN_NOW, {"ids": wanted})
 
 
+@limited
 def replay(
     ids: Iterable[int],
     *,
@@ -203,6 +208,7 @@ def pause(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> lis
     """Stop workers from claiming from these queues. Jobs that run are not affected. Returns the
     names of the queues it paused. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_queue")
+    names = _inside(names, actor)
     why, by = (reason or done_by("paused", actor))[:300], name_of(actor)[:150]
     return _queues(PAUSE, {"names": list(names), "reason": why, "by": by})
 
@@ -211,6 +217,7 @@ def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
     """Let workers claim from these queues again. Returns the names of those that were paused.
     Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_queue")
+    names = _inside(names, actor)
     resumed = _queues(RESUME, {"names": list(names)})
     for name in resumed:
         notify_after_commit(name)
@@ -293,6 +300,14 @@ def _moved(wanted: list[int], sql: str, parameters: dict[str, Any]) -> Operation
         return result_of(wanted, [id_ for id_, _ in rows])
 
 
+def _inside(names: Iterable[str], actor: Actor) -> list[str]:
+    """The names. Raises ``PermissionDenied`` for a queue outside of the scope of ``actor``."""
+    wanted, scope = list(names), scope_of(actor)
+    if scope is not None and (scope.queues is None or not set(wanted) <= set(scope.queues)):
+        raise PermissionDenied(f"{name_of(actor)} may act on some queues and job types only")
+    return wanted
+
+
 def _queues(sql: str, parameters: dict[str, Any]) -> list[str]:
     return sorted(name for (name,) in fetch(sql, parameters))
 
@@ -316,10 +331,13 @@ def _why_not(missed: Collection[int], model: type[Job | Worker] = Job) -> dict[i
     return {id_: f"it is {statuses[id_]}" if id_ in statuses else nothing for id_ in sorted(missed)}
 
 
-def demand(actor: Actor, permission: str) -> None:
-    """Raise ``PermissionDenied`` if ``actor`` lacks ``permission``."""
+def demand(actor: Actor, permission: str, *, for_all: bool = False) -> None:
+    """Raise ``PermissionDenied`` if ``actor`` lacks ``permission``, or needs it for jobs outside of
+    the actor's scope: ``for_all`` of them, or by an operation that does not look at it."""
     if actor is not None and not actor.has_perm(permission):
         raise PermissionDenied(f"{name_of(actor)} lacks the permission {permission}")
+    if (for_all or permission not in LIMITED) and scope_of(actor) is not None:
+        raise PermissionDenied(f"{name_of(actor)} may act on some queues and job types only")
 
 
 def name_of(actor: Actor) -> str:

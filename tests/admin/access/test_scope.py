@@ -1,0 +1,183 @@
+"""A user whose scope is some queues and job types sees and changes no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.urls import reverse
+from pytest_django import Settings
+
+from django_jobs.lifecycle.operations import bulk, dead_letters, inspections, limits
+from django_jobs.lifecycle.operations import jobs as operations
+from django_jobs.lifecycle.scope import OUTSIDE, Scope, scope_of
+from django_jobs.models import (
+    BulkOperation,
+    DeadLetter,
+    Job,
+    Quarantine,
+    Queue,
+    Resource,
+    Run,
+    Schedule,
+    Tenant,
+    Worker,
+    WorkflowRun,
+)
+from tests.admin.walking import Page, change_url, list_url
+from tests.app.jobs import add, noop
+from tests.factories import enqueue_and_claim, failure, make_user, settle_one
+
+pytestmark = pytest.mark.django_db
+
+VERBS = ("cancel_job", "reprioritize_job", "run_job", "replay_job", "dismiss_job", "inspect_job")
+SEES = ("view_job", "view_run", "view_queue", "pause_queue", "view_worker", "view_schedule")
+ALL = (*VERBS, *SEES, "view_resource", "view_tenant", "view_quarantine", "view_workflowrun")
+CHANGES = ("add_schedule", "pause_resource", "quarantine_job_type", "change_resource", "run_doctor")
+
+
+def emails_only(user: Any) -> dict[str, list[str]] | None:
+    return None if user.username == "otto" else {"queues": ["emails"]}
+
+
+def app_types(user: Any) -> dict[str, Any]:
+    return {"queues": ["default", "emails"], "job_types": ["app.add*", "other"]}
+
+
+def nonsense(user: Any) -> Any:
+    return {"queue": "emails"}
+
+
+@pytest.fixture
+def scoped(settings: Settings) -> Callable[..., None]:
+    def use(function: Callable[..., Any]) -> None:
+        path = f"{__name__}.{function.__name__}"
+        settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ADMIN_SCOPE": path}
+
+    return use
+
+
+@pytest.fixture
+def emails(scoped: Callable[..., None]) -> None:
+    scoped(emails_only)
+
+
+def dead(queue: str) -> Job:
+    held = enqueue_and_claim(noop, queue=queue)
+    settle_one(held, failure(final=True))
+    return Job.objects.get(pk=held.id)
+
+
+def listed(page: Page, model: Any, **query: str) -> list[int]:
+    rows = page.client.get(list_url(model), query).context["cl"].result_list
+    return [row.job_id if model is Run else row.pk for row in rows]
+
+
+@pytest.mark.usefixtures("emails")
+def test_lists_pages_and_searches_have_the_rows_of_the_scope_alone(
+    page_of: Callable[..., Page],
+) -> None:
+    mine, other = dead("emails"), dead("bulk")
+    page, whole = page_of(*ALL), page_of(*ALL, name="otto")
+    for model in (Job, DeadLetter, Run):
+        assert listed(page, model) == [mine.pk]
+        assert listed(whole, model) == [other.pk, mine.pk]
+    assert listed(page, Job, q=f"{mine.pk} {other.pk}") == [mine.pk]
+    assert listed(page, Job, q="type:app.noop") == [mine.pk]
+    assert listed(page, Job, queue="bulk") == []
+    assert listed(page, Queue) == [Queue.objects.get(name="emails").pk]
+    run = Run.objects.get(job=other)
+    for model, pk in ((Job, other.pk), (DeadLetter, other.pk), (Run, run.pk)):
+        assert page.client.get(change_url(model, pk)).status_code == 302  # "does not exist"
+        assert whole.client.get(change_url(model, pk)).status_code == 200
+    assert page.client.get(change_url(Job, mine.pk)).status_code == 200
+
+
+@pytest.mark.usefixtures("emails")
+def test_pages_about_everything_are_refused(page_of: Callable[..., Page]) -> None:
+    page = page_of(*ALL, *CHANGES)
+    whole = page_of(*ALL, *CHANGES, name="otto")
+    for model in (Worker, Schedule, Resource, Tenant, Quarantine, WorkflowRun, BulkOperation):
+        assert page.client.get(list_url(model)).status_code == 403, model
+    for name in ("django_jobs_failures", "django_jobs_schedule_add"):
+        url = reverse(f"admin:{name}")
+        assert page.client.get(url).status_code == 403, name
+        assert whole.client.get(url).status_code == 200, name
+
+
+@pytest.mark.usefixtures("emails")
+def test_actions_change_the_rows_of_the_scope_alone(page_of: Callable[..., Page]) -> None:
+    mine, other = dead("emails"), dead("bulk")
+    page = page_of(*ALL)
+    said = page.act(Job, "replay_jobs", mine.pk, other.pk)
+    assert "1 job was sent back" in said
+    assert Job.objects.get(pk=mine.pk).status == "ready"
+    assert Job.objects.get(pk=other.pk).status == "dead"
+    done = page.confirm(Job, "cancel_jobs", 0, select_across=1, max_id=10**9)
+    assert done.status_code == 302
+    assert Job.objects.get(pk=other.pk).status == "dead"
+    assert Job.objects.get(pk=mine.pk).status == "cancelled"
+
+
+@pytest.mark.usefixtures("emails")
+def test_operations_check_the_scope_again() -> None:
+    ada = make_user(*ALL, *CHANGES)
+    waiting = [noop.using(queue=queue, delay=60).enqueue().pk for queue in ("emails", "bulk")]
+    gone = [dead(queue).pk for queue in ("emails", "bulk")]
+    refused = {waiting[1]: OUTSIDE}
+    assert operations.reprioritize(waiting, 5, actor=ada).refused == refused
+    assert operations.run_now(waiting, actor=ada).refused == refused
+    assert operations.cancel(waiting, actor=ada).refused == refused
+    assert operations.replay(gone, check=lambda job: None, actor=ada).refused == {gone[1]: OUTSIDE}
+    assert dead_letters.dismiss([gone[1]], actor=ada).refused == {gone[1]: OUTSIDE}
+    held = enqueue_and_claim(noop, queue="bulk")
+    assert inspections.ask([held.id], actor=ada).refused == {held.id: OUTSIDE}
+    assert Job.objects.get(pk=waiting[1]).status == "scheduled"
+    assert Job.objects.get(pk=waiting[1]).priority == 0
+    assert operations.cancel(waiting, actor=None).refused.keys() == {waiting[0]}
+
+
+@pytest.mark.usefixtures("emails")
+def test_operations_that_are_about_everything_are_refused() -> None:
+    ada = make_user(*ALL, *CHANGES)
+    assert operations.pause(["emails"], actor=ada) == ["emails"]
+    for call in (
+        lambda: operations.pause(["bulk"], actor=ada),
+        lambda: operations.resume(["emails", "bulk"], actor=ada),
+        lambda: operations.stop_workers([1], actor=ada),
+        lambda: limits.pause_resources(["stripe"], actor=ada),
+        lambda: bulk.start("cancel", {"queue": "emails"}, actor=ada),
+    ):
+        with pytest.raises(PermissionDenied):
+            call()
+    assert Queue.objects.get(name="bulk").paused_at is None
+    assert not BulkOperation.objects.exists()
+
+
+def test_job_types_are_named_or_begin_alike(
+    scoped: Callable[..., None], page_of: Callable[..., Page]
+) -> None:
+    mine = add.enqueue(1)
+    noop.enqueue()
+    add.using(queue="bulk").enqueue(1)
+    scoped(app_types)
+    assert listed(page_of(*ALL), Job) == [mine.pk]
+
+
+def test_a_superuser_code_and_a_project_without_the_setting_have_no_scope(
+    scoped: Callable[..., None], superuser: Any
+) -> None:
+    ada = make_user(*ALL)
+    assert scope_of(ada) is None
+    scoped(emails_only)
+    assert scope_of(superuser) is None
+    assert scope_of(None) is None
+    assert scope_of(ada) == Scope(queues=("emails",))
+
+
+def test_a_wrong_answer_of_the_function_shows_nothing(scoped: Callable[..., None]) -> None:
+    scoped(nonsense)
+    with pytest.raises(ImproperlyConfigured, match="returns None or a dict with lists of names"):
+        operations.cancel([noop.enqueue().pk], actor=make_user(*ALL))
