@@ -69,6 +69,7 @@ class Conf:
     count_queries: bool = False
     run_logs: Mapping[str, Any] | None = None
     metrics_token: str = ""
+    admin_statement_timeout: float | None = 3.0
     issue_url: str = ""
     links: Any = ()
     admin_scope: str = ""

@@ -167,7 +167,10 @@ RULES: dict[str, Rule] = {
     "DATABASE": _text,
     **dict.fromkeys(("QUEUES", "RESOURCES", "TENANTS"), _mapping),
     **dict.fromkeys(("LEASE_SECONDS", "POLL_SECONDS", "SWEEP_SECONDS"), _seconds),
-    "HEARTBEAT_SECONDS": lambda value: None if value is None else _seconds(value),
+    **dict.fromkeys(
+        ("HEARTBEAT_SECONDS", "ADMIN_STATEMENT_TIMEOUT"),
+        lambda value: None if value is None else _seconds(value),
+    ),
     "MAX_PAYLOAD_BYTES": count_below(2**28),
     "MAX_RESULT_BYTES": count_below(2**28),
     "CODE_VERSION": rule(
@@ -236,6 +239,7 @@ EXAMPLES = {
     "TENANTS": '{"acme": {"weight": 3}}',
     "LEASE_SECONDS": "30, a number of seconds",
     "HEARTBEAT_SECONDS": "7.5, a number of seconds, or leave it out",
+    "ADMIN_STATEMENT_TIMEOUT": "3, a number of seconds, or None for no limit",
     "POLL_SECONDS": "1, a number of seconds",
     "SWEEP_SECONDS": "5, a number of seconds",
     "MAX_PAYLOAD_BYTES": "1_048_576, a number of bytes",

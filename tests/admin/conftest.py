@@ -37,3 +37,10 @@ def page_of() -> Callable[..., Page]:
         return Page(client)
 
     return page_of
+
+
+@pytest.fixture
+def no_time_limit(settings: Any) -> None:
+    """For tests that count the queries of a page. In the transaction of a test its time limit takes
+    a savepoint and two statements more; outside of one it is one, as test_time_limit.py says."""
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ADMIN_STATEMENT_TIMEOUT": None}

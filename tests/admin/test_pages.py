@@ -97,6 +97,7 @@ def test_filters_narrow(page: Page) -> None:
 
 
 @pytest.mark.parametrize("model", ALL)
+@pytest.mark.usefixtures("no_time_limit")
 def test_a_list_takes_the_same_queries_for_one_row_and_for_many(
     page: Page, model: Any, django_assert_max_num_queries: Any
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_list_takes_the_same_queries_for_one_row_and_for_many(
         page.text(list_url(model))
 
 
+@pytest.mark.usefixtures("no_time_limit")
 def test_a_jobs_page_takes_the_same_queries_for_many_runs(
     page: Page, django_assert_max_num_queries: Any
 ) -> None:

@@ -97,7 +97,8 @@ def test_an_unknown_key_is_reported_with_a_similar_one(
 def test_an_unknown_key_is_reported_with_all_known_ones(settings: Settings) -> None:
     message = only(found(settings, BROKER_URL="redis://"))
     assert "Did you mean" not in str(message.hint)
-    assert "Known are: CANCEL_GRACE_SECONDS, CHECK_ANNOTATIONS, CODE_VERSION," in str(message.hint)
+    known = "ADMIN_STATEMENT_TIMEOUT, CANCEL_GRACE_SECONDS, CHECK_ANNOTATIONS, CODE_VERSION,"
+    assert f"Known are: {known}" in str(message.hint)
 
 
 def test_an_unknown_option_of_a_queue_is_reported(settings: Settings) -> None:
@@ -240,6 +241,7 @@ BAD_VALUES: dict[str, list[Any]] = {
     "TENANTS": [None, "acme", {"": {}}, {"a\n": {}}, {7: {}}, {"t" * 101: {}}, {"ok": 3}],
     "LEASE_SECONDS": [0, -1, "30", True, None, float("nan"), float("inf")],
     "HEARTBEAT_SECONDS": [0, "1", float("nan")],
+    "ADMIN_STATEMENT_TIMEOUT": [0, "3s", True],
     "POLL_SECONDS": [0, None, "fast"],
     "SWEEP_SECONDS": [-5, None],
     "MAX_PAYLOAD_BYTES": [0, 1.5, "1MB", True, 2**40],

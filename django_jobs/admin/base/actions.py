@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
+from django.db import OperationalError
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
@@ -21,6 +23,7 @@ from ...exceptions import OperationRefused
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Quarantine, Queue, Resource, Schedule, Tenant
 from ..layout.console_page import console_page
+from ..layout.time_limit import is_timed_out, time_limit
 from .formatting import change_url
 
 if TYPE_CHECKING:
@@ -103,7 +106,8 @@ def run_action(
     """Show the confirmation page; once confirmed, execute the action and return to its page."""
     ceiling = _ceiling(request)
     confirmed = "confirmed" in request.POST
-    choice = _choice(page, request, matching, ceiling)
+    with time_limit() if confirmed else nullcontext():
+        choice = _choice(page, request, matching, ceiling)
     if choice.across and ceiling is None:
         confirmed = False
     form = action.form(request.POST) if confirmed else _empty_form(page, request, choice, action)
@@ -201,6 +205,11 @@ def _act(
             result.refused.update(part.refused)
     except OperationRefused as error:
         page.message_user(request, str(error), messages.ERROR)
+    except OperationalError as error:
+        if not is_timed_out(error):
+            raise
+        text = _("The database stopped it because of its time limit. The others were not changed.")
+        page.message_user(request, text, messages.ERROR)
     finally:
         # If a later chunk fails, the earlier ones stay done, so they are logged in any case.
         if result.done:

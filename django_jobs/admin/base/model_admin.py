@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
@@ -17,6 +18,8 @@ from django.utils.translation import gettext as _
 
 from ...conf import conf
 from ...lifecycle.scope import scope_of
+from ..layout.console_page import timed_out
+from ..layout.time_limit import limited, time_limit
 from ..lists.change_list import ConsoleList
 from .actions import ModelAdmin, OperatorAction, admin_action
 from .formatting import list_url
@@ -115,6 +118,16 @@ class ConsoleAdmin(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
+    def get_urls(self) -> list[Any]:
+        urls: list[Any] = super().get_urls()
+        for url in urls:
+            url.callback = limited(self, url.callback, _in_one_transaction, timed_out)
+        return urls
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        with nullcontext() if _in_one_transaction(request) else time_limit():
+            return super().get_changelist_instance(request)
+
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return ConsoleList
 
@@ -162,6 +175,11 @@ class ConsoleAdmin(ModelAdmin):
             if action.action in allowed and action.applies(obj)
         ]
         return {"operator_actions": buttons, "list_url": list_url(self.admin_site, self.model)}
+
+
+def _in_one_transaction(request: HttpRequest) -> bool:
+    """A confirmed action has a transaction for each chunk. Forms are saved in one by Django."""
+    return "confirmed" not in request.POST
 
 
 def _without_empty(given: QueryDict) -> str:

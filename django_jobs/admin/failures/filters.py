@@ -9,21 +9,17 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...lifecycle.dead_letters import queues_with_dead
-from ..lists.filters import Choices, EqualFilter
+from ..lists.filters import TypedFilter
 
 NO_ERROR = "none"
 """The value for dead jobs without an error."""
 
 
-class FingerprintFilter(EqualFilter):
+class FingerprintFilter(TypedFilter):
     """The dead letters of one failure. It is chosen by a link on the page of failures."""
 
     title = _("failure")
     parameter_name = column = "fingerprint"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        chosen = request.GET.get(self.parameter_name, "")
-        return [(chosen, chosen)] if chosen else []
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()

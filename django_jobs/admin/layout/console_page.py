@@ -11,10 +11,14 @@ from django.forms import Media
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.cache import add_never_cache_headers
+from django.utils.formats import number_format
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
+from ...conf import conf
 from ...lifecycle.scope import scope_of
+from .time_limit import limited
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -48,7 +52,30 @@ def console_path(
             response.render()
         return response
 
-    return path(route, page.admin_site.admin_view(checked), name=name)
+    view_of_site = page.admin_site.admin_view(checked)
+    return path(route, limited(page, view_of_site, _is_read, timed_out), name=name)
+
+
+def _is_read(request: HttpRequest) -> bool:
+    return request.method in ("GET", "HEAD")
+
+
+def timed_out(page: Any, request: HttpRequest) -> HttpResponse:
+    """The answer if PostgreSQL ended a statement because of its time limit."""
+    seconds = conf().admin_statement_timeout
+    response = console_page(
+        page,
+        request,
+        "timed_out.html",
+        title=_("This took too long"),
+        seconds="" if seconds is None else number_format(seconds),
+        address=request.get_full_path(),
+        has_filter=bool(request.GET),
+    )
+    response.status_code = 503
+    add_never_cache_headers(response)
+    response.render()
+    return response
 
 
 def console_page(

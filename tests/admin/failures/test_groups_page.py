@@ -190,6 +190,7 @@ def test_odd_addresses_are_answered(page: Page, query: str) -> None:
     page.text(FAILURES + query)
 
 
+@pytest.mark.usefixtures("no_time_limit")
 def test_the_queries_of_the_page_do_not_grow_with_the_failures(
     page: Page, django_assert_max_num_queries: Any
 ) -> None:

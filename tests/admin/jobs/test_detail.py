@@ -210,6 +210,7 @@ def test_markup_in_what_the_head_shows_is_shown_and_not_run(page: Page) -> None:
         assert "&lt;script&gt;" in text
 
 
+@pytest.mark.usefixtures("no_time_limit")
 def test_the_page_of_a_job_takes_few_queries(page: Page) -> None:
     job, worker = a_job_with_relatives(), register_worker()
     for number in range(3):

@@ -223,6 +223,7 @@ def test_the_steps_of_a_folded_node_are_listed(page: Page) -> None:
     assert found(f"workflow_run={'9' * 30}") == found("workflow_run=x") == 0
 
 
+@pytest.mark.usefixtures("no_time_limit")
 def test_the_page_takes_the_same_queries_for_any_number_of_steps(page: Page) -> None:
     def queries(run: WorkflowRun) -> int:
         with CaptureQueriesContext(connection) as captured:
