@@ -241,6 +241,7 @@ NEEDS = {"docs/celery.md": "celery"}
 
 CALLS = {
     "docs/admin/editing.md": "send_invoice.enqueue(7)",
+    "docs/reference/models.md": "send_receipt.enqueue(7)",
     "docs/async.md": """
 import subprocess
 import sys

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 from django.contrib.admin.sites import AdminSite
@@ -251,17 +252,20 @@ def _present_text(job: Any) -> str:
 
 
 def _replays(headers: str | None) -> list[tuple[int, str]]:
-    entries = object_of(headers).get("replays")
-    replays = []
-    for entry in entries if isinstance(entries, list) else ():
-        attempt = entry.get("after_attempt") if isinstance(entry, dict) else None
-        if isinstance(attempt, int):
-            replays.append((attempt, _replay_text(entry)))
-    return replays[-MOST_RUNS:]
+    """The replays and the edits that the headers remember, each after the number of an attempt."""
+    stored = object_of(headers)
+    noted = []
+    for name, done_by in (("edits", _("Edited by %(who)s")), ("replays", _("Replayed by %(who)s"))):
+        entries = stored.get(name)
+        for entry in entries if isinstance(entries, list) else ():
+            attempt = entry.get("after_attempt") if isinstance(entry, dict) else None
+            if isinstance(attempt, int):
+                noted.append((attempt, _replay_text(entry, done_by)))
+    return sorted(noted[-MOST_RUNS:], key=itemgetter(0))
 
 
-def _replay_text(entry: dict[str, Any]) -> str:
-    text = _("Replayed by %(who)s") % {"who": entry.get("by") or _("code or command line")}
+def _replay_text(entry: dict[str, Any], done_by: str) -> str:
+    text = done_by % {"who": entry.get("by") or _("code or command line")}
     try:
         at = parse_datetime(str(entry.get("at")))
     except ValueError:

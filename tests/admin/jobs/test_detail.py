@@ -196,6 +196,26 @@ def test_each_link_to_related_jobs_finds_the_job(page: Page) -> None:
         assert job.pk in [row.pk for row in listed], link
 
 
+def test_the_links_of_a_running_job_lead_to_those_of_its_worker_too(page: Page) -> None:
+    held = enqueue_and_claim()
+    text = page.text(change_url(Job, held.id))
+    link = re.search(r'href="([^"]+)">All jobs on its worker', text)
+    assert link is not None
+    listed = page.client.get(html.unescape(link[1])).context["cl"].result_list
+    assert [row.pk for row in listed] == [held.id]
+
+
+def test_the_timeline_has_the_edits_with_who_and_why(page: Page) -> None:
+    held = enqueue_and_claim(add, 1)
+    settle_one(held, failure("no"))
+    Job.objects.get().edit(payload={"first": 2}, by=EVIL, reason="a typo " + EVIL)
+    text = page.text(change_url(Job, held.id))
+    edited = words(text).partition("the oldest first")[2]
+    assert edited.index("ValueError") < edited.index("Edited by <script>")
+    assert "a typo <script>" in edited
+    assert not Live(text).alarms
+
+
 def test_markup_in_what_the_head_shows_is_shown_and_not_run(page: Page) -> None:
     worker = register_worker(EVIL)
     error = ErrorReport(type=EVIL, message=EVIL, traceback=EVIL)
