@@ -17,11 +17,12 @@ from ..models.job import QUARANTINED
 from ..models.resource import FADED
 from .explanation import Gate, GateState, Ref, Text, Value, fill, plain
 from .facts import (
-    MOST_BEFORE,
+    MOST_IN_LINE,
     MOST_READ,
     Facts,
     Row,
     after,
+    before_in,
     clock,
     holders,
     jobs_text,
@@ -73,13 +74,13 @@ SELECT tenant.id, tenant.name, weight, paused_at, paused_reason, paused_by, max_
 FROM django_jobs_tenant AS tenant CROSS JOIN LATERAL ({JOBS_OF_TENANT}) AS used
 WHERE tenant.name = %(tenant)s
 """
-LINE = f"""
-SELECT count(*) AS before FROM (
-    SELECT FROM django_jobs_job_live
-    WHERE gates = %(gates)s AND status = 'blocked'
-      AND (rank, id) < (%(rank)s::float8, %(id)s::bigint)
-    LIMIT {MOST_BEFORE + 1}) AS counted
-"""
+LINE = before_in(
+    """
+    SELECT rank, id FROM django_jobs_job_live
+    WHERE gates = %(gates)s AND gates IS NOT NULL AND status = 'blocked'
+    ORDER BY gates, rank, id""",
+    MOST_IN_LINE,
+)
 
 
 def gates_of(job: Job) -> Gates | None:
@@ -283,7 +284,7 @@ def _turn(wanted: Gates, is_held: bool, facts: Facts) -> Gate:
     row, title = facts.row("line"), _("Its turn")
     before = row["before"] if row else 0
     if before:
-        number = jobs_text(min(before, MOST_BEFORE), before > MOST_BEFORE)
+        number = jobs_text(before, row["more"] if row else False)
         text = fill(_("%(jobs)s with the same gates before it"), jobs=number)
     else:
         text = (_("the first of those with the same gates"),)

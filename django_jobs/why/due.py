@@ -75,14 +75,16 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
 
 def _due(job: Job, facts: Facts) -> Gate:
     title, at = _("Due"), job.available_at
-    if isinstance(at, DistantTime):
-        values = {"time": at.text, "origin": _origin(job, facts)}
-        text = fill(_("never: its due time is %(time)s; %(origin)s"), **values)
-    elif at <= facts.now:
-        text = fill(_("since %(time)s"), time=facts.since(at))
+    if at <= facts.now:
+        text = fill(
+            _("since %(time)s"), time=at.text if isinstance(at, DistantTime) else facts.since(at)
+        )
         if job.status == JobState.SCHEDULED:
             text = (*text, _("; a worker makes it ready in the next moment"))
         return Gate(name="due", title=title, text=text)
+    if isinstance(at, DistantTime):
+        values = {"time": at.text, "origin": _origin(job, facts)}
+        text = fill(_("never: its due time is %(time)s; %(origin)s"), **values)
     else:
         values = {"age": facts.since(at), "time": clock(at), "origin": _origin(job, facts)}
         text = fill(_("in %(age)s, at %(time)s: %(origin)s"), **values)

@@ -24,21 +24,17 @@ OVERDUE_SECONDS = 60.0
 
 def explain(job: Job) -> Explanation:
     """Why ``job`` is not running, or since when it runs, or how it ended. Two statements."""
+    facts = Facts(job, parts_of(job), parameters_of(job))
     if job.status not in LIVE:
-        facts = Facts(job, {}, {})
         sentence = running.ended_sentence(job, facts)
         return Explanation(job=job.pk, status=job.status, sentence=sentence)
     if job.status == JobState.RUNNING:
-        facts = Facts(job, running.parts(job), _parameters(job))
         return Explanation(
             job=job.pk,
             status=job.status,
             sentence=running.running_sentence(job, facts),
             gates=tuple(running.gates(job, facts)),
         )
-    rooms = due, admission, queue, workers, expected
-    parts = {name: sql for room in rooms for name, sql in room.parts(job).items()}
-    facts = Facts(job, parts, _parameters(job))
     gates = tuple(_gates(job, facts))
     start = expected.expected_start(job, gates, facts)
     before, more = queue.before(facts)
@@ -51,6 +47,16 @@ def explain(job: Job) -> Explanation:
         more_before=more,
         expected=start,
     )
+
+
+def parts_of(job: Job) -> dict[str, str]:
+    """What to read of a job."""
+    rooms: tuple[Any, ...] = ()
+    if job.status == JobState.RUNNING:
+        rooms = (running,)
+    elif job.status in LIVE:
+        rooms = due, admission, queue, workers, expected
+    return {name: sql for room in rooms for name, sql in room.parts(job).items()}
 
 
 def _gates(job: Job, facts: Facts) -> Iterator[Gate]:
@@ -114,7 +120,10 @@ def _line(start: Expected | None, facts: Facts) -> str:
     """How many are before it, and its expected start; empty if it is the first."""
     count, more = queue.before(facts)
     if not count:
-        return "" if start is None or start.seconds == 0 else _start(start)
+        if start is None or start.seconds == 0:
+            return ""
+        text = _start(start)
+        return text[:1].upper() + text[1:]
     template = ngettext("%(number)s job is before it", "%(number)s jobs are before it", count)
     text = template % {"number": f"{count:,}+" if more else f"{count:,}"}
     if start is None:
@@ -143,12 +152,13 @@ def blocked_by(job: Job) -> str:
         case _:
             return ""
     parts = {name: sql for room in rooms for name, sql in room.parts(job).items()}
-    facts = Facts(job, parts, _parameters(job))
+    facts = Facts(job, parts, parameters_of(job))
     gates = [gate for room in rooms for gate in room.gates(job, facts)]
     return "; ".join(gate.phrase for gate in gates if gate.holds and gate.phrase)
 
 
-def _parameters(job: Job) -> dict[str, Any]:
+def parameters_of(job: Job) -> dict[str, Any]:
+    """The parameters of all parts."""
     gates = gates_of(job)
     return {
         "id": job.pk,

@@ -102,7 +102,8 @@ class Expected:
 class Explanation:
     """The answer for one job: a sentence, and each gate in the order in which a job passes them.
 
-    ``before`` is how many jobs are before it, counted up to 10,000; None if it is in no line.
+    ``before`` is how many jobs are before it, counted up to 10,000, or up to 1,000 of
+    those with the same gates; None if it is in no line.
     ``expected`` is None where it is not known.
     """
 

@@ -18,6 +18,8 @@ from .explanation import Ref, Text, fill, joined
 
 MOST_BEFORE = 10_000
 """Jobs before this one that are counted."""
+MOST_IN_LINE = 1_000
+"""Blocked jobs before this one that are counted. For more, the planner sorts the whole line."""
 MOST_READ = 10_000
 """Jobs that one count of what is taken reads."""
 MOST_NAMED = 3
@@ -25,6 +27,16 @@ MOST_NAMED = 3
 NOW = "SELECT statement_timestamp() AS now"
 
 Row = dict[str, Any]
+
+
+def before_in(head: str, most: int) -> str:
+    """SQL that counts those of the first jobs of a line, ``rank, id`` in order, that are before the
+    job. Without a condition on the rank in ``head``: with one, the planner expects too few jobs and
+    sorts all of them."""
+    count = "count(*) FILTER (WHERE (rank, id) < (%(rank)s::float8, %(id)s::bigint))"
+    return f"""
+    SELECT least({count}, {most}) AS before, {count} > {most} AS more
+    FROM ({head} LIMIT {most + 1}) AS head"""
 
 
 def usage_of(rows: str) -> str:
@@ -41,15 +53,20 @@ def usage_of(rows: str) -> str:
         ) AS holder) AS holders"""
 
 
+def statement(parts: Mapping[str, str]) -> str:
+    """The parts as one statement, which returns the rows of each by its name."""
+    values = ", ".join(
+        f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)"
+        for name, sql in {"now": NOW, **parts}.items()
+    )
+    return f"SELECT jsonb_build_object({values})"
+
+
 class Facts:
     """What was read: the rows of each part by its name, and when."""
 
     def __init__(self, job: Job, parts: Mapping[str, str], parameters: Mapping[str, Any]) -> None:
-        values = ", ".join(
-            f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)"
-            for name, sql in {"now": NOW, **parts}.items()
-        )
-        ((text,),) = fetch(f"SELECT jsonb_build_object({values})", parameters)
+        ((text,),) = fetch(statement(parts), parameters)
         self._rows: dict[str, list[Row]] = json.loads(text)
         self.job = job
         now = moment(self._rows["now"][0]["now"])

@@ -9,7 +9,17 @@ from django.utils.translation import gettext as _
 from ..domain.states import JobState
 from ..models import Job
 from .explanation import Gate, GateState, Ref, fill
-from .facts import MOST_BEFORE, MOST_READ, Facts, Row, holders, jobs_text, pause_text, usage_of
+from .facts import (
+    MOST_BEFORE,
+    MOST_READ,
+    Facts,
+    Row,
+    before_in,
+    holders,
+    jobs_text,
+    pause_text,
+    usage_of,
+)
 
 QUEUE = """
 SELECT id, name, paused_at, paused_reason, paused_by, max_concurrency
@@ -24,13 +34,12 @@ LIMIT = usage_of(f"""
             WHERE name = %(queue)s AND max_concurrency IS NOT NULL)
         ORDER BY worker_id LIMIT {MOST_READ}) AS running
     WHERE running.queue = %(queue)s""")
-BEFORE = f"""
-SELECT count(*) AS before FROM (
-    SELECT FROM django_jobs_job_live
-    WHERE queue = %(queue)s AND status = 'ready'
-      AND (rank, id) < (%(rank)s::float8, %(id)s::bigint)
-    ORDER BY rank, id LIMIT {MOST_BEFORE + 1}) AS counted
-"""
+BEFORE = before_in(
+    """
+    SELECT rank, id FROM django_jobs_job_live WHERE queue = %(queue)s AND status = 'ready'
+    ORDER BY rank, id""",
+    MOST_BEFORE,
+)
 
 
 def parts(job: Job) -> dict[str, str]:
@@ -99,7 +108,7 @@ def before(facts: Facts) -> tuple[int | None, bool]:
     row = facts.row("before") or facts.row("line")
     if row is None:
         return None, False
-    return min(row["before"], MOST_BEFORE), row["before"] > MOST_BEFORE
+    return row["before"], row["more"]
 
 
 def line(facts: Facts) -> Iterator[Gate]:
