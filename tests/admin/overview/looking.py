@@ -35,8 +35,9 @@ def problems(text: str) -> list[str]:
 
 def links_of_problems(text: str) -> list[str]:
     """The addresses that the problems lead to."""
-    (found,) = re.findall(r'<ul class="jobs-problems">(.*?)</ul>', text, re.DOTALL)
-    return re.findall(r'</span><a href="([^"]*)"', found)
+    found = re.findall(r'<ul class="jobs-problems">(.*?)</ul>', text, re.DOTALL)
+    links = re.findall(r'</span><a href="([^"]*)"', found[0]) if found else []
+    return list(map(html.unescape, links))
 
 
 def tiles(text: str) -> dict[str, str]:

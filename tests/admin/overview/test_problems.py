@@ -1,0 +1,226 @@
+"""The problems that the overview names: the sentence, and what it links to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from django_jobs.domain.admission import FairShares
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.gates.admission import admit
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import quarantines
+from django_jobs.models import Job, Quarantine, Queue, Resource, Schedule, Worker
+from tests.admin.walking import Page, change_url, list_url
+from tests.app.gate_jobs import refund_payment
+from tests.app.jobs import add, noop
+from tests.factories import (
+    claim_ready,
+    declared,
+    due_schedule,
+    fold_runs,
+    register_worker,
+    run_sql,
+    settle_one,
+)
+
+from .looking import links_of_problems, overview, problems
+
+pytestmark = pytest.mark.django_db
+
+
+def found(page: Page) -> dict[str, str]:
+    """The problems, each with what it links to."""
+    text = overview(page)
+    return dict(zip(problems(text), links_of_problems(text), strict=True))
+
+
+@pytest.fixture
+def _served() -> None:
+    """A worker that serves all queues and knows all job types."""
+    register_worker("web-1", queues=tuple(Queue.objects.values_list("name", flat=True)))
+
+
+def test_no_worker_is_alive(page: Page) -> None:
+    noop.enqueue()
+    assert found(page) == {"No worker is alive. 1 job waits.": list_url(Worker)}
+
+
+@pytest.mark.usefixtures("_served")
+def test_the_lease_of_a_worker_has_expired(page: Page) -> None:
+    gone = register_worker("web-0", lease=-5)
+    run_sql("UPDATE django_jobs_worker SET heartbeat_at = now() - interval '35 s' WHERE id = %s",
+            [gone])  # fmt: skip
+    ((sentence, link),) = found(page).items()
+    assert sentence.startswith("web-0 has not been heard of for 3")
+    assert link == change_url(Worker, gone)
+
+
+def test_a_type_that_no_worker_knows_and_a_version_that_none_reads(page: Page) -> None:
+    def add_more(a: int) -> None:
+        """A handler whose payload has a new version."""
+
+    register_worker(job_types={"app.add": 1, "app.add_more": 1})
+    noop.enqueue_many([{}] * 3)
+    with declared(add_more, name="app.add_more", version=2) as newer:
+        newer.enqueue(a=1)
+        seen = found(page)
+    jobs = f"{list_url(Job)}?status=ready&job_type="
+    assert seen == {
+        "app.noop : no live worker of its queue knows this type. 3 jobs wait.": f"{jobs}app.noop",
+        "app.add_more : its payload is of a newer version than any live worker of its queue reads. "
+        "1 job waits.": f"{jobs}app.add_more",
+    }
+
+
+def test_a_queue_that_no_worker_serves(page: Page) -> None:
+    register_worker(queues=("default",))
+    add.using(queue="bulk").enqueue_many([{"first": 1}] * 2)
+    assert found(page) == {
+        "bulk : no live worker serves this queue. 2 jobs wait.": list_url(Worker)
+    }
+
+
+@pytest.mark.usefixtures("_served")
+def test_a_paused_queue_is_a_problem_if_jobs_wait(page: Page) -> None:
+    job_operations.pause(["default", "bulk"], reason="partner is down.")
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_queue SET paused_at = now() - interval '125 s'")
+    queue = Queue.objects.get(name="default")
+    sentence = "default has been paused for 2 min 5 s: partner is down. 1 job waits."
+    assert found(page) == {sentence: change_url(Queue, queue.pk)}
+
+
+@pytest.mark.usefixtures("_served")
+def test_a_full_queue_names_the_jobs_that_have_run_longest(page: Page) -> None:
+    noop.enqueue_many([{}] * 5)
+    first, second = claim_ready(Worker.objects.get().pk, limit=2)
+    Queue.objects.filter(name="default").update(max_concurrency=2)
+    run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '90 s' WHERE id = %s",
+            [second.id])  # fmt: skip
+    text = overview(page)
+    (sentence,) = problems(text)
+    assert sentence.startswith(
+        "default : all 2 slots are taken, and 3 jobs wait. "
+        f"Longest: app.noop #{second.id} for 1 min 30 s, app.noop #{first.id} for "
+    )
+    assert change_url(Job, second.id) in text
+
+
+@pytest.mark.usefixtures("_served")
+def test_a_backlog_at_its_limit(page: Page) -> None:
+    noop.enqueue_many([{}] * 3)
+    Queue.objects.filter(name="default").update(max_backlog=3)
+    (sentence,) = found(page)
+    assert sentence.startswith("default is full: 3 jobs wait, and 3 may.")
+
+
+@pytest.mark.usefixtures("_served")
+def test_an_objective_whose_budget_burns(page: Page) -> None:
+    Queue.objects.filter(name="default").update(slo_seconds=60, slo_target=0.9)
+    noop.enqueue_many([{}] * 4)
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '1 h' WHERE id % 2 = 0")
+    for job in claim_ready(Worker.objects.get().pk, limit=4):
+        settle_one(job, Succeeded(), started=time.monotonic())
+    fold_runs()
+    (sentence,) = found(page)
+    assert sentence == (
+        "default : 50.0% of the last hour's jobs started within 1 min, and 90% should. "
+        "The error budget burns 5.0 times too fast."
+    )
+    Queue.objects.filter(name="default").update(slo_target=0.4)
+    assert found(page) == {}
+
+
+@pytest.mark.usefixtures("_served")
+def test_resources_that_are_full_paused_or_failing(page: Page) -> None:
+    stripe = Resource.objects.create(name="stripe", max_concurrency=2)
+    refund_payment.enqueue_many([{"payment_id": number} for number in range(5)])
+    admit({"default": 10}, FairShares())
+    link = change_url(Resource, stripe.pk)
+    first = Job.objects.filter(status="ready").earliest("pk")
+    ((sentence, target),) = found(page).items()
+    assert sentence.startswith("stripe : all 2 are taken, and 3 jobs wait. Held by ")
+    assert f"{first.job_type} #{first.pk}" in sentence
+    assert target == link
+    Resource.objects.update(breaker_state="open", breaker_changed_at="2020-01-01T00:00Z")
+    ((sentence, target),) = found(page).items()
+    assert sentence.startswith("stripe is failing: its breaker has been open for ")
+    assert sentence.endswith("3 jobs wait.")
+    Resource.objects.update(breaker_state="half_open")
+    (sentence,) = found(page)
+    assert sentence == "stripe is being tried: its breaker lets few jobs through. 3 jobs wait."
+    Resource.objects.update(paused_at="2020-01-01T00:00Z", paused_reason="maintenance")
+    assert found(page) == {"stripe is paused: maintenance. 3 jobs wait.": link}
+
+
+@pytest.mark.usefixtures("_served")
+def test_schedules_that_do_not_fire(page: Page) -> None:
+    wrong = due_schedule(-60, name="wrong")
+    due_schedule(300, name="late")
+    Schedule.objects.filter(pk=wrong.pk).update(error="no such zone")
+    run_sql("UPDATE django_jobs_worker SET schedules_seen_at = now() - interval '90 s'")
+    seen = found(page)
+    assert seen.pop("wrong does not fire: no such zone") == change_url(Schedule, wrong.pk)
+    (overdue, looked) = seen
+    assert overdue.startswith("1 schedule is overdue, by 5 min")
+    assert looked.startswith("No worker has looked at the schedules for 1 min 3")
+    assert seen[overdue] == f"{list_url(Schedule)}?state=overdue"
+
+
+@pytest.mark.usefixtures("_served")
+def test_a_quarantine_with_waiting_jobs(page: Page) -> None:
+    quarantines.quarantine("app.noop", reason="why not")
+    assert found(page) == {}
+    add.enqueue(1, 2)
+    quarantines.quarantine("app.add", reason="why not")
+    assert found(page) == {"app.add is quarantined. 1 job waits.": list_url(Quarantine)}
+
+
+@pytest.mark.usefixtures("_served")
+def test_runs_that_nobody_counts(page: Page) -> None:
+    noop.enqueue()
+    settle_one(claim_ready(Worker.objects.get().pk)[0], Succeeded())
+    fold_runs()
+    noop.enqueue()
+    settle_one(claim_ready(Worker.objects.get().pk)[0], Succeeded())
+    run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '10 min'")
+    (sentence,) = found(page)
+    assert sentence.startswith("No worker has counted runs for 10 min")
+
+
+def test_errors_come_before_warnings_and_are_named(page: Page) -> None:
+    register_worker(queues=("default",), job_types={"app.add": 1})
+    add.enqueue(1, 2)
+    quarantines.quarantine("app.add", reason="why not")
+    noop.enqueue()
+    text = overview(page)
+    assert len(problems(text)) == 2, problems(text)
+    assert "2 problems" in text
+    assert text.index('aria-label="Error"') < text.index('aria-label="Warning"')
+    assert problems(text)[0].startswith("app.noop")
+
+
+@pytest.mark.parametrize(
+    ("permission", "shown"),
+    [
+        ("view_queue", {"bulk : no live worker serves this queue. 1 job waits."}),
+        ("view_job", {"app.noop : no live worker of its queue knows this type. 1 job waits."}),
+        ("view_schedule", {"wrong does not fire: no such zone"}),
+        ("view_worker", set()),
+    ],
+)
+def test_a_user_sees_the_problems_of_the_lists_that_they_may_see(
+    page_of: Callable[..., Page], permission: str, shown: set[str]
+) -> None:
+    register_worker(queues=("default",), job_types={"app.add": 1})
+    run_sql("UPDATE django_jobs_worker SET schedules_seen_at = now()")
+    add.using(queue="bulk").enqueue(1, 2)
+    noop.enqueue()
+    wrong = due_schedule(-60, name="wrong")
+    Schedule.objects.filter(pk=wrong.pk).update(error="no such zone")
+    text = overview(page_of(permission))
+    assert set(problems(text)) == shown
+    assert ("No problem is known." in text) == (not shown)
