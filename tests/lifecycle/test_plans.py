@@ -424,6 +424,10 @@ def beyond(column: str, name: str, **limits: float) -> dict[str, Any]:
     return dead_letters._parameters(limit, None) | {"page": pruning.PAGE}
 
 
+OF_ALL_QUEUES = {"django_jobs_dead_queue", "django_jobs_dead_failure"}
+"""Both have the dead jobs by queue, so that either counts them and steps from queue to queue."""
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("column, name", [("queue", "bulk"), ("job_type", "app.noop")])
 @pytest.mark.parametrize(
@@ -446,7 +450,7 @@ def test_a_limit_on_dead_jobs_reads_the_kept_jobs_and_one_page(
     assert most_rows(plan) <= max(limits.get("number", 0) + 1, pruning.PAGE)
     plan = explain(dead_letters.COUNT.format(column=column), parameters)
     assert not whole_tables(plan)
-    assert indexes(plan) <= {"django_jobs_dead", "django_jobs_dead_queue", "django_jobs_dead_type"}
+    assert indexes(plan) <= {"django_jobs_dead", index, *OF_ALL_QUEUES}
 
 
 @pytest.mark.django_db
@@ -496,7 +500,7 @@ def test_the_outcomes_of_replayed_jobs_are_found_by_indexes() -> None:
 @pytest.mark.django_db
 def test_the_queues_of_dead_jobs_are_found_with_a_step_for_each() -> None:
     plan = explain(dead_letters.QUEUES, {})
-    assert indexes(plan) == {"django_jobs_dead_queue"}
+    assert indexes(plan) <= OF_ALL_QUEUES
     assert most_rows(plan) <= 3
 
 

@@ -83,6 +83,7 @@ def enqueue(cluster: Cluster, job_type: str, **payload: Any) -> int:
         "at_most_once": False,
         "max_age": None,
         "headers": "{}",
+        "tags": None,
         "payload": json.dumps(payload),
         "key": None,
     }

@@ -20,6 +20,7 @@ from django_jobs.worker.context.attempt import Attempt
 from django_jobs.worker.handlers.connections import HandlerConnections
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
+from django_jobs.worker.meters import ThreadClock
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.pools.pool import PREFETCH_SECONDS
 from django_jobs.worker.process import settler
@@ -139,7 +140,7 @@ def test_an_exception_lives_until_its_signals_are_sent(
             attempt = Attempt(
                 held, process._slot, executor._reporter, stopping=never, draining=never
             )
-            executor._run(attempt, executor._pools[0], 1, connections)
+            executor._run(attempt, executor._pools[0], 1, connections, ThreadClock())
 
     attempt_failed.connect(note)
     gc.disable()
