@@ -65,12 +65,14 @@ EVERY_RUN = {
         f"metrics.failure_details.{name}": "of dead jobs, left out by the end of each as it runs"
         for name in ("NEWEST", "VERSIONS", "ROWS")
     },
+    "why.due.LAST_RUN": "the last attempt of a job may have ended weeks ago",
     "metrics.sizing.SIZING": "a few of the newest by id; the newest day may have none",
 }
 OF_A_SCRAPE = {"metrics.depth.DEPTH", "metrics.gauges.PARTS[queues]"}
 OF_THE_OVERVIEW = {"metrics.overview.RECENT"}
-"""Parts of ``metrics.gauges.REFRESH``, and of that of the overview, that are no statements without
-the rest of it."""
+OF_WHY = {"why.admission.USERS", "why.admission.JOBS_OF_TENANT"}
+"""Parts of ``metrics.gauges.REFRESH``, of that of the overview, and of what ``why`` reads, that are
+no statements without the rest of it."""
 PERIODS = {"seconds": "600", "day": "'2020-01-01'", "since": "now() - interval '1 day'"}
 FILLED = {"{column}": "queue", "{conditions}": "true", "{those}": f"job.{IN_LIVE}", "{{}}": "{}"}
 LIVE, DEFAULT = {"django_jobs_job_live"}, {"django_jobs_job_history_default"}
@@ -100,7 +102,7 @@ def statements() -> Iterator[tuple[str, str]]:
 
 
 ALL = dict(statements())
-PARTS = OF_A_SCRAPE | OF_THE_OVERVIEW | {"lifecycle.operations.bulk._PAGE"}
+PARTS = OF_A_SCRAPE | OF_THE_OVERVIEW | OF_WHY | {"lifecycle.operations.bulk._PAGE"}
 STATEMENTS = {name: sql for name, sql in ALL.items() if name not in PARTS}
 
 
