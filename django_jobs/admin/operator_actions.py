@@ -155,6 +155,7 @@ DISMISS = OperatorAction(
     logged="dismissed",
     applies=lambda job: job.status == JobState.DEAD,
     form=ReasonForm,
+    alternatives=(in_background(BulkAction.DISMISS),),
 )
 PAUSE = OperatorAction(
     action="pause_queues",

@@ -12,9 +12,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
+from ...conf import conf
 from ...domain.replay_plan import ReplayPlan
 from ...lifecycle.operations import bulk
-from ...models import BulkAction, BulkOperation, DeadLetter
+from ...models import BulkAction, BulkOperation, DeadLetter, Schedule
 from ...models.database import database_time
 from ..base.actions import Alternative, Choice, ModelAdmin
 from ..base.formatting import change_url
@@ -22,7 +23,8 @@ from ..base.search import job_search
 from ..failures.filters import NO_ERROR
 from ..lists.filters import SPANS
 
-SAME = ("status", "queue", "job_type", "tag")
+SAME = ("status", "queue", "job_type", "tag", "tenant")
+
 SPAN_OF = {"created": "created_since", "finished": "finished_since"}
 NOT_FILTERS = frozenset({"p", "o", "all", "e"})
 """Parameters of Django's lists that choose no rows."""
@@ -39,12 +41,15 @@ def terms_of_list(page: ModelAdmin, request: HttpRequest) -> dict[str, Any] | No
             continue
         if name in SAME:
             new = {name: value}
-        elif name == "workflow_run" and value.isascii() and value.isdigit():
+        elif name == "workflow_run" and len(value) < 19 and value.isascii() and value.isdigit():
             new = {name: int(value)}
         elif name in SPAN_OF and value in SPANS:
             new = {SPAN_OF[name]: (database_time() - SPANS[value][0]).isoformat()}
         elif name == "fingerprint" and value != NO_ERROR:
             new = {"error": value}
+        elif name == "schedule":
+            schedules = Schedule.objects.using(conf().database).filter(name=value)
+            new = {name: pk} if (pk := schedules.values_list("pk", flat=True).first()) else None
         elif name == "q":
             new = _searched(value, request.user)
         else:

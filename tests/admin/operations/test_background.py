@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.admin import site
 from django.contrib.admin.models import ADDITION, LogEntry
 
 from django_jobs.admin.base import actions
+from django_jobs.admin.operations.background import SAME, SPAN_OF
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, DeadLetter, Job
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.jobs import add, noop
-from tests.factories import make_dead
+from tests.factories import copies_of, due_schedule, make_dead, run_sql
 
 pytestmark = pytest.mark.django_db
 OFFER = "Change all of them in the background"
@@ -30,10 +32,12 @@ def ask(page: Page, query: str = "", action: str = "cancel_jobs", model: Any = J
     return str(answer.content.decode())
 
 
-def go(page: Page, query: str, action: str = "cancel_jobs", **given: Any) -> BulkOperation:
+def go(
+    page: Page, query: str, action: str = "cancel_jobs", model: Any = Job, **given: Any
+) -> BulkOperation:
     ceiling = Job.objects.latest("id").pk
     done = page.confirm(
-        Job,
+        model,
         action,
         0,
         query=query,
@@ -106,6 +110,27 @@ def test_filters_and_searches_become_terms(page: Page, query: str, terms: Any) -
     noop.enqueue_many({} for _ in range(6))
     stored = go(page, query).terms
     assert stored == terms or stored.keys() == terms
+
+
+def test_the_jobs_of_one_failure_or_schedule_become_terms(page: Page) -> None:
+    copies_of(make_dead(), 5, status="dead")
+    fingerprint = Job.objects.latest("id").fingerprint
+    operation = go(page, f"?fingerprint={fingerprint}", "dismiss_jobs", model=DeadLetter)
+    assert operation.terms == {"status": "dead", "error": fingerprint}
+    run_chunk()
+    assert set(Job.objects.values_list("status", flat=True)) == {"cancelled"}
+    operation.delete()
+    schedule = due_schedule()
+    noop.enqueue_many({} for _ in range(6))
+    run_sql("UPDATE django_jobs_job_live SET schedule_id = %s", [schedule.pk])
+    assert go(page, f"?schedule={schedule.name}").terms == {"schedule": schedule.pk}
+
+
+@pytest.mark.parametrize("model", [Job, DeadLetter])
+def test_each_filter_of_the_lists_is_a_term_or_known_to_be_none(model: Any) -> None:
+    names = {one.parameter_name for one in site.get_model_admin(model).list_filter}
+    terms = {*SAME, *SPAN_OF, "workflow_run", "schedule", "fingerprint"}
+    assert names - terms <= {"day", "worker", "workflow"}
 
 
 def test_what_the_workers_cannot_find_is_not_offered(page: Page) -> None:
