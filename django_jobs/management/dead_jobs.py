@@ -5,14 +5,17 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import transaction
 
 from ..conf import conf
+from ..domain.durations import seconds_of
 from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job
+from ..models.database import database_time
 from ..models.run import by_last_run
 from .arguments import since
 from .base import (
@@ -82,6 +85,25 @@ def operate(
     if refused:
         was = "was" if refused == 1 else "were"
         raise CommandError(f"{refused} of {len(chosen)} {was} refused")
+
+
+def terms_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The chosen jobs as the terms of an operation. Raises ``CommandError`` as :func:`operate`
+    does."""
+    if options["limit"] is not None or options["dry_run"]:
+        raise CommandError("--limit and --dry-run are not for jobs that the workers look for")
+    _chosen({**options, "limit": 1})
+    if options["ids"]:
+        return {"ids": options["ids"]}
+    names = {"queue": "queue", "type": "job_type", "error": "error", "error_code": "code"}
+    terms = {term: options[name] for name, term in names.items() if options[name] is not None}
+    if options["since"] is not None:
+        moment = since(options["since"])
+        if not isinstance(moment, datetime):  # an age, as an expression
+            age = min(seconds_of(options["since"]) or 0.0, 1e10)
+            moment = database_time() - timedelta(seconds=age)
+        terms["finished_since"] = moment.isoformat()
+    return terms
 
 
 def _batches(ids: list[int]) -> Iterator[list[int]]:

@@ -11,7 +11,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.models import Job, Run
+from django_jobs.domain.replay_plan import ReplayPlan
+from django_jobs.maintenance.bulk_operations import run_chunk
+from django_jobs.models import BulkOperation, Job, Run
 from tests.app.jobs import add, noop
 from tests.factories import enqueue_and_claim, failure, make_dead, run_again, run_sql, settle_one
 
@@ -179,3 +181,35 @@ def test_a_fingerprint_that_no_run_has_is_refused() -> None:
     make_dead()
     with pytest.raises(CommandError, match=r"^no run has the fingerprint 'zzz'; .* page of a run"):
         replay("--error", "zzz")
+
+
+@pytest.mark.django_db
+def test_a_plan_is_an_operation_of_the_workers() -> None:
+    dead = make_dead()
+    text = replay("--type", "app.noop", "--since", "2h", "--plan", "--reason", "again")
+    operation = BulkOperation.objects.get()
+    assert text == f"Operation {operation.pk}: the workers will replay them."
+    assert operation.plan == {"first": 1, "then": 20, "rate": 10, "most_failed": 20}
+    assert operation.terms.keys() == {"job_type", "finished_since"}
+    assert operation.actor_name.endswith("(jobreplay)")
+    dead.refresh_from_db()
+    assert dead.status == "dead"
+    replay(dead.pk, "--plan", "2,3,4,5")
+    assert (
+        BulkOperation.objects.latest("id").plan
+        == ReplayPlan.from_json({"first": 2, "then": 3, "rate": 4, "most_failed": 5}).as_json()
+    )
+    run_chunk()
+    dead.refresh_from_db()
+    assert dead.status == "ready"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "options", [("--plan", "1,2"), ("--plan", "0,1,1,1"), ("--plan", "--limit", "3"), ("--plan",)]
+)
+def test_a_plan_that_cannot_be_is_refused(options: tuple[str, ...]) -> None:
+    chosen = () if options == ("--plan",) else ("--queue", "default")
+    with pytest.raises(CommandError):
+        replay(*chosen, *options)
+    assert not BulkOperation.objects.exists()

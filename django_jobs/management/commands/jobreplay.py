@@ -5,10 +5,15 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
+from django.core.management.base import CommandError
+
 from ...api import replay_problem
+from ...domain.replay_plan import ReplayPlan
+from ...exceptions import OperationRefused
+from ...lifecycle.operations import bulk
 from ...lifecycle.operations.jobs import OperationResult, replay
-from ..base import OperatorCommand
-from ..dead_jobs import add_selectors, operate
+from ..base import OperatorCommand, operator
+from ..dead_jobs import add_selectors, operate, terms_of
 
 
 class Command(OperatorCommand):
@@ -21,9 +26,35 @@ class Command(OperatorCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_selectors(parser)
+        parser.add_argument(
+            "--plan",
+            nargs="?",
+            const="1,20,10,20",
+            metavar="FIRST,THEN,RATE,PERCENT",
+            help="let the workers do it in waves: by default first 1, then 20, then 10 per second, "
+            "and stop if more than 20 percent fail",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        operate(self, _replay, options, ("replay", "Replayed"))
+        if options["plan"] is None:
+            return operate(self, _replay, options, ("replay", "Replayed"))
+        plan, by = _plan(options["plan"]), f"{operator()} (jobreplay)"
+        try:
+            started = bulk.start(
+                "replay", terms_of(options), plan=plan, by=by, reason=options["reason"]
+            )
+        except OperationRefused as error:
+            raise CommandError(str(error)) from None
+        self.stdout.write(f"Operation {started.pk}: the workers will replay them.")
+        return None
+
+
+def _plan(text: str) -> ReplayPlan:
+    try:
+        first, then, rate, most_failed = map(int, text.split(","))
+        return ReplayPlan(first=first, then=then, rate=rate, most_failed=most_failed)
+    except ValueError as error:
+        raise CommandError(f"--plan takes four numbers such as 1,20,10,20: {error}") from None
 
 
 def _replay(ids: list[int], by: str, reason: str) -> OperationResult:
