@@ -52,6 +52,7 @@ def _may_drain(worker: Worker) -> bool:
 
 CANCEL = OperatorAction(
     action="cancel_jobs",
+    button=ngettext_lazy("Cancel %(count)s job", "Cancel %(count)s jobs", "number"),
     permission="cancel",
     label=_("Cancel"),
     question=_("Cancel jobs?"),
@@ -90,6 +91,7 @@ REPRIORITIZE = OperatorAction(
 )
 RUN_NOW = OperatorAction(
     action="run_jobs_now",
+    button=ngettext_lazy("Run %(count)s job now", "Run %(count)s jobs now", "number"),
     permission="run",
     label=_("Run now"),
     question=_("Run jobs now?"),
@@ -122,6 +124,7 @@ INSPECT = OperatorAction(
 )
 REPLAY = OperatorAction(
     action="replay_jobs",
+    button=ngettext_lazy("Replay %(count)s job", "Replay %(count)s jobs", "number"),
     permission="replay",
     label=_("Replay"),
     question=_("Replay dead jobs?"),
@@ -143,6 +146,7 @@ REPLAY = OperatorAction(
 )
 DISMISS = OperatorAction(
     action="dismiss_jobs",
+    button=ngettext_lazy("Dismiss %(count)s job", "Dismiss %(count)s jobs", "number"),
     permission="dismiss",
     label=_("Dismiss"),
     question=_("Dismiss dead jobs?"),

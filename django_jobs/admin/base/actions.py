@@ -66,6 +66,8 @@ class OperatorAction:
     unlogged: frozenset[str] = frozenset()
     """Fields of the form whose values may be secret."""
     alternatives: tuple[Alternative, ...] = ()
+    button: _StrOrPromise | None = None
+    """The button that confirms, like ``done``; by default the label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +180,7 @@ def _question(
         checkbox_name=ACTION_CHECKBOX_NAME,
         from_page="from_page" in request.POST,
         back=_back(page, request, choice),
+        button=_counted(action.button, len(choice.ids)) if action.button else action.label,
         alternatives=[it for it in action.alternatives if it.offered(page, request, choice)],
     )
 

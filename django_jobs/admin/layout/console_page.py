@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     Crumb = tuple[_StrOrPromise, str]
 
-CONFIRMATION = "confirm_action.html"
-"""The only of these pages that is about some rows, and not about all queues and job types."""
+OF_SOME_ROWS = "confirm_action.html", "timed_out.html"
+"""Those of these pages that are not about all queues and job types."""
 CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 """Whether Django's stylesheet expects ``<ol>`` for breadcrumbs."""
 
@@ -93,7 +93,7 @@ def console_page(
     The breadcrumbs end with ``parents`` and the title. Without ``parents`` they lead to the list
     of the model of ``page``. The tab of that model is the current one.
     """
-    if template != CONFIRMATION and scope_of(request.user) is not None:
+    if template not in OF_SOME_ROWS and scope_of(request.user) is not None:
         raise PermissionDenied(_("This page is about all queues and job types."))
     site = page.admin_site
     request.current_app = site.name

@@ -424,3 +424,11 @@ def test_buttons_are_shown_only_if_their_action_applies(page: Page) -> None:
     for action in ("replay_jobs", "run_jobs_now", "reprioritize_jobs"):
         assert f'value="{action}"' not in text
     assert claim_ready(held.worker) == []
+
+
+def test_the_button_says_what_it_does_and_to_how_many(page: Page) -> None:
+    ids = [noop.enqueue().pk for _number in range(2)]
+    for chosen, button in ((ids[:1], "Cancel 1 job"), (ids, "Cancel 2 jobs")):
+        text = page.ask(Job, "cancel_jobs", *chosen).content.decode()
+        assert f'<input type="submit" class="default" value="{button}">' in text
+        assert ">Back</a>" in text
