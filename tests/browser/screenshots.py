@@ -53,7 +53,7 @@ def scene_in_a_browser(history: int, language: str = "en") -> Iterator[Any]:
 
     for workflow in registry.workflows():
         registry.forget_workflow(workflow.name)
-    connection.settings_dict["TEST"]["NAME"] = "test_screenshots"
+    connection.settings_dict["TEST"]["NAME"] = f"test_screenshots_{os.getpid()}"
     connection.creation.create_test_db(verbosity=0, autoclobber=True)
     try:
         with (
