@@ -25,7 +25,7 @@ from ..metrics.slo import SloWindow, take_objectives
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
 from .base.formatting import NOTHING, ago, badge, count_link, duration, one_line, text_column
-from .base.model_admin import ConsoleAdmin, allowed_by, section
+from .base.model_admin import ConsoleAdmin, allowed_by, row_button, section
 from .base.paginator import CappedCount
 from .operator_actions import PAUSE, RESUME
 
@@ -121,9 +121,10 @@ class QueueAdmin(ConsoleAdmin):
         "next_waits",
         "scheduled",
         "running",
+        "button",
     )
     empty = _('No queues. manage.py migrate creates those of DJANGO_JOBS["QUEUES"].')
-    operator_actions = (PAUSE, RESUME)
+    operator_actions = in_rows = (PAUSE, RESUME)
     fieldsets = (
         section(None, "name", "state", "why", "level"),
         section(_("Limits"), "max_concurrency", "max_backlog", "on_full", "priority_weight"),
@@ -153,6 +154,10 @@ class QueueAdmin(ConsoleAdmin):
     has_add_permission = allowed_by("add_queue")
     has_change_permission = allowed_by("change_queue")
     has_pause_permission = allowed_by("pause_queue")
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        pauses = self.has_pause_permission(request)
+        return self.list_display if pauses else self.list_display[:-1]
 
     # No deletion: jobs of a deleted queue would never be claimed.
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -184,6 +189,10 @@ class QueueAdmin(ConsoleAdmin):
     @admin.display(description=_("ready"))
     def ready(self, queue: Any) -> str:
         return self._jobs(queue, "ready", queue.ready_count)
+
+    @admin.display(description=_("pause"))
+    def button(self, queue: Any) -> str:
+        return row_button(RESUME if queue.paused else PAUSE, queue)
 
     @admin.display(description=_("pressure"))
     def level(self, queue: Any) -> str:

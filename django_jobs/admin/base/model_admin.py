@@ -14,6 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ...conf import conf
@@ -45,6 +46,15 @@ def section(title: _StrOrPromise | None, *rows: str | tuple[str, ...]) -> tuple[
     return title, {"fields": rows}
 
 
+def row_button(action: OperatorAction, row: Any) -> str:
+    """The button of an action on one row of a list. Its form is above the list."""
+    return format_html(
+        '<button type="submit" class="button jobs-row-button" form="row-{}" name="{}" value="{}" '
+        'aria-label="{} {}">{}</button>',
+        *(action.action, ACTION_CHECKBOX_NAME, row.pk, action.label, row, action.label),
+    )
+
+
 class ConsoleAdmin(ModelAdmin):
     """Fast on a table of any size, and read-only: rows change by ``lifecycle.operations``."""
 
@@ -61,6 +71,10 @@ class ConsoleAdmin(ModelAdmin):
     """Columns that are deferred: a page reads them separately or not at all."""
     operator_actions: ClassVar[tuple[OperatorAction, ...]] = ()
     """The first of the list's actions. On a row's page, from the last to the first, its buttons."""
+    for_all: ClassVar[tuple[OperatorAction, ...]] = ()
+    """Those that have a button above the list once it is narrowed, for all rows that match."""
+    in_rows: ClassVar[tuple[OperatorAction, ...]] = ()
+    """Those that have a button in the list's rows."""
     lookups_allowed: ClassVar[frozenset[str]] = frozenset({"id", "id__exact", "pk"})
     empty: ClassVar[_StrOrPromise] = ""
     """What an empty list says: which rows would be here, and how they come."""
@@ -150,6 +164,9 @@ class ConsoleAdmin(ModelAdmin):
         if "cl" in context:
             text = _("All %(count)s selected") % {"count": context["cl"].count_text}
             context["selection_note_all"] = text
+            allowed = self.get_actions(request)
+            for name, offered in (("for_all", self.for_all), ("in_rows", self.in_rows)):
+                context[name] = [one for one in offered if one.action in allowed]
         return response
 
     def render_change_form(

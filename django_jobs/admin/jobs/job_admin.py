@@ -64,6 +64,7 @@ class JobAdmin(HistoryAdmin, JobPage):
         JobPartitionFilter,
     )
     empty = _("No jobs yet. They come from calls of enqueue(), from schedules and from workflows.")
+    for_all = (CANCEL,)
     operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, DISMISS, SIGNAL, SKIP_STEP)
     change_list_template = "admin/django_jobs/job/change_list.html"
 

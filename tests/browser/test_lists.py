@@ -1,0 +1,58 @@
+"""The lists: whole in a usual window, one line a row, and with the status on a telephone."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib import admin
+from django.urls import reverse
+
+from django_jobs.models import Job
+
+from .visitor import NARROW, WIDE, WIDER, Visitor
+
+pytestmark = pytest.mark.timeout(300)
+
+CUT = """() => [...document.querySelectorAll(".results")]
+    .map((one) => one.scrollWidth - one.clientWidth)[0] ?? 0"""
+HEIGHTS = """() => [...document.querySelectorAll("#result_list tbody tr")]
+    .map((one) => Math.round(one.getBoundingClientRect().height))"""
+TALLEST = 60
+"""Pixels of a row: two lines. Rows of jobs have one."""
+
+
+def lists() -> list[str]:
+    """The addresses of all lists."""
+    return [
+        reverse(f"admin:django_jobs_{model._meta.model_name}_changelist")
+        for model in admin.site._registry
+        if model._meta.app_label == "django_jobs"
+    ]
+
+
+def test_no_list_is_cut_at_1280_and_1440_pixels(visitor: Visitor) -> None:
+    cut = {}
+    for path in lists():
+        visitor.visit(path)
+        for size in (WIDE, WIDER):
+            with visitor.at(size) as page:
+                if missing := page.evaluate(CUT):
+                    cut[path, size[0]] = missing
+    assert cut == {}
+
+
+def test_the_rows_of_a_list_are_low(visitor: Visitor) -> None:
+    heights = {}
+    for path in lists():
+        visitor.visit(path)
+        tall = [height for height in visitor.page.evaluate(HEIGHTS) if height > TALLEST]
+        if tall:
+            heights[path] = tall
+    assert heights == {}
+
+
+def test_jobs_show_their_status_on_a_telephone(visitor: Visitor) -> None:
+    visitor.visit(reverse(f"admin:django_jobs_{Job._meta.model_name}_changelist"))
+    with visitor.at(NARROW) as page:
+        box = page.locator("#result_list tbody tr").first.locator(".field-state").bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= NARROW[0]
