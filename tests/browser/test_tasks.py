@@ -27,7 +27,7 @@ def test_all_dead_jobs_of_one_kind_of_failure_are_replayed_in_five_clicks(
     visitor.click(visitor.page.get_by_role("link", name="Failures").last)
     row = visitor.page.get_by_role("row", name="TimeoutError")
     visitor.click(row.get_by_role("button", name="Replay"))
-    visitor.click(visitor.page.locator("form[method=post] [type=submit]").last)
+    visitor.click(visitor.page.locator(".submit-row .default"))
     visitor.page.locator(".messagelist").wait_for()
     assert not Job.objects.dead().filter(pk__in=ids).exists()
     assert visitor.clicks <= 5
@@ -54,7 +54,7 @@ def test_why_a_job_does_not_run_is_two_clicks_away(visitor: Visitor, found: dict
 def test_a_queue_is_paused_in_three_clicks(visitor: Visitor) -> None:
     begin(visitor, "queue")
     press(visitor, "Pause emails")
-    visitor.click(visitor.page.locator("form[method=post] [type=submit]").last)
+    visitor.click(visitor.page.locator(".submit-row .default"))
     visitor.page.locator(".messagelist").wait_for()
     assert Queue.objects.get(name="emails").paused
     assert visitor.clicks <= 3
@@ -68,7 +68,15 @@ def test_all_jobs_that_match_are_cancelled_in_six_clicks(visitor: Visitor) -> No
     visitor.choose(visitor.page.get_by_label("Queue"), "emails")
     press(visitor, "Search")
     press(visitor, "Cancel all 60")
-    visitor.click(visitor.page.locator("form[method=post] [type=submit]").last)
+    visitor.click(visitor.page.locator(".submit-row .default"))
     visitor.page.locator(".messagelist").wait_for()
     assert not matching.exists()
     assert visitor.clicks <= 6
+
+
+def test_when_a_queue_will_be_empty_is_one_click_away(visitor: Visitor) -> None:
+    visitor.visit(index())
+    visitor.click(visitor.page.get_by_role("link", name="Overview").last)
+    table = visitor.page.locator("table", has=visitor.page.get_by_text("Empty in"))
+    assert table.get_by_role("row", name="emails").is_visible()
+    assert visitor.clicks == 1
