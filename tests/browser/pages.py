@@ -14,8 +14,9 @@ from django.urls import NoReverseMatch, URLPattern, reverse
 
 from django_jobs.models import Job, JobStatus
 
-NOT_A_PAGE = ("_delete", "_history", "schedule_preview")
-"""How the names of addresses end that are Django's own pages, or read by a script."""
+NOT_A_PAGE = ("_delete", "_history", "schedule_preview", "failure_group")
+"""How the names of addresses end that are Django's own pages, read by a script, or need more than a
+row."""
 
 
 def console_pages(user: Any) -> Iterator[str]:
