@@ -97,7 +97,7 @@ def test_an_unknown_key_is_reported_with_a_similar_one(
 def test_an_unknown_key_is_reported_with_all_known_ones(settings: Settings) -> None:
     message = only(found(settings, BROKER_URL="redis://"))
     assert "Did you mean" not in str(message.hint)
-    known = "ADMIN_STATEMENT_TIMEOUT, CANCEL_GRACE_SECONDS, CHECK_ANNOTATIONS, CODE_VERSION,"
+    known = "ADMIN_SCOPE, ADMIN_STATEMENT_TIMEOUT, CANCEL_GRACE_SECONDS, CHECK_ANNOTATIONS,"
     assert f"Known are: {known}" in str(message.hint)
 
 
