@@ -89,7 +89,7 @@ def queues(numbers: Numbers, visible: Visible) -> Table:
             Column(_("State")),
             Column(_("Ready"), number=True),
             Column(_("Scheduled"), number=True, wide=True),
-            Column(_("Oldest"), number=True),
+            Column(_("Oldest"), number=True, wide=True),
             Column(_("Running"), number=True, wide=True),
             Column(_("Done / min"), number=True, wide=True),
             Column(_("Failed / min"), number=True, wide=True),
@@ -193,7 +193,7 @@ def job_types(numbers: Numbers, visible: Visible) -> Table:
         _("Job types, last hour"),
         (
             Column(_("Job type")),
-            Column(_("Attempts"), number=True),
+            Column(_("Attempts"), number=True, wide=True),
             Column(_("Failed"), number=True),
             *_shares(_("Waited")),
             *_shares(),
@@ -286,7 +286,7 @@ def workers(numbers: Numbers, visible: Visible) -> Table:
             _worker_state(row["status"]),
             f"{row['jobs']:,} / {row['threads'] + row['async_slots']:,}",
             _ago(row["seconds"]),
-            _longest(visible, row["longest"], row["jobs"]),
+            _longest(visible, row["longest"][:2], row["jobs"]),
         ]
         for row in numbers.own["workers"]
     ]

@@ -191,7 +191,7 @@ def test_workers_with_what_they_run_longest(page: Page) -> None:
     assert rows["web-0 4f2a"]["State"].endswith("expired")
     assert rows["web-1 4f2a"]["Jobs"] == "5 / 8"
     assert rows["web-1 4f2a"]["Longest"].startswith("app.noop 6 min, app.noop 5 min")
-    assert rows["web-1 4f2a"]["Longest"].endswith("and 2 more")
+    assert rows["web-1 4f2a"]["Longest"].endswith("and 3 more")
     for address in (f"worker/{worker}", f"worker/{gone}", f"job/{max(jobs)}"):
         assert f"/{address}/change/" in text
 
