@@ -217,4 +217,6 @@ def test_a_job_page_costs_few_queries_with_all_gates(page: Page) -> None:
     register_worker()
     with CaptureQueriesContext(connection) as captured:
         page.text(change_url(Job, job.pk))
-    assert len(captured) <= 15, [one["sql"][:80] for one in captured]
+    # Outside of a test, the page is no savepoint of another transaction.
+    statements = [one["sql"] for one in captured if "SAVEPOINT" not in one["sql"]]
+    assert len(statements) <= 15, statements
