@@ -247,7 +247,8 @@ def test_a_look_reads_the_numbers_that_others_took(
 ) -> None:
     overview(page)
     noop.enqueue()
-    with django_assert_num_queries(4):  # the session, the user, and the two rows
+    # The session, the user, the two rows, and the four of the time limit of a page.
+    with django_assert_num_queries(8):
         text = page.text(url())
     assert tiles(text)["ready"] == "0"
 
@@ -258,7 +259,7 @@ def test_the_numbers_are_taken_in_two_statements(page: Page) -> None:
     StoredMetrics.objects.update(taken_at="2020-01-01T00:00Z")
     with CaptureQueriesContext(connection) as queries:
         text = page.text(url())
-    assert len(queries) <= 8, [query["sql"][:60] for query in queries]
+    assert len(queries) <= 10, [query["sql"][:60] for query in queries]
     assert tiles(text)["ready"] == str(counted("status = 'ready'"))
 
 
