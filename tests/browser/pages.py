@@ -33,7 +33,13 @@ def console_pages(user: Any) -> Iterator[str]:
         for pattern in model_admin.get_urls():
             name = isinstance(pattern, URLPattern) and pattern.name
             if name and not name.endswith(left_out):
-                yield from _addresses(name, rows)
+                yield from _addresses(name, _editable(rows) if "edit" in name else rows)
+
+
+def _editable(rows: list[int]) -> list[int]:
+    """Those of the jobs that can be edited."""
+    statuses = JobStatus.SCHEDULED, JobStatus.DEAD
+    return list(Job.objects.filter(pk__in=rows, status__in=statuses).values_list("pk", flat=True))
 
 
 def _newest(model: type[Model]) -> list[int]:
