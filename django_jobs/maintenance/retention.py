@@ -15,6 +15,7 @@ from ..domain.partitions import Period, end_of
 from ..domain.retention import ALL, NOT_OF_JOBS, Kept, kept_by_status
 from ..domain.states import FINAL, JobState
 from ..lifecycle import history
+from ..lifecycle.operations import bulk
 from ..lifecycle.pruning import (
     EVERY_OTHER_QUEUE,
     HISTORY,
@@ -42,6 +43,9 @@ WORKER_SECONDS = 7 * 86_400.0
 """Seconds for which the row of an ended worker is kept."""
 
 FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+
+OPERATION_SECONDS = 90 * 86_400.0
+"""Seconds for which an ended operation on many jobs is kept, with its report."""
 
 TICK_SECONDS = 90 * 86_400.0
 """Seconds for which the outcome of a due time is kept. A backfill of an older due time makes its
@@ -85,6 +89,7 @@ class Retention:
         if any(self.after.values()):
             return deleted
         deleted += prune_workers(WORKER_SECONDS) + prune_run_totals()
+        deleted += bulk.prune(OPERATION_SECONDS)
         deleted += self._repeat(prune_unique_keys, deadline)
         deleted += self._repeat(prune_resource_outcomes, deadline)
         return deleted + self._repeat(partial(prune_ticks, TICK_SECONDS), deadline)

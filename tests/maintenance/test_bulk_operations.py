@@ -13,6 +13,7 @@ from django_jobs.lifecycle.operations import bulk
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.maintenance import bulk_operations
 from django_jobs.maintenance.bulk_operations import run_chunk
+from django_jobs.maintenance.retention import Retention
 from django_jobs.models import BulkOperation, Job
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -356,3 +357,16 @@ def test_cancelling_what_runs_asks_it_to_stop() -> None:
     assert run_all().done == 1
     assert Job.objects.get(pk=held.id).cancel_requested_at is not None
     assert job_operations.cancel([held.id]).asked == [held.id]
+
+
+def test_ended_operations_are_kept_for_a_time() -> None:
+    noop.enqueue()
+    old, recent, running = (bulk.start("cancel", {"queue": "default"}).pk for _ in range(3))
+    for operation, days in ((old, 91), (recent, 89)):
+        run_sql(
+            "UPDATE django_jobs_bulkoperation SET status = 'completed',"
+            " finished_at = now() - make_interval(days => %s) WHERE id = %s",
+            [days, operation],
+        )
+    Retention().run_once()
+    assert set(BulkOperation.objects.values_list("pk", flat=True)) == {recent, running}

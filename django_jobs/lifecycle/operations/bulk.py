@@ -260,5 +260,10 @@ def outcomes(awaited: list[list[int]], since: datetime) -> tuple[dict[int, bool]
     return known, [pair for pair in awaited if pair[0] not in known]
 
 
+def prune(older_than: float) -> int:
+    """Delete the operations that ended more than ``older_than`` seconds ago; return how many."""
+    return _rows().filter(finished_at__lt=Now() - timedelta(seconds=older_than)).delete()[0]
+
+
 def _rows() -> QuerySet[BulkOperation]:
     return BulkOperation.objects.using(jobs_connection().alias)
