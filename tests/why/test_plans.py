@@ -14,8 +14,10 @@ from django_jobs.why.evaluation import explain, parameters_of, parts_of
 from django_jobs.why.facts import MOST_BEFORE, MOST_IN_LINE, statement
 from tests.factories import analyze, register_worker, run_sql
 from tests.factories import explain as plan_of
-from tests.lifecycle.test_plans import MANY, fill, rows_of, whole_tables
+from tests.lifecycle.test_plans import fill, rows_of, whole_tables
 
+MANY = 30_000
+"""Jobs in each state: three times what is counted."""
 GATES = Gates(tenant="acme", queue="default", key="account:7", limit=5, resources=("stripe",))
 GATED = """
 UPDATE django_jobs_job SET gates = %(text)s, tenant = 'acme', concurrency_key = 'account:7',

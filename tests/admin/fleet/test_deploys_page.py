@@ -78,6 +78,7 @@ def test_what_each_user_may_do_there(page_of: Callable[..., Page]) -> None:
     page_of("view_job", name="nina").text(DEPLOYS, status=403)
 
 
+@pytest.mark.usefixtures("no_time_limit")
 def test_its_queries_do_not_grow(page: Page, django_assert_max_num_queries: Any) -> None:
     for number in range(20):
         worker(f"v{number}", number)

@@ -53,6 +53,7 @@ def test_jobs_need_the_permission_to_see_jobs(page_of: Callable[..., Page]) -> N
     assert "What it does" not in page_of("view_worker").text(change_url(Worker, held.worker))
 
 
+@pytest.mark.usefixtures("no_time_limit")
 def test_the_queries_of_the_page_do_not_grow_with_the_jobs(
     page: Page, django_assert_max_num_queries: Any
 ) -> None:

@@ -129,6 +129,7 @@ def test_the_list_warns_if_no_worker_looks_at_schedules(page: Page) -> None:
     assert "No worker has looked" not in page.read(list_url(Schedule))
 
 
+@pytest.mark.usefixtures("no_time_limit")
 @pytest.mark.parametrize("model", MODELS)
 def test_a_list_takes_the_same_queries_for_many_and_counts_with_a_limit(
     page: Page, model: Any, django_assert_max_num_queries: Any

@@ -26,6 +26,7 @@ from django_jobs.models import Job, Queue, Resource, Run
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.app.jobs import add, noop
 from tests.factories import (
+    analyze,
     claim_ready,
     declared,
     enqueue_and_claim,
@@ -398,6 +399,7 @@ def test_a_dead_step_is_edited_and_its_run_goes_on() -> None:
 @pytest.mark.parametrize("statement", [edits.LOCK, edits.EDIT, edits.POSTPONE])
 def test_the_statements_find_the_job_by_primary_key(statement: str) -> None:
     enqueue_many(add, [{"first": 0}] * 300)
+    analyze("django_jobs_job_live")
     parameters = dict.fromkeys(
         ("payload", "payload_version", "tenant", "concurrency_key", "resources", "gates", "run_at")
     )
@@ -405,7 +407,7 @@ def test_the_statements_find_the_job_by_primary_key(statement: str) -> None:
     nodes = explain(statement, {**parameters, **values, "priority": 0, "run_at": LATER})
     reads = [node for node in nodes if "Scan" in node["Node Type"] and "Relation Name" in node]
     assert {node["Relation Name"] for node in reads} == {"django_jobs_job_live"}
-    assert {node["Index Name"] for node in reads if "Index Name" in node} == {
+    assert {node["Index Name"] for node in nodes if "Index Name" in node} == {
         "django_jobs_job_pkey"
     }
     assert not [node for node in reads if node["Node Type"] == "Seq Scan"]
