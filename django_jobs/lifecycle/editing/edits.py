@@ -18,7 +18,7 @@ from ...domain.gates import Gates
 from ...domain.states import JobState
 from ...exceptions import OperationRefused
 from ...models import Job
-from ...models.database import fetch, jobs_connection, repeat_conflicts
+from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ...models.job import QUARANTINED
 from ..job_columns import IN_LIVE, gate_values
 from ..notifying import BLOCKED, notify_after_commit
@@ -76,6 +76,16 @@ UPDATE django_jobs_job AS job SET status = 'scheduled', available_at = %(run_at)
     rank = date_part('epoch', %(run_at)s::timestamptz) - job.priority * %(weight)s::float8
 WHERE job.id = %(id)s AND job.status IN ('blocked', 'ready')
   AND %(run_at)s::timestamptz > clock_timestamp()
+"""
+
+# The key of ``unique_for`` goes with its job. An expired one in the other queue is in nobody's way.
+DROP_EXPIRED_KEY = """
+DELETE FROM django_jobs_uniquekey
+WHERE queue = %(queue)s AND key = %(key)s AND expires_at <= clock_timestamp()
+"""
+MOVE_KEY = """
+UPDATE django_jobs_uniquekey SET queue = %(queue)s
+WHERE queue = %(old)s AND key = %(key)s AND job_id = %(id)s
 """
 
 
@@ -171,7 +181,7 @@ def _edit(
             demand(actor, "django_jobs.view_job_payload")
         if problem := _problem(stored, edited):
             raise OperationRefused(problem)
-        status = _write(id_, edited, who, why)
+        status = _write(id_, stored, edited, who, why)
         if status == JobState.DEAD:
             _replay(id_, edited, check, who, why)
         hint = BLOCKED if edited.gates is not None else ""
@@ -198,7 +208,7 @@ def _problem(stored: StoredJob, edited: Edited) -> str | None:
     return None
 
 
-def _write(id_: int, edited: Edited, who: str, why: str) -> str:
+def _write(id_: int, stored: StoredJob, edited: Edited, who: str, why: str) -> str:
     parameters = {
         **gate_values(edited.gates),
         "id": id_,
@@ -216,9 +226,13 @@ def _write(id_: int, edited: Edited, who: str, why: str) -> str:
     try:
         with transaction.atomic(using=alias):  # a savepoint: the holder is looked up afterwards
             ((status,),) = fetch(EDIT, parameters)
+            if stored.idempotency_key and edited.queue != stored.queue:
+                key = {"key": stored.idempotency_key, "old": stored.queue}
+                execute(DROP_EXPIRED_KEY, {**parameters, **key})
+                execute(MOVE_KEY, {**parameters, **key})
     except IntegrityError:
-        key = Job.objects.using(alias).values_list("idempotency_key", flat=True).get(pk=id_)
-        holder = Job.objects.using(alias).holding_key(edited.queue, key or "").first()
+        key_held = stored.idempotency_key or ""
+        holder = Job.objects.using(alias).holding_key(edited.queue, key_held).first()
         name = f"job {holder.pk}" if holder else "another job"
         raise OperationRefused(f"{name} holds its key in the queue {edited.queue}") from None
     except DataError as error:

@@ -18,11 +18,12 @@ from django_jobs import (
 )
 from django_jobs.api.editing import edit_job
 from django_jobs.domain.admission import FairShares
+from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.editing import edits
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.promoting import promote
-from django_jobs.models import Job, Queue, Resource, Run
+from django_jobs.models import Job, Queue, Resource, Run, UniqueKey
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -209,6 +210,31 @@ def test_a_key_that_is_held_in_the_other_queue_refuses_the_move() -> None:
     assert f"job {taken.pk} (ready) holds its idempotency key" in report.refused[dead.pk]
     stored = Job.objects.get(pk=dead.pk)
     assert (stored.status, stored.payload, stored.headers) == ("dead", {"first": 1}, {})
+
+
+@pytest.mark.django_db
+def test_a_key_that_is_unique_for_a_time_goes_with_its_job() -> None:
+    unique = add.using(idempotency_key="k", unique_for=3_600)
+    job = unique.enqueue(1)
+    run_sql(
+        "INSERT INTO django_jobs_uniquekey (queue, key, job_type, job_id, expires_at)"
+        " VALUES ('bulk', 'k', 'app.add', 1, now() - interval '1 s')"
+    )
+    assert edit_job(job.pk, queue="bulk").done == [job.pk]
+    settle_one(claim_ready(register_worker(), queue="bulk")[0], Succeeded())
+    assert unique.using(queue="bulk").enqueue(2).pk == job.pk
+    assert unique.enqueue(3).pk != job.pk
+
+
+@pytest.mark.django_db
+def test_a_key_that_is_still_unique_in_the_other_queue_refuses_the_move() -> None:
+    ended = add.using(idempotency_key="k", unique_for=3_600, queue="bulk").enqueue(1)
+    settle_one(claim_ready(register_worker(), queue="bulk")[0], Succeeded())
+    job = add.using(idempotency_key="k", unique_for=3_600).enqueue(1)
+    report = edit_job(job.pk, queue="bulk")
+    assert report.refused == {job.pk: "another job holds its key in the queue bulk"}
+    assert Job.objects.get(pk=job.pk).queue == "default"
+    assert UniqueKey.objects.get(queue="bulk").job_id == ended.pk
 
 
 @pytest.mark.django_db
