@@ -6,8 +6,6 @@ import pytest
 from django.contrib import admin
 from django.urls import reverse
 
-from django_jobs.models import Job
-
 from .visitor import NARROW, WIDE, WIDER, Visitor
 
 pytestmark = pytest.mark.timeout(300)
@@ -50,9 +48,15 @@ def test_the_rows_of_a_list_are_low(visitor: Visitor) -> None:
     assert heights == {}
 
 
-def test_jobs_show_their_status_on_a_telephone(visitor: Visitor) -> None:
-    visitor.visit(reverse(f"admin:django_jobs_{Job._meta.model_name}_changelist"))
-    with visitor.at(NARROW) as page:
-        box = page.locator("#result_list tbody tr").first.locator(".field-state").bounding_box()
-        assert box is not None
-        assert box["x"] + box["width"] <= NARROW[0]
+def test_lists_show_the_status_of_a_row_on_a_telephone(visitor: Visitor) -> None:
+    ends = {}
+    for path in lists():
+        visitor.visit(path)
+        with visitor.at(NARROW) as page:
+            badge = page.locator("#result_list tbody tr .jobs-badge").first
+            if badge.count():
+                box = badge.bounding_box()
+                assert box is not None
+                ends[path] = box["x"] + box["width"]
+    assert len(ends) > 8
+    assert {path: end for path, end in ends.items() if end > NARROW[0]} == {}

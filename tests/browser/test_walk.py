@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from .pages import console_pages
-from .visitor import NARROW, WIDE, Visitor
+from .visitor import NARROW, WIDE, WIDER, Visitor
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -14,6 +14,10 @@ WIDER_THAN_ITS_ELEMENTS = """() => [...document.querySelectorAll("#main *")]
     .filter((one) => one.getBoundingClientRect().right > innerWidth + 1
         && !one.closest("[class*='results'], nav, .jobs-scroll, .jobs-graph"))
     .slice(0, 3).map((one) => `${one.tagName}.${one.className}`).join(", ")"""
+CUT_TABLES = """() => [...document.querySelectorAll(".results, .jobs-scroll")]
+    .filter((one) => one.scrollWidth > one.clientWidth)
+    .map((one) => `${one.querySelector("table")?.className} lacks `
+        + `${one.scrollWidth - one.clientWidth} px`)"""
 
 
 def test_all_pages_are_shown_in_both_themes_without_a_finding(visitor: Visitor) -> None:
@@ -26,6 +30,10 @@ def test_all_pages_are_shown_in_both_themes_without_a_finding(visitor: Visitor) 
             continue
         walked.add(path)
         findings += [f"{path}: {one}" for one in visitor.findings()]
+        for size in (WIDE, WIDER):
+            with visitor.at(size) as page:
+                cut = page.evaluate(CUT_TABLES)
+                findings += [f"{path} at {size[0]}: {one}" for one in cut]
         with visitor.at(WIDE, dark=True):
             findings += [f"{path}, dark: {one}" for one in visitor.findings("color-contrast")]
         with visitor.at(NARROW) as page:

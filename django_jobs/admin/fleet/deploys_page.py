@@ -82,8 +82,11 @@ def _sentence(workers: Sequence[Any], forecast: Forecast) -> str:
     ) % {"count": versions}
     if not forecast.running:
         return f"{text} {_('Nothing runs: a drain would end at once.')}"
-    seconds = duration(timedelta(seconds=forecast.deploy_seconds))
-    text += " " + _("A drain of all would take about %(time)s.") % {"time": seconds}
+    if forecast.deploy_seconds < 1:
+        text += " " + _("A drain of all would end about at once.")
+    else:
+        time = duration(timedelta(seconds=forecast.deploy_seconds))
+        text += " " + _("A drain of all would take about %(time)s.") % {"time": time}
     if forecast.unknown:
         text += " " + ngettext(
             "%(count)s running job may take longer: how long its type takes is not known.",

@@ -90,7 +90,7 @@ CONTINUE = OperatorAction(
 class BulkOperationAdmin(ConsoleAdmin):
     """One row for each operation on all jobs that match."""
 
-    list_display = ("number", "what", "which", "state", "share", "left_count", "who", "made")
+    list_display = ("number", "what", "state", "which", "share", "left_count", "who", "made")
     list_filter = (StatusFilter,)
     operator_actions = (STOP, CONTINUE)
 

@@ -46,7 +46,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     form = ScheduleForm
     unread = ("payload",)
     ordering = ("name",)
-    list_display = ("name", "runs_of", "when", "state", "coming", "last_tick")
+    list_display = ("name", "state", "runs_of", "when", "coming", "last_tick")
     list_filter = (ScheduleStateFilter, JobTypeFilter, ScheduleQueueFilter, DeclaredFilter)
     search_fields = ("name", "job_type")
     search_help_text = _("Parts of names or job types.")

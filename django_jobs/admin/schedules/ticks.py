@@ -25,7 +25,7 @@ class TickAdmin(OfSchedule):
     """Due times and their outcomes. Read-only."""
 
     list_display = (
-        *("due_line", "schedule_name", "result_line", "reason_line", "late", "job_number", "part"),
+        *("due_line", "result_line", "schedule_name", "reason_line", "late", "job_number", "part"),
     )
     list_filter = (OutcomeFilter, CreatedSinceFilter)
     empty = _("No ticks yet. A worker writes one for each due time of a schedule.")

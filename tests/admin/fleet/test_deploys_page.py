@@ -41,13 +41,13 @@ def test_versions_and_commands_that_run_now(page: Page) -> None:
     claim_ready(busy)
     text = page.read(DEPLOYS)
     assert "Workers run 2 versions of the code." in text
-    assert "1 running job may take longer" in text
+    assert "A drain of all would end about at once. 1 running job may take longer" in text
     first, second, *commands = rows_in(text)
     assert first.startswith("v1 1 1 0")
     assert second.startswith("v2 2 0 1")
     assert len(commands) == 2
     assert "1 of 1 drain" in commands[0]
-    assert "running v2 2 1 / 2 200 MB" in commands[1]
+    assert "v2 ▶ running 2 1 / 2 200 MB" in commands[1]
     assert commands[1].endswith("Drain…")
     assert not commands[0].endswith("Drain…")
     assert Live(page.text(DEPLOYS)).alarms == []
