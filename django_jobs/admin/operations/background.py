@@ -65,6 +65,8 @@ def _searched(text: str, user: Any) -> dict[str, Any] | None:
     if search.problems or search.terms.arguments or search.errors:
         return None  # few are found by them: the admin can change these itself
     found: dict[str, Any] = {"ids": search.numbers} if search.terms.numbers else {}
+    if search.is_of_run:
+        found["status"] = "dead"  # as on the list
     for name, values in (
         ("job_type", search.terms.of("type")),
         ("key", search.terms.of("key")),

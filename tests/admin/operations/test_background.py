@@ -126,6 +126,21 @@ def test_the_jobs_of_one_failure_or_schedule_become_terms(page: Page) -> None:
     assert go(page, f"?schedule={schedule.name}").terms == {"schedule": schedule.pk}
 
 
+@pytest.mark.parametrize("kind", ["error", "code"])
+def test_a_search_by_the_last_run_changes_the_dead_jobs_of_its_list_only(
+    page: Page, kind: str
+) -> None:
+    retried, *_others = [make_dead().pk for _ in range(5)]
+    run_sql("UPDATE django_jobs_run SET error_code = '503'")
+    run_sql("UPDATE django_jobs_job SET status = 'scheduled' WHERE id = %s", [retried])
+    value = "503" if kind == "code" else Job.objects.get(pk=retried).fingerprint
+    assert f"#{retried}" not in page.read(list_url(Job) + f"?q={kind}:{value}")
+    assert go(page, f"?q={kind}:{value}").terms == {"status": "dead", kind: value}
+    run_chunk()
+    assert Job.objects.get(pk=retried).status == "scheduled"
+    assert OFFER not in ask(page, f"?status=scheduled&q={kind}:{value}")
+
+
 @pytest.mark.parametrize("model", [Job, DeadLetter])
 def test_each_filter_of_the_lists_is_a_term_or_known_to_be_none(model: Any) -> None:
     names = {one.parameter_name for one in site.get_model_admin(model).list_filter}
