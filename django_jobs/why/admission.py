@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..domain.breaker import PROBES
 from ..domain.gates import Gates, parse
 from ..domain.retry_budget import retries_allowed
 from ..domain.states import JobState
@@ -42,15 +43,21 @@ KEY = usage_of("""
     SELECT id, status, claimed_at, attempt FROM django_jobs_job_live
     WHERE concurrency_key = %(key)s AND status IN ('ready', 'running')
     LIMIT %(limit)s""")
+# As the admission counts: a job that began before the breaker was half open is not one that tries.
+HANGS = """resource.breaker_state = 'half_open' AND status = 'running'
+    AND coalesce(claimed_at < resource.breaker_changed_at, false)"""
 # No index finds the jobs of one resource, because few jobs with resources are ready or running.
-USERS = usage_of(f"""
+USERS = usage_of(
+    f"""
     SELECT id, status, claimed_at, attempt FROM (
         SELECT job.id, job.status, job.claimed_at, job.attempt, job.resources
         FROM django_jobs_job_live AS job
         WHERE job.resources IS NOT NULL AND job.status IN ('ready', 'running')
         ORDER BY job.id LIMIT {MOST_TAKEN}) AS user_of_any
     WHERE jsonb_exists(user_of_any.resources, resource.name)
-    LIMIT coalesce(resource.max_concurrency, {MOST_READ})""")
+    LIMIT coalesce(resource.max_concurrency, {MOST_READ})""",
+    HANGS,
+)
 RESOURCES = f"""
 SELECT resource.id, resource.name, paused_at, paused_reason, paused_by,
     breaker_state, breaker_changed_at, breaker_open_for, breaker_reason,
@@ -59,7 +66,7 @@ SELECT resource.id, resource.name, paused_at, paused_reason, paused_by,
     coalesce(recent_retries * {FADED}, 0) AS retries,
     tokens + rate / rate_seconds * greatest(
         date_part('epoch', statement_timestamp() - refilled_at), 0) < 1 AS rate_is_spent,
-    used.taken, used.holders
+    used.taken, used.hanging, used.holders
 FROM django_jobs_resource AS resource CROSS JOIN LATERAL ({USERS}) AS used
 WHERE resource.name = ANY(%(names)s::text[])
 ORDER BY resource.name
@@ -229,9 +236,11 @@ def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
         rate = {"rate": f"{row['rate']:g}", "seconds": f"{row['rate_seconds']:g}"}
         text = fill(_("the rate of %(name)s (%(rate)s in %(seconds)s s)"), name=link, **rate)
         return _waits("resource", title, text)
-    if row["breaker_state"] == BreakerState.HALF_OPEN and row["taken"]:
+    trying = taken - row["hanging"]
+    if row["breaker_state"] == BreakerState.HALF_OPEN and trying >= PROBES:
         text = fill(_("the breaker of %(name)s is half open and lets few jobs try"), name=link)
-        return _waits("resource", title, text, holders(row, facts), lasting=True)
+        by = holders({**row, "taken": trying}, facts)
+        return _waits("resource", title, text, by, lasting=True)
     if job.failures and _is_spent(row):
         text = fill(_("the retry budget of %(name)s is used up"), name=link)
         return _waits("resource", title, text, lasting=True)

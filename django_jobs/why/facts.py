@@ -39,15 +39,17 @@ def before_in(head: str, most: int) -> str:
     FROM ({head} LIMIT {most + 1}) AS head"""
 
 
-def usage_of(rows: str) -> str:
+def usage_of(rows: str, hangs: str = "false::boolean") -> str:
     """SQL that counts ``rows``, which are ``id, status, claimed_at, attempt``, and names the first
-    of them with their progress."""
+    of them with their progress. Those that meet ``hangs`` are counted once more, and named last."""
     return f"""
     WITH used AS MATERIALIZED ({rows})
-    SELECT (SELECT count(*) FROM used) AS taken, ARRAY(
+    SELECT (SELECT count(*) FROM used) AS taken,
+        (SELECT count(*) FROM used WHERE {hangs}) AS hanging, ARRAY(
         SELECT to_jsonb(holder) FROM (
             SELECT first.id, first.status, first.claimed_at, progress.fraction
-            FROM (SELECT * FROM used ORDER BY claimed_at NULLS LAST, id LIMIT {MOST_NAMED}) AS first
+            FROM (SELECT * FROM used ORDER BY {hangs}, claimed_at NULLS LAST, id
+                LIMIT {MOST_NAMED}) AS first
             LEFT JOIN django_jobs_progress AS progress
                 ON progress.job_id = first.id AND progress.attempt = first.attempt
         ) AS holder) AS holders"""

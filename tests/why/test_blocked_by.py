@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from django_jobs.domain.breaker import PROBES
 from django_jobs.domain.gates import Gates
 from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.models import (
@@ -19,9 +20,11 @@ from django_jobs.models import (
     Schedule,
     Tenant,
 )
+from django_jobs.why.evaluation import explain
+from django_jobs.why.explanation import plain
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment, transfer_funds
 from tests.app.jobs import noop
-from tests.factories import copies_of, run_sql
+from tests.factories import copies_of, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -87,8 +90,25 @@ def test_an_open_breaker_shows_until_when() -> None:
 def test_a_half_open_breaker_lets_few_try() -> None:
     stripe(breaker_state="half_open")
     job = refund_payment.enqueue(1)
+    copies_of(job, PROBES - 1)
     assert job.blocked_by == "its turn"
     copies_of(job)
+    assert job.blocked_by == "the breaker of stripe is half open and lets few jobs try"
+
+
+def test_what_hangs_since_before_a_breaker_was_half_open_does_not_count_as_a_try() -> None:
+    stripe(breaker_state="half_open", breaker_changed_at=timezone.now() - timedelta(minutes=1))
+    job = refund_payment.enqueue(1)
+    worker, begun = register_worker(), timezone.now() - timedelta(hours=1)
+    Job.objects.filter(pk__in=copies_of(job, 2)).update(
+        status="running", worker_id=worker, claimed_at=begun
+    )
+    trying = copies_of(job, PROBES - 1)
+    assert job.blocked_by == "its turn"
+    trying += copies_of(job)
+    (gate,) = (gate for gate in explain(job).gates if gate.name == "resource")
+    named = ", ".join(f"#{one:,} (ready)" for one in trying)
+    assert plain(gate.text) == f"{job.blocked_by}: {named}"
     assert job.blocked_by == "the breaker of stripe is half open and lets few jobs try"
 
 
