@@ -36,7 +36,7 @@ class ConfirmationForm(forms.Form):
         help_text=_("Stored with the job and in the history."),
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
-    state = forms.CharField(widget=forms.HiddenInput, max_length=32)
+    state = forms.CharField(widget=forms.HiddenInput, max_length=64)
 
 
 def may_edit(page: Any, request: HttpRequest, job: Any) -> bool:

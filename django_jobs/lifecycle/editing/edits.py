@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import DataError, IntegrityError, transaction
+from django.utils.crypto import salted_hmac
 
 from ...domain.errors import ErrorReport
 from ...domain.gates import Gates
@@ -127,7 +128,15 @@ class Edited:
 def stored_job(id_: int) -> StoredJob | None:
     """The job as an edit would find it; None unless it is live or dead."""
     rows = fetch(LOOK, {"id": id_})
-    return StoredJob._make(rows[0]) if rows else None
+    return _stored(rows[0]) if rows else None
+
+
+def _stored(row: tuple[Any, ...]) -> StoredJob:
+    stored = StoredJob._make(row)
+    # Pages send the state to people who may not see the payload, and who could try out what gives
+    # the same hash.
+    keyed = salted_hmac("django_jobs.lifecycle.editing", stored.state, algorithm="sha256")
+    return stored._replace(state=keyed.hexdigest())
 
 
 def edit(
@@ -191,7 +200,7 @@ def _edit(
 def _locked(id_: int, alias: str) -> StoredJob:
     rows = fetch(LOCK, {"id": id_})
     if rows and rows[0][0] in EDITABLE:
-        return StoredJob._make(rows[0])
+        return _stored(rows[0])
     statuses = Job.objects.using(alias).filter(pk=id_).values_list("status", flat=True)
     status = statuses.first()
     raise OperationRefused("there is no such job" if status is None else f"it is {status}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import PermissionDenied
+from pytest_django import Settings
 
 from django_jobs import (
     EnqueueError,
@@ -210,6 +211,18 @@ def test_a_key_that_is_held_in_the_other_queue_refuses_the_move() -> None:
     assert f"job {taken.pk} (ready) holds its idempotency key" in report.refused[dead.pk]
     stored = Job.objects.get(pk=dead.pk)
     assert (stored.status, stored.payload, stored.headers) == ("dead", {"first": 1}, {})
+
+
+@pytest.mark.django_db
+def test_the_state_is_no_hash_that_others_can_compute(settings: Settings) -> None:
+    job = add.enqueue(1)
+    ((plain,),) = run_sql(f"SELECT {edits.STATE} FROM django_jobs_job AS job")
+    seen = edits.stored_job(job.pk)
+    settings.SECRET_KEY = "another"
+    other = edits.stored_job(job.pk)
+    assert seen is not None
+    assert other is not None
+    assert len({plain, seen.state, other.state}) == 3
 
 
 @pytest.mark.django_db
