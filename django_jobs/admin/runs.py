@@ -14,7 +14,7 @@ from ..conf import conf
 from ..domain.search_terms import parsed
 from ..lifecycle.history import RUNS
 from ..models import Job, Run, Worker
-from .access.errors import HidesErrors, hidden_error, hide_in_run
+from .access.errors import HidesErrors, hidden_error, hide_in_run, may_see_errors
 from .base.formatting import (
     ago,
     badge,
@@ -83,8 +83,13 @@ class RunAdmin(HidesErrors, HistoryAdmin):
         shown = (*self.fieldsets[:-1], section(*ERROR, *texts))
         if obj.log is None:
             return shown
-        seen = request.user.has_perm("django_jobs.view_job_payload")
-        return (*shown, section(_("Log"), "log_text" if seen else "hidden_log"))
+        # Handlers log tracebacks, too.
+        if not may_see_errors(request.user):
+            log = "hidden_texts"
+        else:
+            seen = request.user.has_perm("django_jobs.view_job_payload")
+            log = "log_text" if seen else "hidden_log"
+        return (*shown, section(_("Log"), log))
 
     @admin.display(description=_("message"))
     def hidden_texts(self, run: Any) -> str:

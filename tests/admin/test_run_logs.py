@@ -31,9 +31,14 @@ def test_a_run_without_lines_has_no_section(page: Page) -> None:
     assert ">Log<" not in page.text(run_with(None))
 
 
-def test_the_lines_need_the_permission_to_see_payloads(page_of: Callable[..., Page]) -> None:
+def test_the_lines_need_the_permissions_to_see_payloads_and_errors(
+    page_of: Callable[..., Page],
+) -> None:
     url = run_with("INFO shop: ordered")
-    shown = page_of("view_run").text(url)
-    assert "ordered" not in shown
-    assert "Hidden: requires the permission" in shown
-    assert "ordered" in page_of("view_run", "view_job_payload", name="rita").text(url)
+    both = ("view_job_payload", "view_job_error")
+    for name, missing in (("ada", both), ("otto", both[:1]), ("rita", both[1:])):
+        rights = sorted({"view_run", *both}.difference(missing))
+        shown = page_of(*rights, name=name).text(url)
+        assert "ordered" not in shown
+        assert "Hidden: requires the permission" in shown
+    assert "ordered" in page_of("view_run", *both, name="maria").text(url)
