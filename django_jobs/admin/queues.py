@@ -25,7 +25,7 @@ from ..metrics.slo import SloWindow, take_objectives
 from ..models import Job, JobStatus, Queue
 from ..models.timestamps import TimestampSubquery
 from .base.formatting import NOTHING, ago, badge, count_link, duration, one_line, text_column
-from .base.model_admin import ConsoleAdmin, allowed_by, row_button, section
+from .base.model_admin import ConsoleAdmin, allowed_by, row_button, section, unlimited
 from .base.paginator import CappedCount
 from .operator_actions import PAUSE, RESUME
 
@@ -151,8 +151,9 @@ class QueueAdmin(ConsoleAdmin):
             kwargs["min_value"] = 1
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
-    has_add_permission = allowed_by("add_queue")
-    has_change_permission = allowed_by("change_queue")
+    # A user with a scope may pause its queues, and see them.
+    has_add_permission = unlimited("add_queue")
+    has_change_permission = unlimited("change_queue")
     has_pause_permission = allowed_by("pause_queue")
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:

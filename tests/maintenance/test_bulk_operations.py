@@ -184,7 +184,11 @@ def test_starting_stopping_and_resuming_need_the_permission_of_the_verb() -> Non
     operation = bulk.start("cancel", {"queue": "default"})
     with pytest.raises(PermissionDenied):
         bulk.stop([operation.pk], actor=olga)
-    bulk.stop([operation.pk])
+    replays = bulk.start("replay", {"queue": "default"})
+    with pytest.raises(PermissionDenied):
+        bulk.stop([replays.pk, operation.pk], actor=olga)
+    assert not BulkOperation.objects.exclude(stop_requested_by="").exists()
+    bulk.stop([operation.pk, replays.pk])
     run_all()
     with pytest.raises(PermissionDenied):
         bulk.resume([operation.pk], actor=olga)

@@ -41,6 +41,16 @@ def allowed_by(*permissions: str) -> Callable[..., bool]:
     return check
 
 
+def unlimited(*permissions: str) -> Callable[..., bool]:
+    """The same for what a user with a scope cannot do, whatever the permissions."""
+    allowed = allowed_by(*permissions)
+
+    def check(page: Any, request: HttpRequest, obj: Any = None) -> bool:
+        return scope_of(request.user) is None and allowed(page, request, obj)
+
+    return check
+
+
 def section(title: _StrOrPromise | None, *rows: str | tuple[str, ...]) -> tuple[Any, Any]:
     """A fieldset. A row is a field, or several side by side."""
     return title, {"fields": rows}

@@ -72,7 +72,7 @@ class PlanForm(forms.Form):
 
 def may_replay(request: HttpRequest) -> bool:
     """Whether the user may see and begin a plan."""
-    return request.user.has_perm(bulk.PERMISSIONS[BulkAction.REPLAY])
+    return request.user.has_perms(["django_jobs.view_job", bulk.PERMISSIONS[BulkAction.REPLAY]])
 
 
 def plan_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
@@ -105,9 +105,10 @@ def _asked(request: HttpRequest) -> tuple[dict[str, Any], int]:
         terms = {
             LINKED.get(name, name): value for name, value in request.GET.items() if value != ""
         }
+        terms = terms or {"status": "dead"}
     given = request.POST.get("max_id", "")
     is_id = given.isascii() and given.isdigit() and int(given) <= LARGEST_ID
-    return checked_terms(terms or {"status": "dead"}), int(given) if is_id else bulk.newest()
+    return checked_terms(terms), int(given) if is_id else bulk.newest()
 
 
 def plan_page(

@@ -160,8 +160,10 @@ def stop(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int]:
     that were not asked before. Raises ``PermissionDenied`` if ``actor`` may not do what they do."""
     asked: list[int] = []
     who = (name_of(actor) or by or "a command")[:200]
-    for operation in _rows().filter(pk__in=list(ids), status__in=UNFINISHED):
+    operations = list(_rows().filter(pk__in=list(ids), status__in=UNFINISHED))
+    for operation in operations:
         demand(actor, PERMISSIONS[operation.action], for_all=True)
+    for operation in operations:
         mine = _rows().filter(pk=operation.pk, status__in=UNFINISHED, stop_requested_by="")
         if mine.update(stop_requested_by=who, next_at=Now()):
             asked.append(operation.pk)

@@ -108,6 +108,29 @@ def test_pages_about_everything_are_refused(page_of: Callable[..., Page]) -> Non
 
 
 @pytest.mark.usefixtures("emails")
+def test_queues_cannot_be_added_or_edited(page_of: Callable[..., Page]) -> None:
+    page = page_of(*ALL, *CHANGES, "view_queue", "add_queue", "change_queue")
+    queue = Queue.objects.get(name="emails")
+    address = change_url(Queue, queue.pk)
+    assert page.client.get(address).status_code == 200
+    assert page.client.post(address, {"max_concurrency": 99}).status_code == 403
+    assert page.client.get(reverse("admin:django_jobs_queue_add")).status_code == 403
+
+
+@pytest.mark.usefixtures("emails")
+def test_editing_is_not_offered_and_tells_nothing_of_other_jobs(
+    page_of: Callable[..., Page],
+) -> None:
+    page = page_of(*ALL, *CHANGES, "edit_job", "enqueue_job")
+    mine, other = dead("emails"), enqueue_and_claim(noop, queue="bulk")
+    assert "Edit" not in page.text(change_url(Job, mine.pk))
+    for pk in (mine.pk, other.id, 10**12):
+        address = change_url(Job, pk).replace("change", "edit")
+        assert page.client.get(address).status_code == 403
+    assert "Enqueue a job" not in page.text(list_url(Job))
+
+
+@pytest.mark.usefixtures("emails")
 def test_actions_change_the_rows_of_the_scope_alone(page_of: Callable[..., Page]) -> None:
     mine, other = dead("emails"), dead("bulk")
     page = page_of(*ALL)
