@@ -165,10 +165,11 @@ class Chunk:
         self.change(ids)
         if rest or not found.is_last:
             return True
-        return self.come_back()
+        return self.come_back(most - len(ids))
 
-    def come_back(self) -> bool:
-        """Try the jobs again that were locked. Returns whether there are some left."""
+    def come_back(self, most: int) -> bool:
+        """Try up to ``most`` of the jobs again that were locked, each once a round. Returns whether
+        there may be some left."""
         again: list[int] = self.progress.pop("again", [])
         tries = self.progress.get("tries", 0)
         if not again:
@@ -176,9 +177,14 @@ class Chunk:
         if tries >= MOST_TRIES:
             self.leave(dict.fromkeys(again, LOCKED))
             return False
-        self.progress["tries"] = tries + 1
-        self.change(again)
-        self.operation.next_at = self.now + timedelta(seconds=TRY_SECONDS)
+        left = self.progress.get("round") or len(again)
+        batch = again[: min(most, left)]
+        self.progress["again"] = again[len(batch) :]
+        self.change(batch)
+        self.progress["round"] = left - len(batch)
+        if left == len(batch):
+            self.progress["tries"] = tries + 1
+            self.operation.next_at = self.now + timedelta(seconds=TRY_SECONDS)
         return True
 
     def change(self, ids: list[int]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
 
+from django_jobs.domain.replay_plan import ReplayPlan
 from django_jobs.exceptions import OperationRefused
 from django_jobs.lifecycle.operations import bulk
 from django_jobs.lifecycle.operations import jobs as job_operations
@@ -310,6 +313,42 @@ def test_jobs_that_were_locked_for_a_moment_are_changed_at_the_end() -> None:
         connection.rollback()
     operation = run_all()
     assert (operation.done, operation.left) == (1, 0)
+
+
+@contextmanager
+def locked(ids: list[int]) -> Iterator[None]:
+    """Another session holds the rows of these jobs."""
+    with another_connection() as connection:
+        with connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = ANY(%s) FOR UPDATE", [ids])
+        yield
+        connection.rollback()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_plan_replays_no_more_jobs_at_once_because_they_were_locked() -> None:
+    ids = copies_of(make_dead(), 12, status="dead")
+    operation = bulk.start("replay", {"ids": ids}, plan=ReplayPlan(first=2, then=3))
+    with locked(ids):
+        while operation.cursor < operation.max_id:
+            run_all(1)
+            operation.refresh_from_db()
+    assert (operation.done, sorted(operation.progress["again"])) == (0, ids)
+    operation = run_all(5)
+    assert (operation.done, len(operation.progress["awaited"])) == (2, 2)
+    assert len(operation.progress["again"]) == 10
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("small_chunks")
+def test_many_locked_jobs_are_all_tried_again_before_one_is_left() -> None:
+    ids = copies_of(make_dead(), 60, status="dead")
+    bulk.start("replay", {"ids": ids})
+    with locked(ids):
+        assert run_all(7).progress["again"]
+    operation = run_all()
+    assert (operation.status, operation.done, operation.left) == ("completed", 60, 0)
 
 
 def test_a_job_that_postgresql_refuses_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
