@@ -14,7 +14,7 @@ from django.utils.translation import ngettext
 
 from ...metrics.forecast import Forecast, take_forecast
 from ...models import Worker
-from ...models.worker import ALIVE
+from ...models.worker import ALIVE, slots_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import NOTHING, ago, badge, duration, link, list_url
 from ..base.paginator import counted
@@ -143,7 +143,7 @@ def _command(page: ModelAdmin, workers: list[Any]) -> Command:
         version=", ".join(sorted({_code(worker) for worker in workers})),
         state=state,
         processes=f"{len(workers):,}",
-        jobs=f"{_claimed(workers)} / {sum(worker.threads for worker in workers):,}",
+        jobs=f"{_claimed(workers)} / {_slots(workers)}",
         memory=f"{sum(memory):,} MB" if memory else NOTHING,
         heartbeat=ago(oldest_beat, first.read_at),
         first=first.pk,
@@ -153,6 +153,11 @@ def _command(page: ModelAdmin, workers: list[Any]) -> Command:
 
 def _drains(worker: Any) -> bool:
     return worker.status == "draining" or worker.drain_requested_at is not None
+
+
+def _slots(workers: list[Any]) -> str:
+    threads = sum(worker.threads for worker in workers)
+    return slots_text(threads, sum(worker.async_slots for worker in workers))
 
 
 def _claimed(workers: list[Any]) -> str:
