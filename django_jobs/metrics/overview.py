@@ -33,7 +33,8 @@ BOUNDS = {
     "first": 1_000,
 }
 """What it returns: job types, workers, jobs of each that holds something, due times, groups of
-failures; and what it reads: ``newest`` runs, ``recent`` workflow runs, ``running`` jobs, and the
+failures; and what it reads: ``newest`` runs (and whether as many before them have one of the
+last hour), ``recent`` workflow runs, ``running`` jobs, and the
 ``first`` schedules."""
 
 FAILED = "('failed', 'timed_out', 'lost')"
@@ -62,6 +63,7 @@ WITH minute AS MATERIALIZED (
     ORDER BY worker_id LIMIT %(running)s
 )
 """
+LAST_RUN = "(SELECT pg_sequence_last_value('django_jobs_run_id_seq'))"
 SECONDS = "extract(epoch FROM clock_timestamp() - {})::float8"
 JOB = f"jsonb_build_array(id, job_type, {SECONDS.format('claimed_at')}) ORDER BY claimed_at, id"
 
@@ -163,6 +165,12 @@ PARTS = {
             WHERE finished_at >= statement_timestamp() - interval '1 hour'
             ORDER BY finished_at DESC LIMIT %(recent)s) AS ended
          WHERE status = 'failed' ORDER BY finished_at DESC LIMIT %(named)s)""",
+    "older_runs": f"""
+        SELECT id FROM django_jobs_run
+        WHERE id <= {LAST_RUN} - %(newest)s AND id > {LAST_RUN} - 2 * %(newest)s
+          AND finished_at >= %(day)s::timestamptz
+          AND finished_at >= statement_timestamp() - interval '1 hour'
+        LIMIT 1""",
     # The newest runs by id: they have no index by time, and their ids follow it.
     "failures": f"""
         SELECT ended.*, job.job_type
@@ -173,7 +181,7 @@ PARTS = {
                     AS minutes
             FROM (
                 SELECT job_id, error_type, fingerprint, finished_at FROM django_jobs_run
-                WHERE id > (SELECT pg_sequence_last_value('django_jobs_run_id_seq') - %(newest)s)
+                WHERE id > {LAST_RUN} - %(newest)s
                   AND finished_at >= %(day)s::timestamptz
                   AND finished_at >= statement_timestamp() - interval '1 hour'
                 ORDER BY id DESC LIMIT %(newest)s) AS newest

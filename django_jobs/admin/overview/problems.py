@@ -89,8 +89,10 @@ def _of_workers(numbers: Numbers, visible: Visible) -> Found:
         yield Problem(ERROR, format_html(text, jobs=waiting_text(ready)), link)
     expired = [row for row in numbers.own["workers"] if row["status"] == "expired"]
     for row in expired[:MOST_OF_A_KIND]:
-        text = _("<strong>{name}</strong> has not been heard of for {time}. Its jobs start again "
-                 "elsewhere.")  # fmt: skip
+        text = _("<strong>{name}</strong> has not been heard of for {time}.")
+        if numbers.workers:
+            text = _("<strong>{name}</strong> has not been heard of for {time}. Its jobs start "
+                     "again elsewhere.")  # fmt: skip
         shown = format_html(text, name=row["name"], time=seconds_text(row["seconds"]))
         yield Problem(ERROR, shown, (_("Worker"), change_url(visible.site, Worker, row["id"])))
     age = next((row["age"] for row in numbers.gauges["watermark"]), 0)

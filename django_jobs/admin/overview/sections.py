@@ -8,12 +8,14 @@ from typing import Any
 
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ...domain.forecast import drain_seconds
 from ...domain.histograms import BOUNDS, percentile
 from ...lifecycle.backlog_samples import Past
+from ...metrics import overview
 from ...metrics.overview import MINUTES, RATE_MINUTES
 from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
 from ..base.formatting import NOTHING, badge, duration
@@ -230,7 +232,7 @@ def _time(seconds: float | None) -> str:
 
 
 def failures(numbers: Numbers, visible: Visible) -> Table:
-    """The most frequent errors of the last hour."""
+    """The most frequent errors of the last hour, or of its newest attempts if there are many."""
     rows = [
         [
             _error(visible, row),
@@ -241,8 +243,13 @@ def failures(numbers: Numbers, visible: Visible) -> Table:
         for row in numbers.own["failures"]
     ]
     url = visible.page_url("django_jobs_failures") or visible.list_url(DeadLetter)
+    title, none = _("Failures, last hour"), _("No attempt failed in the last hour.")
+    if numbers.own["older_runs"]:
+        most = {"most": f"{overview.BOUNDS['newest']:,}"}
+        title = _("Failures, newest %(most)s attempts") % most
+        none = _("None of the newest %(most)s attempts failed.") % most
     return Table(
-        _("Failures, last hour"),
+        title,
         (
             Column(_("Error")),
             Column(_("Attempts"), number=True),
@@ -250,15 +257,18 @@ def failures(numbers: Numbers, visible: Visible) -> Table:
             Column(_("Last"), number=True),
         ),
         rows,
-        _("No attempt failed in the last hour."),
+        none,
         (_("All failures"), url),
     )
 
 
 def _error(visible: Visible, row: Row) -> str:
     name = row["error_type"].rpartition(".")[2]
-    found = visible.list_link(DeadLetter, name, q=f"error:{row['fingerprint']}")
-    return format_html('{} <span class="jobs-quiet">{}</span>', found, row["job_type"] or "")
+    page = visible.page_url("django_jobs_failure_group")
+    if page and row["job_type"]:
+        group = {"type": row["job_type"], "fingerprint": row["fingerprint"]}
+        name = format_html('<a href="{}?{}">{}</a>', page, urlencode(group), name)
+    return format_html('{} <span class="jobs-quiet">{}</span>', name, row["job_type"] or "")
 
 
 def _in_parts(minutes: list[int], parts: int = 12) -> list[float | None]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
-from django_jobs.domain.outcomes import Lost, Snoozed, Succeeded
+from django_jobs.domain.outcomes import Lost, Outcome, Snoozed, Succeeded
+from django_jobs.metrics import overview as metrics
 from django_jobs.models import (
-    DeadLetter,
     Job,
     Queue,
     Schedule,
@@ -25,6 +27,7 @@ from tests.app.jobs import add, noop
 from tests.factories import (
     claim_ready,
     due_schedule,
+    enqueue_and_claim,
     failure,
     fold_runs,
     make_dead,
@@ -172,7 +175,35 @@ def test_failures_of_the_last_hour_by_error(page: Page) -> None:
     rows = table(overview(page), "Failures, last hour")
     assert rows["ValueError app.noop"]["Attempts"] == "3"
     ((fingerprint,),) = run_sql("SELECT DISTINCT fingerprint FROM django_jobs_run")
-    assert f"{list_url(DeadLetter)}?q=error%3A{fingerprint}" in overview(page)
+    assert not Job.objects.dead().exists()
+    group = reverse("admin:django_jobs_failure_group")
+    link = f'href="{group}?type=app.noop&amp;fingerprint={fingerprint}"'
+    assert link in overview(page)
+    assert "No job is dead of it; 3 are being retried." in page.read(html.unescape(link[6:-1]))
+
+
+def test_failures_are_those_of_the_newest_attempts_if_there_are_more_in_the_hour(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(metrics.BOUNDS, "newest", 3)
+    worker = register_worker()
+
+    def end(outcome: Outcome, jobs: int) -> None:
+        for _ in range(jobs):
+            settle_one(enqueue_and_claim(noop, worker=worker), outcome)
+
+    end(failure("boom"), 1)
+    end(Succeeded(), 2)
+    assert "ValueError app.noop" in table(overview(page), "Failures, last hour")
+    end(Succeeded(), 1)
+    text = overview(page)
+    assert "None of the newest 3 attempts failed." in text
+    assert "No attempt failed in the last hour." not in text
+    end(failure("boom"), 1)
+    rows = table(overview(page), "Failures, newest 3 attempts")
+    assert rows["ValueError app.noop"]["Attempts"] == "1"
+    run_sql("UPDATE django_jobs_run SET finished_at = finished_at - interval '2 h'")
+    assert "No attempt failed in the last hour." in overview(page)
 
 
 def test_workers_with_what_they_run_longest(page: Page) -> None:

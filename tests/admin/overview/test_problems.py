@@ -55,7 +55,18 @@ def test_the_lease_of_a_worker_has_expired(page: Page) -> None:
             [gone])  # fmt: skip
     ((sentence, link),) = found(page).items()
     assert sentence.startswith("web-0 has not been heard of for 3")
+    assert sentence.endswith(" s. Its jobs start again elsewhere.")
     assert link == change_url(Worker, gone)
+
+
+def test_the_jobs_of_an_expired_worker_start_elsewhere_only_if_another_is_alive(
+    page: Page,
+) -> None:
+    register_worker("web-0", lease=-5)
+    none_alive, expired = found(page)
+    assert none_alive == "No worker is alive. 0 jobs wait."
+    assert expired.startswith("web-0 has not been heard of for ")
+    assert "elsewhere" not in expired
 
 
 def test_a_type_that_no_worker_knows_and_a_version_that_none_reads(page: Page) -> None:
