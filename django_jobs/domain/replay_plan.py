@@ -69,6 +69,11 @@ class ReplayPlan:
         due = int(self.rate * min(elapsed, LONGEST_BURST))
         return max(min(due, MOST_AWAITED - awaited), 0)
 
+    def paced(self, last: float, now: float, sent: int) -> float:
+        """The time from which the next jobs are due, after ``sent`` more at ``now``. Jobs that were
+        due and not sent are still due."""
+        return max(last, now - LONGEST_BURST) + sent / self.rate
+
     def problem(self, outcomes: str) -> str | None:
         """Why the plan stops after these last ``outcomes``, or None."""
         failed = outcomes.count(BAD)

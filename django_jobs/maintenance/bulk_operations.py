@@ -41,7 +41,7 @@ EVERY_SECONDS = 1.0
 CHUNK, REPLAYED = 1_000, 100
 """Jobs of a chunk, and of one of replays, each of which takes several statements."""
 REST = 9.0
-"""How many times as long as a chunk took the operation then rests."""
+"""How many times as long as a chunk took the operation then rests, if no rate paces it."""
 LOCKED = "another session has locked it"
 MOST_TRIES = 5
 """How often to come back, at the end, to jobs that another session has locked."""
@@ -53,7 +53,8 @@ OUTCOME_SECONDS = 3_600.0
 
 
 def run_chunk() -> int:
-    """Carry out the chunk that has been due for longest; return 1, or 0 if none was due."""
+    """Carry out the chunk that has been due for longest; return 1, 2 if the rate of its plan asks
+    for another at once, or 0 if none was due."""
     operation: BulkOperation | None = None
     began = time.monotonic()
     try:
@@ -61,8 +62,10 @@ def run_chunk() -> int:
             operation = bulk.take()
             if operation is None:
                 return 0
-            Chunk(operation).execute()
-            operation.next_at += timedelta(seconds=REST * (time.monotonic() - began))
+            chunk = Chunk(operation)
+            chunk.execute()
+            if not chunk.is_paced:
+                operation.next_at += timedelta(seconds=REST * (time.monotonic() - began))
             bulk.store(operation)
     except (InterfaceError, OperationalError):
         if operation is not None:  # so that the others have their turn
@@ -72,7 +75,8 @@ def run_chunk() -> int:
         if operation is None:
             raise
         _fail(operation.pk, ErrorReport.of(error).summary)
-    return 1
+        return 1
+    return 2 if chunk.has_more else 1
 
 
 class Chunk:
@@ -83,6 +87,7 @@ class Chunk:
         self.progress: dict[str, Any] = operation.progress
         self.now = database_time()
         self.actor: Actor = None
+        self.is_paced = self.has_more = False
 
     def execute(self) -> None:
         """Change some jobs, and note it in the operation's fields."""
@@ -132,7 +137,12 @@ class Chunk:
         room = plan.may_send(sent, len(awaited), elapsed)
         if room:
             self.progress["all_sent"] = not self.walk(min(room, REPLAYED))
-            self.progress["sent_at"] = self.now.timestamp()
+            now, new = self.now.timestamp(), self.progress.get("sent", 0) - sent
+            self.progress["sent_at"] = now
+            if plan.phase(sent) == "rest":
+                self.progress.setdefault("rest_since", now)
+                self.progress["sent_at"] = plan.paced(last, now, new)
+                self.is_paced, self.has_more = new > 0, new == REPLAYED < room
         return None
 
     def judge(self) -> list[list[int]]:

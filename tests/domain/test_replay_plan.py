@@ -26,6 +26,12 @@ def test_the_rest_goes_at_the_rate_without_catching_up() -> None:
     assert PLAN.may_send(40, 5, 3600) == 20
 
 
+def test_what_was_due_and_not_sent_is_still_due() -> None:
+    assert PLAN.paced(100.0, 101.95, 19) == 101.9
+    assert PLAN.paced(100.0, 102.0, 10) == 101.0
+    assert PLAN.paced(100.0, 500.0, 0) == 498.0
+
+
 def test_the_rest_waits_while_too_many_outcomes_are_unknown() -> None:
     fast = ReplayPlan(rate=1_000)
     assert fast.may_send(5_000, MOST_AWAITED - 7, 1.0) == 7

@@ -315,6 +315,20 @@ def test_jobs_that_were_locked_for_a_moment_are_changed_at_the_end() -> None:
     assert (operation.done, operation.left) == (1, 0)
 
 
+def test_the_rest_of_a_plan_goes_at_its_rate_in_several_chunks() -> None:
+    make_dead()
+    copies_of(Job.objects.get(), 299, status="dead")
+    operation = bulk.start("replay", {"status": "dead"}, plan=ReplayPlan(then=0, rate=100))
+    run_sql(
+        "UPDATE django_jobs_bulkoperation SET progress = jsonb_build_object("
+        " 'sent', 1, 'sent_at', extract(epoch FROM now() - interval '1 hour'))"
+    )
+    assert run_chunk() == 2
+    assert run_chunk() > 0
+    operation.refresh_from_db()
+    assert operation.done == 200
+
+
 @contextmanager
 def locked(ids: list[int]) -> Iterator[None]:
     """Another session holds the rows of these jobs."""

@@ -249,9 +249,11 @@ def time_left(operation: Any, handled: int) -> timedelta | None:
     rest = max((operation.matched or 0) - handled, 0)
     if operation.plan is not None:
         plan = ReplayPlan.from_json(operation.plan)
-        if plan.phase(operation.progress.get("sent", 0)) == "rest":
-            return timedelta(seconds=rest / plan.rate)
-        return None
+        sent = operation.progress.get("sent", 0) - plan.first - plan.then
+        if sent <= 0 or "rest_since" not in operation.progress:
+            return None
+        seconds = operation.read_at.timestamp() - operation.progress["rest_since"]
+        return timedelta(seconds=max(rest / plan.rate, rest * seconds / sent))
     took: timedelta = operation.read_at - operation.started_at
     return took * rest / handled
 

@@ -102,6 +102,16 @@ def test_the_page_of_a_plan_shows_the_waves_and_what_it_waits_for(page: Page) ->
     assert f'Waits for the outcome of <a href="{change_url(Job, dead.pk)}">' in text
 
 
+def test_the_time_left_of_a_plan_is_by_what_it_has_done(page: Page) -> None:
+    operation = bulk.start("replay", {"status": "dead"}, plan=ReplayPlan(then=0, rate=1_000))
+    run_sql(
+        "UPDATE django_jobs_bulkoperation SET status = 'running', matched = 301, done = 101,"
+        " started_at = now() - interval '1 hour', progress = jsonb_build_object("
+        " 'sent', 101, 'rest_since', extract(epoch FROM now() - interval '1 minute'))"
+    )
+    assert "101 of about 301 jobs. About 2 min left." in shown(page, operation)
+
+
 def test_a_user_sees_and_stops_only_what_they_may_do(
     page_of: Callable[..., Page], half_done: BulkOperation
 ) -> None:
