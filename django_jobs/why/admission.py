@@ -4,6 +4,7 @@ of the job among those that wait for the same."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -228,7 +229,7 @@ def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
         named = fill(_("the resource %(name)s"), name=link)
         return _paused("resource", title, row, named, phrase, facts)
     if row["breaker_state"] == BreakerState.OPEN:
-        return _waits("resource", title, _open_breaker(row, link), lasting=True)
+        return _in_state(title, _open_breaker(row, link))
     if limit is not None and row["taken"] >= limit:
         template = _("the resource %(name)s (%(limit)s of %(limit)s taken)")
         return _full("resource", title, fill(template, name=link, limit=limit), row, facts)
@@ -239,11 +240,10 @@ def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
     trying = taken - row["hanging"]
     if row["breaker_state"] == BreakerState.HALF_OPEN and trying >= PROBES:
         text = fill(_("the breaker of %(name)s is half open and lets few jobs try"), name=link)
-        by = holders({**row, "taken": trying}, facts)
-        return _waits("resource", title, text, by, lasting=True)
+        return _in_state(title, text, holders({**row, "taken": trying}, facts))
     if job.failures and _is_spent(row):
         text = fill(_("the retry budget of %(name)s is used up"), name=link)
-        return _waits("resource", title, text, lasting=True)
+        return _in_state(title, text)
     if limit is None:
         text = fill(_("%(name)s has no limit; it has %(jobs)s"), name=link, jobs=jobs_text(taken))
     else:
@@ -352,6 +352,12 @@ def _waits(
         lasting=lasting,
         momentary=True,
     )
+
+
+def _in_state(title: str, text: Text, by: Text = ()) -> Gate:
+    """A resource that holds, of which ``text`` is a clause."""
+    gate = _waits("resource", title, text, by, lasting=True)
+    return replace(gate, sentence=fill(_("Waits: %(text)s."), text=text))
 
 
 def _because(text: str, reason: str) -> str:

@@ -226,8 +226,16 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
     with_what = joined(
         _kind(name, count, oldest[name], facts) for name, count in kinds.most_common(MOST_SHOWN)
     )
+    template = ngettext(
+        "Waits for a free thread: the only one of %(workers)s that could run it is busy.",
+        "Waits for a free thread: all %(slots)s of %(workers)s that could run it are busy.",
+        slots,
+    )
+    phrase = ngettext(
+        "the only thread that could run it is busy", "all %(slots)s threads are busy", slots
+    )
     sentence = fill(
-        _("Waits for a free thread: all %(slots)s of %(workers)s that could run it are busy."),
+        template,
         slots=slots,
         workers=ngettext("%(count)s worker", "%(count)s workers", len(able)) % {"count": len(able)},
     )
@@ -238,7 +246,7 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
         text=fill("%(text)s: %(jobs)s", text=text, jobs=with_what),
         details=tuple(lines[:MOST_SHOWN]) if len(able) > 1 else (),
         sentence=sentence,
-        phrase=plain(fill(_("all %(slots)s threads are busy"), slots=slots)),
+        phrase=plain(fill(phrase, slots=slots)),
         momentary=True,
     )
 

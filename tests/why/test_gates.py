@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from django.utils import timezone
+from django.utils import timezone, translation
 from pytest_django import DjangoAssertNumQueries
 
 from django_jobs.domain.outcomes import Lost, Snoozed, TimedOut
@@ -271,6 +272,15 @@ def test_busy_threads_are_named_with_what_they_do() -> None:
     assert any(line.startswith(f"web-2 #{other}: 2 of 2, 2 app.noop (#") for line in details)
 
 
+def test_the_only_thread_that_is_busy_is_not_called_all_threads() -> None:
+    enqueue_and_claim(add, 1, worker=register_worker(threads=1))
+    job = noop.enqueue()
+    wanted = "Waits for a free thread: the only one of 1 worker that could run it is busy."
+    assert sentence(job) == wanted
+    job_operations.pause(["default"])
+    assert sentence(job).endswith(" Also: the only thread that could run it is busy.")
+
+
 def test_only_the_pools_that_serve_the_queue_count() -> None:
     pools = [(["bulk"], 1), (["default"], 1)]
     worker = register_worker(threads=2, queues=["bulk", "default"], pools=pools)
@@ -310,6 +320,41 @@ def test_a_full_resource_and_a_full_tenant_name_the_jobs_that_take_them() -> Non
     (holder,) = copies_of(bill)
     text = f"the tenant acme (1 of 1 taken): #{holder:,} (ready)"
     assert plain(gate(bill, "tenant").text) == text
+
+
+@pytest.mark.parametrize(
+    "fields, failures, text",
+    [
+        ({"breaker_state": "open"}, 0, "the breaker of stripe is open"),
+        (
+            {"breaker_state": "half_open"},
+            0,
+            "the breaker of stripe is half open and lets few jobs try",
+        ),
+        (
+            {"retry_budget": 0.2, "recent_starts": 50.0, "recent_retries": 20.0},
+            1,
+            "the retry budget of stripe is used up",
+        ),
+    ],
+)
+def test_the_state_of_a_resource_is_a_sentence(
+    fields: dict[str, Any], failures: int, text: str
+) -> None:
+    Resource.objects.create(name="stripe", counted_at=timezone.now(), **fields)
+    register_worker()
+    job = refund_payment.enqueue(1)
+    copies_of(job, 3)
+    Job.objects.filter(pk=job.pk).update(failures=failures)
+    assert sentence(job).startswith(f"Waits: {text}.")
+
+
+def test_the_german_sentence_of_a_paused_tenant_has_it_as_its_subject() -> None:
+    register_worker()
+    job = bill_tenant.enqueue("acme")
+    limits.pause_tenants(["acme"], reason="unpaid")
+    with translation.override("de"):
+        assert sentence(job).startswith("Wartet: der Mandant acme ist pausiert")
 
 
 def test_gates_with_room_say_how_much_is_taken() -> None:
