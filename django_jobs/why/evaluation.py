@@ -82,7 +82,8 @@ def _gates(job: Job, facts: Facts) -> Iterator[Gate]:
 def _sentence(job: Job, gates: tuple[Gate, ...], start: Expected | None, facts: Facts) -> Text:
     holding = [gate for gate in gates if gate.holds and gate.sentence]
     if not holding:
-        return _of_free(job, start, facts)
+        unknown = [gate.sentence for gate in gates if gate.state == GateState.UNKNOWN]
+        return next(filter(None, unknown), None) or _of_free(job, start, facts)
     sentence = holding[0].sentence
     others = [gate.phrase for gate in holding[1:] if gate.phrase]
     if others:

@@ -12,7 +12,7 @@ from ..lifecycle.backlog_samples import past
 from ..models import Job
 from ..models.timestamps import DistantTime
 from .admission import gates_of
-from .explanation import Expected, Gate
+from .explanation import Expected, Gate, GateState
 from .facts import Facts, jobs_text
 from .queue import before
 
@@ -47,7 +47,8 @@ def expected_start(job: Job, gates: Sequence[Gate], facts: Facts) -> Expected | 
             seconds = max((job.available_at - facts.now).total_seconds(), 0.0)
             return Expected(seconds=seconds, basis=_("its due time"))
         case JobState.READY if closed <= {"limit", "threads", "before"}:
-            return _of_ready(job, closed, facts)
+            unknown = {gate.name for gate in gates if gate.state == GateState.UNKNOWN}
+            return _of_ready(job, closed | unknown, facts)
         case JobState.BLOCKED if "key" in closed and closed <= {"key", "turn"}:
             wanted, pace = gates_of(job), _pace(facts, "of_type")
             if wanted is None or wanted.tenant is not None or wanted.resources or pace is None:

@@ -13,15 +13,11 @@ from .. import registry
 from ..domain.states import JobState
 from ..models import Job
 from .explanation import Gate, GateState, Ref, Text, Value, fill, joined, plain
-from .facts import Facts, Row, job_ref, moment
+from .facts import MOST_READ, Facts, Row, job_ref, moment
 
 MOST_WORKERS = 200
 """Live workers that are looked at, those that could take the job first."""
-MOST_BUSY = 50
-"""Workers whose running jobs are looked at."""
 MOST_SHOWN = 5
-MOST_RUNNING = 300
-"""Running jobs of one worker that are read."""
 
 # @> instead of a question to each: the arrays may name a thousand queues and job types.
 WORKERS = f"""
@@ -33,20 +29,19 @@ SELECT id, name, code_version, status = 'running' AND drain_requested_at IS NULL
 FROM django_jobs_worker WHERE status IN ('running', 'draining')
 ORDER BY serves DESC, knows DESC, claims DESC, id LIMIT {MOST_WORKERS}
 """
+# What those hold that could take the job, also of other queues: these may share their threads.
 BUSY = f"""
-SELECT worker.id AS worker, job.queue, job.job_type, count(*) AS jobs,
-    min(job.claimed_at) AS since,
-    (array_agg(job.id ORDER BY job.claimed_at, job.id))[1] AS oldest
+SELECT worker, queue, job_type, count(*) AS jobs, min(claimed_at) AS since,
+    (array_agg(id ORDER BY claimed_at, id))[1] AS oldest
 FROM (
-    SELECT id, threads + async_slots + 100 AS most FROM django_jobs_worker
-    WHERE status IN ('running', 'draining') AND queues @> to_jsonb(%(queue)s::text)
-    ORDER BY job_types @> to_jsonb(%(job_type)s::text) DESC,
-        status = 'running' AND drain_requested_at IS NULL DESC, id LIMIT {MOST_BUSY}) AS worker
-CROSS JOIN LATERAL (
-    SELECT id, queue, job_type, claimed_at FROM django_jobs_job_live
-    WHERE status = 'running' AND worker_id = worker.id
-    ORDER BY worker_id LIMIT least(worker.most, {MOST_RUNNING})) AS job
-GROUP BY worker.id, job.queue, job.job_type ORDER BY 5, 6
+    SELECT worker.id AS worker, job.*
+    FROM ({WORKERS}) AS worker CROSS JOIN LATERAL (
+        SELECT id, queue, job_type, claimed_at FROM django_jobs_job_live
+        WHERE status = 'running' AND worker_id = worker.id
+        ORDER BY worker_id LIMIT {MOST_READ}) AS job
+    WHERE worker.serves AND worker.knows AND worker.claims AND NOT worker.expired
+    LIMIT {MOST_READ}) AS held
+GROUP BY worker, queue, job_type ORDER BY since, oldest
 """
 
 
@@ -60,7 +55,7 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
     able, gate = _able(job, facts)
     yield gate
     if able and job.status in (JobState.READY, JobState.BLOCKED):
-        yield _threads(job, able[:MOST_BUSY], facts)
+        yield _threads(job, able, facts)
 
 
 def claim_failures(facts: Facts) -> int:
@@ -221,6 +216,17 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
         ),
         **{"taken": taken, "slots": slots, "workers": len(able)},
     )
+    held = sum(row["jobs"] for row in facts.rows("busy"))
+    is_cut = held >= MOST_READ if taken < slots else len(able) >= MOST_WORKERS
+    if is_cut:
+        unknown = _("more workers or jobs than are counted")
+        return Gate(
+            name="threads",
+            title=title,
+            state=GateState.UNKNOWN,
+            text=(unknown,),
+            sentence=fill(_("A thread may be free, or none: %(text)s."), text=unknown),
+        )
     if taken < slots:
         return Gate(name="threads", title=title, text=text)
     with_what = joined(

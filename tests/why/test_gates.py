@@ -17,6 +17,8 @@ from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.models import Job, Progress, Queue, Receipt, Resource, RunTotal, Tenant
 from django_jobs.why.evaluation import explain
 from django_jobs.why.explanation import Explanation, Gate, GateState, plain
+from django_jobs.why.facts import MOST_READ
+from tests.app.async_jobs import meet
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment, transfer_funds
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -29,6 +31,7 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.lifecycle.test_plans import fill
 
 pytestmark = pytest.mark.django_db
 
@@ -279,6 +282,40 @@ def test_the_only_thread_that_is_busy_is_not_called_all_threads() -> None:
     assert sentence(job) == wanted
     job_operations.pause(["default"])
     assert sentence(job).endswith(" Also: the only thread that could run it is busy.")
+
+
+def test_a_full_worker_of_many_async_slots_has_none_free() -> None:
+    fill("running", 350, worker=register_worker(threads=1, async_slots=350))
+    Job.objects.update(job_type=meet.name, queue="default")
+    job = meet.enqueue(2)
+    assert plain(gate(job, "threads").text).startswith("350 of 350 busy on 1 worker")
+    assert holding(job) == ["threads"]
+
+
+FIRST_IDS = """
+UPDATE django_jobs_worker SET id = (
+    SELECT count(*) FROM django_jobs_worker AS other WHERE other.id <= django_jobs_worker.id)
+"""
+"""Random ids give way to the lowest ones."""
+
+
+def test_workers_whose_leases_ran_out_do_not_hide_a_busy_one() -> None:
+    for number in range(50):
+        register_worker(f"expired-{number}", lease=-1.0)
+    run_sql(FIRST_IDS)
+    enqueue_and_claim(add, 1, worker=register_worker("busy", threads=1))
+    assert holding(noop.enqueue()) == ["threads"]
+
+
+def test_free_threads_are_unknown_where_the_workers_hold_more_jobs_than_are_counted() -> None:
+    pools = [(["bulk"], 1), (["default"], 1)]
+    worker = register_worker(threads=2, queues=["bulk", "default"], pools=pools)
+    fill("running", MOST_READ, worker=worker)
+    Job.objects.update(queue="bulk")
+    job = noop.enqueue()
+    assert gate(job, "threads").state == GateState.UNKNOWN
+    wanted = "A thread may be free, or none: more workers or jobs than are counted."
+    assert (sentence(job), of(job).expected) == (wanted, None)
 
 
 def test_only_the_pools_that_serve_the_queue_count() -> None:
