@@ -9,25 +9,30 @@ document.addEventListener("DOMContentLoaded", () => {
   const status = bar.querySelector("[role=status]");
   const seconds = Math.min(60, Math.max(2, Number(bar.dataset.refresh) || 5));
   let timer = null;
+  let turn = 0; // an answer that was asked for before a pause is dropped
 
   const show = (text) => { status.textContent = text; };
   const busy = () =>
     document.hidden || region.contains(document.activeElement) || region.querySelector("input:checked, details[open]");
 
-  async function refresh() {
+  async function refresh(mine) {
     if (!busy()) {
       try {
-        const answer = await fetch(location.href, { redirect: "manual", headers: { "X-Requested-With": "refresh" } });
+        const signal = AbortSignal.timeout(30_000);
+        const answer = await fetch(location.href, { redirect: "manual", signal, headers: { "X-Requested-With": "refresh" } });
+        const text = await answer.text();
+        if (mine !== turn) return;
         if (answer.status !== 200) return stop();
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const page = new DOMParser().parseFromString(text, "text/html");
         const fresh = page.querySelector("[data-live-region]");
         if (!fresh) return stop();
-        if (timer !== null && !busy()) region.replaceChildren(...fresh.childNodes);
+        if (!busy()) region.replaceChildren(...fresh.childNodes);
       } catch {
-        return stop();
+        if (mine === turn) stop();
+        return;
       }
     }
-    if (timer !== null) timer = setTimeout(refresh, seconds * 1000);
+    timer = setTimeout(refresh, seconds * 1000, mine);
   }
 
   function stop() {
@@ -40,9 +45,10 @@ document.addEventListener("DOMContentLoaded", () => {
   button.addEventListener("click", () => {
     const paused = timer !== null;
     clearTimeout(timer);
-    timer = paused ? null : setTimeout(refresh, 0);
+    turn += 1;
+    timer = paused ? null : setTimeout(refresh, 0, turn);
     button.setAttribute("aria-pressed", String(paused));
     show(paused ? bar.dataset.paused : "");
   });
-  timer = setTimeout(refresh, seconds * 1000);
+  timer = setTimeout(refresh, seconds * 1000, turn);
 });
