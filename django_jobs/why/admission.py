@@ -276,6 +276,9 @@ def _key(wanted: Gates, facts: Facts) -> Gate:
     if row["taken"] < wanted.limit:
         template = _("%(key)s has %(taken)s of %(limit)s") if row["taken"] else _("%(key)s is free")
         return Gate(name="key", title=title, text=fill(template, **values))
+    if not facts.names_jobs:
+        template = _("the concurrency key %(key)s (%(limit)s of %(limit)s taken)")
+        return _waits("key", title, fill(template, **values), holders(row, facts))
     ids = ", ".join(str(one["id"]) for one in sorted(row["holders"], key=lambda one: one["id"]))
     if more := row["taken"] - len(row["holders"]):
         ids = _("%(jobs)s and %(count)s more") % {"jobs": ids, "count": more}

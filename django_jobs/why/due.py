@@ -202,6 +202,8 @@ def _steps(facts: Facts) -> tuple[Text, str]:
     rows = facts.rows("steps")
     if not rows:
         return (_("its prerequisites"),), ""
+    if not facts.names_jobs:
+        return (_("the steps before it"),), ""
     shown = rows[: MOST_STEPS - 1]
     links = joined(map(_step, shown))
     names = ", ".join(row["step"] or f"#{row['id']}" for row in shown)

@@ -22,9 +22,12 @@ OVERDUE_SECONDS = 60.0
 """A job that nothing holds starts far sooner."""
 
 
-def explain(job: Job) -> Explanation:
-    """Why ``job`` is not running, or since when it runs, or how it ended. Two statements."""
-    facts = Facts(job, parts_of(job), parameters_of(job))
+def explain(job: Job, *, names_jobs: bool = True) -> Explanation:
+    """Why ``job`` is not running, or since when it runs, or how it ended. Two statements.
+
+    Without ``names_jobs`` other jobs are named by a ``Ref`` alone, and by no plain text.
+    """
+    facts = Facts(job, parts_of(job), parameters_of(job), names_jobs=names_jobs)
     if job.status not in LIVE:
         sentence = running.ended_sentence(job, facts)
         return Explanation(job=job.pk, status=job.status, sentence=sentence)

@@ -67,8 +67,16 @@ def statement(parts: Mapping[str, str]) -> str:
 class Facts:
     """What was read: the rows of each part by its name, and when."""
 
-    def __init__(self, job: Job, parts: Mapping[str, str], parameters: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        parts: Mapping[str, str],
+        parameters: Mapping[str, Any],
+        *,
+        names_jobs: bool = True,
+    ) -> None:
         ((text,),) = fetch(statement(parts), parameters)
+        self.names_jobs = names_jobs
         self._rows: dict[str, list[Row]] = json.loads(text)
         self.job = job
         now = moment(self._rows["now"][0]["now"])

@@ -1,4 +1,5 @@
-"""Why a job is not running, as a section of its page. It names only rows that the user may view."""
+"""Why a job is not running, as a section of its page. It names only rows that the user may view,
+and to a user with a scope no other job."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from django.utils.html import format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ...lifecycle.scope import scope_of
 from ...models import Job, JobStatus
 from ...why.evaluation import explain
 from ...why.explanation import Gate, GateState, Ref, Text
@@ -24,7 +26,7 @@ LABELS = {
     GateState.UNKNOWN: gettext_lazy("not known"),
 }
 UNNAMED = {"job": gettext_lazy("a job"), "job_type": gettext_lazy("jobs")}
-"""What names a job, or its type, to those who may not view jobs."""
+"""What names a job, or its type, to those who may not view all jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,8 @@ def why_section(job: Job, site: AdminSite, request: HttpRequest) -> WhySection:
     """The section for the user of ``request``. At most two statements; none for an ended job."""
     if job.is_final:
         return WhySection(title="", sentence="", basis="", gates=[], trouble="")
-    explanation, linked = explain(job), Linked(site, request)
+    linked = Linked(site, request)
+    explanation = explain(job, names_jobs=linked.names_jobs)
     is_running = job.status == JobStatus.RUNNING
     expected = explanation.expected
     holding = (gate.sentence for gate in explanation.gates if is_running and gate.holds)
@@ -85,7 +88,9 @@ class Linked:
 
     def __init__(self, site: AdminSite, request: HttpRequest) -> None:
         self._site, self._request = site, request
-        self._viewable: dict[str, bool] = {}
+        # The permission to view jobs does not say of which queue or job type each of them is.
+        self.names_jobs = scope_of(request.user) is None
+        self._viewable = {} if self.names_jobs else {"job": False}
 
     def text(self, text: Text) -> str:
         """As HTML."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.urls import reverse
+from django.utils import timezone
 from pytest_django import Settings
 
 from django_jobs.lifecycle.operations import bulk, dead_letters, inspections, limits
@@ -16,6 +19,7 @@ from django_jobs.lifecycle.scope import OUTSIDE, Scope, scope_of
 from django_jobs.models import (
     BulkOperation,
     DeadLetter,
+    Dependency,
     Job,
     Quarantine,
     Queue,
@@ -27,8 +31,16 @@ from django_jobs.models import (
     WorkflowRun,
 )
 from tests.admin.walking import Page, change_url, list_url
+from tests.app.gate_jobs import transfer_funds
 from tests.app.jobs import add, noop
-from tests.factories import enqueue_and_claim, failure, make_user, settle_one
+from tests.factories import (
+    copies_of,
+    enqueue_and_claim,
+    failure,
+    make_user,
+    register_worker,
+    settle_one,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -177,6 +189,63 @@ def test_operations_that_are_about_everything_are_refused() -> None:
             call()
     assert Queue.objects.get(name="bulk").paused_at is None
     assert not BulkOperation.objects.exists()
+
+
+def why(page: Page, job: Job) -> str:
+    """The sentence and the gates of a job, without the page's own links and tags."""
+    text = page.text(change_url(Job, job.pk))
+    sentence = text.partition('<p class="jobs-sentence">')[2].partition("</p>")[0]
+    section = text.partition('aria-labelledby="jobs-why"')[2].partition("</section>")[0]
+    assert sentence, text
+    assert "/job/" not in sentence + section
+    shown = html.unescape(re.sub(r"<[^>]+>", " ", f"{sentence} {section}"))
+    return " ".join(shown.split())
+
+
+@pytest.mark.usefixtures("emails")
+def test_a_job_page_names_no_job_and_no_type_that_holds_a_thread(
+    page_of: Callable[..., Page],
+) -> None:
+    worker = register_worker("mixed", queues=["default", "emails"])
+    enqueue_and_claim(add, 1, worker=worker)
+    text = why(page_of("view_job"), noop.using(queue="emails").enqueue())
+    assert "1 of 1 busy on 1 worker: 1 jobs (a job for " in text
+    assert "app.add" not in text
+    assert "#" not in text
+
+
+@pytest.mark.usefixtures("emails")
+def test_a_job_page_names_no_job_that_holds_a_resource_a_tenant_or_a_key(
+    page_of: Callable[..., Page],
+) -> None:
+    page = page_of("view_job")
+    for name in ("ledger", "stripe"):
+        Resource.objects.create(name=name, max_concurrency=1)
+    Tenant.objects.create(name="acme", max_concurrency=1, paused_at=timezone.now())
+    job = transfer_funds.using(queue="emails").enqueue(7, "acme")
+    copies_of(job, 3)
+    text = why(page, job)
+    also = (
+        "Also: the resource ledger (1 of 1 taken); the resource stripe (1 of 1 taken); "
+        "the concurrency key account:7:EUR (3 of 3 taken); no worker is alive."
+    )
+    assert also in text
+    assert "#" not in text
+    assert "the resource stripe (1 of 1 taken): a job (ready)" in text
+    assert "account:7:EUR (3 of 3 taken): a job (ready), a job (ready), a job (ready)" in text
+    Tenant.objects.update(paused_at=None)
+    assert "the tenant acme (1 of 1 taken): a job (ready)" in why(page, job)
+
+
+@pytest.mark.usefixtures("emails")
+def test_a_job_page_names_no_step_that_it_waits_for(page_of: Callable[..., Page]) -> None:
+    child, parent = noop.using(queue="emails").enqueue(), noop.using(queue="bulk").enqueue()
+    Job.objects.filter(pk=child.pk).update(status="waiting", prerequisites=1)
+    Job.objects.filter(pk=parent.pk).update(step="secret-step")
+    Dependency.objects.create(workflow_run_id=1, parent=parent, child=child, when="succeeded")
+    text = why(page_of("view_job"), child)
+    assert text.startswith("Waits for the steps before it.")
+    assert "secret-step" not in text
 
 
 def test_job_types_are_named_or_begin_alike(
