@@ -195,12 +195,13 @@ def cancel(job_id: int) -> bool:
 
 
 def replay_problem(job: Job) -> str | None:
-    """Why the current code cannot run ``job``, or None. A replay is refused for this reason."""
+    """Why the current code cannot run ``job``, or None. A replay is refused for this reason, which
+    people read who may not see payloads: it is without the message of an error of an upgrade."""
     try:
         payload = job.payload
     except (ValueError, RecursionError) as error:  # enqueue did not write this row
         return f"its payload cannot be read ({type(error).__name__})"
-    return payload_problem(job.job_type, job.payload_version, payload)
+    return payload_problem(job.job_type, job.payload_version, payload, brief=True)
 
 
 @implements("WorkflowRun.retry")

@@ -15,6 +15,8 @@ FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 LITERALS = {"true": True, "false": False, "null": None}
 LONGEST_PATH = 10
 """Names."""
+MOST_TERMS = 20
+"""Terms of a search besides ids. Each is a condition: 500 of them took six seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,14 @@ class Argument:
 @dataclass(slots=True)
 class Terms:
     """What a text in the search box asks for: ``numbers``, values by the ``kinds`` that the page
-    knows, and ``arguments``. ``unknown`` are the terms that are none of these."""
+    knows, and ``arguments``. ``unknown`` are the terms that are none of these. If there are
+    ``too_many``, there is nothing else."""
 
     numbers: list[int] = field(default_factory=list)
     kinds: dict[str, list[str]] = field(default_factory=dict)
     arguments: list[Argument] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    too_many: bool = False
 
     def of(self, kind: str) -> list[str]:
         """The values of one kind."""
@@ -56,9 +60,12 @@ class Terms:
 def parsed(text: str, kinds: Collection[str], *, arguments: bool = False) -> Terms:
     """The terms of ``text`` on a page that knows these kinds, and maybe arguments too."""
     terms = Terms()
-    for term in TERM.findall(text):
+    for place, match in enumerate(TERM.finditer(text)):
+        term = match[0]
         kind, colon, given = term.partition(":")
         value, quoted = _value(given)
+        if place - len(terms.numbers) >= MOST_TERMS:
+            return Terms(too_many=True)
         if not colon and term.isascii() and term.lstrip("#").isdigit():
             terms.numbers.append(int(term.lstrip("#")[:40]))
         elif not colon or not (value or quoted):

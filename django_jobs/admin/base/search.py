@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from ...conf import conf
-from ...domain.search_terms import FINGERPRINT, Terms, parsed
+from ...domain.search_terms import FINGERPRINT, MOST_TERMS, Terms, parsed
 from ...domain.states import LIVE, JobState
 from ...lifecycle.history import JOBS, newest_part
 from ...models import Job, Queue
@@ -59,6 +59,10 @@ class Search:
     user: Any
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     @property
     def numbers(self) -> list[int]:
@@ -150,6 +154,8 @@ def _only_classes() -> str:
 
 
 def _unknown(terms: Terms, *others: str) -> Iterator[str]:
+    if terms.too_many:
+        yield _("A search has at most %(number)s terms besides ids.") % {"number": MOST_TERMS}
     if not terms.unknown:
         return
     runs = not others
@@ -186,9 +192,9 @@ def search_jobs(
         return _matching(jobs, condition & contents, errors)
     if in_one_partition or search.is_of_run:
         if (contents or errors) and bounded:
-            jobs = _newest_of(jobs, search)
+            jobs = _newest_of(jobs, jobs, search)
         return _matching(jobs, condition & contents, errors)
-    return jobs.filter(pk__in=_found(search, condition, contents, errors))
+    return jobs.filter(pk__in=_found(jobs, search, condition, contents, errors))
 
 
 def search_runs(runs: QuerySet[Any], search: Search) -> QuerySet[Any]:
@@ -226,22 +232,22 @@ def _matching(jobs: QuerySet[Any], condition: Q, errors: Errors) -> QuerySet[Any
     return jobs.filter(condition)
 
 
-def _newest_of(jobs: QuerySet[Any], search: Search) -> QuerySet[Any]:
-    """Only the newest of these jobs."""
-    last = jobs.order_by("-pk").values_list("pk", flat=True)[NEWEST : NEWEST + 1].first()
+def _newest_of(jobs: QuerySet[Any], among: QuerySet[Any], search: Search) -> QuerySet[Any]:
+    """Only those of the jobs that are the newest ``among`` these."""
+    last = among.order_by("-pk").values_list("pk", flat=True)[NEWEST : NEWEST + 1].first()
     if last is None:
         return jobs
     note = _("Payloads and errors were searched in the newest %(number)s jobs only.")
-    if (text := note % {"number": f"{NEWEST:,}"}) not in search.notes:
-        search.notes.append(text)
+    search.note(note % {"number": f"{NEWEST:,}"})
     return jobs.filter(pk__gt=last)
 
 
-def _found(search: Search, condition: Q, contents: Q, errors: Errors) -> set[int]:
+def _found(
+    jobs: QuerySet[Any], search: Search, condition: Q, contents: Q, errors: Errors
+) -> set[int]:
     """The ids. Read once, for the count and for the page."""
-    jobs = Job.objects.using(conf().database)
-    outside: QuerySet[Any] = jobs.filter(OUTSIDE_HISTORY)
-    ended: QuerySet[Any] = jobs.filter(status__in=HISTORY)
+    outside, ended = jobs.filter(OUTSIDE_HISTORY), jobs.filter(status__in=HISTORY)
+    everything: QuerySet[Any] = Job.objects.using(conf().database)
     indexed = dict(fetch(PAYLOAD_INDEXES, {})) if contents else {}
     if not search.by_index and not indexed.get(False, False):
         earliest = newest_part(JOBS, MOST_READ)
@@ -251,10 +257,15 @@ def _found(search: Search, condition: Q, contents: Q, errors: Errors) -> set[int
     for rows, is_live in ((outside, True), (ended, False)):
         if errors or (contents and not indexed[is_live]):
             tagged = _tagged(rows, search)
-            rows = _newest_of(rows, search) if tagged is None else tagged
+            part_of_all = everything.filter(OUTSIDE_HISTORY if is_live else Q(status__in=HISTORY))
+            rows = _newest_of(rows, part_of_all, search) if tagged is None else tagged
         for part in _parts(rows, search) if is_live else (rows,):
             matching = _matching(part, condition & contents, errors).order_by("-pk")
-            found.update(matching.values_list("pk", flat=True)[:MOST_FOUND])
+            ids = list(matching.values_list("pk", flat=True)[: MOST_FOUND + 1])
+            if len(ids) > MOST_FOUND:
+                note = _("More match: the newest %(number)s live, dead and ended ones are listed.")
+                search.note(note % {"number": f"{MOST_FOUND:,}"})
+            found.update(ids[:MOST_FOUND])
     return found
 
 

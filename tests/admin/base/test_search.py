@@ -263,3 +263,34 @@ def test_of_a_rare_tag_the_contents_of_all_jobs_are_read(
     assert found(page, "tag:vip customer_id:42") == [old]
     monkeypatch.setattr(search, "MOST_FOUND", 0)
     assert "searched in the newest 1 jobs only" in answer(page, "tag:vip customer_id:42")[1]
+
+
+def test_a_search_is_within_the_filters_of_the_list(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MOST_FOUND", 2)
+    older = [noop.using(queue="bulk").enqueue().pk for _ in range(2)]
+    noop.enqueue_many([{}] * 3)
+    changelist = page.client.get(list_url(Job), {"q": "type:app.noop", "queue": "bulk"})
+    assert [job.pk for job in changelist.context["cl"].result_list] == older[::-1]
+
+
+def test_a_search_that_finds_more_than_it_lists_says_so(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MOST_FOUND", 2)
+    noop.enqueue_many([{}] * 2)
+    assert answer(page, "type:app.noop")[1] == ""
+    noop.enqueue()
+    ids, shown = answer(page, "type:app.noop")
+    assert len(ids) == 2
+    assert shown == "More match: the newest 2 live, dead and ended ones are listed."
+
+
+def test_a_search_of_very_many_terms_is_refused(page: Page) -> None:
+    for model, term in ((Job, "a:1"), (Run, "error:x")):
+        ids, shown = answer(page, " ".join([term] * 5_000), model)
+        assert ids == []
+        assert shown == "A search has at most 20 terms besides ids."
+    ids, _shown = answer(page, " ".join(map(str, range(30))) + " type:app.noop")
+    assert ids == []
