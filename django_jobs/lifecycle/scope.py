@@ -36,6 +36,17 @@ class Scope:
     queues: tuple[str, ...] | None = None
     job_types: tuple[str, ...] | None = None
 
+    def has_queue(self, name: str) -> bool:
+        """Whether the queue is in it."""
+        return self.queues is None or name in self.queues
+
+    def has_type(self, name: str) -> bool:
+        """Whether the job type is in it."""
+        return self.job_types is None or any(
+            name.startswith(one[:-1]) if one.endswith("*") else name == one
+            for one in self.job_types
+        )
+
     def of(self, *, queue: str, job_type: str = "") -> Q:
         """The condition on rows with these columns. A table may have no job type."""
         condition = Q()

@@ -17,6 +17,7 @@ from ...domain.tags import combined
 from ...models import Job
 from ..base.formatting import list_url, one_line
 from ..base.search import MOST_FOUND
+from ..lists.choices import choices_of
 from ..lists.filters import MOST_CHOICES, Choices, ListFilter
 
 
@@ -28,7 +29,9 @@ class TagFilter(ListFilter):
     folded = typed = True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        declared = combined(*(registry.get(name).tags for name in registry.names()))
+        offered = dict(choices_of(request, "job_type"))
+        types = (registry.get(name) for name in registry.names() if name in offered)
+        declared = combined(*(one.tags for one in types))
         return [(tag, tag) for tag in declared[:MOST_CHOICES]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:

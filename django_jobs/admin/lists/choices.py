@@ -7,6 +7,7 @@ from collections import defaultdict
 from django.http import HttpRequest
 
 from ... import registry
+from ...lifecycle.scope import Scope, scope_of
 from ...models.database import fetch
 
 MOST_NAMES = 1_000
@@ -30,14 +31,50 @@ UNION ALL (SELECT 'job_type', seen.job_type FROM (
         ORDER BY job.rank, job.id LIMIT 100) AS head
     ) AS seen ORDER BY 2 LIMIT %(most)s)
 """
+# For a user with a scope. Schedules, tenants and workflows are of all queues. No queues are all.
+NAMES_IN_SCOPE = """
+WITH queue AS (
+    SELECT name FROM django_jobs_queue
+    WHERE %(queues)s::text[] IS NULL OR name = ANY(%(queues)s::text[])
+    ORDER BY name LIMIT %(most)s)
+SELECT 'queue' AS kind, name FROM queue
+UNION ALL (SELECT 'job_type', seen.job_type FROM (
+    SELECT job_type FROM django_jobs_runtotal
+    WHERE period = 0 AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+    UNION SELECT head.job_type
+    FROM queue CROSS JOIN LATERAL (
+        SELECT job.job_type FROM django_jobs_job AS job
+        WHERE job.status = 'ready' AND job.queue = queue.name
+        ORDER BY job.rank, job.id LIMIT 100) AS head
+    ) AS seen ORDER BY 2 LIMIT %(most)s)
+"""
 
 
 def choices_of(request: HttpRequest, kind: str) -> list[tuple[str, str]]:
-    """The names of one kind, as choices of a filter. They are read once for a request."""
+    """The names of one kind, as choices of a filter. They are read once for a request.
+
+    A user with a scope is offered its queues and job types, and no other names.
+    """
     names: dict[str, set[str]] | None = getattr(request, "_jobs_names", None)
     if names is None:
-        names = defaultdict(set, {"job_type": set(registry.names())})
-        for of, name in fetch(NAMES, {"most": MOST_NAMES}):
-            names[of].add(name)
+        scope = scope_of(getattr(request, "user", None))
+        names = _all_names() if scope is None else _names_in(scope)
         request._jobs_names = names  # type: ignore[attr-defined]
     return [(name, name) for name in sorted(names[kind])]
+
+
+def _all_names() -> dict[str, set[str]]:
+    names = defaultdict(set, {"job_type": set(registry.names())})
+    for of, name in fetch(NAMES, {"most": MOST_NAMES}):
+        names[of].add(name)
+    return names
+
+
+def _names_in(scope: Scope) -> dict[str, set[str]]:
+    known = {name for name in registry.names() if scope.has_queue(registry.get(name).queue)}
+    names = defaultdict(set, {"job_type": known})
+    queues = None if scope.queues is None else list(scope.queues)
+    for of, name in fetch(NAMES_IN_SCOPE, {"queues": queues, "most": MOST_NAMES}):
+        names[of].add(name)
+    names["job_type"] = set(filter(scope.has_type, names["job_type"]))
+    return names

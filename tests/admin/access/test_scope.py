@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from pytest_django import Settings
 
+from django_jobs import registry
 from django_jobs.lifecycle.operations import bulk, dead_letters, inspections, limits
 from django_jobs.lifecycle.operations import jobs as operations
 from django_jobs.lifecycle.scope import OUTSIDE, Scope, scope_of
@@ -28,6 +29,7 @@ from django_jobs.models import (
     Schedule,
     Tenant,
     Worker,
+    WorkflowDefinition,
     WorkflowRun,
 )
 from tests.admin.walking import Page, change_url, list_url
@@ -35,8 +37,12 @@ from tests.app.gate_jobs import transfer_funds
 from tests.app.jobs import add, noop
 from tests.factories import (
     copies_of,
+    declared,
+    due_schedule,
     enqueue_and_claim,
     failure,
+    fold_runs,
+    make_dead,
     make_user,
     register_worker,
     settle_one,
@@ -189,6 +195,56 @@ def test_operations_that_are_about_everything_are_refused() -> None:
             call()
     assert Queue.objects.get(name="bulk").paused_at is None
     assert not BulkOperation.objects.exists()
+
+
+def billed() -> None:
+    """What has a tag."""
+
+
+def offered(page: Page, model: Any) -> dict[str, set[str]]:
+    """The choices of each filter of a list."""
+    fields = page.client.get(list_url(model)).context["cl"].filter_fields
+    return {one.name: {key for key, _label in one.choices} for one in fields}
+
+
+@pytest.mark.usefixtures("emails")
+def test_filters_offer_the_names_of_the_scope_alone(page_of: Callable[..., Page]) -> None:
+    due_schedule(name="payroll")
+    Tenant.objects.create(name="acme")
+    WorkflowDefinition.objects.create(
+        **{"name": "orders.fulfil", "version": 1, "fingerprint": "1", "graph": {}},
+        created_at=timezone.now(),
+    )
+    noop.using(queue="emails").enqueue()
+    add.using(queue="bulk").enqueue(1)
+    make_dead(add, 1)
+    fold_runs()
+    page, whole = page_of(*ALL), page_of(*ALL, name="otto")
+    with declared(billed, tags=("vip",)):
+        few, many = offered(page, Job), offered(whole, Job)
+    assert few["queue"] == {"emails"}
+    assert few["job_type"] == {"app.noop"} | {
+        name for name in registry.names() if registry.get(name).queue == "emails"
+    }
+    for kind, name in (("schedule", "payroll"), ("tenant", "acme"), ("workflow", "orders.fulfil")):
+        assert name in many[kind]
+        assert few[kind] == set()
+    assert {"emails", "bulk"} < many["queue"]
+    assert {"app.noop", "app.add"} < many["job_type"]
+    assert (few["tag"], many["tag"]) == (set(), {"vip"})
+    assert offered(page, DeadLetter)["queue"] == {"emails"}
+
+
+def test_filters_offer_the_job_types_of_the_scope_alone(
+    scoped: Callable[..., None], page_of: Callable[..., Page]
+) -> None:
+    add.enqueue(1)
+    noop.enqueue()
+    scoped(app_types)
+    offers = offered(page_of(*ALL), Job)
+    assert offers["queue"] == {"default", "emails"}
+    assert "app.add" in offers["job_type"]
+    assert all(name.startswith("app.add") for name in offers["job_type"])
 
 
 def why(page: Page, job: Job) -> str:

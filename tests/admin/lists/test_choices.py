@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import RequestFactory
 
-from django_jobs.admin.lists.choices import MOST_NAMES, NAMES, choices_of
+from django_jobs.admin.lists.choices import MOST_NAMES, NAMES, NAMES_IN_SCOPE, choices_of
 from django_jobs.models import Job, JobStatus
 from tests.app.jobs import noop
 from tests.factories import analyze, copies_of, explain, fold_runs, make_dead, run_sql
@@ -32,7 +32,8 @@ def test_only_the_heads_of_the_queues_are_read() -> None:
     copies_of(noop.enqueue(), 20_000)
     copies_of(Job.objects.get(pk=noop.using(delay=900).enqueue().pk), 5_000, JobStatus.SCHEDULED)
     analyze("django_jobs_job")
-    nodes = explain(NAMES, {"most": MOST_NAMES})
-    of_jobs = [node for node in nodes if "django_jobs_job" in node.get("Relation Name", "")]
-    assert {node.get("Index Name") for node in of_jobs} == {"django_jobs_ready"}
-    assert all(node["Actual Rows"] <= 100 for node in of_jobs)
+    for sql, queues in ((NAMES, None), (NAMES_IN_SCOPE, None), (NAMES_IN_SCOPE, ["default"])):
+        nodes = explain(sql, {"most": MOST_NAMES, "queues": queues})
+        of_jobs = [node for node in nodes if "django_jobs_job" in node.get("Relation Name", "")]
+        assert {node.get("Index Name") for node in of_jobs} == {"django_jobs_ready"}
+        assert all(node["Actual Rows"] <= 100 for node in of_jobs)
