@@ -241,7 +241,7 @@ SAVES_ELSEWHERE = {
     "admin.base.actions": {"LogEntry.objects.create"},
     "admin.limits": {"obj.save"},
     "admin.operations.background": {"LogEntry.objects.create"},
-    "admin.queues": {"obj.save"},
+    "admin.queues.queue_admin": {"obj.save"},
     "admin.schedules.schedule_admin": {
         "Tick.objects.using(conf().database).filter(schedule=obj).delete",
         "obj.delete",

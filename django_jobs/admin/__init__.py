@@ -1,9 +1,10 @@
 """The admin pages of queues, jobs, runs, schedules, resources, tenants and workers."""
 
-from . import quarantines, queues, resources, runs, tenants, workers
+from . import quarantines, resources, runs, tenants, workers
 from .jobs import dead_letters, job_admin
 from .operations import operation_admin
 from .overview import overview_admin
+from .queues import queue_admin
 from .schedules import backfills, schedule_admin, ticks
 from .workflows import definitions
 from .workflows import runs as workflow_runs
@@ -16,7 +17,7 @@ __all__ = [
     "operation_admin",
     "overview_admin",
     "quarantines",
-    "queues",
+    "queue_admin",
     "resources",
     "runs",
     "schedule_admin",

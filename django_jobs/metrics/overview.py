@@ -3,6 +3,7 @@ them, at most every five seconds for all that look."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -12,9 +13,10 @@ from ..domain.histograms import BUCKETS
 from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
 from ..lifecycle.run_totals import MINUTE, TIMES
+from ..models.database import fetch
 from .sizing import JOB_OF_RUN
 from .slo import MOST_LATE, OBJECTIVES
-from .stored import SHOWN, Parts, read_stored, statement
+from .stored import SHOWN, Parts, read_stored, statement, with_parts
 
 MINUTES = 60
 """What the page covers. The last one is not over."""
@@ -192,6 +194,9 @@ PARTS = {
 }
 REFRESH = statement(RECENT, PARTS)
 
+OF_QUEUE = "rates", "curves", "past"
+QUEUE = with_parts(RECENT, {name: PARTS[name] for name in OF_QUEUE})
+
 
 def read_overview(
     queues: Sequence[str], full_queues: Sequence[str], full_resources: Sequence[str]
@@ -207,3 +212,10 @@ def read_overview(
         "full_resources": list(full_resources),
     }
     return read_stored(SHOWN, REFRESH, parameters)
+
+
+def read_queue(queue: str) -> Parts:
+    """The parts about a queue that is not among the stored ones. Nothing is stored."""
+    ((values,),) = fetch(QUEUE, {**BOUNDS, "seconds": RATE_SECONDS + 30, "queues": [queue]})
+    parts: Parts = json.loads(values)
+    return parts

@@ -50,12 +50,17 @@ class NoMetrics(Exception):
 
 
 def statement(start: str, parts: Mapping[str, str]) -> str:
-    """The statement that takes the ``parts``, each a query, after ``start``, its common tables."""
+    """The statement that stores the ``parts``, each a query, after ``start``, its common tables."""
+    return REFRESH.replace("{values}", with_parts(start, parts))
+
+
+def with_parts(start: str, parts: Mapping[str, str]) -> str:
+    """The query that takes them. It stores nothing."""
     rows = ", ".join(
         f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)"
         for name, sql in parts.items()
     )
-    return REFRESH.replace("{values}", f"{start} SELECT jsonb_build_object({rows})")
+    return f"{start} SELECT jsonb_build_object({rows})"
 
 
 def read_stored(row: int, refresh: str, parameters: Mapping[str, Any]) -> Parts:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ...metrics.gauges import read_gauges
-from ...metrics.overview import MINUTES, RATE_MINUTES, read_overview
+from ...metrics.overview import MINUTES, RATE_MINUTES, read_overview, read_queue
 from ...metrics.stored import Parts
 
 MOST_QUEUES = 30
@@ -120,6 +120,14 @@ def read_numbers() -> Numbers:
     full_resources = [row["resource"] for row in gauges["resources"] if is_taken(row)]
     own = read_overview(_listed(gauges), full_queues[:MOST_QUEUES], full_resources[:MOST_QUEUES])
     return Numbers(gauges, own)
+
+
+def read_numbers_of(queue: str) -> Numbers:
+    """As :func:`read_numbers`, with those of this queue if the overview does not list it."""
+    numbers = read_numbers()
+    if numbers.of_queue("curves", queue):
+        return numbers
+    return Numbers(numbers.gauges, {**numbers.own, **read_queue(queue)})
 
 
 def is_full(queue: Row, counts: Mapping[tuple[str, str], Count]) -> bool:

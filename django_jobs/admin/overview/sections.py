@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from django.template.loader import render_to_string
@@ -12,21 +11,19 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from ...domain.forecast import drain_seconds
 from ...domain.histograms import BOUNDS, percentile
-from ...lifecycle.backlog_samples import Past
 from ...metrics import overview
-from ...metrics.overview import MINUTES, RATE_MINUTES
+from ...metrics.overview import MINUTES
 from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
-from ..base.formatting import NOTHING, badge, duration
+from ..base.formatting import NOTHING, badge
 from ..layout.charts import BarChart, BarSeries, bar_chart, sparkline
 from ..layout.tables import Column, Table
-from .numbers import Count, Numbers, Row, is_full
+from .numbers import Numbers, Row
 from .problems import seconds_text
+from .queue_numbers import queue_numbers, rate_text, wait_text
 from .visible import Visible
 
 SHARES = (0.5, 0.95, 0.99)
-LONGEST = timedelta(days=100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +46,12 @@ def tiles(numbers: Numbers, visible: Visible) -> list[Tile]:
     running = _("running, of %(slots)s slots") % {"slots": f"{numbers.slots:,}"}
     return [
         jobs("ready", _("ready")),
-        Tile(_wait(numbers.oldest_seconds), _("oldest ready")),
+        Tile(wait_text(numbers.oldest_seconds), _("oldest ready")),
         jobs("running", running),
         jobs("scheduled", _("scheduled")),
         jobs("blocked", _("blocked")),
         jobs("dead", _("dead")),
-        Tile(_rate(numbers.finished_per_minute), _("finished a minute")),
+        Tile(rate_text(numbers.finished_per_minute), _("finished a minute")),
         Tile(NOTHING if share is None else f"{share:.1%}", _("failed, last hour")),
     ]
 
@@ -105,72 +102,19 @@ def queues(numbers: Numbers, visible: Visible) -> Table:
 
 
 def _queue(numbers: Numbers, visible: Visible, name: str, pk: int | None) -> list[str]:
-    row, rates = numbers.queues[name], numbers.of_queue("rates", name)
-    ready, running = numbers.jobs("ready", name), numbers.jobs("running", name)
-    limit = row["max_concurrency"]
-    failed = rates.get("failed", 0) / RATE_MINUTES
+    shown = queue_numbers(numbers, visible, name)
     return [
         visible.link(Queue, pk, name),
-        _queue_state(row, ready, running),
-        _jobs_link(visible, ready, name, "ready"),
-        _jobs_link(visible, numbers.jobs("scheduled", name), name, "scheduled"),
-        _wait(row["oldest_ready_seconds"]) if ready.number else NOTHING,
-        f"{running} / {'∞' if limit is None else f'{limit:,}'}",
-        _rate(rates.get("done", 0) / RATE_MINUTES),
-        format_html('<span class="jobs-bad">{}</span>', _rate(failed)) if failed else "0",
-        _empty_in(row, ready, numbers.of_queue("past", name)),
-        _curve(numbers, name, ready),
+        shown.state,
+        shown.ready,
+        shown.scheduled,
+        shown.oldest,
+        f"{shown.running} / {shown.limit}",
+        shown.done,
+        format_html('<span class="jobs-bad">{}</span>', shown.failed) if shown.fails else "0",
+        shown.empty_in,
+        _spark(*shown.curve),
     ]
-
-
-def _jobs_link(visible: Visible, count: Count, queue: str, status: str) -> str:
-    if not count.number:
-        return str(count)
-    return visible.list_link(Job, str(count), queue=queue, status=status)
-
-
-def _queue_state(row: Row, ready: Count, running: Count) -> SafeString:
-    counts = {(row["queue"], "ready"): ready, (row["queue"], "running"): running}
-    if row["paused"]:
-        return badge("paused", _("paused"))
-    if not row["slots"]:
-        return badge("error" if ready.number else "gone", _("no worker"))
-    if is_full(row, counts):
-        return badge("over_limit", _("limit full"))
-    return badge("ok", _("served"))
-
-
-def _empty_in(row: Row, ready: Count, past: Row) -> str:
-    """When the backlog will be gone, by the rates of the last five minutes."""
-    if not ready.number:
-        return _("empty")
-    if row["paused"]:
-        return _("when resumed")
-    known = Past(**{name: past[name] for name in Past._fields}) if past else None
-    rates = known.rates(ready.number) if known else None
-    if rates is None:
-        return NOTHING
-    seconds = drain_seconds(ready.number, rates)
-    if seconds is not None:
-        text = duration(min(timedelta(seconds=min(seconds, 1e9)), LONGEST))
-        return text if seconds < LONGEST.total_seconds() else f"> {text}"
-    return _("growing") if rates.arrived > rates.claimed else _("not moving")
-
-
-def _curve(numbers: Numbers, name: str, ready: Count) -> str:
-    values: list[float | None] = [None] * MINUTES
-    for ago, number in numbers.of_queue("curves", name).get("points", ()):
-        values[max(MINUTES - 1 - ago, 0)] = number
-    values[-1] = ready.number
-    for place in range(MINUTES - 1, 0, -1):  # samples are a minute apart, but for seconds
-        if values[place] is None:
-            values[place] = values[place - 1]
-    known = [value for value in values if value is not None]
-    title = _("Ready jobs of %(queue)s in the last hour: at most %(most)s") % {
-        "queue": name,
-        "most": f"{max(known):,}",
-    }
-    return _spark(values, title)
 
 
 def _spark(values: list[float | None], title: str, state: str = "running") -> str:
@@ -380,13 +324,5 @@ def workflow_runs(numbers: Numbers, visible: Visible) -> Table:
     )
 
 
-def _wait(seconds: float) -> str:
-    return seconds_text(seconds) if seconds else NOTHING
-
-
 def _ago(seconds: float) -> str:
     return _("%(time)s ago") % {"time": seconds_text(seconds)}
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 10 or rate == int(rate) else f"{rate:.1f}"

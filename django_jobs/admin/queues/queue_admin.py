@@ -2,105 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import admin
-from django.core.exceptions import ValidationError
 from django.db.models import IntegerField, OuterRef
 from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.text import format_lazy
-from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from ..conf import conf
-from ..domain.backoff import Backoff
-from ..domain.pressure import level_of
-from ..domain.ranking import STRICT_WEIGHT
-from ..domain.retention import kept_by_status
-from ..lifecycle.backlog import ready_up_to
-from ..metrics.slo import SloWindow, take_objectives
-from ..models import Job, JobStatus, Queue
-from ..models.timestamps import TimestampSubquery
-from .base.formatting import NOTHING, ago, badge, count_link, duration, one_line, text_column
-from .base.model_admin import ConsoleAdmin, allowed_by, row_button, section, unlimited
-from .base.paginator import CappedCount
-from .operator_actions import PAUSE, RESUME
+from ...conf import conf
+from ...domain.pressure import level_of
+from ...lifecycle.backlog import ready_up_to
+from ...metrics.slo import SloWindow, take_objectives
+from ...models import Job, JobStatus, Queue
+from ...models.timestamps import TimestampSubquery
+from ..base.formatting import (
+    NOTHING,
+    ago,
+    badge,
+    count_link,
+    duration,
+    one_line,
+    shortened,
+    text_column,
+)
+from ..base.model_admin import ConsoleAdmin, allowed_by, row_button, section, unlimited
+from ..base.paginator import CappedCount
+from ..operator_actions import PAUSE, RESUME
+from ..overview.visible import Visible
+from .form import QueueForm
+from .levels import level_badge
+from .live import live
+from .rule_fields import BACKOFF, RETENTION, RULES, RuleFields
 
-BACKOFF = '{"curve": "fixed", "base": 5}'
-RETENTION = '{"succeeded": "1d", "dead": {"age": "180d", "number": 10000}}'
+REFRESH_SECONDS = 5
+
 BACKLOG = ready_up_to("coalesce(django_jobs_queue.max_backlog, 0)", "django_jobs_queue.name")
-LEVELS = {
-    "ok": ("succeeded", _("ok")),
-    "high": ("overdue", _("high")),
-    "full": ("error", _("full")),
-}
-"""The level of the backlog, each with the state whose badge it has."""
 AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})
-
-
-# ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
-class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Refuses settings that would otherwise fail in a worker."""
-
-    class Meta:
-        model = Queue
-        fields = (
-            "name",
-            "max_concurrency",
-            "max_backlog",
-            "on_full",
-            "priority_weight",
-            "max_attempts",
-            "timeout",
-            "backoff",
-            "retention",
-            "slo_seconds",
-            "slo_target",
-        )
-        widgets: ClassVar[dict[str, forms.Widget]] = {
-            "backoff": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
-            "retention": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
-        }
-        help_texts: ClassVar[dict[str, Any]] = {
-            "backoff": format_lazy(_("For job types without a backoff, such as {}."), BACKOFF),
-            "retention": format_lazy(_("Overrides the setting RETENTION, such as {}."), RETENTION),
-        }
-
-    def clean_priority_weight(self) -> float:
-        weight: float = self.cleaned_data["priority_weight"]
-        if weight > STRICT_WEIGHT:
-            raise ValidationError(_("At most %(limit)s.") % {"limit": f"{STRICT_WEIGHT:,.0f}"})
-        return weight
-
-    def clean_backoff(self) -> Any:
-        rule = self.cleaned_data["backoff"]
-        if rule is None:
-            return None
-        if not isinstance(rule, dict):
-            raise ValidationError(_("Enter an object such as %(example)s.") % {"example": BACKOFF})
-        try:
-            return Backoff(**rule).as_json()
-        except (TypeError, ValueError) as error:
-            problem = str(error).removeprefix("Backoff.__init__() ")
-            text = _("%(problem)s. Enter an object such as %(example)s.")
-            raise ValidationError(text % {"problem": problem, "example": BACKOFF}) from None
-
-    def clean_retention(self) -> Any:
-        times = self.cleaned_data["retention"]
-        if times is None:
-            return None
-        if not isinstance(times, dict):
-            text = _("Enter an object such as %(example)s.")
-            raise ValidationError(text % {"example": RETENTION})
-        try:
-            kept_by_status(times)
-        except ValueError as error:
-            text = _("Wrong: %(problem)s. Enter an object such as %(example)s.")
-            raise ValidationError(text % {"problem": error, "example": RETENTION}) from None
-        return times
 
 
 @admin.register(Queue)
@@ -125,12 +65,11 @@ class QueueAdmin(ConsoleAdmin):
     )
     empty = _('No queues. manage.py migrate creates those of DJANGO_JOBS["QUEUES"].')
     operator_actions = in_rows = (PAUSE, RESUME)
-    fieldsets = (
-        section(None, "name", "state", "why", "level"),
-        section(_("Limits"), "max_concurrency", "max_backlog", "on_full", "priority_weight"),
-        section(_("Defaults for its jobs"), "max_attempts", "timeout", "backoff", "retention"),
-        section(_("Objective"), "slo_seconds", "slo_target", "last_hour", "last_day"),
-    )
+
+    class Media:
+        css: ClassVar[dict[str, tuple[str, ...]]] = {
+            "all": ("django_jobs/overview.css", "django_jobs/queue.css")
+        }
 
     def annotations(self) -> dict[str, Any]:
         jobs = Job.objects.using(conf().database).filter(queue=OuterRef("name"))
@@ -165,27 +104,50 @@ class QueueAdmin(ConsoleAdmin):
         return False
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        computed = "state", "why", "level", "last_hour", "last_day"
+        computed = "backoff_text", "retention_text", "last_hour", "last_day"
         return computed if obj is None else ("name", *computed)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        stored = {rule: getattr(obj, rule.column, None) for rule in RULES}
+        if obj is None or self.has_change_permission(request, obj):
+            names = {rule: rule.names(value) for rule, value in stored.items()}
+        else:
+            names = {rule: (f"{rule.column}_text",) for rule in RULES}
+        return (
+            section(None, "name"),
+            section(_("Limits"), "max_concurrency", "max_backlog", "on_full", "priority_weight"),
+            section(_("Defaults for its jobs"), "max_attempts", "timeout"),
+            section(_("Backoff of job types without one"), *names[BACKOFF]),
+            section(_("How long its finished jobs are kept"), *names[RETENTION]),
+            section(_("Objective"), "slo_seconds", "slo_target", "last_hour", "last_day"),
+        )
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        context = super().page_context(request, obj)
+        if obj is not None:
+            context |= {
+                "live": live(obj, Visible(self.admin_site, request)),
+                "refresh_seconds": REFRESH_SECONDS,
+            }
+        return context
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         # Saving the form must not undo a pause that began while it was open.
-        columns = form.changed_data if change else None
+        columns = form.changed_columns if change else None
         obj.save(using=conf().database, update_fields=columns)
 
     @admin.display(description=_("state"))
     def state(self, queue: Any) -> str:
         if queue.pk is None or not queue.paused:
-            return badge("running", _now("open"))
+            return badge("running", _("open"))
         since = ago(queue.paused_at, queue.read_at)
-        return format_html("{} {}", badge("paused", _now("paused")), since)
+        return format_html("{} {}", badge("paused", _("paused")), since)
 
-    why = text_column("paused_reason", _("reason for the pause"))
     why_line = text_column("paused_reason", _("reason"), one_line)
 
     @admin.display(description=_("limit"))
     def limit(self, queue: Any) -> str:
-        return f"{queue.max_concurrency:,}" if queue.max_concurrency else _now("none")
+        return f"{queue.max_concurrency:,}" if queue.max_concurrency else str(_("none"))
 
     @admin.display(description=_("ready"))
     def ready(self, queue: Any) -> str:
@@ -199,8 +161,15 @@ class QueueAdmin(ConsoleAdmin):
     def level(self, queue: Any) -> str:
         if queue.pk is None or queue.max_backlog is None:
             return NOTHING
-        state, label = LEVELS[level_of(queue.backlog, queue.max_backlog)]
-        return badge(state, label)
+        return level_badge(level_of(queue.backlog, queue.max_backlog))
+
+    @admin.display(description=_("backoff"))
+    def backoff_text(self, queue: Any) -> str:
+        return _in_words(BACKOFF, queue)
+
+    @admin.display(description=_("retention"))
+    def retention_text(self, queue: Any) -> str:
+        return _in_words(RETENTION, queue)
 
     @admin.display(description=_("last hour"))
     def last_hour(self, queue: Any) -> str:
@@ -226,6 +195,16 @@ class QueueAdmin(ConsoleAdmin):
         return count_link(self.admin_site, Job, number, queue=queue.name, status=status)
 
 
+def _in_words(rule: RuleFields, queue: Any) -> str:
+    """A rule for those who may not change it."""
+    stored = getattr(queue, rule.column)
+    values = rule.values(stored)
+    if values is None:
+        return shortened(json.dumps(stored), 300)
+    labels = QueueForm.base_fields
+    return "; ".join(f"{labels[name].label}: {value}" for name, value in values.items()) or NOTHING
+
+
 def _in_time(queue: Any, window: str) -> str:
     """How many jobs started in time, and how fast the error budget is used up."""
     if queue.pk is None or queue.slo_seconds is None:
@@ -234,7 +213,7 @@ def _in_time(queue: Any, window: str) -> str:
     found: SloWindow | None = getattr(objective, window, None)
     if found is None or found.ratio is None:
         return NOTHING
-    text = _now("%(ratio)s of %(runs)s jobs in time, burn rate %(burn_rate)s")
+    text = _("%(ratio)s of %(runs)s jobs in time, burn rate %(burn_rate)s")
     return text % {
         "ratio": f"{found.ratio:.2%}",
         "runs": f"{found.runs:,}",

@@ -1,0 +1,121 @@
+"""What is shown of one queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from ...domain.forecast import drain_seconds
+from ...lifecycle.backlog_samples import Past
+from ...metrics.overview import MINUTES, RATE_MINUTES
+from ...models import Job
+from ..base.formatting import NOTHING, badge, duration
+from .numbers import Count, Numbers, Row, is_full
+from .problems import seconds_text
+from .visible import Visible
+
+LONGEST = timedelta(days=100)
+
+Curve = tuple[list[float | None], str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNumbers:
+    """The numbers of a queue as texts. The rates are attempts a minute. ``curve`` are the ready
+    jobs of each minute, and what they say in words."""
+
+    state: SafeString
+    ready: str
+    scheduled: str
+    oldest: str
+    running: Count
+    limit: str
+    done: str
+    failed: str
+    fails: bool
+    empty_in: str
+    curve: Curve
+
+
+def queue_numbers(numbers: Numbers, visible: Visible, name: str) -> QueueNumbers:
+    """The numbers of a queue that they are about."""
+    row, rates = numbers.queues[name], numbers.of_queue("rates", name)
+    ready, running = numbers.jobs("ready", name), numbers.jobs("running", name)
+    limit = row["max_concurrency"]
+    failed = rates.get("failed", 0) / RATE_MINUTES
+    return QueueNumbers(
+        state=_queue_state(row, ready, running),
+        ready=_jobs_link(visible, ready, name, "ready"),
+        scheduled=_jobs_link(visible, numbers.jobs("scheduled", name), name, "scheduled"),
+        oldest=wait_text(row["oldest_ready_seconds"]) if ready.number else NOTHING,
+        running=running,
+        limit="∞" if limit is None else f"{limit:,}",
+        done=rate_text(rates.get("done", 0) / RATE_MINUTES),
+        failed=rate_text(failed),
+        fails=bool(failed),
+        empty_in=_empty_in(row, ready, numbers.of_queue("past", name)),
+        curve=_curve(numbers, name, ready),
+    )
+
+
+def _jobs_link(visible: Visible, count: Count, queue: str, status: str) -> str:
+    if not count.number:
+        return str(count)
+    return visible.list_link(Job, str(count), queue=queue, status=status)
+
+
+def _queue_state(row: Row, ready: Count, running: Count) -> SafeString:
+    counts = {(row["queue"], "ready"): ready, (row["queue"], "running"): running}
+    if row["paused"]:
+        return badge("paused", _("paused"))
+    if not row["slots"]:
+        return badge("error" if ready.number else "gone", _("no worker"))
+    if is_full(row, counts):
+        return badge("over_limit", _("limit full"))
+    return badge("ok", _("served"))
+
+
+def _empty_in(row: Row, ready: Count, past: Row) -> str:
+    """When the backlog will be gone, by the rates of the last five minutes."""
+    if not ready.number:
+        return _("empty")
+    if row["paused"]:
+        return _("when resumed")
+    known = Past(**{name: past[name] for name in Past._fields}) if past else None
+    rates = known.rates(ready.number) if known else None
+    if rates is None:
+        return NOTHING
+    seconds = drain_seconds(ready.number, rates)
+    if seconds is not None:
+        text = duration(min(timedelta(seconds=min(seconds, 1e9)), LONGEST))
+        return text if seconds < LONGEST.total_seconds() else f"> {text}"
+    return _("growing") if rates.arrived > rates.claimed else _("not moving")
+
+
+def _curve(numbers: Numbers, name: str, ready: Count) -> Curve:
+    values: list[float | None] = [None] * MINUTES
+    for ago, number in numbers.of_queue("curves", name).get("points", ()):
+        values[max(MINUTES - 1 - ago, 0)] = number
+    values[-1] = ready.number
+    for place in range(MINUTES - 1, 0, -1):  # samples are a minute apart, but for seconds
+        if values[place] is None:
+            values[place] = values[place - 1]
+    known = [value for value in values if value is not None]
+    title = _("Ready jobs of %(queue)s in the last hour: at most %(most)s") % {
+        "queue": name,
+        "most": f"{max(known):,}",
+    }
+    return values, title
+
+
+def wait_text(seconds: float) -> str:
+    """How long something has waited; a dash for 0."""
+    return seconds_text(seconds) if seconds else NOTHING
+
+
+def rate_text(rate: float) -> str:
+    """A rate, with a decimal where it is small and not whole."""
+    return f"{rate:,.0f}" if rate >= 10 or rate == int(rate) else f"{rate:.1f}"

@@ -1,0 +1,94 @@
+"""The numbers of one queue now, above its form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Model
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from ...conf import conf
+from ...domain.pressure import level_of
+from ...metrics.stored import NoMetrics
+from ...models import DeadLetter, Job
+from ..base.formatting import NOTHING, ago, badge
+from ..layout.charts import sparkline
+from ..overview.numbers import Numbers, read_numbers_of
+from ..overview.queue_numbers import queue_numbers
+from ..overview.sections import Tile
+from ..overview.visible import Visible
+from .levels import level_badge
+
+Link = tuple[str, str]
+
+
+def live(queue: Any, visible: Visible) -> dict[str, Any]:
+    """What the template ``queue/live.html`` shows."""
+    shown: dict[str, Any] = {
+        "pause": _pause(queue),
+        "state": "",
+        "links": _links(queue, visible),
+    }
+    try:
+        numbers = read_numbers_of(queue.name)
+    except NoMetrics:
+        return shown
+    if queue.name not in numbers.queues:  # it is younger than the numbers
+        return shown
+    return shown | _numbers(numbers, visible, queue)
+
+
+def _pause(queue: Any) -> str:
+    """Since when it is paused, by whom and why."""
+    if not queue.paused:
+        return ""
+    sentence = format_html(
+        "{} {}", badge("paused", _("paused")), ago(queue.paused_at, queue.read_at)
+    )
+    if queue.paused_by:
+        by = _("by %(user)s") % {"user": queue.paused_by}
+        sentence = format_html("{} {}", sentence, by)
+    return format_html("{}: {}", sentence, queue.paused_reason) if queue.paused_reason else sentence
+
+
+def _links(queue: Any, visible: Visible) -> list[Link]:
+    pages: tuple[tuple[str, type[Model]], ...] = (
+        (_("All its jobs"), Job),
+        (_("Its dead letters"), DeadLetter),
+    )
+    return [
+        (text, visible.list_url(model, queue=queue.name))
+        for text, model in pages
+        if visible.sees(model)
+    ]
+
+
+def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
+    now = queue_numbers(numbers, visible, queue.name)
+
+    def tile(state: str, label: str, model: type[Model] = Job, **filters: Any) -> Tile:
+        count = numbers.jobs(state, queue.name)
+        url = visible.list_url(model, queue=queue.name, **filters)
+        return Tile(str(count), label, url if count.number and visible.sees(model) else "")
+
+    done, failed = (now.done, now.failed) if conf().totals else (NOTHING, NOTHING)
+    values, title = now.curve
+    ready = numbers.jobs("ready", queue.name).number
+    limit = queue.max_backlog
+    return {
+        "state": now.state,
+        "level": level_badge(level_of(ready, limit)) if limit else "",
+        "tiles": [
+            tile("ready", _("ready"), status="ready"),
+            Tile(now.oldest, _("oldest ready")),
+            tile("running", _("running, limit %(limit)s") % {"limit": now.limit}, status="running"),
+            tile("scheduled", _("scheduled"), status="scheduled"),
+            tile("dead", _("dead"), DeadLetter),
+            Tile(done, _("done a minute")),
+            Tile(failed, _("failed a minute")),
+            Tile(now.empty_in, _("empty in")),
+        ],
+        "curve": sparkline(values, title),
+        "age": f"{numbers.age:.0f}",
+    }

@@ -1,0 +1,32 @@
+"""What a browser sends for the form of a queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_jobs.models import Queue
+from tests.admin.walking import Page, change_url
+
+
+def as_shown(page: Page, queue: Queue, **changed: Any) -> dict[str, Any]:
+    """The form as its page shows it, with some fields ``changed``."""
+    form = page.client.get(change_url(Queue, queue.pk)).context["adminform"].form
+    shown = {name: form[name].value() for name in form.fields}
+    return {name: "" if value is None else value for name, value in (shown | changed).items()}
+
+
+def saved(page: Page, queue: Queue, **changed: Any) -> Queue:
+    """The queue after the form was sent with some fields ``changed``."""
+    answered = page.client.post(change_url(Queue, queue.pk), as_shown(page, queue, **changed))
+    assert answered.status_code == 302, answered.context["adminform"].form.errors
+    return Queue.objects.get(pk=queue.pk)
+
+
+def errors(page: Page, queue: Queue, **changed: Any) -> dict[str, list[str]]:
+    """What the form says that was sent with some fields ``changed``. Nothing is stored."""
+    before = Queue.objects.filter(pk=queue.pk).values().get()
+    answered = page.client.post(change_url(Queue, queue.pk), as_shown(page, queue, **changed))
+    assert answered.status_code == 200
+    assert Queue.objects.filter(pk=queue.pk).values().get() == before
+    found: dict[str, list[str]] = answered.context["adminform"].form.errors
+    return found

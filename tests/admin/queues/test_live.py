@@ -1,0 +1,133 @@
+"""The numbers of a queue above its form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_jobs.admin.overview import numbers
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.metrics import gauges
+from django_jobs.models import DeadLetter, Job, Queue
+from tests.admin.overview.looking import tiles, words
+from tests.admin.overview.test_overview import counted, some_traffic
+from tests.admin.walking import Live, Page, change_url, list_url
+from tests.app.jobs import add, noop
+from tests.factories import make_dead, register_worker, run_sql
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_time_limit")]
+
+
+@pytest.fixture(autouse=True)
+def count_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gauges.BOUNDS, "pages", 1_000_000)
+
+
+def shown(page: Page, name: str) -> str:
+    """The region of a queue's page that refreshes, with numbers of now."""
+    run_sql("DELETE FROM django_jobs_storedmetrics")
+    text = page.text(change_url(Queue, Queue.objects.get(name=name).pk))
+    return text.split("data-live-region", 1)[1].split("</section>", 1)[0]
+
+
+def test_a_queue_shows_its_numbers_and_links_to_its_jobs(page: Page) -> None:
+    some_traffic()
+    Queue.objects.filter(name="bulk").update(max_concurrency=9)
+    for name, limit in (("default", "∞"), ("bulk", "9")):
+        text = shown(page, name)
+        now = tiles(text)
+        for label, state in (
+            ("ready", "ready"), (f"running, limit {limit}", "running"), ("scheduled", "scheduled"),
+            ("dead", "dead"),
+        ):  # fmt: skip
+            assert now[label] == str(counted(f"queue = '{name}' AND status = '{state}'")), label
+        assert f'href="{list_url(Job)}?queue={name}"' in text
+        assert f'href="{list_url(DeadLetter)}?queue={name}"' in text
+    assert f'href="{list_url(Job)}?queue=bulk&amp;status=ready"' in shown(page, "bulk")
+    now = tiles(shown(page, "default"))
+    assert (now["done a minute"], now["failed a minute"]) == ("1", "0.4")
+    assert tiles(shown(page, "bulk"))["empty in"] == "-"
+    assert tiles(shown(page, "emails"))["empty in"] == "empty"
+
+
+def test_a_queue_that_the_overview_does_not_list_has_the_same_numbers(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_traffic()
+    run_sql(
+        "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs)"
+        " SELECT 'default', now() - n * interval '1 min', 10 * n, 0, 0"
+        " FROM generate_series(1, 50) AS n"
+    )
+
+    def texts(text: str) -> tuple[Any, ...]:
+        now = {label: text for label, text in tiles(text).items() if label != "oldest ready"}
+        return now, re.findall(r"<title>(.*?)</title>", text)
+
+    listed = texts(shown(page, "default"))
+    assert listed[1] == ["Ready jobs of default in the last hour: at most 500"]
+    monkeypatch.setattr(numbers, "MOST_QUEUES", 0)
+    assert texts(shown(page, "default")) == listed
+
+
+def test_a_paused_queue_says_by_whom_and_why(page: Page, superuser: Any) -> None:
+    register_worker(queues=("bulk",))
+    assert words("<p" + shown(page, "bulk")).count("served") == 1
+    actor = get_user_model().objects.get(pk=superuser.pk)
+    job_operations.pause(["bulk"], reason="mail <b>server</b> is down", actor=actor)
+    add.using(queue="bulk").enqueue(1)
+    text = shown(page, "bulk")
+    assert re.search(r"paused \d+ ms ago by ada: mail <b>server</b> is down", words("<p" + text))
+    assert Live(text).alarms == []
+    assert "<b>" not in text
+    assert tiles(text)["empty in"] == "when resumed"
+
+
+def test_the_page_refreshes_its_numbers_and_not_its_form(page: Page) -> None:
+    text = page.text(change_url(Queue, Queue.objects.get(name="bulk").pk))
+    region, form = text.split("data-live-region", 1)[1].split("</section>", 1)
+    assert "<input" not in region
+    assert 'name="max_concurrency"' in form
+    assert 'data-refresh="5"' in text
+    assert '<script src="/static/django_jobs/refresh.js" defer></script>' in text
+    added = page.text(list_url(Queue) + "add/")
+    assert "data-live-region" not in added
+
+
+def test_a_queue_without_stored_numbers_says_so(page: Page) -> None:
+    shown(page, "bulk")
+    Queue.objects.create(name="young")
+    text = page.text(change_url(Queue, Queue.objects.get(name="young").pk))
+    assert "being read for the first time" in text
+    run_sql("UPDATE django_jobs_storedmetrics SET values = '{}', taken_at = now()")
+    text = page.text(change_url(Queue, Queue.objects.get(name="bulk").pk))
+    assert "being read for the first time" in text
+
+
+def test_the_links_are_for_those_who_may_view_jobs(page_of: Callable[..., Page]) -> None:
+    make_dead()
+    noop.enqueue()
+    text = shown(page_of("view_queue"), "default")
+    assert tiles(text)["ready"] == "1"
+    assert "<a " not in text
+
+
+def test_without_totals_there_are_no_rates(page: Page, settings: Any) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TOTALS": False}
+    now = tiles(shown(page, "default"))
+    assert (now["done a minute"], now["failed a minute"]) == ("-", "-")
+
+
+def test_the_page_takes_few_queries(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    some_traffic()
+    Queue.objects.update(slo_seconds=30)
+    monkeypatch.setattr(numbers, "MOST_QUEUES", 0)
+    with CaptureQueriesContext(connection) as queries:
+        shown(page, "default")
+    assert len(queries) <= 15 + 2  # and the two of the test
