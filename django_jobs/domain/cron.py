@@ -6,8 +6,10 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from itertools import takewhile
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
@@ -152,6 +154,46 @@ def _end_of_gap(wall: datetime, before: datetime, after: datetime, zone: ZoneInf
         else:
             before = middle
     return after
+
+
+class LocalTimes(NamedTuple):
+    """The local times of a rule: on which days, and at which minutes of each."""
+
+    every_hour: bool
+    minutes: tuple[int, ...]
+    days: str
+    """The expression of the days, at midnight."""
+    hash_id: str
+
+    def on(self, day: date) -> bool:
+        """Whether it is due on a day."""
+        return day.day in _days_of_month(self.days, self.hash_id, day.year, day.month)
+
+
+@lru_cache(maxsize=4_096)
+def local_times(cron: str, hash_id: str) -> LocalTimes:
+    """The local times of a rule. Raises :class:`BrokenCron`."""
+    check_cron(cron, hash_id)
+    expression = _expression(cron_text.split(cron))
+    expanded, _ = croniter.expand(expression, hash_id=hash_id.encode())
+    all_minutes, all_hours = expanded[0] == ["*"], expanded[1] == ["*"]
+    hours = range(24) if all_hours else sorted(map(int, expanded[1]))
+    minutes = range(60) if all_minutes else sorted(map(int, expanded[0]))
+    days = "0 0 " + expression.split(maxsplit=2)[2]
+    return LocalTimes(
+        every_hour=all_hours,
+        minutes=tuple(60 * hour + minute for hour in hours for minute in minutes),
+        days=days,
+        hash_id=hash_id if "h" in days else "",
+    )
+
+
+@lru_cache(maxsize=4_096)
+def _days_of_month(expression: str, hash_id: str, year: int, month: int) -> frozenset[int]:
+    start = datetime(year, month, 1) - timedelta(minutes=1)
+    _, walls = _wall_times(expression, start, hash_id)
+    of_month = takewhile(lambda wall: (wall.year, wall.month) == (year, month), walls)
+    return frozenset(wall.day for wall in of_month)
 
 
 def clock_change(moment: datetime, timezone: str) -> str | None:

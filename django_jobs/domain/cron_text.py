@@ -6,6 +6,7 @@ Ranges are never expanded here, so that ``0-999999999`` costs nothing.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 MONTHS = (
@@ -154,6 +155,7 @@ def _step(digits: str) -> int:
     return int(digits) if len(digits) <= 4 else 9999
 
 
+@lru_cache(maxsize=1_024)
 def describe(cron: str) -> str:
     """A cron expression in English, such as ``at 02:30 on weekdays``. Never raises."""
     try:

@@ -23,12 +23,14 @@ from ...models.schedule import LONGEST_NAME
 from ...models.timestamps import TimestampSubquery
 from ..base.arguments import MORE, arguments_of, takes_more
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from ..layout.console_page import console_path
 from ..lists.filters import JobTypeFilter
+from ..lists.schedule_filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .actions import PAUSE, RESUME, RUN_NOW
 from .backfills import backfill_view
+from .calendar import CALENDAR, calendar_view
 from .columns import ScheduleColumns, readonly_reason
 from .display import why_not
-from .filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .form import ScheduleForm, form_for, upgraded_payload
 from .views import choose_job_type, deletion_summary, list_notes, page_context, preview_view
 
@@ -91,6 +93,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def get_urls(self) -> list[Any]:
         wrap = self.admin_site.admin_view
         return [
+            console_path(self, "calendar/", calendar_view, CALENDAR, self.has_view_permission),
             path(
                 "preview/",
                 wrap(lambda request: preview_view(self, request)),
@@ -107,7 +110,9 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        return super().changelist_view(request, {**(extra_context or {}), "notes": list_notes()})
+        calendar_url = reverse(f"admin:{CALENDAR}", current_app=self.admin_site.name)
+        context = {"notes": list_notes(), "calendar_url": calendar_url}
+        return super().changelist_view(request, {**(extra_context or {}), **context})
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None

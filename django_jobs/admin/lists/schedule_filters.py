@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from ... import registry
 from ...models.querysets import ScheduleQuerySet
 from ...models.schedule_state import ScheduleState
-from ..lists.filters import Choices, ListFilter, QueueFilter
+from .filters import Choices, ListFilter, QueueFilter
 
 
 class ScheduleStateFilter(ListFilter):

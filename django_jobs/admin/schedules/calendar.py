@@ -1,0 +1,201 @@
+"""The calendar: when all schedules are due in the next days."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Any
+
+from django.contrib.admin import AdminSite
+from django.db.models import F
+from django.forms import Media
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from ...conf import conf
+from ...domain.cron import check_timezone
+from ...domain.due_times import DueTimes, due_between
+from ...models import Schedule
+from ...models.database import database_time
+from ...models.schedule_state import ScheduleState
+from ..base.actions import ModelAdmin
+from ..base.formatting import badge, link, shortened
+from ..layout.console_page import console_page
+from .columns import PLACE
+from .display import CHANGES, in_words, state_badge, why_not
+
+CALENDAR = "django_jobs_schedule_calendar"
+MOST = 1_000
+"""Schedules that the page shows."""
+DAYS, MOST_DAYS = 7, 31
+LAST_DAY = date(9000, 1, 1)
+SHOWN = 4
+"""The times of a schedule that is due at most this often on a day. Of others, the first and the
+last."""
+COLUMNS = (*Schedule.RULE_FIELDS, "paused_reason", "stale", "next_due_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFiring:
+    """A schedule that does not fire, and why."""
+
+    badge: str
+    link: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A schedule on a day."""
+
+    at: datetime
+    due: str
+    count: str
+    link: str
+    when: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Day:
+    """A day, and what is due on it."""
+
+    begin: datetime
+    end: datetime
+    title: str
+    form: str
+    """How a time is written: on a day on which the clock of the page changes, with its zone."""
+    changes: set[str] = field(default_factory=set)
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def sorted_changes(self) -> list[str]:
+        return sorted(self.changes)
+
+
+def calendar_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """The calendar of all schedules that are enabled."""
+    now, zone = database_time(), timezone.get_current_timezone()
+    first, number = _span(request, now.astimezone(zone).date())
+    enabled = Schedule.objects.using(conf().database).filter(enabled=True).only(*COLUMNS)
+    rows = list(enabled.order_by(F("next_due_at").asc(nulls_last=True), "pk")[: MOST + 1])
+    days, not_firing = calendar_of(page.admin_site, rows[:MOST], now, zone, first, number)
+    return console_page(
+        page,
+        request,
+        "schedule/calendar.html",
+        title=_("Calendar"),
+        media=Media(css={"all": ["django_jobs/calendar.css"]}),
+        days=days,
+        not_firing=not_firing,
+        number_not_firing=f"{len(not_firing):,}",
+        zone=timezone.get_current_timezone_name(),
+        first=first,
+        number_of_days=number,
+        most_days=MOST_DAYS,
+        more=len(rows) > MOST,
+        most=f"{MOST:,}",
+    )
+
+
+def _span(request: HttpRequest, today: date) -> tuple[date, int]:
+    """The first day, not before today, and how many days."""
+    try:
+        first = date.fromisoformat(request.GET.get("from", ""))
+    except ValueError:
+        first = today
+    try:
+        number = int(request.GET.get("days", "")[:9])
+    except ValueError:
+        number = DAYS
+    return min(max(first, today), LAST_DAY), min(max(number, 1), MOST_DAYS)
+
+
+def calendar_of(
+    site: AdminSite,
+    schedules: Iterable[Any],
+    now: datetime,
+    zone: tzinfo,
+    first: date,
+    number: int,
+) -> tuple[list[Day], list[NotFiring]]:
+    """The days from ``first`` on, without the time before ``now``, and the schedules that do not
+    fire. A day is one of the clock of ``zone``."""
+    days = [_day(first + timedelta(days=passed), now, zone) for passed in range(number)]
+    not_firing = []
+    for schedule in schedules:
+        name = link(site, Schedule, schedule.pk, shortened(schedule.name))
+        status, why = state_badge(schedule, now), PLACE.sub("", why_not(schedule))
+        if schedule.is_armed:
+            try:
+                _add(days, schedule, name, zone)
+                continue
+            except (ValueError, OverflowError) as error:  # the row was not written by a form
+                status, why = badge("error", ScheduleState.ERROR.label), str(error)
+        not_firing.append(
+            NotFiring(badge=status, link=name, why=shortened(why, 200) if why else "")
+        )
+    for day in days:
+        day.lines.sort(key=lambda line: line.at)
+    return days, not_firing
+
+
+def _day(day: date, now: datetime, zone: tzinfo) -> Day:
+    today = now.astimezone(zone).date()
+    midnight, next_one = (
+        datetime.combine(one, time(), tzinfo=zone) for one in (day, day + timedelta(days=1))
+    )
+    title = f"{date_format(day, 'l')}, {date_format(day)}"
+    return Day(
+        begin=max(midnight.astimezone(UTC), now),
+        end=next_one.astimezone(UTC),
+        title=_("Today, %(day)s") % {"day": title} if day == today else title,
+        form=" %Z" if midnight.utcoffset() != next_one.utcoffset() else "",
+    )
+
+
+def _add(days: Iterable[Day], schedule: Any, name: str, zone: tzinfo) -> None:
+    """Add a line to each day on which the schedule is due."""
+    rule = schedule.rule
+    found = [(day, due_between(rule, day.begin, day.end, SHOWN)) for day in days]
+    when = format_html("{}", in_words(rule.cron, rule.every))
+    if rule.cron:
+        when += format_html(' <span class="jobs-quiet">{}</span>', rule.timezone)
+    for day, due in found:
+        if due.change:
+            day.changes.add(f"{rule.timezone}: {CHANGES[due.change]}")
+        if due.count or due.left_out:
+            line = Line(
+                at=due.first[0] if due.first else day.end,
+                due=_times(due, zone, day.form),
+                count=f"{due.count:,}",
+                link=name,
+                when=when + _change(due, rule.timezone) if due.change else when,
+            )
+            day.lines.append(line)
+
+
+def _times(due: DueTimes, zone: tzinfo, form: str) -> str:
+    shown = [_clock(at, zone, form) for at in due.first]
+    if due.last is not None and due.count > SHOWN:
+        return f"{shown[0]} – {_clock(due.last, zone, form)}"  # noqa: RUF001
+    return ", ".join(shown) or _("not due")
+
+
+def _change(due: DueTimes, timezone_name: str) -> str:
+    """What the clock of a schedule does on that day, and what comes of it: its times there."""
+    text = str(CHANGES[due.change])
+    if due.left_out:
+        text = f"{text}: {Schedule.Dst.SKIP.label}"
+    elif 0 < due.count <= SHOWN:
+        text = f"{text}: {_times(due, check_timezone(timezone_name), ' %Z')}"
+    return format_html(' <span class="jobs-change">{}</span>', text)
+
+
+def _clock(at: datetime, zone: tzinfo, form: str) -> str:
+    local = at.astimezone(zone)
+    seconds = "" if local.second == local.microsecond == 0 else ":%S"
+    return local.strftime(f"%H:%M{seconds}{form}")

@@ -1,0 +1,143 @@
+"""How often a rule is due in a span of time, and when: without a visit to each due time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+from .cron import LocalTimes, check_timezone, local_times
+from .schedules import EPOCH, INSTANT, Rule, next_interval
+
+DAY, MINUTE, SECOND = timedelta(days=1), timedelta(minutes=1), timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueTimes:
+    """The due times of a rule in a span."""
+
+    count: int = 0
+    first: tuple[datetime, ...] = ()
+    """The first ones, in UTC."""
+    last: datetime | None = None
+    change: str = ""
+    """What the clock of the rule does in the span, in the words of :func:`clock_change`."""
+    left_out: bool = False
+    """Whether the clock skips a local time, and the rule leaves it out."""
+
+
+class Stretch(NamedTuple):
+    """A span in which a local clock has one offset, and the offset before it."""
+
+    begin: datetime
+    end: datetime
+    offset: timedelta
+    before: timedelta
+
+
+class Run(NamedTuple):
+    """Due times: minutes after an instant."""
+
+    start: datetime
+    minutes: tuple[int, ...]
+
+
+def due_between(rule: Rule, begin: datetime, end: datetime, most: int) -> DueTimes:
+    """The due times from ``begin`` until before ``end``, of which ``most`` are returned. The work
+    does not depend on how many there are, and is small for a few days.
+
+    Raises ``ValueError`` for an invalid rule, and ``OverflowError`` past the year 9999.
+    """
+    if rule.starts_at is not None:
+        begin = max(begin, rule.starts_at)
+    if rule.ends_at is not None and rule.ends_at < end:
+        end = rule.ends_at + INSTANT
+    if begin >= end:
+        return DueTimes()
+    if rule.every is not None:
+        return _of_interval(rule.starts_at or EPOCH, rule.every, begin, end, most)
+    times = local_times(rule.cron, rule.name if "h" in rule.cron.lower() else "")
+    spans = stretches(rule.timezone, begin, end)
+    change, left_out, runs = "", False, []
+    fills_gaps = rule.dst != "skip" and not times.every_hour
+    for span in spans:
+        first, last = max(begin, span.begin), min(end, span.end)
+        if first >= last:
+            continue
+        wall, shift = _wall(first, span.offset), span.offset - span.before
+        if shift and span.begin >= begin:
+            change = "clock goes forward" if shift > timedelta() else "clock goes back"
+            if any(_runs(times, _wall(first, span.before), wall, span.offset)):  # in a gap
+                if not fills_gaps:
+                    left_out = left_out or not times.every_hour
+                elif not any(_runs(times, wall, wall + INSTANT, span.offset)):
+                    runs.append(Run(first, (0,)))
+        if shift < timedelta() and rule.dst != "twice" and not times.every_hour:
+            wall = max(wall, _wall(span.begin, span.before))  # until then, local times occur again
+        runs += _runs(times, wall, _wall(last, span.offset), span.offset)
+    every = (run.start + minute * MINUTE for run in runs for minute in run.minutes)
+    return DueTimes(
+        count=sum(len(run.minutes) for run in runs),
+        first=tuple(islice(every, most)),
+        last=runs[-1].start + runs[-1].minutes[-1] * MINUTE if runs else None,
+        change=change,
+        left_out=left_out,
+    )
+
+
+def _of_interval(
+    anchor: datetime, every: float, begin: datetime, end: datetime, most: int
+) -> DueTimes:
+    first, step = next_interval(anchor, every, begin - INSTANT), timedelta(seconds=every)
+    if first >= end:
+        return DueTimes()
+    count = (end - INSTANT - first) // step + 1
+    times = tuple(first + number * step for number in range(min(count, most)))
+    return DueTimes(count=count, first=times, last=first + (count - 1) * step)
+
+
+def _runs(times: LocalTimes, begin: datetime, end: datetime, offset: timedelta) -> Iterator[Run]:
+    """The due times whose local times are from ``begin`` until before ``end``, day by day."""
+    midnight = begin.replace(hour=0, minute=0, second=0, microsecond=0)
+    while midnight < end:
+        if times.on(midnight):
+            first, last = (
+                bisect_left(times.minutes, -((midnight - wall) // MINUTE)) for wall in (begin, end)
+            )
+            if first < last:
+                start = (midnight - offset).replace(tzinfo=UTC)
+                yield Run(start, times.minutes[first:last])
+        midnight += DAY
+
+
+def _wall(instant: datetime, offset: timedelta) -> datetime:
+    return instant.astimezone(UTC).replace(tzinfo=None) + offset
+
+
+@lru_cache(maxsize=4_096)
+def stretches(timezone: str, begin: datetime, end: datetime) -> tuple[Stretch, ...]:
+    """The stretches of a zone's clock from a day before ``begin`` until ``end``. Raises
+    ``ValueError`` if no zone has this name."""
+    zone = check_timezone(timezone)
+
+    def offset_at(instant: datetime) -> timedelta:
+        return instant.astimezone(zone).utcoffset() or timedelta()
+
+    found = []
+    at = since = begin.astimezone(UTC) - DAY
+    before = offset = offset_at(at)
+    while at < end:
+        later = min(at + DAY, end.astimezone(UTC))
+        if offset_at(later) != offset:
+            same, change = at, later
+            while change - same > SECOND:
+                middle = same + (change - same) // (2 * SECOND) * SECOND
+                same, change = (middle, change) if offset_at(middle) == offset else (same, middle)
+            found.append(Stretch(since, change, offset, before))
+            since, before, offset = change, offset, offset_at(later)
+        at = later
+    return *found, Stretch(since, at, offset, before)

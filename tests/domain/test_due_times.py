@@ -1,0 +1,124 @@
+"""How often a rule is due in a span: the same as if each due time were visited."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise, takewhile
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from django_jobs.domain.due_times import due_between
+from django_jobs.domain.schedules import Rule
+
+MOST = 4
+DAY = timedelta(days=1)
+CHANGES = [
+    ("Europe/Berlin", datetime(2026, 3, 28), "clock goes forward"),
+    ("Europe/Berlin", datetime(2026, 10, 24), "clock goes back"),
+    ("Europe/Berlin", datetime(2027, 3, 27), "clock goes forward"),
+    ("Europe/Berlin", datetime(2027, 10, 30), "clock goes back"),
+    ("America/New_York", datetime(2026, 3, 7), "clock goes forward"),
+    ("America/New_York", datetime(2026, 10, 31), "clock goes back"),
+    ("America/New_York", datetime(2027, 3, 13), "clock goes forward"),
+    ("America/New_York", datetime(2027, 11, 6), "clock goes back"),
+    ("Africa/Cairo", datetime(2026, 4, 23), "clock goes forward"),
+    ("Africa/Cairo", datetime(2026, 10, 28), "clock goes back"),
+    ("Australia/Lord_Howe", datetime(2026, 4, 4), "clock goes back"),
+    ("Antarctica/Troll", datetime(2026, 3, 28), "clock goes forward"),
+    ("Pacific/Apia", datetime(2011, 12, 29), "clock goes forward"),
+]
+CRONS = [
+    *("*/10 * * * *", "17 * * * *", "30 2 * * *", "0,30 0-3 * * *", "0 3 * * *", "0 0 * * *"),
+    *("30 0,1,2 * * sun", "H H(0-3) * * *", "0 12 1,L * *", "30 1 * * 0#1", "30 2 */2 * 1"),
+]
+
+
+def visited(rule: Rule, begin: datetime, end: datetime) -> list[datetime]:
+    """Each due time, from the function by which workers fire."""
+    after = begin - timedelta(microseconds=1)
+    return list(takewhile(lambda due: due < end, rule.due_times(after)))
+
+
+def assert_as_visited(rule: Rule, begin: datetime, end: datetime) -> None:
+    all_of_them, found = visited(rule, begin, end), due_between(rule, begin, end, MOST)
+    assert found.count == len(all_of_them), (rule, begin)
+    assert list(found.first) == all_of_them[:MOST], (rule, begin)
+    assert found.last == (all_of_them[-1] if all_of_them else None), (rule, begin)
+
+
+@pytest.mark.parametrize(("zone", "day", "change"), CHANGES)
+@pytest.mark.parametrize("dst", ["once", "skip", "twice"])
+def test_days_around_a_change_of_the_clock(zone: str, day: datetime, change: str, dst: str) -> None:
+    for cron in CRONS:
+        rule = Rule(name="night", cron=cron, timezone=zone, dst=dst)
+        # Days of the zone itself, and of others: they begin before, in and after the change.
+        for clock in (zone, "UTC", "Asia/Kolkata"):
+            midnight = day.replace(tzinfo=ZoneInfo(clock))
+            days = [(midnight + number * DAY).astimezone(UTC) for number in range(4)]
+            for begin, end in pairwise(days):
+                assert_as_visited(rule, begin, end)
+            changes = [due_between(rule, *span, MOST).change for span in pairwise(days)]
+            assert sorted(changes) == ["", "", change], clock
+
+
+@pytest.mark.parametrize("dst", ["once", "skip", "twice"])
+@pytest.mark.parametrize("month", [3, 10, 11])
+def test_spans_that_begin_and_end_at_any_minute(dst: str, month: int) -> None:
+    for zone in ("Europe/Berlin", "America/New_York"):
+        first = {3: (29, 8), 10: (25, 25), 11: (1, 1)}[month][zone.startswith("America")]
+        start = datetime(2026, month, first, tzinfo=UTC)
+        for cron in ("*/20 1-2 * * *", "*/30 * * * *", "30 2 * * *", "0 3 * * *"):
+            rule = Rule(cron=cron, timezone=zone, dst=dst)
+            for minutes in range(0, 10 * 60, 25):
+                begin = start + timedelta(minutes=minutes, seconds=minutes % 60)
+                assert_as_visited(rule, begin, begin + timedelta(minutes=35))
+
+
+def test_what_the_clock_skips_is_left_out_only_if_the_rule_says_so() -> None:
+    begin = datetime(2027, 3, 27, 23, tzinfo=UTC)
+    for cron, dst, left_out in (
+        ("30 2 * * *", "skip", True),
+        ("30 2 * * *", "once", False),
+        ("30 4 * * *", "skip", False),
+        ("30 * * * *", "skip", False),
+    ):
+        rule = Rule(cron=cron, timezone="Europe/Berlin", dst=dst)
+        assert due_between(rule, begin, begin + DAY, MOST).left_out is left_out, (cron, dst)
+
+
+@pytest.mark.parametrize("every", [1.0, 0.5 + 1, 900.0, 86_400.0, 90_000.0])
+def test_intervals_and_bounds(every: float) -> None:
+    begin = datetime(2026, 11, 23, tzinfo=UTC)
+    starts_at = begin + timedelta(hours=7, seconds=3)
+    ends_at = begin + timedelta(hours=8, seconds=3)
+    for bounds in ({}, {"starts_at": starts_at}, {"starts_at": starts_at, "ends_at": ends_at}):
+        assert_as_visited(Rule(every=every, **bounds), begin, begin + DAY)  # type: ignore[arg-type]
+    for cron in ("* * * * *", "3 7 * * *", "3 8 * * *"):
+        rule = Rule(cron=cron, starts_at=starts_at, ends_at=ends_at)
+        assert_as_visited(rule, begin, begin + DAY)
+        assert due_between(rule, begin + DAY, begin + 2 * DAY, MOST).count == 0
+
+
+def test_a_day_of_many_due_times_costs_as_little_as_one_of_few() -> None:
+    begin = datetime(2026, 10, 25, tzinfo=UTC)
+    seconds = Rule(every=1.0)
+    minutes = [
+        Rule(name=f"job {number}", cron=f"*/{1 + number % 4} * * * *", timezone="Europe/Berlin")
+        for number in range(300)
+    ]
+    assert due_between(seconds, begin, begin + 31 * DAY, MOST).count == 31 * 86_400
+    before = time.process_time()
+    for rule in minutes:
+        assert due_between(rule, begin, begin + DAY, MOST).count >= 360
+    assert time.process_time() - before < 1.0  # visiting them takes 20 s
+
+
+@pytest.mark.parametrize(
+    "rule", [Rule(cron="61 * * * *"), Rule(cron=""), Rule(cron="@daily", timezone="Mars/Base")]
+)
+def test_an_invalid_rule_is_refused(rule: Rule) -> None:
+    begin = datetime(2026, 11, 23, tzinfo=UTC)
+    with pytest.raises(ValueError, match=r"."):
+        due_between(rule, begin, begin + DAY, MOST)
