@@ -14,7 +14,7 @@ INPUT: dict[str, Fault] = {
     "B1": shown(
         "a job of an unknown type",
         f"{PROCESS}test_a_job_of_an_unknown_type_is_left_for_others",
-        "tests/admin/jobs/test_timeline.py::test_the_timeline_says_why_a_ready_job_does_not_run",
+        "tests/admin/job_sections/test_why.py::test_the_page_of_a_ready_job_says_why_it_does_not_run",
     ),
     "B2": shown(
         "a handler was renamed",

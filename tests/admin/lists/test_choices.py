@@ -29,8 +29,8 @@ def test_a_type_that_has_run_is_offered_when_its_jobs_are_gone() -> None:
 
 
 def test_only_the_heads_of_the_queues_are_read() -> None:
-    copies_of(noop.enqueue(), 20_000)
-    copies_of(Job.objects.get(pk=noop.using(delay=900).enqueue().pk), 5_000, JobStatus.SCHEDULED)
+    copies_of(noop.enqueue(), 4_000)
+    copies_of(Job.objects.get(pk=noop.using(delay=900).enqueue().pk), 1_000, JobStatus.SCHEDULED)
     analyze("django_jobs_job")
     for sql, queues in ((NAMES, None), (NAMES_IN_SCOPE, None), (NAMES_IN_SCOPE, ["default"])):
         nodes = explain(sql, {"most": MOST_NAMES, "queues": queues})
