@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -20,6 +20,7 @@ MOST_REASONS = 50
 MOST_NAMED = 10
 """Jobs that a report names for each reason."""
 OTHER_REASONS = "other reasons"
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,]*")
 
 
@@ -37,7 +38,12 @@ UNFINISHED = frozenset({BulkState.PENDING, BulkState.RUNNING})
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_TERM and "\0" not in value
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= LONGEST_TERM
+        and "\0" not in value
+        and not SURROGATE.search(value)  # which has no UTF-8
+    )
 
 
 def _is_id(value: Any) -> bool:
@@ -46,9 +52,15 @@ def _is_id(value: Any) -> bool:
 
 def _is_time(value: Any) -> bool:
     try:
-        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
-    except ValueError:
+        return isinstance(value, str) and _time(value) is not None
+    except (ValueError, OverflowError):
         return False
+
+
+def _time(text: str) -> str | None:
+    """A time as PostgreSQL reads it: Python reads weeks, too. None without a time zone."""
+    time = datetime.fromisoformat(text)
+    return None if time.tzinfo is None else time.astimezone(UTC).isoformat()
 
 
 def _are_ids(value: Any) -> bool:
@@ -85,7 +97,9 @@ def checked_terms(given: Any) -> dict[str, Any]:
             raise ValueError(f"a term is one of {', '.join(TERMS)}, not {name!r}")
         if not TERMS[name](value):
             raise ValueError(f"{name!r} cannot be {str(value)[:LONGEST_TERM]!r}")
-    return dict(given)
+    return {
+        name: _time(value) if TERMS[name] is _is_time else value for name, value in given.items()
+    }
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ CHUNK, REPLAYED = 1_000, 100
 REST = 9.0
 """How many times as long as a chunk took the operation then rests, if no rate paces it."""
 LOCKED = "another session has locked it"
+NO_MATCH = "it matches no longer"
 MOST_TRIES = 5
 """How often to come back, at the end, to jobs that another session has locked."""
 TRY_SECONDS = 1.0
@@ -205,6 +206,7 @@ class Chunk:
             again = self.progress.get("again", []) + missed
             self.progress["again"] = again[:MOST_AGAIN]
             self.leave(dict.fromkeys(again[MOST_AGAIN:], LOCKED))
+        locked = self.matching(locked)
         if not locked:
             return
         jobs = Job.objects.using(conf().database).filter(pk__in=locked)
@@ -216,6 +218,16 @@ class Chunk:
             self.progress["sent"] = self.progress.get("sent", 0) + len(result.done)
             new = [[id_, attempts[id_]] for id_ in result.done]
             self.progress["awaited"] = self.progress.get("awaited", []) + new
+
+    def matching(self, locked: list[int]) -> list[int]:
+        """Those that still match, now that nobody else can change them."""
+        if not locked:
+            return []
+        operation = self.operation
+        terms = {**operation.terms, "ids": locked}
+        found = bulk.find(operation.action, terms, 0, operation.max_id, len(locked))
+        self.leave(dict.fromkeys(sorted(set(locked).difference(found.ids)), NO_MATCH))
+        return found.ids
 
     def apply(self, ids: list[int]) -> OperationResult:
         """Do it to these jobs. If PostgreSQL refuses a value, the one that has it is left."""

@@ -42,6 +42,8 @@ def test_terms_are_kept_as_they_are(terms: dict[str, Any]) -> None:
         ({"ids": list(range(10_001))}, "cannot"),
         ({"schedule": -1}, "cannot"),
         ({"created_since": "yesterday"}, "cannot"),
+        ({"created_since": "0001-01-01T00:00:00+23:59"}, "cannot"),
+        ({"tenant": "\ud800"}, "cannot"),
         ({"created_since": "2026-11-23T10:00:00"}, "cannot"),
     ],
 )
@@ -63,3 +65,10 @@ def test_a_report_lists_a_bounded_number_of_reasons() -> None:
     reasons.add({n: "x" * (n + 1) for n in range(MOST_REASONS + 5)})
     assert len(reasons.counts) == MOST_REASONS + 1
     assert reasons.counts[OTHER_REASONS]["count"] == 5
+
+
+def test_a_time_is_written_as_postgresql_reads_it() -> None:
+    for given in ("2026-W01-1T02:00:00+02:00", "2025-12-29T00:00:00Z"):
+        assert checked_terms({"created_since": given}) == {
+            "created_since": "2025-12-29T00:00:00+00:00"
+        }

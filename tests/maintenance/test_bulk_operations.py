@@ -315,6 +315,22 @@ def test_jobs_that_were_locked_for_a_moment_are_changed_at_the_end() -> None:
     assert (operation.done, operation.left) == (1, 0)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_jobs_that_changed_while_they_were_locked_are_left_if_they_match_no_longer() -> None:
+    held = noop.enqueue().pk
+    bulk.start("cancel", {"queue": "default"})
+    with another_connection() as connection:
+        with connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("UPDATE django_jobs_job SET queue = 'bulk' WHERE id = %s", [held])
+        run_chunk()
+        connection.commit()
+    operation = run_all()
+    assert (operation.done, operation.left) == (0, 1)
+    assert list(operation.reasons) == ["it matches no longer"]
+    assert Job.objects.get(pk=held).status == "ready"
+
+
 def test_the_rest_of_a_plan_goes_at_its_rate_in_several_chunks() -> None:
     make_dead()
     copies_of(Job.objects.get(), 299, status="dead")
