@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from ..models.database import fetch, fetch_named
 
@@ -54,8 +55,11 @@ ORDER BY max(dead.finished_at) DESC
 
 # Of each group: the version in which the oldest dead job died, and the end of the newest traceback.
 ROWS = f"""
-SELECT one.place, (
-    SELECT worker.code_version FROM (
+SELECT one.place, oldest.code_version, oldest.finished_at, newest.traceback, newest.finished_at
+FROM unnest(%(queues)s::text[], %(job_types)s::text[], %(fingerprints)s::text[])
+    WITH ORDINALITY AS one (queue, job_type, fingerprint, place)
+LEFT JOIN LATERAL (
+    SELECT worker.code_version, dead.finished_at FROM (
         SELECT {DIED} FROM django_jobs_job AS job
         WHERE job.status = 'dead' AND job.queue = one.queue AND job.job_type = one.job_type
           AND job.fingerprint = one.fingerprint
@@ -64,8 +68,9 @@ SELECT one.place, (
         SELECT run.worker_id FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
     ) AS run
     JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
-), (
-    SELECT right(run.traceback, 2000) FROM (
+) AS oldest ON true
+LEFT JOIN LATERAL (
+    SELECT right(run.traceback, 2000) AS traceback, dead.finished_at FROM (
         SELECT {DIED} FROM django_jobs_job AS job
         WHERE job.status = 'dead' AND job.queue = one.queue AND job.job_type = one.job_type
           AND job.fingerprint = one.fingerprint
@@ -74,10 +79,18 @@ SELECT one.place, (
     ) AS dead CROSS JOIN LATERAL (
         SELECT run.traceback FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
     ) AS run
-)
-FROM unnest(%(queues)s::text[], %(job_types)s::text[], %(fingerprints)s::text[])
-    WITH ORDINALITY AS one (queue, job_type, fingerprint, place)
+) AS newest ON true
 """
+
+
+class RowDetails(NamedTuple):
+    """Of one queue's jobs of a group: the version of the code in which the oldest dead one died,
+    and when, and the end of the newest traceback, and when that was. Empty or None if unknown."""
+
+    version: str
+    since: datetime | None
+    end: str
+    at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,16 +129,18 @@ def code_versions(job_type: str, fingerprint: str, queues: Sequence[str]) -> lis
     return [CodeVersion(*row) for row in rows]
 
 
-def rows_of(keys: Sequence[tuple[str, str, str]]) -> list[tuple[str, str]]:
-    """For each queue, job type and fingerprint: the version of the code in which its oldest dead
-    job died, and the end of the newest traceback; empty if unknown."""
+def rows_of(keys: Sequence[tuple[str, str, str]]) -> list[RowDetails]:
+    """The details for each queue, job type and fingerprint."""
     queues, job_types, fingerprints = zip(*keys, strict=True) if keys else ((), (), ())
     parameters: Mapping[str, list[str]] = {
         "queues": list(queues),
         "job_types": list(job_types),
         "fingerprints": list(fingerprints),
     }
-    found = {place: (version or "", end or "") for place, version, end in fetch(ROWS, parameters)}
+    found = {
+        place: RowDetails(version or "", since, end or "", at)
+        for place, version, since, end, at in fetch(ROWS, parameters)
+    }
     return [found[place] for place in range(1, len(keys) + 1)]
 
 

@@ -47,9 +47,13 @@ def test_rows_have_the_version_of_the_oldest_and_the_end_of_the_newest_traceback
     Run.objects.filter(job=first).update(traceback="old")
     Run.objects.filter(job=last).update(traceback="x" * 5_000 + "new")
     keys = [("default", first.job_type, first.fingerprint), ("bulk", first.job_type, "gone")]
-    (version, end), nothing = rows_of(keys)
-    assert (version, len(end), end[-3:]) == ("v1", 2_000, "new")
-    assert nothing == ("", "")
+    known, nothing = rows_of(keys)
+    assert (known.version, len(known.end), known.end[-3:]) == ("v1", 2_000, "new")
+    assert (known.since, known.at) == (
+        Job.objects.get(pk=first.pk).finished_at,
+        Job.objects.get(pk=last.pk).finished_at,
+    )
+    assert nothing == ("", None, "", None)
     assert rows_of([]) == []
 
 

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
-from ...metrics.failure_details import rows_of
+from ...metrics.failure_details import RowDetails, rows_of
 from ...metrics.failures import FailureGroup
 from ...models import DeadLetter
 from ..access.errors import class_alone, may_see_errors
@@ -63,22 +63,25 @@ def rows(
     keys = [
         (queue, group.job_type, group.fingerprint) for group in groups for queue in group.queues
     ]
-    details = iter((version, end if with_places else "") for version, end in rows_of(keys))
+    details = iter(one if with_places else one._replace(end="") for one in rows_of(keys))
     return [_row(group, [next(details) for _ in group.queues], site, now, span) for group in groups]
 
 
 def _row(
     group: FailureGroup,
-    details: Sequence[tuple[str, str]],
+    details: Sequence[RowDetails],
     site: AdminSite,
     now: datetime,
     span: _StrOrPromise,
 ) -> Row:
-    versions = [version for version, _ in details if version]
-    places = [place for _, end in details if (place := place_of(end))]
-    facts = [*places[:1], ", ".join(group.queues)]
+    # The oldest version and the newest place of all queues.
+    versions = [(one.since, one.version) for one in details if one.since and one.version]
+    places = [(one.at, place) for one in details if one.at and (place := place_of(one.end))]
+    facts = [", ".join(group.queues)]
+    if places:
+        facts.insert(0, max(places)[1])
     if versions:
-        facts.append(_("since code %(version)s") % {"version": versions[0]})
+        facts.append(_("since code %(version)s") % {"version": min(versions)[1]})
     return Row(
         group=group,
         number=number(group.dead, group.dead_capped),

@@ -15,10 +15,17 @@ from django.urls import reverse
 from django_jobs.admin.operations.background import terms_of_list
 from django_jobs.admin.operations.replay_plan import BY_PLAN
 from django_jobs.lifecycle.operations.bulk import count, newest
-from django_jobs.models import BulkAction, DeadLetter, Job
+from django_jobs.models import BulkAction, DeadLetter, Job, Worker
 from tests.admin.walking import Live, Page, list_url
 from tests.app.jobs import add, noop
-from tests.factories import enqueue_and_claim, failure, make_dead, run_sql, settle_one
+from tests.factories import (
+    enqueue_and_claim,
+    failure,
+    make_dead,
+    register_worker,
+    run_sql,
+    settle_one,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +55,16 @@ def test_one_line_for_each_failure_the_largest_first(page: Page) -> None:
     assert "ValueError" in second
     assert "3 dead jobs of 2 kinds" in text
     assert Live(page.text(FAILURES)).alarms == []
+
+
+def test_the_version_is_that_of_the_oldest_job_of_all_queues(page: Page) -> None:
+    for queue, version in (("emails", "old-1"), ("bulk", "new-2")):
+        worker = register_worker()
+        Worker.objects.filter(pk=worker).update(code_version=version)
+        held = enqueue_and_claim(noop, worker=worker, queue=queue)
+        settle_one(held, failure("gone", kind="KeyError", final=True))
+    (row,) = rows_in(page.read(FAILURES))
+    assert "since code old-1" in row
 
 
 def test_one_failure_is_replayed_from_the_index_with_four_clicks(page: Page) -> None:
