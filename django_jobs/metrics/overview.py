@@ -65,13 +65,16 @@ WITH minute AS MATERIALIZED (
     ORDER BY worker_id LIMIT %(running)s
 )
 """
+# A time may be infinite, or too far away for an integer.
+MINUTES_AGO = """(greatest(least(
+    date_part('epoch', {now}) - date_part('epoch', {at}), 1e9), -1e9)::int / 60)"""
 LAST_RUN = "(SELECT pg_sequence_last_value('django_jobs_run_id_seq'))"
 SECONDS = "extract(epoch FROM clock_timestamp() - {})::float8"
 JOB = f"jsonb_build_array(id, job_type, {SECONDS.format('claimed_at')}) ORDER BY claimed_at, id"
 
 PARTS = {
     "minutes": f"""
-        SELECT extract(epoch FROM now - began_at)::int / 60 AS ago,
+        SELECT {MINUTES_AGO.format(now="now", at="began_at")} AS ago,
             {_of("= 'succeeded'")} AS succeeded, {_of(f"IN {FAILED}")} AS failed,
             {_of(f"NOT IN ('succeeded', {FAILED[1:]}")} AS others
         FROM recent, minute GROUP BY 1""",
@@ -92,7 +95,7 @@ PARTS = {
         GROUP BY 1 ORDER BY 2 DESC, 1""",
     "curves": f"""
         SELECT name AS queue, ARRAY(
-            SELECT jsonb_build_array(extract(epoch FROM now - taken_at)::int / 60, ready)
+            SELECT jsonb_build_array({MINUTES_AGO.format(now="now", at="taken_at")}, ready)
             FROM django_jobs_backlogsample, minute
             WHERE queue = name AND taken_at > now - interval '{MINUTES} min'
             ORDER BY taken_at) AS points
@@ -179,7 +182,7 @@ PARTS = {
         FROM (
             SELECT error_type, fingerprint, count(*) AS runs, max(job_id) AS job_id,
                 {SECONDS.format("max(finished_at)")} AS seconds,
-                array_agg(extract(epoch FROM statement_timestamp() - finished_at)::int / 60)
+                array_agg({MINUTES_AGO.format(now="statement_timestamp()", at="finished_at")})
                     AS minutes
             FROM (
                 SELECT job_id, error_type, fingerprint, finished_at FROM django_jobs_run

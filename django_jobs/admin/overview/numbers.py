@@ -93,7 +93,7 @@ class Numbers:
     @property
     def oldest_seconds(self) -> float:
         """For how long the oldest ready job has been due; 0 without one."""
-        waits = (row["oldest_ready_seconds"] for row in self.gauges["queues"])
+        waits = (float(row["oldest_ready_seconds"]) for row in self.gauges["queues"])
         return max(waits, default=0.0)
 
     def of_queue(self, part: str, queue: str) -> Row:

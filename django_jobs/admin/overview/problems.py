@@ -55,9 +55,13 @@ def problems(numbers: Numbers, visible: Visible) -> list[Problem]:
     return sorted(found, key=lambda problem: problem.state != ERROR)
 
 
+FARTHEST = 1e10
+"""Seconds: three centuries stand for all that is farther away."""
+
+
 def seconds_text(seconds: float) -> str:
-    """``3 min 20 s``."""
-    return duration(timedelta(seconds=seconds))
+    """``3 min 20 s``. PostgreSQL gives the JSON of infinite seconds as text."""
+    return duration(timedelta(seconds=min(max(float(seconds), -FARTHEST), FARTHEST)))
 
 
 def waiting_text(count: Count) -> str:

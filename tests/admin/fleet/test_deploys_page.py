@@ -57,7 +57,7 @@ def test_the_slots_of_a_command_are_threads_and_those_of_the_loop(page: Page) ->
     worker("v1", 10, threads=2, async_slots=100)
     worker("v1", 10, threads=1, async_slots=50)
     *_, command = rows_in(page.read(DEPLOYS))
-    assert "running v1 2 0 / 3 + 150 200 MB" in command
+    assert "v1 ▶ running 2 0 / 3 + 150 200 MB" in command
 
 
 def test_without_workers_the_page_says_how_to_start_one(page: Page) -> None:
