@@ -68,7 +68,7 @@ class Gate:
     ``details`` are lines below it.
 
     Of a gate that holds, ``sentence`` says so by itself, and ``phrase`` says it in a list.
-    ``lasting``: it ends when somebody acts, or at a time that nobody knows. ``momentary``: what it
+    ``lasting``: it ends when a person acts, or at a time that nobody knows. ``momentary``: what it
     reads changes from second to second, so it says nothing about a job that is due later.
     """
 

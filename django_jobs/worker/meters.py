@@ -39,10 +39,10 @@ class Meter:
     def read(self, ran: float) -> RunCost:
         """What the attempt has used, which ran for so many seconds."""
         if self.counts_queries:
-            return RunCost(*self._usage(ran), self.queries, self.query_seconds)
-        return RunCost(*self._usage(ran))
+            return RunCost(*self._usage(), self.queries, self.query_seconds)
+        return RunCost(*self._usage())
 
-    def _usage(self, ran: float) -> tuple[float | None, int | None]:
+    def _usage(self) -> tuple[float | None, int | None]:
         """CPU seconds, and memory in kilobytes."""
         return None, None
 
@@ -87,7 +87,7 @@ class ProcessMeter(Meter):
 
     __slots__ = ()
 
-    def _usage(self, ran: float) -> tuple[float | None, int | None]:
+    def _usage(self) -> tuple[float | None, int | None]:
         import resource  # not on Windows, where nothing is isolated
 
         own = resource.getrusage(resource.RUSAGE_SELF)
@@ -105,7 +105,7 @@ class EndedProcessMeter(Meter):
         self._cpu_seconds = cpu_seconds
         self._max_rss_kb = max_rss_kb
 
-    def _usage(self, ran: float) -> tuple[float | None, int | None]:
+    def _usage(self) -> tuple[float | None, int | None]:
         return self._cpu_seconds, self._max_rss_kb
 
 

@@ -55,8 +55,8 @@ CONDITIONS: Mapping[str, str] = {
 }
 IDS = "job.id = ANY(%(ids)s::bigint[])"
 
-# One page in the order of the ids, whatever matches, so that each statement is short. Only live and
-# dead jobs are looked at; nothing can be done to the others.
+# One page in the order of the ids, however few of them match, so that each statement is short. Only
+# live and dead jobs are looked at; nothing can be done to the others.
 _PAGE = """
 WITH page AS MATERIALIZED (
     SELECT job.id, ({conditions}) AS matches
