@@ -37,6 +37,8 @@ def _large_table(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> I
             fill(status, MANY)
         fill("scheduled", MANY, due=3_600.0)
         fill("running", 200, worker=register_worker(threads=200))
+        # Without statistics the planner reads the table once for each of the jobs to update.
+        analyze("django_jobs_job")
         for status, count in (("blocked", MANY // 2), ("running", 5)):
             run_sql(GATED, {"text": GATES.text, "status": status, "count": count})  # type: ignore[arg-type]
         Tenant.objects.create(name="acme", max_concurrency=9)
