@@ -89,6 +89,7 @@ def test_the_tutorial_runs_as_it_is_written(project: Project) -> None:
     project.type(LOOK)
 
 
+@pytest.mark.slow  # some sixty projects; that Django's start works as shown is for the three above
 @pytest.mark.parametrize("page", OTHERS)
 def test_a_page_of_docs_runs_as_it_is_written(page: str, shop: Project, project: Project) -> None:
     pytest.importorskip(given.NEEDS.get(page, "django"))
