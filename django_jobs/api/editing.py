@@ -14,6 +14,7 @@ from ..exceptions import JobsError, OperationRefused, PayloadError, UnknownJobTy
 from ..lifecycle.editing import edits
 from ..lifecycle.editing.edits import Edited, StoredJob
 from ..lifecycle.operations.jobs import Actor, OperationResult, demand
+from ..lifecycle.scope import OUTSIDE, scope_of
 from ..model_methods import implements
 from ..models import Job
 from ..models.database import needing_tables
@@ -104,16 +105,24 @@ def enqueue_by_hand(
 ) -> Job:
     """Enqueue a job of a type that allows it. ``options`` are those of :meth:`JobType.using`.
 
-    Raises ``PermissionDenied`` if ``actor`` may not, ``OperationRefused`` for another job type, and
-    what :meth:`JobType.enqueue` raises.
+    Raises ``PermissionDenied`` if ``actor`` may not, ``OperationRefused`` for another job type, for
+    one outside of the actor's scope and for a key that a job outside of it holds, and what
+    :meth:`JobType.enqueue` raises.
     """
     demand(actor, "django_jobs.enqueue_job")
     job_type = registry.get(name)
     if not job_type.schedulable:
         raise OperationRefused(f"{name} is not declared with schedulable=True")
-    chosen = job_type.using(**options)
+    chosen, scope = job_type.using(**options), scope_of(actor)
+    if scope is not None and not (
+        scope.has_declared(job_type.queue, name) and scope.has_queue(chosen.queue)
+    ):
+        raise OperationRefused(OUTSIDE)
     with needing_tables:
-        return chosen.insert(chosen.bind(**payload))
+        job = chosen.insert(chosen.bind(**payload))
+    if scope is not None and not scope.has(job.queue, job.job_type):
+        raise OperationRefused("a job that you may not see holds this idempotency key")
+    return job
 
 
 def _sorted(payload: Any) -> str:

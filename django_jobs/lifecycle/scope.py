@@ -20,7 +20,7 @@ LIMITED = frozenset(
     f"django_jobs.{verb}"
     for verb in (
         *("cancel_job", "reprioritize_job", "run_job", "inspect_job", "replay_job", "dismiss_job"),
-        "pause_queue",
+        *("edit_job", "view_job_payload", "enqueue_job", "pause_queue"),
     )
 )
 """The permissions whose operations look at the queue and the type. A user with a scope has no
@@ -46,6 +46,15 @@ class Scope:
             name.startswith(one[:-1]) if one.endswith("*") else name == one
             for one in self.job_types
         )
+
+    def has(self, queue: str, job_type: str) -> bool:
+        """Whether a job with these names is in it."""
+        return self.has_queue(queue) and self.has_type(job_type)
+
+    def has_declared(self, queue: str, job_type: str) -> bool:
+        """Whether a job type that is declared for ``queue`` is in it. In a scope without job types
+        that queue decides."""
+        return self.has_type(job_type) and (self.job_types is not None or self.has_queue(queue))
 
     def of(self, *, queue: str, job_type: str = "") -> Q:
         """The condition on rows with these columns. A table may have no job type."""

@@ -19,6 +19,7 @@ from ...api.editing import edit_job, edited, stored_arguments
 from ...conf import conf
 from ...exceptions import JobsError
 from ...lifecycle.editing.edits import EDITABLE, stored_job
+from ...lifecycle.scope import scope_of
 from ...models import Job, JobStatus
 from ..base.actions import ModelAdmin
 from ..base.formatting import change_url
@@ -58,7 +59,9 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     """The form of a job; once it is valid, the question; once that is answered, the change."""
     stored = stored_job(job_id) if job_id < 2**63 else None
     job_type = None if stored is None else registry.find(stored.job_type)
-    if stored is None or job_type is None:
+    scope = scope_of(request.user)
+    outside = stored and scope and not scope.has(stored.queue, stored.job_type)
+    if stored is None or job_type is None or outside:
         raise Http404
     back = change_url(page.admin_site, Job, job_id)
     is_dead = stored.status == JobStatus.DEAD
@@ -78,6 +81,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         queue=stored.queue,
         priority=stored.priority,
         run_at=None if is_dead else _time(stored.available_at),
+        scope=scope,
     )
     confirmation = None
     rows: list[Any] = []

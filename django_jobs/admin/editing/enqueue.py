@@ -18,6 +18,7 @@ from ... import registry
 from ...api.editing import enqueue_by_hand
 from ...api.job_type import JobType
 from ...exceptions import JobsError
+from ...lifecycle.scope import Scope, scope_of
 from ...models import Job
 from ..base.actions import ModelAdmin
 from ..base.formatting import change_url, list_url
@@ -31,8 +32,10 @@ CHOSEN = "job_type"
 class EnqueueForm(JobForm):
     """The arguments and the options of a new job."""
 
-    def __init__(self, job_type: JobType[..., Any], data: Any = None) -> None:
-        super().__init__(job_type, data, stored={})
+    def __init__(
+        self, job_type: JobType[..., Any], data: Any = None, *, scope: Scope | None = None
+    ) -> None:
+        super().__init__(job_type, data, stored={}, scope=scope)
         self.fields["idempotency_key"] = forms.CharField(
             label=_("Idempotency key"),
             required=False,
@@ -53,10 +56,11 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
     name = request.GET.get(CHOSEN)
     if name is None:
         return _choice(page, request)
-    job_type = registry.find(name)
-    if job_type is None or not job_type.schedulable:
+    job_type = {one.name: one for one in _offered(request)}.get(name)
+    if job_type is None:
         raise Http404
-    form = EnqueueForm(job_type, request.POST if request.method == "POST" else None)
+    sent = request.POST if request.method == "POST" else None
+    form = EnqueueForm(job_type, sent, scope=scope_of(request.user))
     if form.is_valid():
         given = form.cleaned_data
         try:
@@ -85,15 +89,24 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
     )
 
 
+def _offered(request: HttpRequest) -> list[JobType[..., Any]]:
+    """The job types that allow it, of these the ones in the user's scope."""
+    scope = scope_of(request.user) or Scope()
+    return [
+        job_type
+        for name in registry.names()
+        if (job_type := registry.get(name)).schedulable and scope.has_declared(job_type.queue, name)
+    ]
+
+
 def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
-    offered = [one for name in registry.names() if (one := registry.get(name)).schedulable]
     choices = [
         {
             "name": job_type.name,
             "url": enqueue_url(page, job_type.name),
             "about": (inspect.getdoc(job_type.handler) or "").split("\n\n", 1)[0],
         }
-        for job_type in offered
+        for job_type in _offered(request)
     ]
     return console_page(
         page,

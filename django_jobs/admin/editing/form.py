@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...api.job_type import JobType
 from ...domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ...lifecycle.scope import Scope
 from ...models import Queue
 from ..base.arguments import (
     MORE,
@@ -43,7 +44,8 @@ class MomentWidget(forms.SplitDateTimeWidget):
 
 class JobForm(forms.Form):
     """What a job is to be. ``stored`` are the arguments that it has; secrets among them are shown
-    empty, and stay unless they are replaced. None: the user may not see them, and they stay."""
+    empty, and stay unless they are replaced. None: the user may not see them, and they stay.
+    The queues are those of ``scope``."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class JobForm(forms.Form):
         *,
         stored: Mapping[str, Any] | None,
         queue: str | None = None,
+        scope: Scope | None = None,
         **initial: Any,
     ) -> None:
         super().__init__(data, initial=initial)
@@ -63,7 +66,7 @@ class JobForm(forms.Form):
             if takes_more(job_type):
                 self.fields[MORE] = more_field()
             self._show(stored)
-        self._add_options(queue)
+        self._add_options(queue, scope or Scope())
 
     def _show(self, stored: Mapping[str, Any]) -> None:
         """Fill the fields of the arguments with what is stored."""
@@ -83,16 +86,17 @@ class JobForm(forms.Form):
         if MORE in self.fields and shown:
             self.initial[MORE] = written(shown)
 
-    def _add_options(self, queue: str | None) -> None:
-        names = list(Queue.objects.names())
+    def _add_options(self, queue: str | None, scope: Scope) -> None:
+        names = list(filter(scope.has_queue, Queue.objects.names()))
         choices = [(name, name) for name in names]
-        if queue is None:
+        is_declared = queue is None and scope.has_queue(self.job_type.queue)
+        if is_declared:
             declared = _now("%(queue)s, as the job type declares") % {"queue": self.job_type.queue}
             choices.insert(0, ("", declared))
-        elif queue not in names:
+        elif queue is not None and queue not in names:
             choices.insert(0, (queue, _now("%(name)s (unknown)") % {"name": queue}))
         self.fields["queue"] = forms.ChoiceField(
-            label=_("Queue"), choices=choices, required=queue is not None, initial=queue
+            label=_("Queue"), choices=choices, required=not is_declared, initial=queue
         )
         self.fields["priority"] = forms.IntegerField(
             label=_("Priority"),

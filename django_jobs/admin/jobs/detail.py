@@ -23,7 +23,7 @@ from ..base.formatting import (
     text_column,
 )
 from ..base.json_display import document, hidden, object_of, texts
-from ..base.model_admin import ConsoleAdmin, allowed_by, section, unlimited
+from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.search import Search, job_search, show
 from ..editing.edit import edit_url, may_edit
 from ..job_sections.inspection import inspection_of
@@ -102,12 +102,12 @@ class JobPage(HidesErrors, ConsoleAdmin):
     has_inspect_permission = allowed_by("inspect_job")
     has_replay_permission = allowed_by("replay_job")
     has_dismiss_permission = allowed_by("dismiss_job")
-    has_enqueue_permission = unlimited("enqueue_job")
+    has_enqueue_permission = allowed_by("enqueue_job")
     has_signal_permission = allowed_by("signal_workflowrun")
     has_skip_permission = allowed_by("skip_workflowstep")
 
     def has_edit_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        may_edit: bool = unlimited("edit_job")(self, request)
+        may_edit: bool = allowed_by("edit_job")(self, request)
         return may_edit and request.user.has_perm("django_jobs.view_job")
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
     Crumb = tuple[_StrOrPromise, str]
 
-OF_SOME_ROWS = "confirm_action.html", "timed_out.html"
+OF_SOME_ROWS = (
+    *("confirm_action.html", "timed_out.html"),
+    *("editing/edit.html", "editing/enqueue.html", "editing/choose.html"),
+)
 """Those of these pages that are not about all queues and job types."""
 CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 """Whether Django's stylesheet expects ``<ol>`` for breadcrumbs."""

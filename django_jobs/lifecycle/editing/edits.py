@@ -24,6 +24,7 @@ from ...models.job import QUARANTINED
 from ..job_columns import IN_LIVE, gate_values
 from ..notifying import BLOCKED, notify_after_commit
 from ..operations.jobs import Actor, OperationResult, demand, name_of, replay_one
+from ..scope import OUTSIDE, Scope, scope_of
 
 MOST_EDITS = 20
 """Edits that the headers of a job remember: the latest."""
@@ -178,32 +179,37 @@ def _edit(
     why: str,
     state: str | None,
 ) -> None:
-    alias = jobs_connection().alias
+    alias, scope = jobs_connection().alias, scope_of(actor) or Scope()
     with transaction.atomic(using=alias):
-        stored = _locked(id_, alias)
+        stored = _locked(id_, alias, scope)
         if stored.status == JobState.DEAD:
             demand(actor, "django_jobs.replay_job")
         if state is not None and stored.state != state:
             raise OperationRefused("it was changed meanwhile")
         edited = prepare(stored)
+        if not scope.has(edited.queue, stored.job_type):
+            raise OperationRefused(OUTSIDE)
         if "payload" in edited.changed:
             demand(actor, "django_jobs.view_job_payload")
         if problem := _problem(stored, edited):
             raise OperationRefused(problem)
-        status = _write(id_, stored, edited, who, why)
+        status = _write(id_, stored, edited, who, why, scope)
         if status == JobState.DEAD:
             _replay(id_, edited, check, who, why)
         hint = BLOCKED if edited.gates is not None else ""
         notify_after_commit(hint + edited.queue)
 
 
-def _locked(id_: int, alias: str) -> StoredJob:
+def _locked(id_: int, alias: str, scope: Scope) -> StoredJob:
     rows = fetch(LOCK, {"id": id_})
-    if rows and rows[0][0] in EDITABLE:
-        return _stored(rows[0])
-    statuses = Job.objects.using(alias).filter(pk=id_).values_list("status", flat=True)
-    status = statuses.first()
-    raise OperationRefused("there is no such job" if status is None else f"it is {status}")
+    found = _stored(rows[0]) if rows else Job.objects.using(alias).filter(pk=id_).first()
+    if found is None:
+        raise OperationRefused("there is no such job")
+    if not scope.has(found.queue, found.job_type):
+        raise OperationRefused(OUTSIDE)
+    if isinstance(found, Job) or found.status not in EDITABLE:
+        raise OperationRefused(f"it is {found.status}")
+    return found
 
 
 def _problem(stored: StoredJob, edited: Edited) -> str | None:
@@ -217,7 +223,7 @@ def _problem(stored: StoredJob, edited: Edited) -> str | None:
     return None
 
 
-def _write(id_: int, stored: StoredJob, edited: Edited, who: str, why: str) -> str:
+def _write(id_: int, stored: StoredJob, edited: Edited, who: str, why: str, scope: Scope) -> str:
     parameters = {
         **gate_values(edited.gates),
         "id": id_,
@@ -241,7 +247,8 @@ def _write(id_: int, stored: StoredJob, edited: Edited, who: str, why: str) -> s
                 execute(MOVE_KEY, {**parameters, **key})
     except IntegrityError:
         key_held = stored.idempotency_key or ""
-        holder = Job.objects.using(alias).holding_key(edited.queue, key_held).first()
+        holders = Job.objects.using(alias).holding_key(edited.queue, key_held)
+        holder = holders.filter(scope.of(queue="queue", job_type="job_type")).first()
         name = f"job {holder.pk}" if holder else "another job"
         raise OperationRefused(f"{name} holds its key in the queue {edited.queue}") from None
     except DataError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 from pytest_django import Settings
 
-from django_jobs import registry
+from django_jobs import OperationRefused, registry
+from django_jobs.api.editing import edit_job, enqueue_by_hand
 from django_jobs.lifecycle.operations import bulk, dead_letters, inspections, limits
 from django_jobs.lifecycle.operations import jobs as operations
 from django_jobs.lifecycle.scope import OUTSIDE, Scope, scope_of
@@ -62,6 +63,10 @@ def emails_only(user: Any) -> dict[str, list[str]] | None:
 
 def app_types(user: Any) -> dict[str, Any]:
     return {"queues": ["default", "emails"], "job_types": ["app.add*", "other"]}
+
+
+def charges(user: Any) -> dict[str, list[str]]:
+    return {"queues": ["default"], "job_types": ["app.charge"]}
 
 
 def nonsense(user: Any) -> Any:
@@ -135,17 +140,137 @@ def test_queues_cannot_be_added_or_edited(page_of: Callable[..., Page]) -> None:
     assert page.client.get(reverse("admin:django_jobs_queue_add")).status_code == 403
 
 
+def edit_url(pk: int) -> str:
+    return reverse("admin:django_jobs_job_edit", args=[pk])
+
+
+def queues_of(page: Page, url: str) -> list[str]:
+    return [name for name, _label in page.client.get(url).context["form"].fields["queue"].choices]
+
+
 @pytest.mark.usefixtures("emails")
-def test_editing_is_not_offered_and_tells_nothing_of_other_jobs(
+def test_jobs_of_the_scope_are_edited_and_stay_in_it(page_of: Callable[..., Page]) -> None:
+    page = page_of(*ALL, "edit_job")
+    mine, other = dead("emails"), dead("bulk")
+    running = enqueue_and_claim(noop, queue="bulk")
+    assert edit_url(mine.pk) in page.text(change_url(Job, mine.pk))
+    assert queues_of(page, edit_url(mine.pk)) == ["emails"]
+    for pk in (other.pk, running.id, 10**12):  # nobody learns which of them there are
+        assert page.client.get(edit_url(pk)).status_code == 404
+    sent = {"queue": "emails", "priority": "7"}
+    moved = page.client.post(edit_url(mine.pk), sent | {"queue": "bulk"})
+    assert "Select a valid choice." in moved.content.decode()
+    question = page.client.post(edit_url(mine.pk), sent)
+    state = question.context["confirmation"].initial["state"]
+    confirmed = {**sent, "confirmed": "1", "reason": "sooner", "state": state}
+    assert page.client.post(edit_url(other.pk), confirmed).status_code == 404
+    assert page.client.post(edit_url(mine.pk), confirmed).status_code == 302
+    assert Job.objects.get(pk=mine.pk).status == "ready"
+    assert Job.objects.get(pk=mine.pk).priority == 7
+    assert Job.objects.get(pk=other.pk).status == "dead"
+
+
+@pytest.mark.usefixtures("emails")
+def test_an_edit_checks_the_scope_again_before_and_after() -> None:
+    ada = make_user(*ALL, "edit_job")
+    mine, other = (noop.using(queue=queue, delay=60).enqueue() for queue in ("emails", "bulk"))
+    running = enqueue_and_claim(noop, queue="bulk")
+    for pk in (other.pk, running.id, dead("bulk").pk):
+        assert edit_job(pk, priority=3, queue="emails", actor=ada).refused == {pk: OUTSIDE}
+    assert edit_job(mine.pk, queue="bulk", actor=ada).refused == {mine.pk: OUTSIDE}
+    assert set(Job.objects.filter(priority=3)) == set()
+    assert Job.objects.get(pk=mine.pk).queue == "emails"
+    assert edit_job(mine.pk, priority=3, actor=ada).done == [mine.pk]
+
+
+def test_an_edit_checks_the_job_type(scoped: Callable[..., None]) -> None:
+    scoped(app_types)
+    ada = make_user(*ALL, "edit_job", "view_job_payload")
+    mine, other = add.enqueue(1), noop.enqueue()
+    assert edit_job(other.pk, priority=3, actor=ada).refused == {other.pk: OUTSIDE}
+    assert edit_job(mine.pk, payload={"first": 2}, queue="emails", actor=ada).done == [mine.pk]
+
+
+def test_an_edit_names_no_other_job_that_holds_the_key(scoped: Callable[..., None]) -> None:
+    scoped(app_types)
+    ada = make_user(*ALL, "edit_job")
+    noop.using(queue="emails", idempotency_key="k").enqueue()
+    mine = add.using(idempotency_key="k").enqueue(1)
+    refused = edit_job(mine.pk, queue="emails", actor=ada).refused[mine.pk]
+    assert refused == "another job holds its key in the queue emails"
+
+
+def send_mail(to: str) -> None: ...
+
+
+def charge(cents: int) -> None: ...
+
+
+@pytest.fixture
+def by_hand() -> Iterator[None]:
+    """Two job types that can be enqueued by hand, declared for a queue each."""
+    with (
+        declared(send_mail, name="app.address", schedulable=True, queue="emails"),
+        declared(charge, name="app.charge", schedulable=True, queue="bulk"),
+    ):
+        yield
+
+
+def enqueue_url(name: str = "") -> str:
+    return reverse("admin:django_jobs_job_enqueue") + (f"?job_type={name}" if name else "")
+
+
+@pytest.mark.usefixtures("emails", "by_hand")
+def test_jobs_are_enqueued_by_hand_of_the_types_and_into_the_queues_of_the_scope(
     page_of: Callable[..., Page],
 ) -> None:
-    page = page_of(*ALL, *CHANGES, "edit_job", "enqueue_job")
-    mine, other = dead("emails"), enqueue_and_claim(noop, queue="bulk")
-    assert "Edit" not in page.text(change_url(Job, mine.pk))
-    for pk in (mine.pk, other.id, 10**12):
-        address = change_url(Job, pk).replace("change", "edit")
-        assert page.client.get(address).status_code == 403
-    assert "Enqueue a job" not in page.text(list_url(Job))
+    page = page_of(*ALL, "enqueue_job")
+    assert enqueue_url() in page.text(list_url(Job))
+    offered = [one["name"] for one in page.client.get(enqueue_url()).context["choices"]]
+    assert "app.address" in offered
+    assert "app.charge" not in offered
+    assert page.client.get(enqueue_url("app.charge")).status_code == 404
+    assert page.client.post(enqueue_url("app.charge"), {"argument_cents": 1}).status_code == 404
+    assert queues_of(page, enqueue_url("app.address")) == ["", "emails"]
+    sent = {"argument_to": "ada"}
+    wrong = page.client.post(enqueue_url("app.address"), {**sent, "queue": "bulk"})
+    assert "Select a valid choice." in wrong.content.decode()
+    assert page.client.post(enqueue_url("app.address"), sent).status_code == 302
+    assert [(job.job_type, job.queue) for job in Job.objects.all()] == [("app.address", "emails")]
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_a_type_that_the_scope_names_is_enqueued_into_its_queues_alone(
+    scoped: Callable[..., None], page_of: Callable[..., Page]
+) -> None:
+    scoped(charges)
+    page = page_of("view_job", "enqueue_job")
+    assert queues_of(page, enqueue_url("app.charge")) == ["default"]
+    assert page.client.get(enqueue_url("app.address")).status_code == 404
+    missing = page.client.post(enqueue_url("app.charge"), {"argument_cents": 1})
+    assert "This field is required." in missing.content.decode()
+    page.client.post(enqueue_url("app.charge"), {"argument_cents": 1, "queue": "default"})
+    assert [(job.job_type, job.queue) for job in Job.objects.all()] == [("app.charge", "default")]
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_an_enqueue_by_hand_checks_the_scope_again(scoped: Callable[..., None]) -> None:
+    scoped(emails_only)
+    ada = make_user("enqueue_job")
+    for name, payload, options in (
+        ("app.charge", {"cents": 1}, {"queue": "emails"}),
+        ("app.address", {"to": "ada"}, {"queue": "bulk"}),
+        ("app.charge", {"cents": 1}, {}),
+    ):
+        with pytest.raises(OperationRefused, match="that you may not act on"):
+            enqueue_by_hand(name, payload, actor=ada, **options)
+    assert not Job.objects.exists()
+    scoped(charges)
+    eve = make_user("enqueue_job", name="eve")
+    noop.using(idempotency_key="k").enqueue()
+    given: dict[str, Any] = {"queue": "default", "idempotency_key": "k"}
+    with pytest.raises(OperationRefused, match="a job that you may not see holds"):
+        enqueue_by_hand("app.charge", {"cents": 1}, actor=eve, **given)
 
 
 @pytest.mark.usefixtures("emails")
