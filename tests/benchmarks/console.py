@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from statistics import median
 
 from django.contrib.auth import get_user_model
 from django.db import connection
+from django.db.models import Model
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from django_jobs.models import DeadLetter, Job, StoredMetrics, Worker, WorkflowRun
 from tests.browser import shop
 from tests.browser.large import make_large_scene
 from tests.browser.pages import console_pages, filtered_pages
@@ -28,6 +31,7 @@ from .workers import run_worker
 
 MILLISECONDS, OVERVIEW_MILLISECONDS, QUERIES = 150, 100, 15
 CONSOLES, REFRESH_SECONDS = 10, 5
+OVERVIEW = reverse("admin:django_jobs_overview_changelist")
 
 SEARCHES = (
     *("q=customer_id:42", "q=args.order_id:100042", "q=order_id:1", "q=error:TimeoutError"),
@@ -40,8 +44,9 @@ SEARCHES = (
         "q=nothing-like-it",
     ),
     *("status=cancelled&queue=critical", "status=succeeded&queue=media", "p=199"),
+    *("tag=none", "tenant=acme", "tenant=none", "schedule=reindex", "workflow=orders.fulfil"),
 )
-"""Of the list of jobs, besides its filters."""
+"""Of the list of jobs, besides the filters that offer their choices."""
 
 
 def pages(times: int, scale: float) -> list[Figure]:
@@ -49,13 +54,14 @@ def pages(times: int, scale: float) -> list[Figure]:
     with shop.declared():
         _fill(scale)
         client = _client()
-        jobs = reverse("admin:django_jobs_job_changelist")
         paths = [
             *console_pages(get_user_model().objects.get()),
             *filtered_pages(client),
-            *(f"{jobs}?{search}" for search in SEARCHES),
+            *(f"{_list(Job)}?{search}" for search in SEARCHES),
+            *_of_other_rows(),
         ]
-        return [_figure(client, path, max(times, 5)) for path in dict.fromkeys(paths)]
+        figures = [_figure(client, path, max(times, 5)) for path in dict.fromkeys(paths)]
+        return [*figures, _figure(client, OVERVIEW, max(times, 5), before=_make_due)]
 
 
 def drain(times: int, scale: float) -> list[Figure]:
@@ -74,6 +80,23 @@ def drain(times: int, scale: float) -> list[Figure]:
     values, alone = repeat(times, partial(rate, CONSOLES), partial(rate, 0))
     title = f"drain of {count:,} with {CONSOLES} consoles"
     return [Figure(title, "jobs/s", values, alone, "none", bar="0.97")]
+
+
+def _list(model: type[Model]) -> str:
+    return reverse(f"admin:django_jobs_{model._meta.model_name}_changelist")
+
+
+def _of_other_rows() -> Iterator[str]:
+    """The lists by the id of another row, or by what one has."""
+    yield f"{_list(Job)}?worker={Worker.objects.latest('pk').pk}"
+    yield f"{_list(Job)}?workflow_run={WorkflowRun.objects.latest('pk').pk}"
+    dead = DeadLetter.objects.exclude(fingerprint="").latest("pk")
+    yield f"{_list(DeadLetter)}?fingerprint={dead.fingerprint}"
+
+
+def _make_due() -> None:
+    """The stored numbers are too old for the next who looks."""
+    StoredMetrics.objects.update(taken_at=datetime(1970, 1, 1, tzinfo=UTC))
 
 
 def _fill(scale: float) -> None:
@@ -95,16 +118,22 @@ def _client() -> Client:
     return client
 
 
-def _figure(client: Client, path: str, times: int) -> Figure:
+def _figure(
+    client: Client, path: str, times: int, before: Callable[[], object] | None = None
+) -> Figure:
+    if before is not None:
+        before()
     with CaptureQueriesContext(connection) as queries:
         response = client.get(path)
         count = len(queries)
     values = []
     for _ in range(times):
+        if before is not None:
+            before()
         begun = time.perf_counter()
         client.get(path)
         values.append((time.perf_counter() - begun) * 1000)
-    bar = OVERVIEW_MILLISECONDS if "overview" in path else MILLISECONDS
+    bar = OVERVIEW_MILLISECONDS if path == OVERVIEW else MILLISECONDS
     problems = [
         text
         for text, wrong in (
@@ -115,23 +144,24 @@ def _figure(client: Client, path: str, times: int) -> Figure:
         if wrong
     ]
     name = f"{path.removeprefix('/admin/django_jobs')}, {count} queries"
+    if before is not None:
+        name += ", with new numbers"
     return Figure(", ".join([name, *problems]), "ms", values, better="less", bar=f"{bar}")
 
 
 @contextmanager
 def _refreshing(after: float) -> Iterator[None]:
-    """A console that reads the first page every five seconds, in a thread of its own."""
+    """A console that reads the overview every five seconds, in a thread of its own."""
     ending = threading.Event()
     failed: list[BaseException] = []
 
     def refresh() -> None:
         try:
             client = _client_of_thread()
-            page = reverse("admin:app_list", args=["django_jobs"])
             wait = after
             while not ending.wait(wait):
-                if client.get(page, follow=True).status_code != 200:
-                    raise RuntimeError(f"{page} did not answer")
+                if client.get(OVERVIEW).status_code != 200:
+                    raise RuntimeError(f"{OVERVIEW} did not answer")
                 wait = REFRESH_SECONDS
         except BaseException as error:  # raised again below
             failed.append(error)
