@@ -17,6 +17,8 @@ LARGEST = 4_000_000
 """Characters. Longer JSON is not read, because a part of it could not be masked."""
 LONGEST = 100_000
 """Characters to show."""
+DEEPEST = 100
+"""Levels to show. Enqueue allows 64: a row with more was written by SQL."""
 MASK = "••••••"
 
 
@@ -85,19 +87,23 @@ def hidden(label: str) -> Document:
 
 
 def masked(value: Any) -> Any:
-    """``value`` with the values under secret names replaced, at any depth."""
+    """``value`` with the values under secret names replaced, and what is nested too deep."""
     words = tuple(word.lower() for word in conf().redact_keys)
-    return _masked(value, words)
+    return _masked(value, words, DEEPEST)
 
 
-def _masked(value: Any, words: tuple[str, ...]) -> Any:
+def _masked(value: Any, words: tuple[str, ...], levels: int) -> Any:
+    if isinstance(value, dict | list) and not levels:
+        return _("not shown: nested deeper than %(levels)s levels") % {"levels": DEEPEST}
     if isinstance(value, dict):
         return {
-            key: MASK if any(word in key.lower() for word in words) else _masked(item, words)
+            key: MASK
+            if any(word in key.lower() for word in words)
+            else _masked(item, words, levels - 1)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [_masked(item, words) for item in value]
+        return [_masked(item, words, levels - 1) for item in value]
     return value
 
 
