@@ -34,6 +34,8 @@ class ConsoleList(ChangeList):
         self.filter_fields = [
             _field(one) for one in self.filter_specs if isinstance(one, SimpleListFilter)
         ]
+        notes = (getattr(one, "note", "") for one in self.filter_specs)
+        self.filter_notes = list(filter(None, notes))
         self.folded_fields = [one for one in self.filter_fields if one.folded]
         self.folded_in_use = sum(bool(one.value) for one in self.folded_fields)
         names = {SEARCH_VAR, *(one.name for one in self.filter_fields)}

@@ -25,6 +25,8 @@ class ListFilter(admin.SimpleListFilter):
 
     folded = False
     """Below "More filters"."""
+    note = ""
+    """What the filter left out, below the list."""
 
     @property
     def typed(self) -> bool:

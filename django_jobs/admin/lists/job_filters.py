@@ -63,8 +63,11 @@ class WorkflowOfStepFilter(NameFilter):
         if name is None:
             return queryset
         runs = WorkflowRun.objects.using(conf().database).filter(name=name).order_by("-id")
-        newest = list(runs.values_list("pk", flat=True)[:MOST_RUNS])
-        return queryset.filter(workflow_run_id__in=newest)
+        newest = list(runs.values_list("pk", flat=True)[: MOST_RUNS + 1])
+        if len(newest) > MOST_RUNS:
+            note = _("Only the steps of the newest %(number)s runs of the workflow are listed.")
+            self.note = note % {"number": f"{MOST_RUNS:,}"}
+        return queryset.filter(workflow_run_id__in=newest[:MOST_RUNS])
 
 
 class WorkflowRunFilter(IdFilter):

@@ -10,7 +10,7 @@ import pytest
 
 from django_jobs import registry
 from django_jobs.admin.base.paginator import CappedPaginator
-from django_jobs.admin.lists import filters
+from django_jobs.admin.lists import filters, job_filters
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.models import (
     Backfill,
@@ -181,6 +181,22 @@ def test_jobs_are_filtered_by_the_name_of_their_workflow(page: Page) -> None:
     assert sorted(listed(page, workflow=run.name)) == steps != []
     assert listed(page, workflow="another") == []
     assert run.name in offered(page.text(list_url(Job)), "workflow")
+
+
+def test_a_filter_by_workflow_says_that_older_runs_are_left_out(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_filters, "MOST_RUNS", 2)
+    note = "Only the steps of the newest 2 runs of the workflow are listed."
+    definition = definition_of("orders.fulfil")
+    oldest, *newer = [order(definition=definition) for _ in range(3)]
+    steps = Job.objects.filter(workflow_run__in=[run.pk for run in newer])
+    assert sorted(listed(page, workflow=oldest.name)) == sorted(steps.values_list("pk", flat=True))
+    url = f"{list_url(Job)}?workflow={oldest.name}"
+    assert note in page.text(url)
+    WorkflowRun.objects.filter(pk=oldest.pk).delete()
+    assert note not in page.text(url)
+    assert note not in page.text(list_url(Job))
 
 
 @pytest.mark.parametrize("model", [Job, Run])
