@@ -11,8 +11,10 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ... import registry
+from ...domain.search_terms import FINGERPRINT
 from ...metrics.failure_details import CodeVersion, NewestFailure, code_versions, newest_failure
 from ...metrics.failures import FailureGroup, take_failure
 from ...models import Job, Run
@@ -33,7 +35,7 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     named = [request.GET.get(name, "").replace("\0", "") for name in ("type", "fingerprint")]
     failures = take_failure(*named)
     if not failures.groups:
-        raise Http404(_("No job has failed like this, or all of them were replayed or dismissed."))
+        return _gone(page, request, *named)
     (group,) = shown(failures.groups, request.user)
     site, now = page.admin_site, failures.read_at
     newest = newest_failure(group.job_type, group.fingerprint, group.queues)
@@ -69,17 +71,45 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     )
 
 
+def _gone(page: ModelAdmin, request: HttpRequest, job_type: str, fingerprint: str) -> HttpResponse:
+    """The page of a failure that no job has now. A link to it may be older than a replay."""
+    if not job_type or (fingerprint and not FINGERPRINT.fullmatch(fingerprint)):
+        raise Http404(_("This is not the address of a failure."))
+    site = page.admin_site
+    links = [
+        (_("All failures"), groups_url(site)),
+        (_("All jobs of this type"), list_url(site, Job, job_type=job_type)),
+    ]
+    if fingerprint and request.user.has_perm("django_jobs.view_run"):
+        links.append((_("All runs with this error"), list_url(site, Run, q=f"error:{fingerprint}")))
+    return console_page(
+        page,
+        request,
+        "failures/gone.html",
+        title=_("No job has this failure now"),
+        media=MEDIA,
+        parents=[(_("Failures"), groups_url(site))],
+        subtitle=job_type,
+        links=links,
+    )
+
+
 def _sentence(group: FailureGroup) -> str:
     retried = number(group.retried, group.retried_capped)
     if not group.dead:
-        return _("No job is dead of it; %(retried)s are being retried.") % {"retried": retried}
+        return ngettext(
+            "No job is dead of it; %(retried)s is being retried.",
+            "No job is dead of it; %(retried)s are being retried.",
+            group.retried,
+        ) % {"retried": retried}
     dead = number(group.dead, group.dead_capped)
     if not group.retried:
         return _("%(dead)s dead.") % {"dead": dead}
-    return _("%(dead)s dead; %(retried)s more are being retried.") % {
-        "dead": dead,
-        "retried": retried,
-    }
+    return ngettext(
+        "%(dead)s dead; %(retried)s more is being retried.",
+        "%(dead)s dead; %(retried)s more are being retried.",
+        group.retried,
+    ) % {"dead": dead, "retried": retried}
 
 
 def _facts(group: FailureGroup, site: AdminSite, now: Any) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from django.utils.http import urlencode
 from pytest_django import Settings
 
 from django_jobs.lifecycle.operations.quarantines import in_force
-from django_jobs.models import Job, Quarantine, Run, Worker
+from django_jobs.models import DeadLetter, Job, Quarantine, Run, Worker
 from tests.admin.walking import Page
 from tests.app.jobs import noop
 from tests.factories import enqueue_and_claim, failure, run_sql, settle_one
@@ -49,7 +49,7 @@ def test_the_page_says_how_many_in_which_code_and_shows_the_newest(page: Page) -
     newest = dead("4f2a")
     settle_one(enqueue_and_claim(noop), failure(kind="KeyError"))
     text = page.read(address(newest))
-    assert "2 dead; 1 more are being retried." in text
+    assert "2 dead; 1 more is being retried." in text
     assert f">#{newest.pk}</a>" in text
     assert "crm/jobs.py:41 in push" in text
     assert text.index("4f2a") < text.index("91c0")
@@ -58,7 +58,28 @@ def test_the_page_says_how_many_in_which_code_and_shows_the_newest(page: Page) -
         assert label in text
 
 
-def test_a_failure_that_is_gone_is_not_found(page: Page) -> None:
+@pytest.mark.parametrize("error", ["KeyError", None])
+def test_a_failure_whose_jobs_were_all_replayed_says_so_and_leads_on(
+    page: Page, page_of: Callable[..., Page], error: str | None
+) -> None:
+    job = dead()
+    if error is None:
+        run_sql("UPDATE django_jobs_job SET fingerprint = ''")
+        job.refresh_from_db()
+    link = address(job)
+    assert "1 dead." in page.text(link)
+    page.act(DeadLetter, "replay_jobs", job.pk)
+    text = page.read(link)
+    assert "No job has this failure now" in text
+    (failures,), (jobs,) = links(text, '">All failures<'), links(text, '">All jobs of this type<')
+    runs = links(text, '">All runs with this error<')
+    assert len(runs) == (error is not None)
+    for url in (failures, jobs, *runs):
+        page.text(url)
+    assert "All runs with this error" not in page_of("view_job").text(link)
+
+
+def test_a_failure_that_is_none_is_not_found(page: Page) -> None:
     page.text(f"{ONE}?type=app.noop&fingerprint=gone", status=404)
     page.text(ONE, status=404)
     page.text(f"{ONE}?type=%00&fingerprint=%00", status=404)
@@ -68,7 +89,7 @@ def test_a_failure_that_is_only_retried_has_nothing_to_replay(page: Page) -> Non
     held = enqueue_and_claim(noop)
     settle_one(held, failure(kind="KeyError"))
     text = page.read(address(Job.objects.get()))
-    assert "No job is dead of it; 1 are being retried." in text
+    assert "No job is dead of it; 1 is being retried." in text
     assert "Replay…" not in text
 
 
