@@ -44,6 +44,10 @@ def log(*messages: str, lines: int = 10, size: int = 10_000, secrets: tuple[str,
         ("{'Cookie': 'a=b; c=d', 'n': 1}", f"{{'Cookie': {MASK}, 'n': 1}}"),
         ("password=, n=1", "password=, n=1"),
         ("the password is wrong", "the password is wrong"),
+        ("x.TokenError: no account", "x.TokenError: no account"),
+        ("AuthorizationException: a, token=b", f"AuthorizationException: a, token={MASK}"),
+        ("token_error: b", f"token_error: {MASK}"),
+        ("TokenError=b", f"TokenError={MASK}"),
     ],
 )
 def test_values_under_secret_names_are_masked(message: str, kept: str) -> None:

@@ -1,4 +1,5 @@
-"""Hides error messages and tracebacks from users without the permission to see them.
+"""Hides error messages and tracebacks from users without the permission to see them, and masks the
+values of secret names in them for all others.
 
 A row is changed when it is read for a page, before anything shows it; no page saves one. The class
 of an error, its code and its fingerprint stay.
@@ -14,6 +15,8 @@ from django.db.models import F, Func, TextField
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
+from ...conf import conf
+from ...domain.run_log import without_assigned
 from ..base.json_display import object_of
 from ..base.search import ERROR_CLASS, SEE_ERRORS
 
@@ -25,6 +28,20 @@ def may_see_errors(user: Any) -> bool:
 def hidden_error() -> str:
     """The note in place of an error."""
     return _("Hidden: requires the permission to see error messages and tracebacks.")
+
+
+def without_secrets(text: str) -> str:
+    """The text with the values masked that stand after secret names, such as ``password=...``."""
+    return without_assigned(text, conf().redact_keys)
+
+
+ERROR_TEXTS = {"last_error", "reason", "error_message", "traceback", "shown_traceback"}
+
+
+def mask(row: Any) -> None:
+    """Mask secrets in the errors of a job or a run. What is deferred is not read for that."""
+    for name in row.__dict__.keys() & ERROR_TEXTS:
+        setattr(row, name, without_secrets(row.__dict__[name] or ""))
 
 
 def class_alone(summary: str) -> str:
@@ -53,13 +70,18 @@ def hide_in_run(run: Any) -> None:
     run.error_message = run.traceback = ""
 
 
-def without_deaths(headers: str | None) -> str | None:
-    """Headers as JSON text, without what the job had died of before it was replayed."""
+def deaths(headers: str | None, shown: Callable[[str], str] | None = None) -> str | None:
+    """Headers as JSON text. What the job had died of before it was replayed is left out, or as
+    ``shown`` returns it."""
     replays = object_of(headers).get("replays")
     if not isinstance(replays, list):
         return headers
     kept = [
-        {key: value for key, value in one.items() if key != "died_of"}
+        {
+            key: shown(str(value)) if shown and key == "died_of" else value
+            for key, value in one.items()
+            if shown or key != "died_of"
+        }
         for one in replays
         if isinstance(one, dict)
     ]
@@ -75,14 +97,17 @@ class HidesErrors:
         row = super().get_object(request, object_id, from_field)  # type: ignore[misc]
         if row is not None:
             row.errors_hidden = False
-            if not may_see_errors(request.user):
-                type(self).hide(row)
+            self._limit_errors(row, request.user)
         return row
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)  # type: ignore[misc]
-        if not may_see_errors(request.user):
-            changes.result_list = list(changes.result_list)
-            for row in changes.result_list:
-                type(self).hide(row)
+        changes.result_list = list(changes.result_list)
+        for row in changes.result_list:
+            self._limit_errors(row, request.user)
         return changes
+
+    def _limit_errors(self, row: Any, user: Any) -> None:
+        if not may_see_errors(user):
+            type(self).hide(row)
+        mask(row)

@@ -18,13 +18,13 @@ from ...domain.search_terms import FINGERPRINT
 from ...metrics.failure_details import CodeVersion, NewestFailure, code_versions, newest_failure
 from ...metrics.failures import FailureGroup, take_failure
 from ...models import Job, Run
-from ..access.errors import hidden_error, may_see_errors
+from ..access.errors import class_alone, hidden_error, may_see_errors, without_secrets
 from ..base.actions import ModelAdmin
 from ..base.formatting import ago, link, list_url, moment_and_age
 from ..layout.console_page import console_page
 from .group_rows import dead_url, group_url, groups_url, number, place_of, shown, trend_of
 from .groups_page import MEDIA, SPANS
-from .issue_link import issue_url, masked
+from .issue_link import issue_url
 
 LONGEST_TRACEBACK = 2_000
 """Characters of its end in an issue."""
@@ -39,8 +39,8 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     (group,) = shown(failures.groups, request.user)
     site, now = page.admin_site, failures.read_at
     newest = newest_failure(group.job_type, group.fingerprint, group.queues)
-    if newest and not may_see_errors(request.user):
-        newest = replace(newest, error_message=hidden_error(), traceback=None)
+    if newest:
+        newest = _visible(newest, request)
     versions = code_versions(group.job_type, group.fingerprint, group.queues)
     allowed = page.get_actions(request)
     return console_page(
@@ -94,6 +94,16 @@ def _gone(page: ModelAdmin, request: HttpRequest, job_type: str, fingerprint: st
     )
 
 
+def _visible(newest: NewestFailure, request: HttpRequest) -> NewestFailure:
+    if not may_see_errors(request.user):
+        return replace(newest, error_message=hidden_error(), traceback=None)
+    return replace(
+        newest,
+        error_message=without_secrets(newest.error_message or ""),
+        traceback=without_secrets(newest.traceback or ""),
+    )
+
+
 def _sentence(group: FailureGroup) -> str:
     retried = number(group.retried, group.retried_capped)
     if not group.dead:
@@ -128,7 +138,9 @@ def _quarantine_url(request: HttpRequest, site: AdminSite, group: FailureGroup) 
     if not may or group.job_type not in registry.names():
         return ""
     add = reverse("admin:django_jobs_quarantine_add", current_app=site.name)
-    return f"{add}?{urlencode({'job_type': group.job_type, 'reason': group.error[:300]})}"
+    # Users who may not see error messages can see the reason of a quarantine.
+    reason = " ".join(filter(None, [class_alone(group.error)[:200], group.fingerprint]))
+    return f"{add}?{urlencode({'job_type': group.job_type, 'reason': reason})}"
 
 
 def _absolute(request: HttpRequest, site: AdminSite, group: FailureGroup) -> str:
@@ -158,5 +170,5 @@ def _issue(
         lines.append(f"Code: {', '.join(one.version for one in versions)}")
     lines.append(f"Page: {address}")
     if newest and newest.traceback:
-        lines += ["", "```", masked(newest.traceback)[-LONGEST_TRACEBACK:].strip(), "```"]
+        lines += ["", "```", newest.traceback[-LONGEST_TRACEBACK:].strip(), "```"]
     return lines

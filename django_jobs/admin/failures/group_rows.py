@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from ...metrics.failure_details import RowDetails, rows_of
 from ...metrics.failures import FailureGroup
 from ...models import DeadLetter
-from ..access.errors import class_alone, may_see_errors
+from ..access.errors import class_alone, may_see_errors, without_secrets
 from ..base.formatting import ago, list_url
 from ..layout.charts import Sparkline, sparkline
 
@@ -45,10 +45,10 @@ class Row:
 
 
 def shown(groups: Iterable[FailureGroup], user: Any) -> tuple[FailureGroup, ...]:
-    """The groups as ``user`` may see them: with the classes of errors alone, or as they are."""
-    if may_see_errors(user):
-        return tuple(groups)
-    return tuple(replace(group, error=class_alone(group.error)) for group in groups)
+    """The groups as ``user`` may see them: with the classes of errors alone, or their messages
+    without secrets."""
+    text = without_secrets if may_see_errors(user) else class_alone
+    return tuple(replace(group, error=text(group.error)) for group in groups)
 
 
 def rows(

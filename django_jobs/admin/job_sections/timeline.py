@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from ...domain.timeline import Stretch, bars_of
 from ...models import JobStatus, Run, Worker
-from ..access.errors import hide_in_run
+from ..access.errors import hide_in_run, mask
 from ..base.formatting import (
     badge,
     change_url,
@@ -123,10 +123,11 @@ def timeline(job: Any, site: AdminSite, headers: str | None) -> Timeline:
     cut, runs = len(runs) > MOST_RUNS, runs[:MOST_RUNS][::-1]
     numbers = {run.worker_id for run in runs} | {job.worker_id}
     workers = Worker.objects.using(alias).in_bulk([pk for pk in numbers if pk is not None])
-    if job.errors_hidden:
-        for run in runs:
+    for run in runs:
+        if job.errors_hidden:
             hide_in_run(run)
             run.shown_traceback = ""
+        mask(run)
     replays = _replays(headers)
     steps, previous = [], -1
     for run in runs:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...domain.backoff import Backoff
 from ...models import JobStatus, Queue, Resource, Tenant
-from ..access.errors import HidesErrors, hidden_error, hide_in_job, without_deaths
+from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
 from ..base.formatting import (
     NOTHING,
     badge,
@@ -114,9 +114,9 @@ class JobPage(HidesErrors, ConsoleAdmin):
         columns = obj.json_texts = texts(obj, (*PRIVATE, "backoff"))
         seen = request.user.has_perm("django_jobs.view_job_payload")
         shown = timeline(obj, self.admin_site, columns["headers"][0])
-        if obj.errors_hidden:
-            text, length = columns["headers"]
-            columns["headers"] = without_deaths(text), length
+        text, length = columns["headers"]
+        died_of = None if obj.errors_hidden else without_secrets
+        columns["headers"] = deaths(text, died_of), length
         why = why_section(obj, self.admin_site, request)
         return {
             **super().page_context(request, obj),

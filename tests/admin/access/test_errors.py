@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.utils.http import urlencode
 
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed
 from django_jobs.lifecycle.operations import jobs as operations
-from django_jobs.models import DeadLetter, Job, Run, WorkflowRun
+from django_jobs.models import DeadLetter, Job, Overview, Run, WorkflowRun
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.jobs import noop
 from tests.factories import enqueue_and_claim, settle_one
@@ -19,6 +20,7 @@ from tests.factories import enqueue_and_claim, settle_one
 pytestmark = pytest.mark.django_db
 
 SECRET = "customer 8231"
+PASSWORD = "hunter2"
 EVERYTHING = (
     *("view_job", "view_run", "view_job_payload", "replay_job", "view_workflowrun"),
     *("view_deadletter", "dismiss_job", "run_doctor"),
@@ -28,8 +30,9 @@ EVERYTHING = (
 def fail(*, final: bool, **options: Any) -> Job:
     """A job whose error names a customer in message and traceback."""
     held = enqueue_and_claim(noop, **options)
-    report = ErrorReport.plain("app.BankError", f"{SECRET} has no account\n{SECRET}")
-    report = replace(report, code="404", traceback=f"Traceback\n  {SECRET}")
+    report = ErrorReport.plain("app.BankError", f"{SECRET} password={PASSWORD}\n{SECRET}")
+    traceback = f"Traceback\n  {SECRET}\n  login(password='{PASSWORD}')"
+    report = replace(report, code="404", traceback=traceback)
     settle_one(held, Failed(error=report, final=final))
     return Job.objects.get(pk=held.id)
 
@@ -57,6 +60,25 @@ def test_no_page_shows_them_without_the_permission(
         assert full.read(url).count(SECRET) >= 2
         assert page.read(url).count(SECRET) >= 2
     assert SECRET in full.read(list_url(Job))
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_secrets_in_them_are_masked_for_all(page: Page, final: bool) -> None:
+    job = fail(final=final)
+    failure = urlencode({"type": job.job_type, "fingerprint": job.fingerprint})
+    failures = "/admin/django_jobs/deadletter/failures/"
+    its_pages = {
+        change_url(DeadLetter if final else Job, job.pk),
+        change_url(Run, Run.objects.get(job=job).pk),
+        f"{failures}one/?{failure}",
+    }
+    lists = {list_url(model) for model in (Job, Run, DeadLetter, Overview)} | {failures}
+    texts = {url: page.read(url) for url in its_pages | lists}
+    operations.replay([job.pk], check=lambda job: None)
+    texts["replayed"] = page.read(change_url(Job, job.pk))
+    assert [url for url, text in texts.items() if PASSWORD in text] == []
+    assert {url for url, text in texts.items() if "password=••••••" in text} > its_pages
+    assert PASSWORD in Run.objects.get(job=job).traceback
 
 
 def test_nothing_is_written_by_hiding(page_of: Callable[..., Page]) -> None:
