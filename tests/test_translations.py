@@ -59,6 +59,16 @@ def test_each_text_of_the_package_has_a_german_one(tmp_path: Path) -> None:
     assert there - {texts(entry) for entry in now} == set()
 
 
+def test_texts_are_translated_under_names_that_makemessages_knows() -> None:
+    unknown = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "django.utils.translation":
+                unknown += [f"{path.name}: {one.asname}" for one in node.names if one.asname]
+    assert [one for one in unknown if not one.endswith(": _")] == []
+    assert unknown
+
+
 def test_no_translation_is_empty_or_unsure() -> None:
     assert "fuzzy" not in (GERMAN / "django.po").read_text()
     for entry in written():

@@ -9,9 +9,8 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import Model
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from ..conf import conf
 from ..domain.gates import Gates
@@ -141,7 +140,7 @@ class LimitAdmin(ConsoleAdmin):
             f"{limit:,}",
             limit,
             min(number, limit),
-            _now("taken"),
+            gettext("taken"),
         )
 
     @admin.display(description=_("taken by"))

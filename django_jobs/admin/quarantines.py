@@ -10,9 +10,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import F, OuterRef
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext_lazy
 
 from .. import registry
 from ..conf import conf
@@ -123,9 +122,9 @@ class QuarantineAdmin(ConsoleAdmin):
     @admin.display(description=_("status"))
     def state(self, quarantine: Any) -> str:
         if quarantine.in_force:
-            return badge("blocked", _now("quarantined"))
+            return badge("blocked", gettext("quarantined"))
         since = ago(quarantine.lifted_at, quarantine.read_at)
-        return format_html("{} {}", badge("released", _now("lifted")), since)
+        return format_html("{} {}", badge("released", gettext("lifted")), since)
 
     @admin.display(description=_("blocked jobs"))
     def blocked(self, quarantine: Any) -> str:
@@ -138,7 +137,7 @@ class QuarantineAdmin(ConsoleAdmin):
 
     @admin.display(description=_("by"))
     def made_by(self, quarantine: Any) -> str:
-        return quarantine.by or _now("a worker")
+        return quarantine.by or gettext("a worker")
 
     why = text_column("reason", _("reason"))
     why_line = text_column("reason", _("reason"), one_line)

@@ -10,7 +10,7 @@ from django.db.models import OuterRef
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
@@ -92,9 +92,9 @@ class WorkerAdmin(ConsoleAdmin):
     def state(self, worker: Any) -> str:
         status = badge(worker.status, worker.get_status_display())
         if worker.is_alive and worker.lease_expires_at < worker.read_at:
-            return format_html("{} {}", status, badge("expired", _now("lease expired")))
+            return format_html("{} {}", status, badge("expired", gettext("lease expired")))
         if worker.is_alive and worker.drain_requested_at and worker.status == "running":
-            return format_html("{} {}", status, badge("draining", _now("asked to drain")))
+            return format_html("{} {}", status, badge("draining", gettext("asked to drain")))
         return status
 
     heartbeat = moment_column("heartbeat_at", _("last heartbeat"), ago)

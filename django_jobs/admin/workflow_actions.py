@@ -8,9 +8,8 @@ from typing import Any
 
 from django import forms
 from django.db.models import Q, QuerySet
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext_lazy
 
 from ..api import replay_problem
 from ..conf import conf
@@ -58,7 +57,7 @@ def _skip(ids: list[int], *, actor: Any, reason: str) -> OperationResult:
     result = OperationResult()
     for job in Job.objects.using(conf().database).filter(pk__in=ids).only("workflow_run", "step"):
         if job.workflow_run_id is None or job.step is None:
-            result.refused[job.pk] = _now("it is not a step of a workflow")
+            result.refused[job.pk] = gettext("it is not a step of a workflow")
             continue
         skipped = workflows.skip(job.workflow_run_id, job.step, actor=actor, reason=reason)
         if skipped.done:

@@ -11,7 +11,7 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
@@ -68,7 +68,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     if is_dead and not page.has_replay_permission(request):
         raise PermissionDenied
     if stored.status not in EDITABLE:
-        text = _now("The job is %(status)s and cannot be edited.") % {"status": stored.status}
+        text = gettext("The job is %(status)s and cannot be edited.") % {"status": stored.status}
         page.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(back)
     before = stored_arguments(job_type, stored)
@@ -104,7 +104,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         page,
         request,
         "editing/edit.html",
-        title=_now("Edit and replay") if is_dead else _now("Edit"),
+        title=gettext("Edit and replay") if is_dead else gettext("Edit"),
         media=form.media,
         parents=[list_crumb(page), (label, back)],
         subtitle=label,
@@ -137,14 +137,14 @@ def _edit(
         page.message_user(request, str(error), messages.ERROR)
         return False
     if result.refused:
-        text = _now("The job was not changed: %(why)s.") % {"why": result.refused[job_id]}
+        text = gettext("The job was not changed: %(why)s.") % {"why": result.refused[job_id]}
         page.message_user(request, text, messages.ERROR)
         return False
     user = request.user.pk
     assert user is not None
     rows = Job.objects.using(conf().database).filter(pk=job_id).only("job_type")
     LogEntry.objects.log_actions(user, rows, CHANGE, f"edited: {given['reason']}")
-    page.message_user(request, _now("The job was changed."), messages.SUCCESS)
+    page.message_user(request, gettext("The job was changed."), messages.SUCCESS)
     return True
 
 

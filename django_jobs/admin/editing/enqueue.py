@@ -11,7 +11,7 @@ from django.contrib.admin.models import ADDITION, LogEntry
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
@@ -81,7 +81,7 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
         page,
         request,
         "editing/enqueue.html",
-        title=_now("Enqueue %(name)s") % {"name": job_type.name},
+        title=gettext("Enqueue %(name)s") % {"name": job_type.name},
         media=form.media,
         about=(inspect.getdoc(job_type.handler) or "").split("\n\n", 1)[0],
         form=form,
@@ -112,7 +112,7 @@ def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         page,
         request,
         "editing/choose.html",
-        title=_now("Enqueue a job of which type?"),
+        title=gettext("Enqueue a job of which type?"),
         choices=choices,
         back=list_url(page.admin_site, Job),
     )
@@ -120,11 +120,11 @@ def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 def _enqueued(page: ModelAdmin, request: HttpRequest, job: Job) -> HttpResponse:
     if job.deduplicated:
-        text = _now("This job has the idempotency key and has not ended. No other was enqueued.")
+        text = gettext("This job has the idempotency key and has not ended. No other was enqueued.")
         page.message_user(request, text, messages.WARNING)
     else:
         user = request.user.pk
         assert user is not None
         LogEntry.objects.log_actions(user, [job], ADDITION, "enqueued by hand", single_object=True)
-        page.message_user(request, _now("The job was enqueued."), messages.SUCCESS)
+        page.message_user(request, gettext("The job was enqueued."), messages.SUCCESS)
     return HttpResponseRedirect(change_url(page.admin_site, Job, job.pk))

@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.text import format_lazy
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...api.job_type import JobType
@@ -91,10 +91,12 @@ class JobForm(forms.Form):
         choices = [(name, name) for name in names]
         is_declared = queue is None and scope.has_queue(self.job_type.queue)
         if is_declared:
-            declared = _now("%(queue)s, as the job type declares") % {"queue": self.job_type.queue}
+            declared = gettext("%(queue)s, as the job type declares") % {
+                "queue": self.job_type.queue
+            }
             choices.insert(0, ("", declared))
         elif queue is not None and queue not in names:
-            choices.insert(0, (queue, _now("%(name)s (unknown)") % {"name": queue}))
+            choices.insert(0, (queue, gettext("%(name)s (unknown)") % {"name": queue}))
         self.fields["queue"] = forms.ChoiceField(
             label=_("Queue"), choices=choices, required=not is_declared, initial=queue
         )

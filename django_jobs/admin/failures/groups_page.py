@@ -7,9 +7,8 @@ from datetime import timedelta
 from django.core.paginator import Paginator
 from django.forms import Media
 from django.http import HttpRequest, HttpResponse
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from ...conf import conf
 from ...metrics.failures import Failures, take_failures
@@ -49,7 +48,7 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         page,
         request,
         "failures/groups.html",
-        title=_now("Failures"),
+        title=gettext("Failures"),
         media=MEDIA,
         parents=[],
         sentence=_sentence(failures, length is not None, _retried(queue)),
@@ -92,7 +91,7 @@ def _sentence(failures: Failures, in_span: bool, retried: int) -> str:
             "kinds": number(len(groups), failures.more),
         }
     else:
-        text = _now("No job died in this time") if in_span else _now("No job is dead")
+        text = gettext("No job died in this time") if in_span else gettext("No job is dead")
     again = ngettext(
         "%(number)s more is being retried", "%(number)s more are being retried", retried
     ) % {"number": number(min(retried, MOST_RETRIED), retried > MOST_RETRIED)}

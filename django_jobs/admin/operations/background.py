@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.contrib.admin.models import ADDITION, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
@@ -138,7 +138,7 @@ def begin(
         action_flag=ADDITION,
         change_message=": ".join(filter(None, ["requested", described(terms), reason])),
     )
-    text = _now("The workers will do it. This page shows the progress.")
+    text = gettext("The workers will do it. This page shows the progress.")
     page.message_user(request, text, messages.SUCCESS)
     return HttpResponseRedirect(change_url(page.admin_site, BulkOperation, operation.pk))
 
@@ -148,9 +148,9 @@ def described(terms: Mapping[str, Any]) -> str:
     parts = []
     for name, value in terms.items():
         if name == "all":
-            parts.append(_now("all jobs"))
+            parts.append(gettext("all jobs"))
         elif name == "ids":
-            parts.append(_now("%(count)s chosen jobs") % {"count": f"{len(value):,}"})
+            parts.append(gettext("%(count)s chosen jobs") % {"count": f"{len(value):,}"})
         else:
             parts.append(f"{name.replace('_', ' ')} {value}")
     return ", ".join(parts)

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext, ngettext_lazy
 
 from ...domain.bulk import BulkState
 from ...domain.replay_plan import ReplayPlan
@@ -37,11 +36,11 @@ REFRESH_SECONDS = 3
 
 
 def _stop(ids: list[int], *, actor: Actor) -> OperationResult:
-    return _result(ids, bulk.stop(ids, actor=actor), _now("it has ended, or is being stopped"))
+    return _result(ids, bulk.stop(ids, actor=actor), gettext("it has ended, or is being stopped"))
 
 
 def _continue(ids: list[int], *, actor: Actor) -> OperationResult:
-    return _result(ids, bulk.resume(ids, actor=actor), _now("it was not stopped"))
+    return _result(ids, bulk.resume(ids, actor=actor), gettext("it was not stopped"))
 
 
 def _result(ids: list[int], done: list[int], why: str) -> OperationResult:
@@ -119,14 +118,14 @@ class BulkOperationAdmin(ConsoleAdmin):
         """What the page says about the progress, with numbers as people read them."""
         awaited = [job for job, _attempt in operation.progress.get("awaited", [])]
         numbers = [
-            (_now("done"), operation.done),
-            (_now("left"), operation.left),
+            (gettext("done"), operation.done),
+            (gettext("left"), operation.left),
         ]
         if operation.plan is not None:
             numbers += [
-                (_now("succeeded"), operation.succeeded),
-                (_now("failed again"), operation.failed),
-                (_now("outcome not known yet"), len(awaited)),
+                (gettext("succeeded"), operation.succeeded),
+                (gettext("failed again"), operation.failed),
+                (gettext("outcome not known yet"), len(awaited)),
             ]
         fraction = fraction_of(operation)
         return {
@@ -162,7 +161,7 @@ class BulkOperationAdmin(ConsoleAdmin):
         label = str(operation.get_action_display())
         if operation.action == BulkAction.REPRIORITIZE:
             return f"{label}: {operation.arguments['priority']}"
-        return _now("%(label)s by plan") % {"label": label} if operation.plan else label
+        return gettext("%(label)s by plan") % {"label": label} if operation.plan else label
 
     @admin.display(description=_("which jobs"))
     def which(self, operation: Any) -> str:
@@ -171,7 +170,7 @@ class BulkOperationAdmin(ConsoleAdmin):
     @admin.display(description=_("status"))
     def state(self, operation: Any) -> str:
         if operation.is_unfinished and operation.stop_requested_by:
-            return badge("draining", _now("stopping"))
+            return badge("draining", gettext("stopping"))
         return badge(operation.status, operation.get_status_display())
 
     @admin.display(description=_("progress"))
@@ -207,21 +206,21 @@ def sentence(operation: Any) -> str:
     match operation.status:
         case BulkState.PENDING:
             if not live_workers():
-                return _now("It waits for a worker to begin. No worker is alive.")
-            return _now("It waits for a worker to begin.")
+                return gettext("It waits for a worker to begin. No worker is alive.")
+            return gettext("It waits for a worker to begin.")
         case BulkState.RUNNING if operation.stop_requested_by:
-            return _now("It stops after this chunk: %(name)s asked for it.") % {
+            return gettext("It stops after this chunk: %(name)s asked for it.") % {
                 "name": operation.stop_requested_by
             }
         case BulkState.RUNNING:
-            text = _now("%(handled)s of about %(matched)s jobs.") % {
+            text = gettext("%(handled)s of about %(matched)s jobs.") % {
                 "handled": f"{handled:,}",
                 "matched": f"{operation.matched or 0:,}",
             }
             left = time_left(operation, handled)
             if left is None:
                 return text
-            return text + " " + _now("About %(time)s left.") % {"time": duration(left)}
+            return text + " " + gettext("About %(time)s left.") % {"time": duration(left)}
         case BulkState.COMPLETED:
             took = duration(operation.finished_at - operation.started_at)
             text = ngettext(
@@ -231,12 +230,12 @@ def sentence(operation: Any) -> str:
             ) % {"time": took, "count": f"{operation.done:,}"}
             return f"{text} {operation.why}".strip()
         case BulkState.STOPPED:
-            return _now("Stopped after %(count)s jobs: %(why)s.") % {
+            return gettext("Stopped after %(count)s jobs: %(why)s.") % {
                 "count": f"{handled:,}",
                 "why": operation.why,
             }
         case _:
-            return _now("Failed after %(count)s jobs: %(why)s") % {
+            return gettext("Failed after %(count)s jobs: %(why)s") % {
                 "count": f"{handled:,}",
                 "why": operation.why,
             }
@@ -263,7 +262,7 @@ def plan_text(operation: Any) -> str:
     if operation.plan is None:
         return ""
     plan = ReplayPlan.from_json(operation.plan)
-    text = _now(
+    text = gettext(
         "First %(first)s, then %(then)s, then the rest at %(rate)s per second; it stops if more "
         "than %(most)s %% fail."
     ) % {

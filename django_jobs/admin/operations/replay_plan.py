@@ -13,9 +13,8 @@ from django.contrib import messages
 from django.db.models import CharField, Func, TextField
 from django.db.models.functions import Cast
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from ...api.shortcuts import stored_payload_problem
 from ...conf import conf
@@ -129,7 +128,7 @@ def plan_page(
         "bulkoperation/plan.html",
         title=title % {"count": f"{matched:,}"},
         media=forms.Media(css={"all": ("admin/css/forms.css", "django_jobs/operations.css")}),
-        parents=[(_now("Dead letters"), list_url(page.admin_site, DeadLetter))],
+        parents=[(gettext("Dead letters"), list_url(page.admin_site, DeadLetter))],
         which=described(terms),
         matched=matched,
         checks=_checks(sample, matched),
@@ -171,24 +170,24 @@ def _checks(sample: list[dict[str, Any]], matched: int) -> list[dict[str, str]]:
             "%(count)s are of an at-most-once type: a replay may repeat what was done",
             once,
         )
-        checks.append(_check("caution", _now("At most once"), text, once))
+        checks.append(_check("caution", gettext("At most once"), text, once))
     return checks
 
 
 def _handlers(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, str]:
     types = Counter(job["job_type"] for job in sample)
     known = {name: [one for one in workers if knows(one, name)] for name in types}
-    name = _now("Handler")
+    name = gettext("Handler")
     if unknown := sorted(one for one in types if not known[one]):
         named = ", ".join(unknown[:NAMED]) + (", …" if len(unknown) > NAMED else "")
-        return _check("error", name, _now("no live worker knows %(named)s") % {"named": named})
+        return _check("error", name, gettext("no live worker knows %(named)s") % {"named": named})
     fewest = min(len(ones) for ones in known.values())
     text = ngettext("known to %(count)s live worker", "known to %(count)s live workers", fewest) % {
         "count": f"{fewest:,}"
     }
     versions = {worker.code_version for ones in known.values() for worker in ones}
     if len(versions) > 1:
-        text += ", " + _now("with %(count)s code versions") % {"count": len(versions)}
+        text += ", " + gettext("with %(count)s code versions") % {"count": len(versions)}
     return _check("ok" if len(versions) <= 1 else "caution", name, text)
 
 
@@ -201,15 +200,15 @@ def _payloads(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, 
             if problem is not None:
                 problems.add({job["pk"]: problem})
     wrong = sum(entry["count"] for entry in problems.counts.values())
-    text = _now("%(good)s of %(all)s fit today's handler") % {
+    text = gettext("%(good)s of %(all)s fit today's handler") % {
         "good": f"{len(sample) - wrong:,}",
         "all": f"{len(sample):,}",
     }
     if wrong:
-        text += "; " + _now("the others are left: %(why)s") % {
+        text += "; " + gettext("the others are left: %(why)s") % {
             "why": "; ".join(list(problems.counts)[:NAMED])
         }
-    return _check("caution" if wrong else "ok", _now("Payload"), text)
+    return _check("caution" if wrong else "ok", gettext("Payload"), text)
 
 
 def _keys(keyed: list[dict[str, Any]]) -> dict[str, str]:
@@ -222,13 +221,13 @@ def _keys(keyed: list[dict[str, Any]]) -> dict[str, str]:
     )
     taken = sum((job["queue"], job["idempotency_key"]) in holders for job in keyed)
     if not taken:
-        return _check("ok", _now("Keys"), _now("no live job has one of their keys"))
+        return _check("ok", gettext("Keys"), gettext("no live job has one of their keys"))
     text = ngettext(
         "%(count)s has a live job with its key: it is left",
         "%(count)s have a live job with their key: these are left",
         taken,
     )
-    return _check("caution", _now("Keys"), text, taken)
+    return _check("caution", gettext("Keys"), text, taken)
 
 
 def _check(state: str, name: str, text: str, count: int = 0) -> dict[str, str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext_lazy
 
 from ...api.schedule_requests import request_of
 from ...conf import conf
@@ -30,7 +29,7 @@ def _run(ids: list[int], actor: Any) -> OperationResult:
             if made:
                 result.done.append(pk)
             else:
-                result.refused[pk] = _now("it no longer exists")
+                result.refused[pk] = gettext("it no longer exists")
     return result
 
 
@@ -41,7 +40,7 @@ def _cancel_backfills(ids: list[int], actor: Any) -> OperationResult:
             schedule_operations.cancel_backfill(row, actor=actor)
             result.done.append(row.pk)
         else:
-            result.refused[row.pk] = _now("it is already cancelled")
+            result.refused[row.pk] = gettext("it is already cancelled")
     return result
 
 

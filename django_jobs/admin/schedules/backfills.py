@@ -18,9 +18,8 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from ...api.schedule_requests import request_of
 from ...conf import conf
@@ -73,7 +72,7 @@ def _progress(counts: dict[str | None, int]) -> Progress:
         if status in counts
     ]
     if removed := counts.get(None, 0):
-        parts.append(_now("%(count)s deleted") % {"count": f"{removed:,}"})
+        parts.append(gettext("%(count)s deleted") % {"count": f"{removed:,}"})
     jobs = sum(counts.values())
     live = sum(count for status, count in counts.items() if status in LIVE)
     return Progress(jobs=jobs, ended=jobs - live, parts=tuple(parts))
@@ -145,10 +144,10 @@ class BackfillAdmin(OfSchedule):
     @admin.display(description=_("state"))
     def state(self, backfill: Any) -> str:
         if backfill.cancelled_at is not None:
-            return badge("cancelled", _now("cancelled"))
+            return badge("cancelled", gettext("cancelled"))
         if backfill.is_live:
-            return badge("running", _now("running"))
-        return badge("succeeded", _now("ended"))
+            return badge("running", gettext("running"))
+        return badge("succeeded", gettext("ended"))
 
     who = text_column("requested_by", _("requested by"))
     made_ago = moment_column("created_at", _("made"), ago)
@@ -159,12 +158,12 @@ class BackfillAdmin(OfSchedule):
     def progress(self, backfill: Any) -> str:
         progress = progress_of([backfill.pk]).get(backfill.pk)
         if progress is None:
-            return _now("This backfill made no jobs.")
+            return gettext("This backfill made no jobs.")
         return render_to_string("admin/django_jobs/schedule/progress.html", {"progress": progress})
 
     @admin.display(description=_("ticks"))
     def ticks(self, backfill: Any) -> str:
-        text = _now("All due times and their jobs")
+        text = gettext("All due times and their jobs")
         return list_link(self.admin_site, Tick, text, backfill__id__exact=backfill.pk)
 
 
@@ -237,7 +236,7 @@ def _page(
         page,
         request,
         "schedule/backfill.html",
-        title=_now("Backfill"),
+        title=gettext("Backfill"),
         media=form.media,
         parents=[list_crumb(page), (str(schedule), back)],
         subtitle=str(schedule),

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.template.loader import render_to_string
 from django.utils.html import format_html
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
@@ -70,7 +70,7 @@ class ScheduleColumns(ModelAdmin):
     def runs_of(self, schedule: Any) -> str:
         if not schedule.declared:
             return one_line(schedule.job_type)
-        quiet = _now("from %(owner)s") % {"owner": self.owner(schedule)}
+        quiet = gettext("from %(owner)s") % {"owner": self.owner(schedule)}
         return _with_quiet(schedule.job_type, quiet)
 
     @admin.display(description=_("when"))
@@ -81,8 +81,12 @@ class ScheduleColumns(ModelAdmin):
     @admin.display(description=_("created in"))
     def owner(self, schedule: Any) -> str:
         if is_in_code(schedule):
-            return _now("code")
-        return _now("code that no longer declares it") if schedule.declared else _now("the admin")
+            return gettext("code")
+        return (
+            gettext("code that no longer declares it")
+            if schedule.declared
+            else gettext("the admin")
+        )
 
     @admin.display(description=_("state"))
     def state(self, schedule: Any) -> str:
@@ -127,11 +131,11 @@ class ScheduleColumns(ModelAdmin):
 
     @admin.display(description=_("arguments"))
     def arguments_hidden(self, schedule: Any) -> str:
-        return _now("Hidden: requires the permission to see payloads and results in full.")
+        return gettext("Hidden: requires the permission to see payloads and results in full.")
 
     @admin.display(description=_("arguments"))
     def no_arguments(self, schedule: Any) -> str:
-        return _now("This job type takes no arguments.")
+        return gettext("This job type takes no arguments.")
 
     @admin.display(description=_("next times"))
     def preview_text(self, schedule: Any) -> str:
@@ -150,25 +154,25 @@ def _with_quiet(text: str, quiet: str) -> str:
 def readonly_reason(schedule: Schedule) -> str:
     """Why a schedule's fields cannot be changed here; empty if they can."""
     if is_in_code(schedule):
-        return _now(
+        return gettext(
             "This schedule is declared in code and can be changed only there. Here it can be "
             "paused, resumed, run now and backfilled."
         )
     if schedule.declared:
-        return _now(
+        return gettext(
             "This schedule was declared in code that no longer declares it. To change it, "
             "duplicate it."
         )
     job_type = registry.find(schedule.job_type)
     if job_type is None:
-        return _now("Read-only: no handler is registered for its job type.")
+        return gettext("Read-only: no handler is registered for its job type.")
     if not job_type.schedulable:
-        return _now("Read-only: its job type is not declared with schedulable=True.")
+        return gettext("Read-only: its job type is not declared with schedulable=True.")
     try:
         return (
             ""
             if isinstance(schedule.payload, dict)
-            else _now("Read-only: its payload is not a JSON object.")
+            else gettext("Read-only: its payload is not a JSON object.")
         )
     except (ValueError, RecursionError):
-        return _now("Read-only: its payload cannot be read.")
+        return gettext("Read-only: its payload cannot be read.")

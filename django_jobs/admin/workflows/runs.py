@@ -9,7 +9,7 @@ from django.db.models import OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.utils.html import format_html
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
@@ -144,7 +144,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
     @admin.display(description=_("workflow"))
     def definition_text(self, run: Any) -> str:
         if run.definition is None:
-            return _now("none: a chain, a group, or steps of a handler")
+            return gettext("none: a chain, a group, or steps of a handler")
         return link(self.admin_site, WorkflowDefinition, run.definition.pk, str(run.definition))
 
     @admin.display(description=_("status"))
@@ -156,10 +156,13 @@ class WorkflowRunAdmin(ConsoleAdmin):
         if run.steps_ > MOST_COUNTED:
             numbers = {"left": counted(run.live_), "total": counted(run.steps_)}
             if not run.live_:
-                return _now("all of %(total)s") % numbers
-            return _now("%(left)s of %(total)s left") % numbers
+                return gettext("all of %(total)s") % numbers
+            return gettext("%(left)s of %(total)s left") % numbers
         ended = run.steps_ - run.live_
-        return _now("%(ended)s of %(total)s") % {"ended": f"{ended:,}", "total": f"{run.steps_:,}"}
+        return gettext("%(ended)s of %(total)s") % {
+            "ended": f"{ended:,}",
+            "total": f"{run.steps_:,}",
+        }
 
     started_ago = moment_column("started_at", _("started"), ago)
 

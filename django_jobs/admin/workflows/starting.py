@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
@@ -94,7 +94,7 @@ def start_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         page,
         request,
         "workflow/start.html",
-        title=_now("Start a run"),
+        title=gettext("Start a run"),
         media=form.media,
         subtitle=f"{workflow.name} v{workflow.version}",
         form=form,
@@ -133,7 +133,7 @@ def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         page,
         request,
         "workflow/choose.html",
-        title=_now("Start a run of which workflow?"),
+        title=gettext("Start a run of which workflow?"),
         choices=choices,
         back=list_url(page.admin_site, WorkflowRun),
     )
@@ -141,13 +141,13 @@ def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 def _started(page: ModelAdmin, request: HttpRequest, run: WorkflowRun) -> HttpResponse:
     if run.deduplicated:
-        text = _now("This run has the idempotency key and is running. No other was started.")
+        text = gettext("This run has the idempotency key and is running. No other was started.")
         page.message_user(request, text, messages.WARNING)
     else:
         user = request.user.pk
         assert user is not None
         LogEntry.objects.log_actions(user, [run], ADDITION, "started by hand", single_object=True)
         # Django begins a message with a capital letter, which is no part of the name.
-        text = _now("The run %(run)s was started.") % {"run": run}
+        text = gettext("The run %(run)s was started.") % {"run": run}
         page.message_user(request, text, messages.SUCCESS)
     return HttpResponseRedirect(change_url(page.admin_site, WorkflowRun, run.pk))
