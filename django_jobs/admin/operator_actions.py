@@ -6,7 +6,7 @@ from functools import partial
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext_lazy
+from django.utils.translation import ngettext, ngettext_lazy
 
 from ..api import replay_problem
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -37,6 +37,18 @@ class PriorityForm(forms.Form):
         help_text=_("From -100 to 100. Jobs with a higher priority start sooner."),
         widget=forms.NumberInput(attrs={"class": "vIntegerField"}),
     )
+
+
+def may_repeat(jobs: int) -> str:
+    """What to look at before a replay, if this many jobs run at most once."""
+    text = ngettext(
+        "%(count)s job runs at most once: what its failed attempt has done is not known. A replay "
+        "may do it twice, such as charge a card. Look first.",
+        "%(count)s jobs run at most once: what their failed attempts have done is not known. A "
+        "replay may do it twice, such as charge a card. Look first.",
+        jobs,
+    )
+    return text % {"count": f"{jobs:,}"} if jobs else ""
 
 
 ASKED_TO_DRAIN = ngettext_lazy(
@@ -133,6 +145,7 @@ REPLAY = OperatorAction(
         "stays dead if its handler no longer exists, does not accept its arguments, or if another "
         "job has its idempotency key."
     ),
+    caution=lambda jobs: may_repeat(jobs.filter(at_most_once=True).count()),
     execute=partial(job_operations.replay, check=replay_problem),
     done=ngettext_lazy(
         "%(count)s job was sent back to its queue.",

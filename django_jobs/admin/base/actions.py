@@ -63,6 +63,8 @@ class OperatorAction:
     """The message about rows that were only asked to change; ``done`` is then about the others."""
     initial: Callable[[QuerySet[Any]], Mapping[str, Any]] = lambda rows: {}
     """What the form shows at first, given the chosen rows."""
+    caution: Callable[[QuerySet[Any]], str] = lambda rows: ""
+    """What the confirmation page warns of, given the chosen rows."""
     unlogged: frozenset[str] = frozenset()
     """Fields of the form whose values may be secret."""
     alternatives: tuple[Alternative, ...] = ()
@@ -163,7 +165,8 @@ def _choice(
 def _question(
     page: ModelAdmin, request: HttpRequest, choice: Choice, action: OperatorAction, form: forms.Form
 ) -> HttpResponse:
-    preview = page.get_queryset(request).filter(pk__in=list(choice.ids[:PREVIEWED]))
+    rows = page.get_queryset(request)
+    preview = rows.filter(pk__in=list(choice.ids[:PREVIEWED]))
     return console_page(
         page,
         request,
@@ -173,6 +176,7 @@ def _question(
         action=action,
         form=form,
         choice=choice,
+        caution=action.caution(rows.filter(pk__in=choice.ids)),
         count=len(choice.ids),
         preview=preview.order_by("-pk"),
         unnamed=max(len(choice.ids) - PREVIEWED, 0),

@@ -24,6 +24,7 @@ from ...models import Job, JobStatus
 from ..base.actions import ModelAdmin
 from ..base.formatting import change_url
 from ..layout.console_page import console_page, list_crumb
+from ..operator_actions import may_repeat
 from .difference import differences
 from .form import JobForm
 
@@ -112,6 +113,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         confirmation=confirmation,
         differences=rows,
         is_dead=is_dead,
+        caution=may_repeat(1) if is_dead and stored.at_most_once else "",
         seen=seen,
         unreadable=seen and before is None,
         back=back,

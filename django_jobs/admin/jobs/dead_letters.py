@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ...models import DeadLetter
@@ -55,9 +56,13 @@ class DeadLetterAdmin(JobPage):
 
     @admin.display(description=_("last error"))
     def why(self, job: Any) -> str:
-        if not job.last_error or job.last_error in job.reason:
-            return one_line(job.reason)
-        return one_line(job.last_error, f"{job.reason}\n{job.last_error}")
+        text = one_line(job.reason)
+        if job.last_error and job.last_error not in job.reason:
+            text = one_line(job.last_error, f"{job.reason}\n{job.last_error}")
+        if not job.at_most_once:
+            return text
+        mark = '<strong class="jobs-caution-text">{}</strong> · {}'
+        return format_html(mark, self.delivery_text(job), text)
 
     died = moment_column("finished_at", _("finished"), ago)
 

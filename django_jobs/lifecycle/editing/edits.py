@@ -37,7 +37,8 @@ STATE = """md5(concat_ws('|', job.status = 'dead', job.queue, job.priority,
 LOOK = f"""
 SELECT job.status, job.job_type, job.queue, job.priority, job.payload::text, job.payload_version,
     job.gates, job.workflow_run_id, job.step, job.idempotency_key, jsonb_typeof(job.headers),
-    date_part('epoch', job.available_at), date_part('epoch', job.expires_at), {STATE}
+    job.at_most_once, date_part('epoch', job.available_at), date_part('epoch', job.expires_at),
+    {STATE}
 FROM django_jobs_job AS job WHERE job.id = %(id)s AND job.{IN_LIVE}
 """
 LOCK = f"{LOOK}FOR NO KEY UPDATE"
@@ -106,6 +107,7 @@ class StoredJob(NamedTuple):
     step: str | None
     idempotency_key: str | None
     headers: str
+    at_most_once: bool
     available_at: float
     expires_at: float | None
     state: str
