@@ -9,12 +9,13 @@ from datetime import timedelta
 
 from django.utils import timezone
 
+from .. import registry
 from ..domain.histograms import BUCKETS
 from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
 from ..lifecycle.run_totals import MINUTE, TIMES
 from ..models.database import fetch
-from .sizing import JOB_OF_RUN
+from .sizing import JOB_OF_RUN, SLOTS
 from .slo import MOST_LATE, OBJECTIVES
 from .stored import SHOWN, Parts, read_stored, statement, with_parts
 
@@ -61,8 +62,8 @@ WITH minute AS MATERIALIZED (
     WHERE period = {MINUTE}
       AND began_at > {LAST_HOUR}
 ), running_job AS MATERIALIZED (
-    SELECT id, queue, job_type, claimed_at FROM django_jobs_job_live WHERE status = 'running'
-    ORDER BY worker_id LIMIT %(running)s
+    SELECT id, queue, job_type, claimed_at, worker_id FROM django_jobs_job_live
+    WHERE status = 'running' ORDER BY worker_id LIMIT %(running)s
 )
 """
 # A time may be infinite, or too far away for an integer.
@@ -70,6 +71,27 @@ MINUTES_AGO = """(greatest(least(
     date_part('epoch', {now}) - date_part('epoch', {at}), 1e9), -1e9)::int / 60)"""
 LAST_RUN = "(SELECT pg_sequence_last_value('django_jobs_run_id_seq'))"
 SECONDS = "extract(epoch FROM clock_timestamp() - {})::float8"
+# The pools that serve the late queues, and what their workers hold of the queues of these pools. A
+# job does not say which pool of its worker runs it. Without late queues no job is looked at.
+POOLS = f"""
+WITH pool AS MATERIALIZED (
+    SELECT name, slot.* FROM unnest(%(late_queues)s::text[]) AS name
+    JOIN ({SLOTS}) AS slot (queues, threads, loop_slots, worker) ON jsonb_exists(queues, name)
+), held AS MATERIALIZED (
+    SELECT worker_id AS worker, queue, job_type, count(*) AS jobs,
+        min(ARRAY[date_part('epoch', claimed_at), id]) AS oldest
+    FROM running_job WHERE worker_id IN (SELECT worker FROM pool) GROUP BY 1, 2, 3
+), busy AS MATERIALIZED (
+    SELECT DISTINCT name, worker, queue, job_type, jobs, oldest,
+        loop_slots > 0 AND job_type = ANY(%(async_types)s::text[]) AS on_loop
+    FROM pool JOIN held USING (worker) WHERE jsonb_exists(queues, queue)
+), kind AS (
+    SELECT name, worker, on_loop, sum(slots) AS slots
+    FROM pool
+    CROSS JOIN LATERAL (VALUES (false, threads), (true, loop_slots)) AS of (on_loop, slots)
+    GROUP BY 1, 2, 3
+)
+"""
 JOB = f"jsonb_build_array(id, job_type, {SECONDS.format('claimed_at')}) ORDER BY claimed_at, id"
 
 PARTS = {
@@ -117,6 +139,20 @@ PARTS = {
             SELECT jsonb_build_array(id, job_type, {SECONDS.format("claimed_at")})
             FROM running_job WHERE queue = name ORDER BY claimed_at, id LIMIT %(named)s) AS jobs
         FROM unnest(%(full_queues)s::text[]) AS name""",
+    "pools": f"""
+        {POOLS}
+        SELECT name AS queue, on_loop, sum(slots) AS slots,
+            sum(least(slots, coalesce(taken, 0))) AS taken, (
+            SELECT jsonb_agg(jsonb_build_array(job_type, jobs, oldest[2]::bigint,
+                date_part('epoch', clock_timestamp()) - oldest[1]) ORDER BY jobs DESC, job_type)
+            FROM (
+                SELECT job_type, sum(jobs) AS jobs, min(oldest) AS oldest FROM busy
+                WHERE busy.name = kind.name AND busy.on_loop = kind.on_loop
+                GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(named)s) AS first) AS types
+        FROM kind LEFT JOIN (
+            SELECT name, worker, on_loop, sum(jobs) AS taken FROM busy GROUP BY 1, 2, 3
+        ) AS of_worker USING (name, worker, on_loop)
+        WHERE slots > 0 GROUP BY 1, 2""",
     "resource_holders": f"""
         SELECT name, ARRAY(
             SELECT jsonb_build_array(id, job_type, {SECONDS.format("coalesce(claimed_at, now())")})
@@ -202,10 +238,14 @@ QUEUE = with_parts(RECENT, {name: PARTS[name] for name in OF_QUEUE})
 
 
 def read_overview(
-    queues: Sequence[str], full_queues: Sequence[str], full_resources: Sequence[str]
+    queues: Sequence[str],
+    full_queues: Sequence[str],
+    full_resources: Sequence[str],
+    late_queues: Sequence[str],
 ) -> Parts:
     """The stored numbers, as :func:`~django_jobs.metrics.stored.read_stored`. If they are taken
-    now, then those of these ``queues``, and the jobs that hold those that are full."""
+    now, then those of these ``queues``, the jobs that hold those that are full, and those in the
+    pools that serve the late ones."""
     parameters = {
         **BOUNDS,
         "day": timezone.now() - timedelta(days=1),
@@ -213,6 +253,8 @@ def read_overview(
         "queues": list(queues),
         "full_queues": list(full_queues),
         "full_resources": list(full_resources),
+        "late_queues": list(late_queues),
+        "async_types": registry.loop_types(),
     }
     return read_stored(SHOWN, REFRESH, parameters)
 

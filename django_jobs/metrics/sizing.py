@@ -56,7 +56,8 @@ ORDER BY job.queue, on_loop
 # their threads.
 SLOTS = """
 SELECT pool.queues, pool.threads, CASE WHEN worker.async_slots > 0
-    THEN greatest(worker.async_slots * pool.threads / worker.threads, 1) ELSE 0 END
+    THEN greatest(worker.async_slots * pool.threads / worker.threads, 1) ELSE 0 END,
+    worker.id
 FROM django_jobs_worker AS worker CROSS JOIN LATERAL jsonb_to_recordset(
     CASE WHEN worker.pools <> '[]' THEN worker.pools ELSE jsonb_build_array(
         jsonb_build_object('queues', worker.queues, 'threads', worker.threads)) END
@@ -133,7 +134,7 @@ class Sizing:
 
 def take_sizing(most_runs: int = MOST_RUNS) -> Sizing:
     """The load of each queue, from the newest ``most_runs`` runs of the last hour."""
-    pools = [(json.loads(queues), slots) for queues, *slots in fetch(SLOTS, {})]
+    pools = [(json.loads(queues), slots) for queues, *slots, _ in fetch(SLOTS, {})]
     queues = []
     seconds = 3600.0
     parameters = {"most": most_runs, "async_types": registry.loop_types()}

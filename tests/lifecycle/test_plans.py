@@ -629,6 +629,7 @@ def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
     execute(stored.BEGIN, which)
     bounds = {**overview.BOUNDS, "newest": 600, "running": 300}
     names = {"queues": ["default", "bulk"], "full_queues": ["bulk"], "full_resources": ["stripe"]}
+    names |= {"late_queues": ["default", "bulk"], "async_types": []}
     day = timezone.now() - timedelta(days=1)
     refresh = overview.REFRESH
     plan = explain(refresh, {**which, **bounds, **names, "day": day})

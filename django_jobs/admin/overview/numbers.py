@@ -14,6 +14,12 @@ from ...metrics.stored import Parts
 MOST_QUEUES = 30
 """Queues that the page lists: those with the most jobs."""
 
+MOST_LATE = 10
+"""Late queues whose busy threads are looked at, those with the longest waits."""
+
+LATE_SECONDS = 60.0
+"""After this wait a job is late, in a queue without an objective."""
+
 Row = dict[str, Any]
 
 
@@ -118,7 +124,14 @@ def read_numbers() -> Numbers:
     counts = _counts(gauges)
     full_queues = [row["queue"] for row in gauges["queues"] if is_full(row, counts)]
     full_resources = [row["resource"] for row in gauges["resources"] if is_taken(row)]
-    own = read_overview(_listed(gauges), full_queues[:MOST_QUEUES], full_resources[:MOST_QUEUES])
+    late = [row for row in gauges["queues"] if is_late(row, counts)]
+    late.sort(key=lambda row: -float(row["oldest_ready_seconds"]))
+    own = read_overview(
+        _listed(gauges),
+        full_queues[:MOST_QUEUES],
+        full_resources[:MOST_QUEUES],
+        [row["queue"] for row in late[:MOST_LATE]],
+    )
     return Numbers(gauges, own)
 
 
@@ -136,6 +149,13 @@ def is_full(queue: Row, counts: Mapping[tuple[str, str], Count]) -> bool:
     if limit is None or not counts.get((name, "ready"), Count()).number:
         return False
     return bool(counts.get((name, "running"), Count()).number >= limit)
+
+
+def is_late(queue: Row, counts: Mapping[tuple[str, str], Count]) -> bool:
+    """Whether jobs that could start have waited for longer than they should."""
+    if queue["paused"] or not queue["slots"] or is_full(queue, counts):
+        return False
+    return float(queue["oldest_ready_seconds"]) >= (queue["slo_seconds"] or LATE_SECONDS)
 
 
 def is_taken(resource: Row) -> bool:

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable
 
 from django.db.models import Model
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ...domain.pressure import level_of
 from ...metrics.snapshot import MAX_LAG
 from ...models import Job, Quarantine, Queue, Resource, Schedule, Worker
-from ..base.formatting import change_url, duration
-from .numbers import Count, Numbers, Row, is_full, is_taken
+from ..base.formatting import change_url
+from .numbers import Count, Numbers, is_taken
+from .problem import CAUTION, ERROR, Found, Problem, jobs_text, seconds_text, waiting_text
+from .queue_problems import of_objectives, of_queues
 from .visible import Visible
 
-ERROR, CAUTION = "error", "caution"
 MOST_OF_A_KIND = 5
-BURNING = 1.0
-"""A burn rate at which the error budget does not last."""
 COUNTED_SECONDS = 60.0
 """After this long without a count of new runs, the rates are not those of now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong. ``state`` is that of its icon, ``link`` a text and an address."""
-
-    state: str
-    text: str
-    link: tuple[str, str]
-
-    @property
-    def severity(self) -> str:
-        """The meaning of the icon."""
-        return _("Error") if self.state == ERROR else _("Warning")
-
-
-Found = Iterator[Problem]
 
 
 def problems(numbers: Numbers, visible: Visible) -> list[Problem]:
@@ -53,36 +31,6 @@ def problems(numbers: Numbers, visible: Visible) -> list[Problem]:
         for problem in look(numbers, visible)
     ]
     return sorted(found, key=lambda problem: problem.state != ERROR)
-
-
-FARTHEST = 1e10
-"""Seconds: three centuries stand for all that is farther away."""
-
-
-def seconds_text(seconds: float) -> str:
-    """``3 min 20 s``. PostgreSQL gives the JSON of infinite seconds as text."""
-    return duration(timedelta(seconds=min(max(float(seconds), -FARTHEST), FARTHEST)))
-
-
-def waiting_text(count: Count) -> str:
-    """``1 job waits``, ``600 jobs wait``, ``≈ 20,118 jobs wait``."""
-    text = ngettext("%(count)s job waits", "%(count)s jobs wait", count.number)
-    return text % {"count": str(count)}
-
-
-def _named(visible: Visible, jobs: list[list[Any]]) -> str:
-    """The jobs that hold something: ``media.encode #7 for 22 min, ...``."""
-    return format_html_join(
-        ", ",
-        "{} {}",
-        (
-            (
-                visible.job(id_, f"{job_type} #{id_}"),
-                _("for %(time)s") % {"time": seconds_text(seconds)},
-            )
-            for id_, job_type, seconds in jobs
-        ),
-    )
 
 
 def _of_workers(numbers: Numbers, visible: Visible) -> Found:
@@ -122,79 +70,6 @@ def _of_types(numbers: Numbers, visible: Visible) -> Found:
         yield Problem(ERROR, shown, (_("Show the jobs"), url))
 
 
-def _of_queues(numbers: Numbers, visible: Visible) -> Found:
-    counts = {(name, state): numbers.jobs(state, name)
-              for name in numbers.queues for state in ("ready", "running")}  # fmt: skip
-    for name, row in numbers.queues.items():
-        ready = counts[name, "ready"]
-        values = {"name": name, "jobs": waiting_text(ready)}
-        link = _queue_link(numbers, visible, name)
-        if row["paused"]:
-            if ready.number:
-                yield Problem(CAUTION, _paused(numbers.of_queue("paused", name), values), link)
-        elif ready.number and not row["slots"] and numbers.workers:
-            text = _("<strong>{name}</strong>: no live worker serves this queue. {jobs}.")
-            url = visible.list_url(Worker) if visible.sees(Worker) else link[1]
-            yield Problem(ERROR, format_html(text, **values), (_("Workers"), url))
-        elif is_full(row, counts):
-            yield Problem(CAUTION, _full(numbers, visible, row, values), link)
-        if row["max_backlog"] and level_of(ready.number, row["max_backlog"]) == "full":
-            text = _("<strong>{name}</strong> is full: {jobs}, and {limit} may. "
-                     "Enqueues are refused, or drop jobs.")  # fmt: skip
-            limit = f"{row['max_backlog']:,}"
-            yield Problem(ERROR, format_html(text, **values, limit=limit), link)
-
-
-def _queue_link(numbers: Numbers, visible: Visible, name: str) -> tuple[str, str]:
-    ids = {row["name"]: row["id"] for row in numbers.own["queue_ids"]}
-    if name in ids:
-        return _("Queue"), change_url(visible.site, Queue, ids[name])
-    return _("Queues"), visible.list_url(Queue)
-
-
-def _paused(pause: Row, values: dict[str, str]) -> str:
-    since = seconds_text(pause.get("seconds") or 0)
-    if reason := pause.get("reason"):
-        text = _("<strong>{name}</strong> has been paused for {time}: {reason}. {jobs}.")
-        return format_html(text, **values, time=since, reason=reason.rstrip("."))
-    text = _("<strong>{name}</strong> has been paused for {time}. {jobs}.")
-    return format_html(text, **values, time=since)
-
-
-def _full(numbers: Numbers, visible: Visible, row: Row, values: dict[str, str]) -> str:
-    jobs = numbers.holders("queue_holders", row["queue"]) if visible.sees(Job) else []
-    limit = row["max_concurrency"]
-    start = ngettext(
-        "<strong>{name}</strong>: its only slot is taken, and {jobs}.",
-        "<strong>{name}</strong>: all {limit} slots are taken, and {jobs}.",
-        limit,
-    )
-    sentence = format_html(start, **values, limit=f"{limit:,}")
-    if not jobs:
-        return sentence
-    return format_html(_("{} Longest: {}."), sentence, _named(visible, jobs))
-
-
-def _of_objectives(numbers: Numbers, visible: Visible) -> Found:
-    for row in numbers.own["objectives"]:
-        runs = row["hour_runs"] + row["late"]
-        missed = 1 - row["hour_met"] / runs if runs else 0
-        burn_rate = missed / (1 - row["target"])
-        if burn_rate > BURNING:
-            text = _("<strong>{name}</strong>: {share} of the last hour's jobs started within "
-                     "{time}, and {target} should. The error budget burns {rate} times too "
-                     "fast.")  # fmt: skip
-            shown = format_html(
-                text,
-                name=row["queue"],
-                share=f"{1 - missed:.1%}",
-                time=seconds_text(row["seconds"]),
-                target=f"{row['target'] * 100:.4g}%",
-                rate=f"{burn_rate:,.1f}",
-            )
-            yield Problem(ERROR, shown, _queue_link(numbers, visible, row["queue"]))
-
-
 def _of_resources(numbers: Numbers, visible: Visible) -> Found:
     rows = {row["name"]: row for row in numbers.own["resources"]}
     for gauge in numbers.gauges["resources"]:
@@ -223,7 +98,7 @@ def _of_resources(numbers: Numbers, visible: Visible) -> Found:
             sentence = format_html(text, **values, limit=f"{gauge['max_concurrency']:,}")
             jobs = numbers.holders("resource_holders", row["name"])
             if jobs and visible.sees(Job):
-                sentence = format_html(_("{} Held by {}."), sentence, _named(visible, jobs))
+                sentence = format_html(_("{} Held by {}."), sentence, jobs_text(visible, jobs))
             yield Problem(CAUTION, sentence, link)
 
 
@@ -264,8 +139,8 @@ def _of_quarantines(numbers: Numbers, visible: Visible) -> Found:
 LOOKS: tuple[tuple[type[Model], Callable[[Numbers, Visible], Found]], ...] = (
     (Worker, _of_workers),
     (Job, _of_types),
-    (Queue, _of_queues),
-    (Queue, _of_objectives),
+    (Queue, of_queues),
+    (Queue, of_objectives),
     (Resource, _of_resources),
     (Schedule, _of_schedules),
     (Quarantine, _of_quarantines),

@@ -14,7 +14,7 @@ from ...metrics.overview import MINUTES, RATE_MINUTES
 from ...models import Job
 from ..base.formatting import NOTHING, badge, duration
 from .numbers import Count, Numbers, Row, is_full
-from .problems import seconds_text
+from .problem import seconds_text
 from .visible import Visible
 
 LONGEST = timedelta(days=100)

@@ -19,7 +19,7 @@ from ..base.formatting import NOTHING, badge
 from ..layout.charts import BarChart, BarSeries, bar_chart, sparkline
 from ..layout.tables import Column, Table
 from .numbers import Numbers, Row
-from .problems import seconds_text
+from .problem import seconds_text
 from .queue_numbers import queue_numbers, rate_text, wait_text
 from .visible import Visible
 

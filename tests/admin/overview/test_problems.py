@@ -15,7 +15,7 @@ from django_jobs.lifecycle.operations import quarantines
 from django_jobs.models import Job, Quarantine, Queue, Resource, Schedule, Worker
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.gate_jobs import refund_payment
-from tests.app.jobs import add, noop
+from tests.app.jobs import add, add_async, noop
 from tests.factories import (
     claim_ready,
     declared,
@@ -118,6 +118,75 @@ def test_a_full_queue_names_the_jobs_that_have_run_longest(page: Page) -> None:
         f"Longest: app.noop #{second.id} for 1 min 30 s, app.noop #{first.id} for "
     )
     assert change_url(Job, second.id) in text
+
+
+def wait(seconds: int) -> None:
+    """Let the ready jobs have waited for that long."""
+    run_sql("UPDATE django_jobs_job SET available_at = now() - make_interval(secs => %s)"
+            " WHERE status = 'ready'", [seconds])  # fmt: skip
+
+
+def test_busy_threads_are_a_problem_once_a_job_has_waited_for_a_minute(page: Page) -> None:
+    worker = register_worker("web-1", threads=3)
+    noop.enqueue_many([{}] * 6)
+    add.enqueue(1, 2)
+    first, *_ = claim_ready(worker, limit=2, job_types={"app.noop": 1})
+    (held,) = claim_ready(worker, job_types={"app.add": 1})
+    run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '90 s' WHERE id IN (%s, %s)",
+            [first.id, held.id])  # fmt: skip
+    assert found(page) == {}
+    wait(125)
+    text = overview(page)
+    (sentence,) = problems(text)
+    assert sentence == (
+        f"default : all 3 threads are busy with 2 app.noop ( #{first.id} for 1 min 30 s), "
+        f"1 app.add ( #{held.id} for 1 min 30 s); 4 jobs wait, the first for 2 min 5 s."
+    )
+    assert links_of_problems(text) == [change_url(Queue, Queue.objects.get(name="default").pk)]
+    settle_one(held, Succeeded())
+    assert found(page) == {}  # a thread is free
+
+
+def test_an_objective_says_for_how_long_jobs_may_wait_for_a_thread(page: Page) -> None:
+    worker = register_worker("web-1")
+    Queue.objects.filter(name="default").update(slo_seconds=300, slo_target=0.9)
+    noop.enqueue_many([{}] * 2)
+    claim_ready(worker, limit=1)
+    wait(200)
+    assert found(page) == {}
+    Queue.objects.filter(name="default").update(slo_seconds=150)
+    (sentence,) = (one for one in found(page) if "thread" in one)
+    assert sentence.startswith("default : its only thread is busy with 1 app.noop ( #")
+    assert sentence.endswith("; 1 job waits, the first for 3 min 20 s.")
+
+
+def test_a_queue_is_late_only_if_all_pools_that_serve_it_are_busy(page: Page) -> None:
+    pools = ((("default",), 1), (("default", "bulk"), 1), (("bulk",), 5))
+    worker = register_worker("web-1", threads=7, queues=("default", "bulk"), pools=pools)
+    noop.enqueue_many([{}] * 3)
+    add.using(queue="bulk").enqueue_many([{"first": 1}] * 2)
+    claim_ready(worker, limit=2)
+    claim_ready(worker, "bulk", limit=1)
+    wait(60)
+    ((sentence, _),) = found(page).items()
+    assert sentence.startswith("default : all 2 threads are busy with 2 app.noop ( #")
+    assert "1 app.add ( #" in sentence
+
+
+def test_busy_async_slots_hold_async_jobs_alone(page: Page) -> None:
+    worker = register_worker("web-1", async_slots=2)
+    add_async.enqueue_many([{"first": 1, "second": 2}] * 3)
+    claim_ready(worker, limit=2)
+    noop.enqueue()
+    claim_ready(worker, job_types={"app.noop": 1})
+    wait(60)
+    (sentence,) = found(page)
+    assert sentence.startswith("default : all 2 async slots are busy with 2 app.add_async ( #")
+    noop.enqueue()
+    run_sql("DELETE FROM django_jobs_job WHERE status = 'ready' AND job_type = 'app.add_async'")
+    wait(60)
+    (sentence,) = found(page)
+    assert sentence.startswith("default : its only thread is busy with 1 app.noop ( #")
 
 
 @pytest.mark.usefixtures("_served")

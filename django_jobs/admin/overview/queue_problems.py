@@ -1,0 +1,149 @@
+"""What is wrong with queues: the jobs of one wait, and the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ... import registry
+from ...domain.pressure import level_of
+from ...models import Job, Queue, Worker
+from ..base.formatting import change_url
+from .numbers import Numbers, Row, is_full, is_late
+from .problem import (
+    CAUTION,
+    ERROR,
+    Found,
+    Problem,
+    job_text,
+    jobs_text,
+    seconds_text,
+    waiting_text,
+)
+from .visible import Visible
+
+BURNING = 1.0
+"""A burn rate at which the error budget does not last."""
+
+
+def of_queues(numbers: Numbers, visible: Visible) -> Found:
+    """Queues that are paused, unserved, full or late."""
+    counts = {(name, state): numbers.jobs(state, name)
+              for name in numbers.queues for state in ("ready", "running")}  # fmt: skip
+    for name, row in numbers.queues.items():
+        ready = counts[name, "ready"]
+        values = {"name": name, "jobs": waiting_text(ready)}
+        link = _queue_link(numbers, visible, name)
+        if row["paused"]:
+            if ready.number:
+                yield Problem(CAUTION, _paused(numbers.of_queue("paused", name), values), link)
+        elif ready.number and not row["slots"] and numbers.workers:
+            text = _("<strong>{name}</strong>: no live worker serves this queue. {jobs}.")
+            url = visible.list_url(Worker) if visible.sees(Worker) else link[1]
+            yield Problem(ERROR, format_html(text, **values), (_("Workers"), url))
+        elif is_full(row, counts):
+            yield Problem(CAUTION, _full(numbers, visible, row, values), link)
+        elif is_late(row, counts) and (busy := _busy(numbers, visible, row, values)):
+            yield Problem(CAUTION, busy, link)
+        if row["max_backlog"] and level_of(ready.number, row["max_backlog"]) == "full":
+            text = _("<strong>{name}</strong> is full: {jobs}, and {limit} may. "
+                     "Enqueues are refused, or drop jobs.")  # fmt: skip
+            limit = f"{row['max_backlog']:,}"
+            yield Problem(ERROR, format_html(text, **values, limit=limit), link)
+
+
+def _queue_link(numbers: Numbers, visible: Visible, name: str) -> tuple[str, str]:
+    ids = {row["name"]: row["id"] for row in numbers.own["queue_ids"]}
+    if name in ids:
+        return _("Queue"), change_url(visible.site, Queue, ids[name])
+    return _("Queues"), visible.list_url(Queue)
+
+
+def _paused(pause: Row, values: dict[str, str]) -> str:
+    since = seconds_text(pause.get("seconds") or 0)
+    if reason := pause.get("reason"):
+        text = _("<strong>{name}</strong> has been paused for {time}: {reason}. {jobs}.")
+        return format_html(text, **values, time=since, reason=reason.rstrip("."))
+    text = _("<strong>{name}</strong> has been paused for {time}. {jobs}.")
+    return format_html(text, **values, time=since)
+
+
+def _full(numbers: Numbers, visible: Visible, row: Row, values: dict[str, str]) -> str:
+    jobs = numbers.holders("queue_holders", row["queue"]) if visible.sees(Job) else []
+    limit = row["max_concurrency"]
+    start = ngettext(
+        "<strong>{name}</strong>: its only slot is taken, and {jobs}.",
+        "<strong>{name}</strong>: all {limit} slots are taken, and {jobs}.",
+        limit,
+    )
+    sentence = format_html(start, **values, limit=f"{limit:,}")
+    if not jobs:
+        return sentence
+    return format_html(_("{} Longest: {}."), sentence, jobs_text(visible, jobs))
+
+
+def _busy(numbers: Numbers, visible: Visible, row: Row, values: dict[str, str]) -> str:
+    """Its workers have no free slot of a kind that its ready jobs need; empty if they have."""
+    name = row["queue"]
+    pools = {one["on_loop"]: one for one in numbers.own["pools"]
+             if one["queue"] == name}  # fmt: skip
+    on_loop = set(registry.loop_types()) if True in pools else set()
+    ready = {one["job_type"] in on_loop for one in numbers.gauges["types"]
+             if one["queue"] == name and one["state"] == "ready"}  # fmt: skip
+    busy = [pools[kind] for kind in ready & pools.keys()
+            if pools[kind]["taken"] >= pools[kind]["slots"]]  # fmt: skip
+    if not busy:
+        return ""
+    slots = busy[0]["slots"]
+    if busy[0]["on_loop"]:
+        text = ngettext(
+            "<strong>{name}</strong>: its only async slot is busy{types}; {jobs}, the first for "
+            "{time}.",
+            "<strong>{name}</strong>: all {slots} async slots are busy{types}; {jobs}, the first "
+            "for {time}.",
+            slots,
+        )
+    else:
+        text = ngettext(
+            "<strong>{name}</strong>: its only thread is busy{types}; {jobs}, the first for "
+            "{time}.",
+            "<strong>{name}</strong>: all {slots} threads are busy{types}; {jobs}, the first for "
+            "{time}.",
+            slots,
+        )
+    types = _types(visible, busy[0]["types"]) if visible.sees(Job) else ""
+    waited = seconds_text(row["oldest_ready_seconds"])
+    return format_html(text, **values, slots=f"{slots:,}", types=types, time=waited)
+
+
+def _types(visible: Visible, types: list[list[Any]]) -> str:
+    """`` with 6 media.encode (#7 for 22 min), 2 app.add (#9 for 3 s)``."""
+    texts = (
+        (f"{jobs:,}", job_type, job_text(visible, id_, "", seconds))
+        for job_type, jobs, id_, seconds in types
+    )
+    return format_html(_(" with {}"), format_html_join(", ", "{} {} ({})", texts))
+
+
+def of_objectives(numbers: Numbers, visible: Visible) -> Found:
+    """Queues whose error budget does not last."""
+    for row in numbers.own["objectives"]:
+        runs = row["hour_runs"] + row["late"]
+        missed = 1 - row["hour_met"] / runs if runs else 0
+        burn_rate = missed / (1 - row["target"])
+        if burn_rate > BURNING:
+            text = _("<strong>{name}</strong>: {share} of the last hour's jobs started within "
+                     "{time}, and {target} should. The error budget burns {rate} times too "
+                     "fast.")  # fmt: skip
+            shown = format_html(
+                text,
+                name=row["queue"],
+                share=f"{1 - missed:.1%}",
+                time=seconds_text(row["seconds"]),
+                target=f"{row['target'] * 100:.4g}%",
+                rate=f"{burn_rate:,.1f}",
+            )
+            yield Problem(ERROR, shown, _queue_link(numbers, visible, row["queue"]))
