@@ -54,7 +54,7 @@ SELECT name, breaker_state AS state, breaker_reason AS reason,
 FROM django_jobs_resource
 WHERE breaker_state <> 'closed'
   AND breaker_changed_at <= clock_timestamp()
-      - make_interval(secs => greatest(%(old)s::float8, 2 * breaker_open_for))
+      - make_interval(secs => greatest(%(old)s::float8, 2 * least(breaker_open_for, 1e9)))
 ORDER BY breaker_changed_at
 LIMIT 20
 """

@@ -177,7 +177,7 @@ DELETE FROM django_jobs_resourceoutcome WHERE id = ANY(ARRAY(
         SELECT id, happened_at FROM django_jobs_resourceoutcome ORDER BY id LIMIT %(page)s
     ) AS page
     WHERE happened_at < statement_timestamp() - make_interval(secs => 60 + (
-        SELECT coalesce(max(breaker_window), 0) FROM django_jobs_resource))))
+        SELECT least(coalesce(max(breaker_window), 0), 1e9) FROM django_jobs_resource))))
 """
 
 # Ids follow created_at here too: old ticks are at the low end of the primary key.

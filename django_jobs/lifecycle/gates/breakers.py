@@ -23,8 +23,8 @@ SELECT resource.name, resource.breaker_state, resource.breaker_failures, resourc
         SELECT 1 FROM django_jobs_resourceoutcome AS outcome
         WHERE outcome.resource = resource.name AND outcome.failed
           AND outcome.happened_at > greatest(resource.breaker_changed_at,
-              CASE resource.breaker_state WHEN 'closed' THEN
-                  statement_timestamp() - make_interval(secs => resource.breaker_window) END)
+              CASE resource.breaker_state WHEN 'closed' THEN statement_timestamp()
+                  - make_interval(secs => least(resource.breaker_window, 1e9)) END)
         LIMIT coalesce(resource.breaker_failures, 1)) AS failure),
     CASE resource.breaker_state WHEN 'half_open' THEN (
         SELECT count(*) FROM django_jobs_resourceoutcome AS outcome

@@ -117,6 +117,15 @@ def test_failures_before_the_window_are_not_counted() -> None:
     assert state() == "closed"
 
 
+@pytest.mark.parametrize("seconds", [1e13, 1e300])
+def test_a_window_of_ages_stops_no_admission(seconds: float) -> None:
+    Resource.objects.update(breaker_window=seconds, breaker_open_for=seconds)
+    end(running(3), failure())
+    running()
+    assert Resource.objects.get().breaker_state == "open"
+    assert running() == []
+
+
 @pytest.mark.parametrize("outcome", [failure(final=True), Snoozed(seconds=9), Succeeded()])
 def test_what_says_nothing_about_the_dependency_is_not_recorded(outcome: Outcome) -> None:
     end(running(3), outcome)
