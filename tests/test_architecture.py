@@ -239,7 +239,7 @@ SAVES = re.compile(
 )
 SAVES_ELSEWHERE = {
     "admin.base.actions": {"LogEntry.objects.create"},
-    "admin.limits": {"obj.save"},
+    "admin.limits.limit_admin": {"obj.save"},
     "admin.operations.background": {"LogEntry.objects.create"},
     "admin.queues.queue_admin": {"obj.save"},
     "admin.schedules.schedule_admin": {

@@ -1,7 +1,8 @@
 """The admin pages of queues, jobs, runs, schedules, resources, tenants and workers."""
 
-from . import quarantines, resources, runs, tenants, workers
+from . import quarantines, runs, workers
 from .jobs import dead_letters, job_admin
+from .limits import resource_admin, tenant_admin
 from .operations import operation_admin
 from .overview import overview_admin
 from .queues import queue_admin
@@ -18,10 +19,10 @@ __all__ = [
     "overview_admin",
     "quarantines",
     "queue_admin",
-    "resources",
+    "resource_admin",
     "runs",
     "schedule_admin",
-    "tenants",
+    "tenant_admin",
     "ticks",
     "workers",
     "workflow_runs",

@@ -21,8 +21,6 @@ MOST_READ = 100_000
 MOST_LINES = 10_000
 """Lines of waiting jobs that are looked at. With more, all numbers mean "at least"."""
 MOST_LISTED = 1_000
-MOST_NAMED = 5
-"""Jobs that are named of those that wait, and of those that hold what they wait for."""
 
 TAKEN = """
 SELECT 'resource', used.name, count(*) FROM (
@@ -59,14 +57,6 @@ SELECT line.gates, (
         ORDER BY job.gates, job.rank, job.id LIMIT %(most)s) AS counted)
 FROM unnest(%(lines)s::text[]) AS line (gates)
 """
-NEXT = """
-SELECT job.id FROM unnest(%(lines)s::text[]) AS line (gates) CROSS JOIN LATERAL (
-    SELECT waiting.id, waiting.rank FROM django_jobs_job AS waiting
-    WHERE waiting.status = 'blocked' AND waiting.gates IS NOT NULL
-      AND waiting.gates = line.gates
-    ORDER BY waiting.gates, waiting.rank, waiting.id LIMIT %(most)s
-) AS job ORDER BY job.rank, job.id LIMIT %(most)s
-"""
 # The resources with the most jobs, for a scrape. What was not reached is null: it may not be 0.
 BUSIEST_RESOURCES = f"""
 waiting_line AS MATERIALIZED ({LINES.replace("%(most)s", "%(lines)s")}),
@@ -96,17 +86,6 @@ taken_job AS MATERIALIZED (
     ) AS named JOIN django_jobs_resource AS resource USING (name) LEFT JOIN used USING (name)
     ORDER BY coalesce(used.taken, 0) + coalesce(used.waiting, 0) DESC, name LIMIT %(series)s
 )
-"""
-RESOURCE_HOLDERS = """
-SELECT id FROM django_jobs_job
-WHERE resources IS NOT NULL AND status IN ('ready', 'running')
-  AND jsonb_exists(resources, %(name)s)
-ORDER BY id LIMIT %(most)s
-"""
-TENANT_HOLDERS = """
-SELECT id FROM django_jobs_job
-WHERE tenant = %(name)s AND status IN ('ready', 'running')
-ORDER BY queue, tenant LIMIT %(most)s
 """
 
 
@@ -187,14 +166,28 @@ class TenantSnapshot(LimitSnapshot):
     weight: float
 
 
+def read_lines(wanted: Callable[[Gates], bool]) -> tuple[dict[str, Gates], bool]:
+    """The lines of blocked jobs that are ``wanted``, and whether there may be more. A line that
+    cannot be read is left out: this package did not write it, and its jobs stay blocked."""
+    texts = [text for (text,) in fetch(LINES, {"most": MOST_LINES})]
+    known = {text: gates for text in texts if (gates := _readable(text)) and wanted(gates)}
+    return known, len(texts) >= MOST_LINES
+
+
+def _readable(text: str) -> Gates | None:
+    try:
+        return parse(text)
+    except ValueError:
+        return None
+
+
 def read_usages(wanted: Callable[[Gates], bool] = lambda gates: True) -> Usages:
     """What is taken of all resources and tenants, and what waits in the lines that are ``wanted``,
     in three statements. The lines share the 100,000 jobs that are counted."""
     taken: dict[str, Counter[str]] = {"resource": Counter(), "tenant": Counter()}
     for kind, name, count in fetch(TAKEN, {"most": MOST_READ}):
         taken[kind][name] = count
-    texts = [text for (text,) in fetch(LINES, {"most": MOST_LINES})]
-    chosen = {text: gates for text in texts if wanted(gates := parse(text))}
+    chosen, is_cut = read_lines(wanted)
     most = MOST_READ // max(len(chosen), 1)
     waiting: dict[str, Counter[str]] = {"resource": Counter(), "tenant": Counter()}
     cut: set[tuple[str, str]] = set()
@@ -207,7 +200,6 @@ def read_usages(wanted: Callable[[Gates], bool] = lambda gates: True) -> Usages:
             waiting[kind][name] += count
             if count >= most:
                 cut.add((kind, name))
-    is_cut = len(texts) >= MOST_LINES
 
     def of_kind(kind: str) -> dict[str, Usage]:
         return {
@@ -216,19 +208,6 @@ def read_usages(wanted: Callable[[Gates], bool] = lambda gates: True) -> Usages:
         }
 
     return Usages(of_kind("resource"), of_kind("tenant"))
-
-
-def next_in_line(wanted: Callable[[Gates], bool]) -> list[int]:
-    """The ids of the first five jobs by rank that wait in the lines that are ``wanted``."""
-    texts = [text for (text,) in fetch(LINES, {"most": MOST_LINES}) if wanted(parse(text))]
-    rows = fetch(NEXT, {"lines": texts, "most": MOST_NAMED}) if texts else []
-    return [id_ for (id_,) in rows]
-
-
-def holders(row: Resource | Tenant) -> list[int]:
-    """The ids of up to five ready or running jobs that use ``row``."""
-    sql = RESOURCE_HOLDERS if isinstance(row, Resource) else TENANT_HOLDERS
-    return sorted(id_ for (id_,) in fetch(sql, {"name": row.name, "most": MOST_NAMED}))
 
 
 def take_limits() -> tuple[tuple[ResourceSnapshot, ...], tuple[TenantSnapshot, ...]]:

@@ -52,6 +52,10 @@ def _buckets(time: str) -> str:
     return f"jsonb_build_array({', '.join(sums)}) AS {time}"
 
 
+ENDED = f"""{_of("= 'succeeded'")} AS succeeded, {_of(f"IN {FAILED}")} AS failed,
+            {_of(f"NOT IN ('succeeded', {FAILED[1:]}")} AS others"""
+"""The attempts that ended, by outcome."""
+
 # Totals of a minute have the key (period, began_at, ...). The planner knows the value of this.
 LAST_HOUR = f"""(date_bin('1 minute', statement_timestamp(), 'epoch') - interval '{MINUTES} min')"""
 RECENT = f"""
@@ -97,8 +101,7 @@ JOB = f"jsonb_build_array(id, job_type, {SECONDS.format('claimed_at')}) ORDER BY
 PARTS = {
     "minutes": f"""
         SELECT {MINUTES_AGO.format(now="now", at="began_at")} AS ago,
-            {_of("= 'succeeded'")} AS succeeded, {_of(f"IN {FAILED}")} AS failed,
-            {_of(f"NOT IN ('succeeded', {FAILED[1:]}")} AS others
+            {ENDED}
         FROM recent, minute GROUP BY 1""",
     "rates": f"""
         SELECT queue, {_of("= 'succeeded' AND lately")} AS done,

@@ -67,6 +67,7 @@ def make_scene(history: int = 2000) -> dict[str, int]:
     write_history(history, 3600, list(fleet.values()))
     _failures(fleet["web-1"])
     found = {**_held(), **_backlog(fleet)}
+    _limits_in_use(fleet["web-1"])
     _schedules()
     _workflows()
     _operations()
@@ -98,8 +99,12 @@ def _queues_and_limits() -> None:
     Queue.objects.seed(QUEUES, "default")
     Queue.objects.forget_recent()
     Queue.objects.filter(name="critical").update(slo_seconds=5)
-    Resource.objects.create(name="stripe", max_concurrency=10, rate=50, breaker_failures=20)
-    Resource.objects.create(name="maps.example", rate=5, rate_seconds=1)
+    opened = {"breaker_state": "open", "breaker_reason": "20 failures in 60 s"}
+    opened |= {"breaker_changed_at": Now() - timedelta(seconds=14)}  # type: ignore[dict-item]
+    Resource.objects.create(name="maps.example", rate=5, rate_seconds=1, **opened)
+    Resource.objects.create(
+        name="stripe", max_concurrency=10, rate=50, breaker_failures=20, retry_budget=0.2
+    )
     Resource.objects.forget_recent()
     Tenant.objects.create(name="acme", weight=3)
     Tenant.objects.create(name="globex", max_concurrency=5)
@@ -235,6 +240,28 @@ def _backlog(fleet: dict[str, int]) -> dict[str, int]:
         "succeeded": done,
         "dead": Job.objects.dead().latest("pk").pk,
     }
+
+
+def _limits_in_use(worker: int) -> None:
+    """Jobs of two tenants that hold a resource, and others that wait for it."""
+    charge = registry.get("billing.charge_card")
+    for tenant, waiting, taken in (("acme", 14, 7), ("globex", 41, 3)):
+        ids = charge.using(tenant=tenant, priority=-5).enqueue_many(
+            [_payload(charge.name, 700 + n) for n in range(waiting + taken)]
+        )
+        Job.objects.filter(pk__in=ids[:taken]).update(status="ready")
+    known = registry.versions()
+    for held in claim("payments", worker=worker, job_types=known, limit=7, limited=True):
+        began = timezone.now() - timedelta(seconds=3 + held.id % 5)
+        Job.objects.filter(pk=held.id).update(started_at=began, claimed_at=began)
+    run_sql(
+        "UPDATE django_jobs_resource SET recent_starts = 240, recent_retries = 26, tokens = 12,"
+        " counted_at = now(), refilled_at = now() WHERE name = 'stripe'"
+    )
+    run_sql(
+        "INSERT INTO django_jobs_resourceoutcome (resource, failed, happened_at) SELECT 'stripe',"
+        " true, now() - n * n * interval '1 s' FROM generate_series(1, 7) AS n"
+    )
 
 
 def _schedules() -> None:

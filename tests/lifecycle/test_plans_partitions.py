@@ -70,9 +70,10 @@ EVERY_RUN = {
 }
 OF_A_SCRAPE = {"metrics.depth.DEPTH", "metrics.gauges.PARTS[queues]"}
 OF_THE_OVERVIEW = {"metrics.overview.RECENT"}
+OF_A_LIMIT = {"metrics.limit_details.PARTS[next]"}
 OF_WHY = {"why.admission.USERS", "why.admission.JOBS_OF_TENANT"}
-"""Parts of ``metrics.gauges.REFRESH``, of that of the overview, and of what ``why`` reads, that are
-no statements without the rest of it."""
+"""Parts of ``metrics.gauges.REFRESH``, of that of the overview, of what the page of a limit and of
+what ``why`` reads, that are no statements without the rest of it."""
 PERIODS = {"seconds": "600", "day": "'2020-01-01'", "since": "now() - interval '1 day'"}
 FILLED = {"{column}": "queue", "{conditions}": "true", "{those}": f"job.{IN_LIVE}", "{{}}": "{}"}
 LIVE, DEFAULT = {"django_jobs_job_live"}, {"django_jobs_job_history_default"}
@@ -102,7 +103,7 @@ def statements() -> Iterator[tuple[str, str]]:
 
 
 ALL = dict(statements())
-PARTS = OF_A_SCRAPE | OF_THE_OVERVIEW | OF_WHY | {"lifecycle.operations.bulk._PAGE"}
+PARTS = OF_A_SCRAPE | OF_THE_OVERVIEW | OF_A_LIMIT | OF_WHY | {"lifecycle.operations.bulk._PAGE"}
 STATEMENTS = {name: sql for name, sql in ALL.items() if name not in PARTS}
 
 
@@ -175,6 +176,7 @@ def test_a_statement_reads_live_jobs_alone_if_it_is_not_listed(name: str) -> Non
 def test_the_statements_that_are_listed_exist_and_the_package_has_many() -> None:
     assert all(ALL[part] in STATEMENTS["metrics.gauges.REFRESH"] for part in OF_A_SCRAPE)
     assert all(ALL[part] in STATEMENTS["metrics.overview.REFRESH"] for part in OF_THE_OVERVIEW)
+    assert all(ALL[part] in STATEMENTS["metrics.limit_details.RESOURCE"] for part in OF_A_LIMIT)
     assert {*EVERY_JOB, *HISTORY_ALONE, *RECENT_JOBS, *EVERY_RUN} <= set(STATEMENTS)
     assert len(STATEMENTS) > 40
     # The measure measures.

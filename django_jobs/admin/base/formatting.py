@@ -125,6 +125,17 @@ def moment_and_age(at: datetime | None, now: datetime) -> str:
     return format_html("{} ({})", moment(at), ago(at, now))
 
 
+def pause_sentence(row: Any) -> str:
+    """Since when a row is paused, by whom and why; empty if it is not."""
+    if not row.paused:
+        return ""
+    sentence = format_html("{} {}", badge("paused", _("paused")), ago(row.paused_at, row.read_at))
+    if row.paused_by:
+        by = _("by %(user)s") % {"user": row.paused_by}
+        sentence = format_html("{} {}", sentence, by)
+    return format_html("{}: {}", sentence, row.paused_reason) if row.paused_reason else sentence
+
+
 def moment_column(
     field: str,
     label: _StrOrPromise,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,12 @@ def tiles(numbers: Numbers, visible: Visible) -> list[Tile]:
 
 def finished(numbers: Numbers) -> BarChart:
     """The attempts of the last hour that ended, for each minute."""
+    title = _("Attempts that ended, for each minute of the last hour, by outcome")
+    return attempts_chart(numbers.minutes, title)
+
+
+def attempts_chart(minutes: Sequence[Mapping[str, int]], title: str) -> BarChart:
+    """Attempts by outcome, for each of the last minutes."""
     series = [
         BarSeries("succeeded", _("succeeded"), "succeeded"),
         BarSeries("others", _("snoozed, cancelled or released"), "cancelled"),
@@ -65,12 +72,12 @@ def finished(numbers: Numbers) -> BarChart:
     ]
     columns = [
         (_("%(minutes)s min ago") % {"minutes": ago} if ago else _("this minute"), minute)
-        for ago, minute in zip(range(MINUTES - 1, -1, -1), numbers.minutes, strict=True)
+        for ago, minute in zip(range(MINUTES - 1, -1, -1), minutes, strict=True)
     ]
     return bar_chart(
         columns,
         series,
-        title=_("Attempts that ended, for each minute of the last hour, by outcome"),
+        title=title,
         head=_("Minute"),
         axis=(_("60 min ago"), "45", "30", "15", _("now")),
         unit=_("a minute at most"),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Model
-from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ...conf import conf
 from ...domain.pressure import level_of
 from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job
-from ..base.formatting import NOTHING, ago, badge
+from ..base.formatting import NOTHING, pause_sentence
 from ..layout.charts import sparkline
 from ..overview.numbers import Numbers, read_numbers_of
 from ..overview.queue_numbers import queue_numbers
@@ -26,7 +25,7 @@ Link = tuple[str, str]
 def live(queue: Any, visible: Visible) -> dict[str, Any]:
     """What the template ``queue/live.html`` shows."""
     shown: dict[str, Any] = {
-        "pause": _pause(queue),
+        "pause": pause_sentence(queue),
         "state": "",
         "links": _links(queue, visible),
     }
@@ -37,19 +36,6 @@ def live(queue: Any, visible: Visible) -> dict[str, Any]:
     if queue.name not in numbers.queues:  # it is younger than the numbers
         return shown
     return shown | _numbers(numbers, visible, queue)
-
-
-def _pause(queue: Any) -> str:
-    """Since when it is paused, by whom and why."""
-    if not queue.paused:
-        return ""
-    sentence = format_html(
-        "{} {}", badge("paused", _("paused")), ago(queue.paused_at, queue.read_at)
-    )
-    if queue.paused_by:
-        by = _("by %(user)s") % {"user": queue.paused_by}
-        sentence = format_html("{} {}", sentence, by)
-    return format_html("{}: {}", sentence, queue.paused_reason) if queue.paused_reason else sentence
 
 
 def _links(queue: Any, visible: Visible) -> list[Link]:

@@ -12,10 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_jobs.models import Tenant
+from tests.admin.walking import Live, Page, change_url, list_url, message_of
 from tests.app.gate_jobs import bill_tenant
 from tests.factories import copies_of
-
-from .walking import Live, Page, change_url, list_url, message_of
 
 pytestmark = pytest.mark.django_db
 

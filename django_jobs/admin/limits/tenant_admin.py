@@ -11,16 +11,18 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from ..domain.concurrency import name_problem
-from ..domain.gates import Gates
-from ..lifecycle.operations import limits
-from ..metrics.limits import Usage, Usages
-from ..models import Tenant
-from ..models.tenant import LONGEST_TENANT
-from .base.actions import OperatorAction, by_name
-from .base.model_admin import allowed_by, section
-from .limits import LimitAdmin
-from .operator_actions import ReasonForm
+from ...domain.concurrency import name_problem
+from ...domain.gates import Gates
+from ...lifecycle.operations import limits
+from ...metrics.limits import Usage, Usages
+from ...models import Tenant
+from ...models.tenant import LONGEST_TENANT
+from ..base.actions import OperatorAction, by_name
+from ..base.model_admin import allowed_by, section
+from ..operator_actions import ReasonForm
+from ..overview.visible import Visible
+from .limit_admin import LimitAdmin, name_section
+from .live import live_tenant
 
 PAUSE = OperatorAction(
     action="pause_tenants",
@@ -103,20 +105,10 @@ class TenantAdmin(LimitAdmin):
     has_delete_permission = allowed_by("delete_tenant")
     has_pause_permission = allowed_by("pause_tenant")
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return (
-            ()
-            if obj is None
-            else ("name", "state", "why", "taken", "waiting", "taken_by", "next_jobs")
-        )
-
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        settings = section(_("Share and limit"), "weight", "max_concurrency")
-        if obj is None:
-            return (section(None, "name"), settings)
         return (
-            section(None, ("name", "state", "taken", "waiting"), ("taken_by", "next_jobs"), "why"),
-            settings,
+            *name_section(obj),
+            section(_("Share and limit"), "weight", "max_concurrency"),
         )
 
     def uses(self, gates: Gates, names: set[str]) -> bool:
@@ -124,6 +116,9 @@ class TenantAdmin(LimitAdmin):
 
     def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
         return usages.tenants
+
+    def live(self, row: Any, visible: Visible) -> dict[str, Any]:
+        return live_tenant(row, visible)
 
     @admin.display(description=_("weight"))
     def share(self, row: Any) -> str:

@@ -8,19 +8,21 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
-from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from ..domain.gates import Gates
-from ..lifecycle.operations import limits
-from ..metrics.limits import Usage, Usages, rate_text
-from ..models import BreakerState, Resource
-from .base.actions import OperatorAction, by_name
-from .base.formatting import NOTHING, ago, badge
-from .base.model_admin import allowed_by, section
-from .limits import LimitAdmin
-from .operator_actions import ReasonForm
+from ...domain.gates import Gates
+from ...domain.rates import LONGEST_PERIOD
+from ...lifecycle.operations import limits
+from ...metrics.limits import Usage, Usages, rate_text
+from ...models import BreakerState, Resource
+from ..base.actions import OperatorAction, by_name
+from ..base.formatting import NOTHING
+from ..base.model_admin import allowed_by, section
+from ..operator_actions import ReasonForm
+from ..overview.visible import Visible
+from .limit_admin import LimitAdmin, name_section
+from .live import live_resource
 
 PAUSE = OperatorAction(
     action="pause_resources",
@@ -109,12 +111,6 @@ CLOSE_BREAKER = OperatorAction(
     form=ReasonForm,
 )
 
-BREAKER_BADGES = {
-    BreakerState.CLOSED: "ok",
-    BreakerState.OPEN: "breaker_open",
-    BreakerState.HALF_OPEN: "half_open",
-}
-
 
 # ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
 class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -145,13 +141,25 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]
         seconds: float = self.cleaned_data["rate_seconds"]
         if seconds <= 0:
             raise ValidationError(_("Enter a number above 0."))
-        return seconds
+        return _not_too_long(seconds)
+
+    def clean_breaker_window(self) -> float:
+        return _not_too_long(self.cleaned_data["breaker_window"])
+
+    def clean_breaker_open_for(self) -> float:
+        return _not_too_long(self.cleaned_data["breaker_open_for"])
 
     def clean(self) -> dict[str, Any] | None:
         given = super().clean() or self.cleaned_data
         if given.get("burst") and given.get("rate") is None and "rate" not in self.errors:
             self.add_error("burst", _("A burst needs a rate."))
         return given
+
+
+def _not_too_long(seconds: float) -> float:
+    if seconds > LONGEST_PERIOD:
+        raise ValidationError(_("Enter at most a year, in seconds."))
+    return seconds
 
 
 @admin.register(Resource)
@@ -165,7 +173,6 @@ class ResourceAdmin(LimitAdmin):
         "concurrency or rate."
     )
     operator_actions = (PAUSE, RESUME, OPEN_BREAKER, CLOSE_BREAKER)
-    shown = ("state", "why", "taken", "waiting", "taken_by", "next_jobs", "breaker")
 
     has_add_permission = allowed_by("add_resource")
     has_change_permission = allowed_by("change_resource")
@@ -175,20 +182,12 @@ class ResourceAdmin(LimitAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return () if obj is None else ("name", *self.shown)
-
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        head: tuple[Any, ...] = (
-            ("name",)
-            if obj is None
-            else (("name", "state", "taken", "waiting"), ("taken_by", "next_jobs"), "why")
-        )
         breaker = (("breaker_failures", "breaker_window", "breaker_open_for"), "retry_budget")
         return (
-            section(None, *head),
+            *name_section(obj),
             section(_("Limits"), "max_concurrency", ("rate", "rate_seconds", "burst")),
-            section(_("Circuit breaker"), *(() if obj is None else ("breaker",)), *breaker),
+            section(_("Circuit breaker"), *breaker),
         )
 
     def uses(self, gates: Gates, names: set[str]) -> bool:
@@ -196,6 +195,9 @@ class ResourceAdmin(LimitAdmin):
 
     def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
         return usages.resources
+
+    def live(self, row: Any, visible: Visible) -> dict[str, Any]:
+        return live_resource(row, visible)
 
     @admin.display(description=_("reason"))
     def why(self, row: Any) -> str:
@@ -206,13 +208,3 @@ class ResourceAdmin(LimitAdmin):
     @admin.display(description=_("rate"))
     def speed(self, row: Any) -> str:
         return rate_text(row.rate, row.rate_seconds)
-
-    @admin.display(description=_("breaker"))
-    def breaker(self, row: Any) -> str:
-        state = BreakerState(row.breaker_state)
-        shown = badge(BREAKER_BADGES[state], state.label)
-        if row.breaker_changed_at is None:
-            return shown
-        since = ago(row.breaker_changed_at, row.read_at)
-        why = f": {row.breaker_reason}" if row.breaker_reason else ""
-        return format_html("{} {}{}", shown, since, why)

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Model
 from django.http import HttpRequest
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from ..conf import conf
-from ..domain.gates import Gates
-from ..lifecycle.notifying import GATES, notify_after_commit
-from ..metrics.limits import (
-    MOST_NAMED,
-    LimitState,
-    Usage,
-    Usages,
-    at_least,
-    holders,
-    next_in_line,
-    read_usages,
-)
-from ..models import Job
-from .base.formatting import NOTHING, ago, badge, link, one_line
-from .base.model_admin import ConsoleAdmin
-from .lists.change_list import ConsoleList
+from ...conf import conf
+from ...domain.gates import Gates
+from ...lifecycle.notifying import GATES, notify_after_commit
+from ...metrics.limits import LimitState, Usage, Usages, at_least, read_usages
+from ..base.formatting import NOTHING, ago, badge, one_line
+from ..base.model_admin import ConsoleAdmin, section
+from ..lists.change_list import ConsoleList
+from ..overview.visible import Visible
+from .sentences import LABELS
 
-LABELS = {
-    LimitState.PAUSED: _("paused"),
-    LimitState.BREAKER_OPEN: _("breaker open"),
-    LimitState.HALF_OPEN: _("breaker half open"),
-    LimitState.OVER_LIMIT: _("over its limit"),
-    LimitState.BUSY: _("busy"),
-    LimitState.OK: _("ok"),
-}
+REFRESH_SECONDS = 5
+
+
+def name_section(row: Any) -> tuple[tuple[Any, Any], ...]:
+    """The name of a row that is being added. It does not change later: jobs use it."""
+    return (section(None, "name"),) if row is None else ()
 
 
 class LimitList(ConsoleList):
@@ -55,8 +44,14 @@ class LimitList(ConsoleList):
 class LimitAdmin(ConsoleAdmin):
     """The page of a model with a limit. Each row has its ``usage``."""
 
+    change_form_template = "admin/django_jobs/limits/change_form.html"
     ordering = ("name",)
     search_fields = ("name",)
+
+    class Media:
+        css: ClassVar[dict[str, tuple[str, ...]]] = {
+            "all": ("django_jobs/overview.css", "django_jobs/limits.css")
+        }
 
     def uses(self, gates: Gates, names: set[str]) -> bool:
         """Whether jobs with these gates use one of the rows with these names."""
@@ -76,13 +71,16 @@ class LimitAdmin(ConsoleAdmin):
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return LimitList
 
-    def get_object(
-        self, request: HttpRequest, object_id: str, from_field: str | None = None
-    ) -> Model | None:
-        row: Model | None = super().get_object(request, object_id, from_field)
-        if row is not None:
-            self.add_usage([row])
-        return row
+    def live(self, row: Any, visible: Visible) -> dict[str, Any]:
+        """What the page of a row shows above its form."""
+        raise NotImplementedError
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        context = super().page_context(request, obj)
+        if obj is not None:
+            context["live"] = self.live(obj, Visible(self.admin_site, request))
+            context["refresh_seconds"] = REFRESH_SECONDS
+        return context
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         # For a PositiveIntegerField Django would allow 0.
@@ -98,6 +96,7 @@ class LimitAdmin(ConsoleAdmin):
             self._explain_drain(request, obj)
 
     def _explain_drain(self, request: HttpRequest, row: Any) -> None:
+        self.add_usage([row])
         taken, limit = row.usage.taken, row.max_concurrency
         if limit is None or taken <= limit:
             return
@@ -142,21 +141,6 @@ class LimitAdmin(ConsoleAdmin):
             min(number, limit),
             gettext("taken"),
         )
-
-    @admin.display(description=_("taken by"))
-    def taken_by(self, row: Any) -> str:
-        return self._jobs(holders(row))
-
-    @admin.display(description=_("next in line"))
-    def next_jobs(self, row: Any) -> str:
-        return self._jobs(next_in_line(lambda gates: self.uses(gates, {row.name})))
-
-    def _jobs(self, ids: list[int]) -> str:
-        """Links to the first of several jobs."""
-        links = [(link(self.admin_site, Job, id_, f"#{id_}"),) for id_ in ids]
-        if len(ids) == MOST_NAMED:
-            links.append(("…",))
-        return format_html_join(", ", "{}", links) or NOTHING
 
     @admin.display(description=_("waiting"))
     def waiting(self, row: Any) -> str:

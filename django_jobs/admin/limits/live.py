@@ -1,0 +1,219 @@
+"""The numbers of a resource or a tenant now, above its form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.html import format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ... import registry
+from ...conf import conf
+from ...metrics.limit_details import BUCKETS, LimitDetails, read_resource, read_tenant
+from ...metrics.limits import rate_text
+from ...metrics.overview import MINUTES
+from ...models import Job, Resource, Tenant
+from ..base.formatting import NOTHING, badge
+from ..layout.charts import BarChart, Sparkline, sparkline
+from ..layout.tables import Column, Table
+from ..overview.problem import seconds_text
+from ..overview.sections import Tile, attempts_chart
+from ..overview.visible import Visible
+from .sentences import (
+    breaker_sentence,
+    budget_sentence,
+    burst,
+    counted,
+    rate_sentence,
+    retry_share,
+    state_sentence,
+    taken_of,
+    waiting_number,
+    waiting_of,
+)
+
+STATES = {"ready": gettext_lazy("ready"), "running": gettext_lazy("running")}
+Fact = tuple[str, str]
+
+
+def live_resource(row: Resource, visible: Visible) -> dict[str, Any]:
+    """What the template shows of a resource."""
+    types = [name for name in registry.names() if row.name in registry.get(name).resources]
+    details = read_resource(row, types)
+    return {
+        **_shown(row, details),
+        "facts": _facts(row, types, visible, details),
+        "tiles": [*_tiles(row, details), *_meters(row, details)],
+        "curve": _failures(row, details),
+        "chart": _attempts(row, types, details),
+        "tables": [_holders(details, visible), _next(details, visible), *_lines(details)],
+        "links": [],
+    }
+
+
+def live_tenant(row: Tenant, visible: Visible) -> dict[str, Any]:
+    """What the template shows of a tenant."""
+    details = read_tenant(row)
+    links = [(_("All jobs of the tenant"), visible.list_url(Job, tenant=row.name))]
+    return {
+        **_shown(row, details),
+        "tiles": [*_tiles(row, details), Tile(f"{row.weight:g}", _("weight"))],
+        "tables": [
+            _shares(row, details), _holders(details, visible), _next(details, visible)
+        ],
+        "links": links if visible.sees(Job) else [],
+    }  # fmt: skip
+
+
+def _shown(row: Any, details: LimitDetails) -> dict[str, str]:
+    return {"state": state_sentence(row, details), "waiting": waiting_of(details)}
+
+
+def _tiles(row: Any, details: LimitDetails) -> list[Tile]:
+    counts, first = details.row("taken"), details.row("next")
+    limit = "∞" if row.max_concurrency is None else f"{row.max_concurrency:,}"
+    return [
+        Tile(f"{taken_of(details):,} / {limit}", _("taken of the limit")),
+        Tile(f"{counts['running']:,}", _("running")),
+        Tile(f"{counts['ready']:,}", _("ready, not started")),
+        Tile(waiting_number(details), _("blocked in line")),
+        Tile(seconds_text(first["seconds"]) if first else NOTHING, _("the next one waits")),
+    ]
+
+
+def _meters(row: Resource, details: LimitDetails) -> list[Tile]:
+    shown = []
+    if row.rate is not None:
+        left = max(int(details.row("meters")["tokens"]), 0)
+        label = _("starts left, rate %(rate)s") % {"rate": rate_text(row.rate, row.rate_seconds)}
+        shown.append(Tile(f"{left:,} / {burst(row):,}", label))
+    if row.retry_budget is not None:
+        label = _("retries, budget %(budget)s") % {"budget": f"{row.retry_budget:.0%}"}
+        shown.append(Tile(retry_share(details), label))
+    if row.breaker_failures is not None:
+        failed = counted(details, "failed")
+        shown.append(Tile(f"{failed:,} / {row.breaker_failures:,}", _("failures that open it")))
+    return shown
+
+
+def _facts(row: Resource, types: list[str], visible: Visible, details: LimitDetails) -> list[Fact]:
+    found = [(_("Breaker"), breaker_sentence(row, details))]
+    if row.rate is not None:
+        found.append((_("Rate"), rate_sentence(row, details)))
+    if row.retry_budget is not None:
+        found.append((_("Retries"), budget_sentence(row, details)))
+    links = (visible.list_link(Job, name, job_type=name) for name in types)
+    used = format_html_join(", ", "{}", ((link,) for link in links))
+    found.append((_("Used by"), used or _("No job type that this server knows.")))
+    return found
+
+
+def _failures(row: Resource, details: LimitDetails) -> Sparkline | None:
+    """The failures that the breaker counts, over its window."""
+    if row.breaker_failures is None:
+        return None
+    values = [0.0] * BUCKETS
+    for one in details.parts["outcomes"]:
+        values[max(BUCKETS - 1 - one["ago"], 0)] += one["failed"]
+    title = _("Failures in the last %(window)s") % {"window": seconds_text(row.breaker_window)}
+    return sparkline(values, title, state="failed")
+
+
+def _attempts(row: Resource, types: list[str], details: LimitDetails) -> BarChart | None:
+    """How the attempts of its job types ended in the last hour; None without any."""
+    if not details.parts["minutes"] or not conf().totals:
+        return None
+    known = {one["ago"]: one for one in details.parts["minutes"]}
+    nothing = {"succeeded": 0, "failed": 0, "others": 0}
+    minutes = [known.get(ago, nothing) for ago in range(MINUTES - 1, -1, -1)]
+    title = _("Attempts of its job types, for each minute of the last hour, by outcome")
+    return attempts_chart(minutes, title)
+
+
+def _holders(details: LimitDetails, visible: Visible) -> Table:
+    rows = []
+    for one in details.parts["holders"]:
+        state, share = one["status"], one["fraction"]
+        since = one["seconds"] if state == "running" else None
+        rows.append([
+            visible.job(one["id"]), one["job_type"], badge(state, STATES[state]),
+            NOTHING if since is None else seconds_text(since),
+            NOTHING if share is None else f"{share:.0%}", *_where(one, details),
+        ])  # fmt: skip
+    columns = [
+        Column(_("Job")), Column(_("Job type")), Column(_("State")),
+        Column(_("For"), number=True), Column(_("Progress"), number=True, wide=True),
+        *_where_columns(details),
+    ]  # fmt: skip
+    title, taken = _("Taken by"), taken_of(details)
+    if taken > len(rows):
+        values = {"count": len(rows), "all": f"{taken:,}"}
+        title = _("Taken by, the first %(count)s of %(all)s") % values
+    return Table(title, columns, rows, _("Nothing is taken."))
+
+
+def _next(details: LimitDetails, visible: Visible) -> Table:
+    rows = [
+        [
+            visible.job(one["id"]), one["job_type"], seconds_text(one["seconds"]),
+            *_where(one, details),
+        ]
+        for one in details.parts["next"]
+    ]  # fmt: skip
+    columns = [
+        Column(_("Job")), Column(_("Job type")), Column(_("Waits"), number=True),
+        *_where_columns(details),
+    ]  # fmt: skip
+    return Table(_("Next in line"), columns, rows, _("No job waits."))
+
+
+def _where(job: dict[str, Any], details: LimitDetails) -> list[str]:
+    """The queue of a job, and its tenant unless the page is that of the tenant."""
+    names = [job["queue"], job["tenant"] or NOTHING]
+    return names[:1] if _is_tenant(details) else names
+
+
+def _where_columns(details: LimitDetails) -> list[Column]:
+    columns = [Column(_("Queue"), wide=True), Column(_("Tenant"), wide=True)]
+    return columns[:1] if _is_tenant(details) else columns
+
+
+def _is_tenant(details: LimitDetails) -> bool:
+    return "shares" in details.parts
+
+
+def _lines(details: LimitDetails) -> list[Table]:
+    """The lines with the most jobs, if there are several."""
+    if len(details.lines) < 2:
+        return []
+    rows = []
+    for one in details.parts["lines"]:
+        gates = details.lines[one["gates"]]
+        rows.append([
+            gates.tenant or NOTHING, gates.queue or NOTHING, gates.key or NOTHING,
+            ", ".join(gates.resources), f"{one['jobs']:,}",
+        ])  # fmt: skip
+    columns = [
+        Column(_("Tenant")), Column(_("Queue"), wide=True), Column(_("Concurrency key")),
+        Column(_("Resources"), wide=True), Column(_("Jobs"), number=True),
+    ]  # fmt: skip
+    title = _("Lines that wait, the first %(count)s of %(all)s") % {
+        "count": len(rows), "all": f"{len(details.lines):,}"
+    }  # fmt: skip
+    return [Table(title, columns, rows, "")]
+
+
+def _shares(row: Tenant, details: LimitDetails) -> Table:
+    """Its share of each queue where it waits."""
+    rows = []
+    for one in details.parts["shares"]:
+        share = row.weight / one["weights"] if one["weights"] and not row.paused else 0.0
+        rows.append([
+            one["queue"], f"{int(one['jobs']):,}", f"{share:.0%}", f"{one['tenants']:,}",
+        ])  # fmt: skip
+    columns = [
+        Column(_("Queue")), Column(_("Jobs that wait"), number=True),
+        Column(_("Share"), number=True), Column(_("Tenants that wait"), number=True),
+    ]  # fmt: skip
+    return Table(_("Its turn in the queues"), columns, rows, _("It waits in no queue."))
