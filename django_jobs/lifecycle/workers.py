@@ -89,7 +89,8 @@ WHERE id IN (
 
 END = """
 UPDATE django_jobs_worker
-SET status = %(status)s, stopped_at = clock_timestamp(), stop_reason = %(reason)s
+SET status = %(status)s, stopped_at = clock_timestamp(),
+    stop_reason = coalesce(nullif(%(reason)s, ''), stop_reason)
 WHERE id IN (
     SELECT id FROM django_jobs_worker
     WHERE id = %(worker)s AND status IN ('running', 'draining')
@@ -213,5 +214,6 @@ def mark_draining(workers: Sequence[int]) -> None:
 
 
 def end(worker: int, *, status: str = "stopped", reason: str = "") -> bool:
-    """End a worker's row. False if it has ended already or another session has locked it."""
+    """End a worker's row. An empty reason keeps that of the request to drain. False if it has ended
+    already or another session has locked it."""
     return execute(END, {"worker": worker, "status": status, "reason": reason[:300]}) > 0

@@ -11,7 +11,7 @@ from django_jobs.lifecycle import reaping
 from django_jobs.lifecycle import workers as lifecycle_workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Worker
-from tests.factories import enqueue_and_claim, in_threads, register_worker, run_sql
+from tests.factories import enqueue_and_claim, in_threads, make_user, register_worker, run_sql
 
 
 def lease_of(worker: int) -> float:
@@ -224,3 +224,13 @@ def test_a_worker_row_is_closed_once() -> None:
     assert (row.status, row.stop_reason[:7]) == ("stopped", "SIGTERM")
     assert row.stopped_at is not None
     assert not row.is_alive
+
+
+@pytest.mark.django_db
+def test_a_worker_that_drains_keeps_who_asked_unless_its_end_has_another_reason() -> None:
+    drained, killed = register_worker(), register_worker()
+    job_operations.stop_workers([drained, killed], actor=make_user("stop_worker", name="ada"))
+    assert lifecycle_workers.end(drained)
+    assert lifecycle_workers.end(killed, reason="SIGKILL")
+    assert Worker.objects.get(pk=drained).stop_reason == "drained by ada"
+    assert Worker.objects.get(pk=killed).stop_reason == "SIGKILL"

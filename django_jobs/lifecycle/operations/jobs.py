@@ -88,7 +88,7 @@ NEEDED = "queue", "job_type", "idempotency_key", "payload_version", "workflow_ru
 """The fields of a job that a replay needs, besides its payload, which is read one by one."""
 
 STOP_WORKER = """
-UPDATE django_jobs_worker SET drain_requested_at = clock_timestamp()
+UPDATE django_jobs_worker SET drain_requested_at = clock_timestamp(), stop_reason = %(reason)s
 WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('running', 'draining')
   AND drain_requested_at IS NULL
 RETURNING id
@@ -227,28 +227,27 @@ def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
 def stop_workers(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     """Ask workers to drain and exit; they see the request at their next heartbeat. Raises
     ``PermissionDenied`` if ``actor`` may not."""
-    demand(actor, "django_jobs.stop_worker")
-    wanted = list(ids)
-    rows = fetch(STOP_WORKER, {"ids": wanted})
-    return result_of(wanted, [id_ for (id_,) in rows], Worker)
+    return _stop(list(ids), "drained", actor)
 
 
 def stop_commands(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     """Ask the commands of these workers to drain and exit: all of their processes. Raises
     ``PermissionDenied`` if ``actor`` may not."""
-    return _stop_with_others(OF_COMMAND, list(ids), actor)
+    return _stop(list(ids), "drained with its command", actor, OF_COMMAND)
 
 
 def stop_hosts(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     """Ask all commands on the hosts of these workers to drain and exit. Raises
     ``PermissionDenied`` if ``actor`` may not."""
-    return _stop_with_others(OF_HOST, list(ids), actor)
+    return _stop(list(ids), "drained with its host", actor, OF_HOST)
 
 
-def _stop_with_others(sql: str, wanted: list[int], actor: Actor) -> OperationResult:
+def _stop(wanted: list[int], why: str, actor: Actor, others: str = "") -> OperationResult:
     demand(actor, "django_jobs.stop_worker")
-    others = {id_ for (id_,) in fetch(sql, {"ids": wanted})}
-    return stop_workers(sorted(others.union(wanted)), actor=actor)
+    if others:
+        wanted = sorted({id_ for (id_,) in fetch(others, {"ids": wanted})}.union(wanted))
+    rows = fetch(STOP_WORKER, {"ids": wanted, "reason": done_by(why, actor)[:300]})
+    return result_of(wanted, [id_ for (id_,) in rows], Worker)
 
 
 def not_replayable(job: Job, headers: str | None, check: Callable[[Job], str | None]) -> str | None:

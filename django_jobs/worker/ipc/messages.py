@@ -10,8 +10,8 @@ class MessageType(StrEnum):
     """The request or the report of a message."""
 
     DRAIN = "drain"
-    """To a worker or an isolated child: claim nothing more. From the heartbeat: an operator asked a
-    worker to drain."""
+    """To a worker or an isolated child: claim nothing more, with the reason, which is empty if the
+    worker's row has it. From the heartbeat: an operator asked a worker to drain."""
     STOP = "stop"
     """To a worker or an isolated child: stop handlers now."""
     ISOLATE = "isolate"

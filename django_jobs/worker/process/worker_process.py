@@ -47,6 +47,8 @@ from .settler import Settler
 
 CHECK_SECONDS = 1.0
 
+BURST_OVER = "nothing was left to run (--burst)"
+
 FORK_PAUSE = 1.0
 """Seconds until a job that could not be forked may be claimed again."""
 
@@ -61,6 +63,8 @@ class WorkerProcess:
         self._isolated: dict[int, Future[Message]] = {}
         """The isolated jobs by index on the scoreboard."""
         self._code = 0
+        self._stop_reason = BURST_OVER
+        """Replaced by the first that asks it to drain; empty if its row has the reason."""
         self._made_room_at = 0.0
         self._closed_idle_at = 0.0
         self._ending = False
@@ -196,7 +200,7 @@ class WorkerProcess:
     def _obey(self, message: Message) -> None:
         match message["type"]:
             case MessageType.DRAIN:
-                self._claimer.drain()
+                self._drain(message["reason"])
             case MessageType.STOP:
                 self._executor.raise_stop()
                 self._async_executor.loop.stop_all()
@@ -204,6 +208,11 @@ class WorkerProcess:
                 self._isolated.pop(message["index"]).set_result(message)
             case _:
                 refuse(message)
+
+    def _drain(self, reason: str) -> None:
+        if not self._claimer.draining:
+            self._stop_reason = reason
+        self._claimer.drain()
 
     def _isolate(self, attempt: Attempt) -> Outcome | None:
         """Ask the supervisor to fork a child for an attempt, and wait for its end."""
@@ -240,7 +249,7 @@ class WorkerProcess:
         if reason:
             emit("worker_recycled", logging.INFO, worker=self._slot.worker, reason=reason)
             self._code = RECYCLE
-            claimer.drain()
+            self._drain(f"recycled: it {reason}")
             self._pipe.send(type=MessageType.RECYCLES)  # for its isolated children
 
     def _deregister(self) -> None:
@@ -249,7 +258,7 @@ class WorkerProcess:
             return
         until = time.monotonic() + 2
         retry_while_disconnected(
-            lambda: workers.end(worker),
+            lambda: workers.end(worker, reason=self._stop_reason),
             what="deregister",
             give_up=lambda: time.monotonic() > until,
         )

@@ -103,7 +103,7 @@ class SingleProcess:
         emit("draining", logging.INFO, signal=why, timeout=self._options.drain_timeout)
         self._draining = self._scoreboard.status.draining = True
         self._stop_at = time.monotonic() + self._options.drain_timeout
-        self._worker.send(type=MessageType.DRAIN)
+        self._worker.send(type=MessageType.DRAIN, reason=why)
 
     def _receive(self) -> None:
         """Handle a message. An operator's request to drain is repeated at each heartbeat."""
@@ -113,7 +113,7 @@ class SingleProcess:
             if not self._child.asked_to_drain:
                 self._child.asked_to_drain = True
                 emit("draining", logging.INFO, worker=message["worker"], asked="by an operator")
-                self._worker.send(type=MessageType.DRAIN)
+                self._worker.send(type=MessageType.DRAIN, reason="")
 
     def _look(self, now: float) -> None:
         if now >= self._leave_at:

@@ -116,7 +116,7 @@ class Supervisor:
         self._stop_at = time.monotonic() + self._options.drain_timeout
         for child in self._tree.children:
             child.wanted = False
-            self._send_drain(child)
+            self._send_drain(child, why)
 
     def _receive(self, pipe: MessagePipe) -> None:
         try:
@@ -158,12 +158,13 @@ class Supervisor:
             child.asked_to_drain = True
             self._send_drain(child)
 
-    def _send_drain(self, child: WorkerProcessHandle) -> None:
+    def _send_drain(self, child: WorkerProcessHandle, reason: str = "") -> None:
+        """Let it drain. The reason is empty if it knows it, or if its row has it."""
         child.leaving = True
         isolated = self._tree.isolated_for(child)
         for pipe in (child.pipe, *(isolated_child.pipe for isolated_child in isolated)):
             if pipe is not None:
-                pipe.send(type=MessageType.DRAIN)
+                pipe.send(type=MessageType.DRAIN, reason=reason)
 
     def _reap_children(self) -> None:
         while True:

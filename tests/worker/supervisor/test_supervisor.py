@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -15,10 +16,11 @@ import pytest
 from django.utils import timezone
 
 from django_jobs import JobType
-from django_jobs.lifecycle.operations.jobs import stop_commands
+from django_jobs.lifecycle.operations.jobs import stop_commands, stop_workers
 from django_jobs.models import Job, Run, Worker
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
+from tests.factories import make_user
 from tests.worker.processes import (
     BEATS_OFTEN,
     REAPS_NEVER,
@@ -309,8 +311,48 @@ def test_a_timeout_kill_reruns_the_other_jobs_without_a_failure(
 def test_an_operator_drains_a_worker_through_its_row(start_worker: Start) -> None:
     worker = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     row = until(lambda: Worker.objects.filter(status="running").first())
-    Worker.objects.filter(pk=row.pk).update(drain_requested_at=timezone.now())
+    stop_workers([row.pk], actor=make_user("stop_worker", name="ada"))
     assert worker.wait() == 0
+    row.refresh_from_db()
+    assert (row.status, row.stop_reason) == ("stopped", "drained by ada")
+
+
+@pytest.mark.parametrize(
+    ("options", "ask", "reason"),
+    [
+        ((), signal.SIGTERM, "SIGTERM"),
+        (("--no-fork",), signal.SIGINT, "SIGINT"),
+        (("--burst",), None, "nothing was left to run (--burst)"),
+        (("--max-rss", "1"), None, "recycled: it holds N MB"),
+    ],
+)
+def test_a_worker_keeps_the_reason_why_it_stopped(
+    start_worker: Start, options: tuple[str, ...], ask: signal.Signals | None, reason: str
+) -> None:
+    worker = start_worker(*options)
+    if ask is not None:
+        until(lambda: Worker.objects.filter(status="running").exists())
+        worker.signal(ask)
+        assert worker.wait() == 0
+    row = until(Worker.objects.filter(status="stopped").order_by("started_at").first)
+    assert re.sub(r"\d+", "N", row.stop_reason) == reason
+
+
+def test_a_drained_worker_that_is_killed_keeps_the_reason_of_its_end(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    jobs.sleep_deaf.enqueue(str(tmp_path / "job"), 600)
+    worker = start_worker("--drain-timeout", "600", TEST_DJANGO_JOBS=BEATS_OFTEN)
+    until_marked(tmp_path / "job")
+    stop_workers(Worker.objects.values_list("pk", flat=True))
+    row = until(Worker.objects.filter(status="draining").first)
+    assert row.stop_reason == "drained"
+    worker.signal(signal.SIGTERM)
+    until(lambda: "signal=SIGTERM" in worker.text())
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 143
+    row.refresh_from_db()
+    assert row.stop_reason == "released by a second signal"
 
 
 def test_a_drained_process_is_replaced_unless_all_of_its_tree_drain(
@@ -350,11 +392,13 @@ def test_a_command_drains_whole_and_ends_as_after_a_signal(
     assert busy.supervisor_pid == worker.pid
     result = stop_commands([busy.pk])
     assert len(result.done) == 2
+    assert set(Worker.objects.values_list("stop_reason", flat=True)) == {"drained with its command"}
     until(lambda: Worker.objects.filter(status="stopped").count() == 1)
     let_go(path)
     assert worker.wait() == 0
     assert until_status(held, "succeeded").failures == 0
     assert Worker.objects.filter(status="stopped").count() == Worker.objects.count() == 2
+    assert set(Worker.objects.values_list("stop_reason", flat=True)) == {"drained with its command"}
 
 
 @pytest.mark.parametrize("job_type", [jobs.noop, jobs.alone, database_jobs.write_once])
@@ -368,6 +412,8 @@ def test_a_process_is_replaced_after_its_number_of_jobs(
     until(lambda: Job.objects.filter(status="succeeded").count() == 15)
     by_worker = [Run.objects.filter(worker=worker).count() for worker in Worker.objects.all()]
     assert max(by_worker) == 5
+    stopped = until(Worker.objects.filter(status="stopped").first)
+    assert stopped.stop_reason == "recycled: it ran 5 jobs"
 
 
 def test_the_heartbeat_is_replaced_when_it_dies(start_worker: Start, tmp_path: Path) -> None:
