@@ -34,7 +34,8 @@ SLOW = (
     *("faults/", "monitoring/", "soak/", "test_soak.py", "migrations/test_patience_under_load.py"),
     *("worker/test_recovery.py", "worker/test_memory.py", "worker/test_time_limits.py"),
     *("worker/timeouts/test_limits.py", "test_architecture.py", "test_benchmarks.py"),
-    *("test_duplicates.py", "test_names.py", "test_packaging.py", "why/test_plans.py"),
+    *("test_duplicates.py", "test_names.py", "test_packaging.py"),
+    *("test_translations.py", "why/test_plans.py"),
 )
 """What takes minutes and depends on the version of Django less than all else, and what looks at the
 sources alone."""
