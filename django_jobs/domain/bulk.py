@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +19,7 @@ MOST_REASONS = 50
 """Reasons that a report lists. Any more are counted as ``OTHER_REASONS``."""
 MOST_NAMED = 10
 """Jobs that a report names for each reason."""
+SAME_TIME = timedelta(minutes=1)
 OTHER_REASONS = "other reasons"
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,]*")
@@ -100,6 +101,20 @@ def checked_terms(given: Any) -> dict[str, Any]:
     return {
         name: _time(value) if TERMS[name] is _is_time else value for name, value in given.items()
     }
+
+
+def are_same(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether terms ask for the same jobs. Times may differ by a minute: in the admin they are so
+    long before now."""
+    return some.keys() == others.keys() and all(
+        value == others[name]
+        or (TERMS[name] is _is_time and abs(_moment(value) - _moment(others[name])) <= SAME_TIME)
+        for name, value in some.items()
+    )
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 @dataclass(slots=True)

@@ -83,6 +83,9 @@ class BulkOperation(models.Model):
             ),
         )
 
+    deduplicated: bool = False
+    """Whether it was under way already when it was asked for again."""
+
     def __str__(self) -> str:
         return f"{self.get_action_display()} #{self.pk}"
 

@@ -180,6 +180,39 @@ def test_values_of_terms_are_no_sql() -> None:
     assert statuses() == {"ready": 1}
 
 
+@pytest.mark.django_db(transaction=True)
+def test_the_same_is_asked_for_once_also_by_two_at_the_same_moment() -> None:
+    def start(number: int) -> BulkOperation:
+        since = f"2026-01-01T00:00:0{number}+00:00"  # of "the last hour", as each read the clock
+        return bulk.start("cancel", {"queue": "default", "created_since": since})
+
+    operations = in_threads(6, start)
+    first = BulkOperation.objects.get()
+    assert {operation.pk for operation in operations} == {first.pk}
+    assert sorted(operation.deduplicated for operation in operations) == [False, *[True] * 5]
+
+
+def test_what_differs_or_was_stopped_or_ended_is_another_operation() -> None:
+    priority = {"arguments": {"priority": 1}}
+    asked: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("reprioritize", {"queue": "default"}, priority),
+        ("reprioritize", {"queue": "default"}, {"arguments": {"priority": 2}}),
+        ("reprioritize", {"queue": "bulk"}, priority),
+        ("cancel", {"queue": "default"}, {}),
+        ("cancel", {"queue": "default", "status": "ready"}, {}),
+        ("cancel", {"created_since": "2026-01-01T00:00:00+00:00"}, {}),
+        ("cancel", {"created_since": "2026-01-01T00:02:00+00:00"}, {}),
+    ]
+    for action, terms, more in asked:
+        assert not bulk.start(action, terms, **more).deduplicated
+    again = bulk.start("cancel", {"queue": "default"})
+    assert again.deduplicated
+    bulk.stop([again.pk])
+    assert not bulk.start("cancel", {"queue": "default"}).deduplicated
+    BulkOperation.objects.update(status="completed")
+    assert not bulk.start("cancel", {"queue": "default"}).deduplicated
+
+
 def test_starting_stopping_and_resuming_need_the_permission_of_the_verb() -> None:
     olga = make_user("replay_job")
     with pytest.raises(PermissionDenied):

@@ -189,6 +189,8 @@ def test_a_plan_is_an_operation_of_the_workers() -> None:
     text = replay("--type", "app.noop", "--since", "2h", "--plan", "--reason", "again")
     operation = BulkOperation.objects.get()
     assert text == f"Operation {operation.pk}: the workers will replay them."
+    again = replay("--type", "app.noop", "--since", "2h", "--plan")
+    assert again == f"Operation {operation.pk}: it is under way already."
     assert operation.plan == {"first": 1, "then": 20, "rate": 10, "most_failed": 20}
     assert operation.terms.keys() == {"job_type", "finished_since"}
     assert operation.actor_name.endswith("(jobreplay)")

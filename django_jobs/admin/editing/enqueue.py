@@ -24,6 +24,7 @@ from ..base.actions import ModelAdmin
 from ..base.formatting import change_url, list_url
 from ..layout.console_page import console_page
 from .form import JobForm
+from .sent_once import KEPT_SECONDS, NUMBER, key_of_form, number_field
 
 CHOSEN = "job_type"
 """The parameter with the name of the job type."""
@@ -43,6 +44,7 @@ class EnqueueForm(JobForm):
             widget=forms.TextInput(attrs={"class": "vTextField"}),
             help_text=_("While a job with this key has not ended, no other is enqueued."),
         )
+        self.fields[NUMBER] = number_field()
 
 
 def enqueue_url(page: ModelAdmin, name: str | None = None) -> str:
@@ -63,6 +65,8 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
     form = EnqueueForm(job_type, sent, scope=scope_of(request.user))
     if form.is_valid():
         given = form.cleaned_data
+        typed = given["idempotency_key"] or None
+        key = typed or key_of_form(given)
         try:
             job = enqueue_by_hand(
                 job_type.name,
@@ -71,12 +75,13 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
                 queue=given["queue"] or None,
                 priority=given["priority"],
                 run_at=given["run_at"],
-                idempotency_key=given["idempotency_key"] or None,
+                idempotency_key=key,
+                unique_for=KEPT_SECONDS if key and not typed else None,
             )
         except JobsError as error:
             form.add_error(None, str(error))
         else:
-            return _enqueued(page, request, job)
+            return _enqueued(page, request, job, typed)
     return console_page(
         page,
         request,
@@ -118,8 +123,11 @@ def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     )
 
 
-def _enqueued(page: ModelAdmin, request: HttpRequest, job: Job) -> HttpResponse:
-    if job.deduplicated:
+def _enqueued(page: ModelAdmin, request: HttpRequest, job: Job, typed: str | None) -> HttpResponse:
+    if job.deduplicated and not typed:
+        text = gettext("This form was sent twice. It made one job.")
+        page.message_user(request, text, messages.WARNING)
+    elif job.deduplicated:
         text = gettext("This job has the idempotency key and has not ended. No other was enqueued.")
         page.message_user(request, text, messages.WARNING)
     else:

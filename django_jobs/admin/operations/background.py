@@ -130,6 +130,11 @@ def begin(
         reason=reason,
         max_id=max_id,
     )
+    to = HttpResponseRedirect(change_url(page.admin_site, BulkOperation, operation.pk))
+    if operation.deduplicated:
+        text = gettext("This is under way already for these jobs. No other operation was started.")
+        page.message_user(request, text, messages.WARNING)
+        return to
     LogEntry.objects.create(
         user_id=user,
         content_type=ContentType.objects.get_for_model(BulkOperation),
@@ -140,7 +145,7 @@ def begin(
     )
     text = gettext("The workers will do it. This page shows the progress.")
     page.message_user(request, text, messages.SUCCESS)
-    return HttpResponseRedirect(change_url(page.admin_site, BulkOperation, operation.pk))
+    return to
 
 
 def described(terms: Mapping[str, Any]) -> str:

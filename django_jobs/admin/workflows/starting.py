@@ -31,6 +31,7 @@ from ..base.arguments import (
     takes_more,
 )
 from ..base.formatting import change_url, list_url
+from ..editing.sent_once import NUMBER, key_of_form, number_field
 from ..layout.console_page import console_page
 
 PERMISSION = "django_jobs.start_workflow"
@@ -55,6 +56,7 @@ class StartForm(forms.Form):
             widget=forms.TextInput(attrs={"class": "vTextField"}),
             help_text=_("While a run with this key is running, no other is started."),
         )
+        self.fields[NUMBER] = number_field()
         self.fields["overrides"] = JsonObjectText(
             label=_("Overrides"),
             required=False,
@@ -89,7 +91,7 @@ def start_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         except JobsError as error:
             form.add_error(None, str(error))
         else:
-            return _started(page, request, run)
+            return _started(page, request, run, bool(form.cleaned_data["idempotency_key"]))
     return console_page(
         page,
         request,
@@ -107,7 +109,7 @@ def start_by_hand(workflow: Workflow, given: dict[str, Any], *, actor: Any) -> W
     not, and what ``start()`` raises."""
     demand(actor, PERMISSION)
     chosen = workflow.using(
-        idempotency_key=given["idempotency_key"] or None,
+        idempotency_key=given["idempotency_key"] or key_of_form(given),
         overrides=json.loads(given["overrides"]) if given["overrides"] else None,
     )
     return chosen.start(**given["arguments"])
@@ -139,8 +141,13 @@ def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     )
 
 
-def _started(page: ModelAdmin, request: HttpRequest, run: WorkflowRun) -> HttpResponse:
-    if run.deduplicated:
+def _started(
+    page: ModelAdmin, request: HttpRequest, run: WorkflowRun, has_typed_key: bool
+) -> HttpResponse:
+    if run.deduplicated and not has_typed_key:
+        text = gettext("This form was sent twice. It started one run.")
+        page.message_user(request, text, messages.WARNING)
+    elif run.deduplicated:
         text = gettext("This run has the idempotency key and is running. No other was started.")
         page.message_user(request, text, messages.WARNING)
     else:

@@ -13,13 +13,13 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from ...domain.bulk import UNFINISHED, BulkState, checked_terms
+from ...domain.bulk import UNFINISHED, BulkState, are_same, checked_terms
 from ...domain.ranking import is_priority
 from ...domain.replay_plan import ReplayPlan
 from ...domain.states import RunState
 from ...exceptions import OperationRefused
 from ...models import BulkAction, BulkOperation
-from ...models.database import fetch, jobs_connection
+from ...models.database import execute, fetch, jobs_connection
 from ..job_columns import IN_LIVE
 from .jobs import LOCK_JOBS, Actor, demand, name_of
 
@@ -94,6 +94,8 @@ LEFT JOIN LATERAL (
 FAILED = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST, "dead"})
 ENDED_WELL = frozenset({RunState.SUCCEEDED, RunState.CANCELLED})
 
+ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('django_jobs.bulk', 0))"
+
 NEWEST = "SELECT coalesce(max(id), 0) FROM django_jobs_job_live"
 
 
@@ -117,7 +119,8 @@ def start(
     max_id: int | None = None,
 ) -> BulkOperation:
     """Ask the workers to do ``action`` to all jobs of which ``terms`` are true, up to ``max_id`` or
-    the newest one. Without an actor, ``by`` is who asked.
+    the newest one. Without an actor, ``by`` is who asked. If the same is under way for the same
+    jobs, that operation is returned, with ``deduplicated`` True.
 
     Raises ``OperationRefused`` for something that cannot be asked, ``PermissionDenied`` if
     ``actor`` may not.
@@ -135,18 +138,25 @@ def start(
         raise OperationRefused(f"these are no arguments of {action!r}: {given}")
     if plan is not None and action != BulkAction.REPLAY:
         raise OperationRefused(f"only a replay has a plan, not {action!r}")
-    return BulkOperation.objects.using(jobs_connection().alias).create(
-        action=action,
-        arguments=given,
-        terms=checked,
-        plan=plan.as_json() if plan else None,
-        actor_id="" if actor is None else str(actor.pk),
-        actor_name=(name_of(actor) or by)[:200],
-        reason=reason[:300],
-        max_id=newest() if max_id is None else max_id,
-        next_at=Now(),
-        created_at=Now(),
-    )
+    with transaction.atomic(using=jobs_connection().alias):
+        execute(ONE_AT_A_TIME, {})
+        unfinished = _rows().filter(status__in=UNFINISHED, stop_requested_by="")
+        for operation in unfinished.filter(action=action, arguments=given):
+            if are_same(operation.terms, checked):
+                operation.deduplicated = True
+                return operation
+        return _rows().create(
+            action=action,
+            arguments=given,
+            terms=checked,
+            plan=plan.as_json() if plan else None,
+            actor_id="" if actor is None else str(actor.pk),
+            actor_name=(name_of(actor) or by)[:200],
+            reason=reason[:300],
+            max_id=newest() if max_id is None else max_id,
+            next_at=Now(),
+            created_at=Now(),
+        )
 
 
 def newest() -> int:

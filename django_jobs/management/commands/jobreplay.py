@@ -45,7 +45,9 @@ class Command(OperatorCommand):
             )
         except OperationRefused as error:
             raise CommandError(str(error)) from None
-        self.stdout.write(f"Operation {started.pk}: the workers will replay them.")
+        is_new = not started.deduplicated
+        what = "the workers will replay them." if is_new else "it is under way already."
+        self.stdout.write(f"Operation {started.pk}: {what}")
         return None
 
 

@@ -17,7 +17,7 @@ from django_jobs import OperationRefused
 from django_jobs.api.editing import enqueue_by_hand
 from django_jobs.models import Job
 from tests.admin.walking import Live, Page, change_url, list_url, message_of
-from tests.factories import declared, make_user
+from tests.factories import declared, make_user, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -91,6 +91,22 @@ def test_a_key_that_is_held_leads_to_the_job_that_holds_it(page: Page) -> None:
     assert again.url == change_url(Job, Job.objects.get().pk)
     assert "No other was enqueued" in message_of(again)
     assert LogEntry.objects.count() == 1
+
+
+def test_a_form_that_is_sent_twice_makes_one_job(page: Page) -> None:
+    forms = [page.text(enqueue_url("app.welcome_guest")) for _ in range(2)]
+    one, other = (re.findall(r'name="form_number" value="(\w{32})"', form)[0] for form in forms)
+    assert one != other
+    first = send(page, argument_name="Ada", form_number=one)
+    run_sql("UPDATE django_jobs_job SET status = 'succeeded', finished_at = now()")
+    again = send(page, argument_name="Ada", form_number=one)
+    assert (again.url, Job.objects.count()) == (first.url, 1)
+    assert "This form was sent twice. It made one job." in message_of(again)
+    send(page, argument_name="Bob", form_number=one)
+    send(page, argument_name="Ada", form_number=other)
+    for _ in range(2):
+        send(page, argument_name="Ada")
+    assert Job.objects.count() == LogEntry.objects.count() == 5
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
 
+from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, DeadLetter, Job
-from tests.admin.walking import Live, Page, change_url
+from tests.admin.walking import Live, Page, change_url, message_of
 from tests.app.jobs import add, noop
 from tests.factories import copies_of, make_dead, make_user, register_worker, run_sql
 
@@ -100,6 +102,28 @@ def test_a_begun_plan_is_an_operation(page: Page) -> None:
     assert operation.plan == {**PLAN, "then": 5}
     assert (operation.action, operation.reason) == ("replay", "partner is back")
     assert operation.terms == {"error": dead.fingerprint}
+
+
+def test_a_plan_that_is_begun_twice_leads_to_the_first(page: Page) -> None:
+    dead = make_dead()
+    first, again = (begin(page, {"error": dead.fingerprint}, first=n) for n in (1, 2))
+    assert first.url == again.url == change_url(BulkOperation, BulkOperation.objects.get().pk)
+    assert "No other operation was started." in message_of(again)
+    assert LogEntry.objects.count() == 1
+
+
+def test_a_plan_whose_jobs_were_replayed_meanwhile_replays_none(page: Page) -> None:
+    dead = make_dead()
+    assert "1 dead job" in plan_of(page, error=dead.fingerprint)
+    page.confirm(Job, "replay_jobs", dead.pk)
+    begin(page, {"error": dead.fingerprint}, max_id=dead.pk)
+    for _ in range(3):
+        BulkOperation.objects.update(next_at="2026-01-01T00:00:00Z")
+        run_chunk()
+    operation = BulkOperation.objects.get()
+    assert (operation.status, operation.done, operation.left) == ("completed", 0, 0)
+    dead.refresh_from_db()
+    assert (dead.status, dead.replays) == ("ready", 1)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,16 @@ def test_a_running_run_with_the_key_is_not_started_twice(page: Page) -> None:
 
 
 @pytest.mark.usefixtures("order")
+def test_a_form_that_is_sent_twice_starts_one_run(page: Page) -> None:
+    assert 'name="form_number" value="' in page.text(ORDER)
+    first, second = (page.client.post(ORDER, given(form_number="f" * 32)) for _ in range(2))
+    assert first.url == second.url
+    assert "This form was sent twice. It started one run." in message_of(second)
+    page.client.post(ORDER, given(form_number="e" * 32))
+    assert LogEntry.objects.count() == WorkflowRun.objects.count() == 2
+
+
+@pytest.mark.usefixtures("order")
 @pytest.mark.parametrize(
     "values, problem",
     [
