@@ -15,6 +15,7 @@ from ..lifecycle.operations import dead_letters, inspections
 from ..lifecycle.operations import jobs as job_operations
 from ..models import BulkAction, Queue, Worker
 from .base.actions import OperatorAction, by_name
+from .base.search_rows import DEAD
 from .operations.background import in_background
 from .operations.replay_plan import BY_PLAN
 
@@ -154,6 +155,7 @@ REPLAY = OperatorAction(
     ),
     logged="replayed",
     applies=lambda job: job.status == JobState.DEAD,
+    among=DEAD,
     form=ReasonForm,
     alternatives=(in_background(BulkAction.REPLAY), BY_PLAN),
 )
@@ -171,6 +173,7 @@ DISMISS = OperatorAction(
     done=ngettext_lazy("%(count)s job was dismissed.", "%(count)s jobs were dismissed.", "number"),
     logged="dismissed",
     applies=lambda job: job.status == JobState.DEAD,
+    among=DEAD,
     form=ReasonForm,
     alternatives=(in_background(BulkAction.DISMISS),),
 )

@@ -30,7 +30,8 @@ from .base.formatting import (
 from .base.history_list import HistoryAdmin, PartitionFilter
 from .base.json_display import hidden
 from .base.model_admin import section
-from .base.search import KINDS_OF_RUNS, run_search, search_runs, show
+from .base.search import KINDS_OF_RUNS, run_search, show
+from .base.search_rows import search_runs
 from .cost import cost_path, cost_url
 from .lists.filters import FinishedSinceFilter, OutcomeFilter
 

@@ -21,7 +21,7 @@ from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job
 from .base.actions import OperatorAction
 from .base.arguments import JsonText
-from .base.search import OUTSIDE_HISTORY
+from .base.search_rows import OUTSIDE_HISTORY
 from .operator_actions import ReasonForm
 
 

@@ -13,7 +13,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.db import OperationalError
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -61,6 +61,8 @@ class OperatorAction:
     named_by: str = "job_type"
     asked: _StrOrPromise | None = None
     """The message about rows that were only asked to change; ``done`` is then about the others."""
+    among: Q = Q()  # noqa: RUF009 — nobody changes it
+    """The rows that it can change at all, of those that match."""
     initial: Callable[[QuerySet[Any]], Mapping[str, Any]] = lambda rows: {}
     """What the form shows at first, given the chosen rows."""
     caution: Callable[[QuerySet[Any]], str] = lambda rows: ""
@@ -74,12 +76,14 @@ class OperatorAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The rows of an action. ``max_id`` excludes rows added after the confirmation page."""
+    """The rows of an action. ``max_id`` excludes rows added after the confirmation page; ``missed``
+    were counted there and do not match any more."""
 
     ids: Sequence[int]
     gone: Sequence[int] = ()
     across: bool = False
     more: bool = False
+    missed: int = 0
     max_id: int = 0
 
 
@@ -108,10 +112,10 @@ def run_action(
     page: ModelAdmin, request: HttpRequest, matching: QuerySet[Any], action: OperatorAction
 ) -> HttpResponse | None:
     """Show the confirmation page; once confirmed, execute the action and return to its page."""
-    ceiling = _ceiling(request)
+    ceiling = ceiling_of(request)
     confirmed = "confirmed" in request.POST
     with time_limit() if confirmed else nullcontext():
-        choice = _choice(page, request, matching, ceiling)
+        choice = _choice(page, request, matching.filter(action.among), ceiling)
     if choice.across and ceiling is None:
         confirmed = False
     form = action.form(request.POST) if confirmed else _empty_form(page, request, choice, action)
@@ -135,9 +139,14 @@ def _empty_form(
     return action.form(initial=dict(action.initial(rows)))
 
 
-def _ceiling(request: HttpRequest) -> int | None:
-    max_id = request.POST.get("max_id", "")
-    return int(max_id) if max_id.isascii() and max_id.isdigit() and len(max_id) < 19 else None
+def ceiling_of(request: HttpRequest) -> int | None:
+    """The newest row when the action was asked for. It leaves those alone that came later."""
+    return _number(request, "max_id")
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    text = request.POST.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _choice(
@@ -148,11 +157,13 @@ def _choice(
             newest = page.get_queryset(request).order_by("-pk").values_list("pk", flat=True)
             ceiling = newest.first() or 0
         rows = matching.filter(pk__lte=ceiling).order_by("-pk").values_list("pk", flat=True)
-        ids = list(rows[: ADMIN_BULK_LIMIT + 1])
+        found = list(rows[: ADMIN_BULK_LIMIT + 1])
+        ids = found[:ADMIN_BULK_LIMIT]
         return Choice(
-            ids=ids[:ADMIN_BULK_LIMIT],
+            ids=ids,
             across=True,
-            more=len(ids) > ADMIN_BULK_LIMIT,
+            more=len(found) > ADMIN_BULK_LIMIT,
+            missed=max((_number(request, "expected") or 0) - len(ids), 0),
             max_id=ceiling,
         )
     # Rows chosen by hand stay chosen, even if the list's filter no longer matches them.
@@ -178,6 +189,7 @@ def _question(
         choice=choice,
         caution=action.caution(rows.filter(pk__in=choice.ids)),
         count=len(choice.ids),
+        notes=_notes(request) if choice.across else (),
         preview=preview.order_by("-pk"),
         unnamed=max(len(choice.ids) - PREVIEWED, 0),
         selected=[0] if choice.across else [*choice.ids, *choice.gone],
@@ -187,6 +199,13 @@ def _question(
         button=_counted(action.button, len(choice.ids)) if action.button else action.label,
         alternatives=[it for it in action.alternatives if it.offered(page, request, choice)],
     )
+
+
+def _notes(request: HttpRequest) -> list[str]:
+    """What the search and the filters of the list have left out."""
+    search: Any = getattr(request, "search", None)
+    of_search = [] if search is None else search.problems or search.notes
+    return [*of_search, *getattr(request, "filter_notes", ())]
 
 
 def _back(page: ModelAdmin, request: HttpRequest, choice: Choice) -> str:
@@ -222,6 +241,13 @@ def _act(
         if result.done:
             _log(page, request, action, result.done, given)
     _show_result(page, request, action, result)
+    if choice.missed:
+        text = ngettext(
+            "%(count)s no longer matched and was left alone.",
+            "%(count)s no longer matched and were left alone.",
+            choice.missed,
+        )
+        page.message_user(request, text % {"count": f"{choice.missed:,}"}, messages.WARNING)
 
 
 def _show_result(

@@ -14,6 +14,7 @@ from ...conf import conf
 from ...domain.backoff import Backoff
 from ...models import JobStatus, Queue, Resource, Tenant
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
+from ..base.actions import ceiling_of
 from ..base.formatting import (
     NOTHING,
     badge,
@@ -24,7 +25,8 @@ from ..base.formatting import (
 )
 from ..base.json_display import document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
-from ..base.search import Search, job_search, show
+from ..base.search import LARGEST_ID, Search, job_search, show
+from ..base.search_rows import OUTSIDE_HISTORY
 from ..editing.edit import edit_url, may_edit
 from ..job_sections.inspection import inspection_of
 from ..job_sections.links import links_of
@@ -80,6 +82,10 @@ class JobPage(HidesErrors, ConsoleAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         search = job_search(search_term, request.user)
+        if "action" in request.POST:
+            ceiling = ceiling_of(request)
+            search.up_to = LARGEST_ID if ceiling is None else ceiling
+            queryset = queryset.filter(OUTSIDE_HISTORY, pk__lte=search.up_to)
         rows = self.found(request, queryset, search)
         show(self, request, search)
         return rows, False

@@ -8,13 +8,15 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...lifecycle.history import JOBS
 from ...models import Job
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, PartitionFilter
-from ..base.search import HISTORY, OUTSIDE_HISTORY, Search, search_jobs, unchecked
+from ..base.search import Search, unchecked
+from ..base.search_rows import HISTORY, OUTSIDE_HISTORY, search_jobs
 from ..editing.edit import edit_view
 from ..editing.enqueue import enqueue_url, enqueue_view
 from ..layout.console_page import console_path
@@ -69,6 +71,8 @@ class JobAdmin(HistoryAdmin, JobPage):
     change_list_template = "admin/django_jobs/job/change_list.html"
 
     def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
+        if search.up_to is not None:
+            search.note(gettext("Jobs that have succeeded or were cancelled are not counted."))
         in_one = PartitionFilter.parameter_name in request.GET
         return search_jobs(rows, search, in_one_partition=in_one, bounded=not in_one)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
-from django.http import HttpRequest
 from django.utils.text import capfirst
 
 
@@ -28,7 +27,7 @@ class FilterField:
 class ConsoleList(ChangeList):
     """A list under its own name. Its template shows the filters as one row."""
 
-    def __init__(self, request: HttpRequest, *args: Any) -> None:
+    def __init__(self, request: Any, *args: Any) -> None:
         super().__init__(request, *args)
         self.title = capfirst(str(self.opts.verbose_name_plural))
         self.filter_fields = [
@@ -36,9 +35,12 @@ class ConsoleList(ChangeList):
         ]
         notes = (getattr(one, "note", "") for one in self.filter_specs)
         self.filter_notes = list(filter(None, notes))
+        request.filter_notes = self.filter_notes  # for the question of an action
         self.folded_fields = [one for one in self.filter_fields if one.folded]
         self.folded_in_use = sum(bool(one.value) for one in self.folded_fields)
         names = {SEARCH_VAR, *(one.name for one in self.filter_fields)}
+        search: Any = getattr(request, "search", None)
+        self.is_cut = self.paginator.capped or (search is not None and search.is_cut)
         self.kept = {name: value for name, value in self.params.items() if name not in names}
         self.narrowed = bool(self.query or self.kept or any(f.value for f in self.filter_fields))
         self.has_filters = False  # else Django's template leaves a column for its own
@@ -46,7 +48,7 @@ class ConsoleList(ChangeList):
     @property
     def count_text(self) -> str:
         """``12``, or ``10,000+`` if the count stopped there."""
-        return f"{self.result_count:,}" + ("+" if self.paginator.capped else "")
+        return f"{self.result_count:,}" + ("+" if self.is_cut else "")
 
     @property
     def cap_text(self) -> str:

@@ -30,7 +30,8 @@ from ..base.formatting import (
 from ..base.json_display import document, hidden, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import MOST_COUNTED, CappedCount, counted
-from ..base.search import LARGEST_ID, OUTSIDE_HISTORY
+from ..base.search import LARGEST_ID
+from ..base.search_rows import OUTSIDE_HISTORY
 from ..lists.filters import StatusFilter
 from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
 from .compensations import compensations_of

@@ -18,7 +18,7 @@ from ...lifecycle.workflows.spawning import SPAWNED
 from ...models import Dependency, Job, JobStatus, Receipt, WorkflowRun
 from ..access.errors import REASON_ALONE
 from ..base.formatting import duration
-from ..base.search import OUTSIDE_HISTORY
+from ..base.search_rows import OUTSIDE_HISTORY
 
 MOST_STEPS = 10_000
 """Steps that a page reads. They take 0.2 s; their layout as long."""

@@ -194,6 +194,8 @@ def test_a_filter_by_workflow_says_that_older_runs_are_left_out(
     assert sorted(listed(page, workflow=oldest.name)) == sorted(steps.values_list("pk", flat=True))
     url = f"{list_url(Job)}?workflow={oldest.name}"
     assert note in page.text(url)
+    asked = page.ask(Job, "cancel_jobs", 0, query=url[len(list_url(Job)) :], select_across=1)
+    assert note in asked.content.decode()
     WorkflowRun.objects.filter(pk=oldest.pk).delete()
     assert note not in page.text(url)
     assert note not in page.text(list_url(Job))
