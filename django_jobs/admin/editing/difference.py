@@ -33,7 +33,7 @@ def differences(
     """What ``edited`` would change. ``before`` are the stored arguments, if they can be read."""
     rows = []
     if edited.payload is not None:
-        rows += _of_payload(before or {}, json.loads(edited.payload))
+        rows += of_payload(before or {}, json.loads(edited.payload))
     if edited.queue != stored.queue:
         rows.append(Difference(name=_("Queue"), before=stored.queue, after=edited.queue))
     if edited.priority != stored.priority:
@@ -45,7 +45,8 @@ def differences(
     return rows
 
 
-def _of_payload(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+def of_payload(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """The arguments that differ, with secrets masked."""
     names = [*before, *(name for name in after if name not in before)]
     return [
         Difference(name=name, before=_shown(name, before), after=_shown(name, after))

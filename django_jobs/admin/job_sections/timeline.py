@@ -261,11 +261,12 @@ def _replays(headers: str | None) -> list[tuple[int, str]]:
         for entry in entries if isinstance(entries, list) else ():
             attempt = entry.get("after_attempt") if isinstance(entry, dict) else None
             if isinstance(attempt, int):
-                noted.append((attempt, _replay_text(entry, done_by)))
+                noted.append((attempt, entry_text(entry, done_by)))
     return sorted(noted[-MOST_RUNS:], key=itemgetter(0))
 
 
-def _replay_text(entry: dict[str, Any], done_by: str) -> str:
+def entry_text(entry: dict[str, Any], done_by: str) -> str:
+    """Who did it, when and why."""
     text = done_by % {"who": entry.get("by") or _("code or command line")}
     try:
         at = parse_datetime(str(entry.get("at")))

@@ -28,6 +28,7 @@ from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.search import LARGEST_ID, Search, job_search, show
 from ..base.search_rows import OUTSIDE_HISTORY
 from ..editing.edit import edit_url, may_edit
+from ..editing.past_edits import past_edits
 from ..job_sections.inspection import inspection_of
 from ..job_sections.links import links_of
 from ..job_sections.progress import progress_of
@@ -144,6 +145,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
                 if name == "payload" or columns[name][0] not in EMPTY
             ],
             "progress": progress_of(obj, seen),
+            "edits": past_edits(columns["headers"][0], columns["payload"][0], seen),
             "inspection": inspection_of(obj) if self.has_inspect_permission(request) else None,
         }
 

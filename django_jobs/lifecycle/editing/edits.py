@@ -6,9 +6,10 @@ was computed from is what it changes. A dead job is changed first, and then repl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.db import DataError, IntegrityError, transaction
@@ -16,6 +17,7 @@ from django.utils.crypto import salted_hmac
 
 from ...domain.errors import ErrorReport
 from ...domain.gates import Gates
+from ...domain.payload import encode
 from ...domain.states import JobState
 from ...exceptions import OperationRefused
 from ...models import Job
@@ -28,6 +30,8 @@ from ..scope import OUTSIDE, Scope, scope_of
 
 MOST_EDITS = 20
 """Edits that the headers of a job remember: the latest."""
+MOST_KEPT = 10_000
+"""Bytes of a payload that the headers keep as it was before an edit."""
 
 EDITABLE = (JobState.SCHEDULED, JobState.BLOCKED, JobState.READY, JobState.DEAD)
 
@@ -48,7 +52,8 @@ RECORDED = f"""jsonb_set(job.headers, '{{edits}}', jsonb_path_query_array(
         CASE jsonb_typeof(job.headers -> 'edits') WHEN 'array' THEN job.headers -> 'edits'
              ELSE '[]' END
         || jsonb_build_object('at', clock.now, 'by', %(by)s::text, 'why', %(why)s::text,
-            'changed', %(changed)s::jsonb, 'after_attempt', job.attempt),
+            'changed', %(changed)s::jsonb, 'before', %(before)s::jsonb,
+            'after', %(after)s::jsonb, 'after_attempt', job.attempt),
         '$[last - {MOST_EDITS - 1} to last]'))"""
 
 # A ready job whose gates stay the same keeps its slots. One with other gates waits for those.
@@ -156,8 +161,8 @@ def edit(
 
     ``prepare`` is called with the locked job and returns what it is to be; what it raises leaves
     the job alone. ``check`` is that of a replay. If ``state`` is given, a job that has another one
-    is refused. Who, when, why and the names of what was changed are stored in the headers under
-    ``edits``; without an actor, ``by`` is who.
+    is refused. Who, when, why, and what was changed from which value are stored in the headers
+    under ``edits``; without an actor, ``by`` is who.
 
     Raises ``PermissionDenied`` if ``actor`` may not edit the job, replay it if it is dead, or see
     the payload that it would change.
@@ -225,13 +230,48 @@ def _problem(stored: StoredJob, edited: Edited) -> str | None:
     return None
 
 
+def _recorded(stored: StoredJob, edited: Edited) -> dict[str, str]:
+    """What was changed, with the values before and after, as JSON. The payload after is that of the
+    job, or that before its next edit."""
+    due = None if edited.run_at is None else edited.run_at.isoformat()
+    before = {
+        "payload": _kept(stored.payload),
+        "queue": stored.queue,
+        "priority": stored.priority,
+        "due": _moment(stored.available_at),
+    }
+    after = {"queue": edited.queue, "priority": edited.priority, "due": due}
+    values: dict[str, Any] = {"changed": list(edited.changed)}
+    for key, named in (("before", before), ("after", after)):
+        values[key] = {name: named[name] for name in edited.changed if name in named}
+    return {key: json.dumps(value) for key, value in values.items()}
+
+
+def _kept(payload: str) -> Any:
+    """A payload that is small, and that an enqueue would have stored; None for others, because the
+    worker reads the headers."""
+    try:
+        value = json.loads(payload)
+        encode(value, max_bytes=MOST_KEPT)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _moment(seconds: float) -> str | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):  # a row that enqueue did not write
+        return None
+
+
 def _write(id_: int, stored: StoredJob, edited: Edited, who: str, why: str, scope: Scope) -> str:
     parameters = {
         **gate_values(edited.gates),
         "id": id_,
         "by": who,
         "why": why,
-        "changed": "[" + ", ".join(f'"{name}"' for name in edited.changed) + "]",
+        **_recorded(stored, edited),
         "queue": edited.queue,
         "weight": edited.weight,
         "priority": edited.priority,

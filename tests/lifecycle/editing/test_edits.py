@@ -71,6 +71,7 @@ def test_the_payload_of_a_ready_job_is_changed_in_place() -> None:
     assert stored.headers["trace"] == "t"
     (entry,) = stored.headers["edits"]
     assert (entry["by"], entry["why"], entry["changed"]) == ("olga", "a typo", ["payload"])
+    assert (entry["before"], entry["after"]) == ({"payload": {"first": 1}}, {})
     (held,) = claim_ready(register_worker())
     assert held.payload == '{"first": 7, "second": 8}'
 
@@ -85,7 +86,11 @@ def test_queue_priority_and_due_time_are_changed_and_the_rank_follows() -> None:
     assert (stored.queue, stored.priority, stored.available_at) == ("bulk", 7, at)
     assert stored.rank == pytest.approx(at.timestamp() - 70, abs=1e-3)
     assert stored.payload == {"first": 1}
-    assert stored.headers["edits"][0]["changed"] == ["queue", "priority", "due"]
+    (entry,) = stored.headers["edits"]
+    assert entry["changed"] == ["queue", "priority", "due"]
+    due = job.available_at.isoformat()
+    assert entry["before"] == {"queue": "default", "priority": 0, "due": due}
+    assert entry["after"] == {"queue": "bulk", "priority": 7, "due": at.isoformat()}
 
 
 @pytest.mark.django_db
@@ -351,6 +356,25 @@ def test_a_payload_that_python_cannot_read_can_be_replaced() -> None:
     assert Job.objects.get().payload == {"first": 2}
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "payload",
+    [
+        '{"first": "' + "x" * edits.MOST_KEPT + '"}',
+        '{"first": ' + "9" * 5001 + "}",
+        '{"first": ' + "[" * 5000 + "]" * 5000 + "}",
+        '{"first": ' + "[" * 64 + "]" * 64 + "}",
+    ],
+)
+def test_a_payload_that_would_make_the_headers_large_or_unreadable_is_not_kept(
+    payload: str,
+) -> None:
+    job = add.enqueue(1)
+    run_sql("UPDATE django_jobs_job SET payload = %s", [payload])
+    assert edit_job(job.pk, payload={"first": 2}).done
+    assert Job.objects.get().headers["edits"][0]["before"] == {"payload": None}
+
+
 @pytest.mark.django_db(transaction=True)
 def test_workers_of_the_queue_are_woken() -> None:
     job = add.using(delay=3600).enqueue(1)
@@ -442,6 +466,7 @@ def test_the_statements_find_the_job_by_primary_key(statement: str) -> None:
     parameters = dict.fromkeys(
         ("payload", "payload_version", "tenant", "concurrency_key", "resources", "gates", "run_at")
     )
+    parameters |= {"before": "{}", "after": "{}"}
     values = {"id": 7, "by": "", "why": "", "changed": "[]", "queue": "bulk", "weight": 1.0}
     nodes = explain(statement, {**parameters, **values, "priority": 0, "run_at": LATER})
     reads = [node for node in nodes if "Scan" in node["Node Type"] and "Relation Name" in node]
