@@ -12,7 +12,7 @@ import pytest
 from .catalogue import CATALOGUE, PARTS
 
 PROJECT = Path(__file__).resolve().parents[2]
-PROMISED = {"W": 21, "S": 10, "D": 26, "B": 23, "N": 4}
+PROMISED = {"W": 21, "S": 10, "D": 26, "B": 23, "N": 4, "A": 9}
 IDS = [f"{letter}{number}" for letter, last in PROMISED.items() for number in range(1, last + 1)]
 
 
