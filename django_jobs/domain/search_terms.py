@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 TERM = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*"?)+')
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -57,18 +57,34 @@ class Terms:
         return self.kinds.get(kind, [])
 
 
+class Word(NamedTuple):
+    """A part of a text in a search box. Without a colon its ``kind`` is empty."""
+
+    text: str
+    kind: str
+    value: str
+    quoted: bool
+
+
+def words(text: str) -> Iterator[Word]:
+    """The parts of ``text``, as they are typed. Quotes are around values with spaces."""
+    for match in TERM.finditer(text):
+        whole = match[0]
+        kind, colon, given = whole.partition(":")
+        if not colon or whole.startswith('"'):
+            kind, given = "", whole
+        yield Word(whole, kind, *_value(given))
+
+
 def parsed(text: str, kinds: Collection[str], *, arguments: bool = False) -> Terms:
     """The terms of ``text`` on a page that knows these kinds, and maybe arguments too."""
     terms = Terms()
-    for place, match in enumerate(TERM.finditer(text)):
-        term = match[0]
-        kind, colon, given = term.partition(":")
-        value, quoted = _value(given)
+    for place, (term, kind, value, quoted) in enumerate(words(text)):
         if place - len(terms.numbers) >= MOST_TERMS:
             return Terms(too_many=True)
-        if not colon and term.isascii() and term.lstrip("#").isdigit():
+        if ":" not in term and term.isascii() and term.lstrip("#").isdigit():
             terms.numbers.append(int(term.lstrip("#")[:40]))
-        elif not colon or not (value or quoted):
+        elif not kind or not (value or quoted):
             terms.unknown.append(term)
         elif kind in kinds:
             terms.kinds.setdefault(kind, []).append(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ...domain.search_terms import words
 from ...metrics.failures import FailureGroup
 
 
@@ -22,14 +23,14 @@ class GroupSearch:
     def of(cls, text: str) -> GroupSearch:
         """The terms of ``text``."""
         search = cls()
-        for term in text.casefold().split():
-            kind, colon, part = term.partition(":")
-            if kind in ("type", "error") and part:
-                (search.types if kind == "type" else search.errors).append(part)
-            elif colon:
-                search.unknown.append(term)
+        for word in words(text):
+            part = word.value.casefold()
+            if word.kind in ("type", "error") and part:
+                (search.types if word.kind == "type" else search.errors).append(part)
+            elif word.kind or word.text.startswith(":"):
+                search.unknown.append(word.text)
             else:
-                search.either.append(term)
+                search.either.append(part)
         return search
 
     def matches(self, groups: Iterable[FailureGroup]) -> list[FailureGroup]:

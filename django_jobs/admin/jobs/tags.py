@@ -34,6 +34,9 @@ class TagFilter(ListFilter):
         declared = combined(*(one.tags for one in types))
         return [(tag, tag) for tag in declared[:MOST_CHOICES]]
 
+    def knows(self, value: str) -> bool:
+        return True  # an enqueue can give any tag
+
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         tag = self.value()
         if tag is None:

@@ -9,6 +9,8 @@ from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.utils.text import capfirst
 
+from ...lifecycle.scope import scope_of
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterField:
@@ -33,7 +35,9 @@ class ConsoleList(ChangeList):
         self.filter_fields = [
             _field(one) for one in self.filter_specs if isinstance(one, SimpleListFilter)
         ]
-        notes = (getattr(one, "note", "") for one in self.filter_specs)
+        notes = [getattr(one, "note", "") for one in self.filter_specs]
+        if not self.result_count and scope_of(request.user) is None:
+            notes += [getattr(one, "unknown", "") for one in self.filter_specs]
         self.filter_notes = list(filter(None, notes))
         request.filter_notes = self.filter_notes  # for the question of an action
         self.folded_fields = [one for one in self.filter_fields if one.folded]

@@ -19,6 +19,8 @@ NAMES = """
 (SELECT 'queue' AS kind, name FROM django_jobs_queue ORDER BY name LIMIT %(most)s)
 UNION ALL (SELECT 'schedule', name FROM django_jobs_schedule ORDER BY name LIMIT %(most)s)
 UNION ALL (SELECT 'tenant', name FROM django_jobs_tenant ORDER BY name LIMIT %(most)s)
+UNION ALL (SELECT DISTINCT 'worker', name FROM django_jobs_worker
+    WHERE status IN ('running', 'draining') ORDER BY 2 LIMIT %(most)s)
 UNION ALL (SELECT DISTINCT 'workflow', name FROM django_jobs_workflowdefinition
     ORDER BY 2 LIMIT %(most)s)
 UNION ALL (SELECT 'job_type', seen.job_type FROM (
@@ -31,7 +33,7 @@ UNION ALL (SELECT 'job_type', seen.job_type FROM (
         ORDER BY job.rank, job.id LIMIT 100) AS head
     ) AS seen ORDER BY 2 LIMIT %(most)s)
 """
-# For a user with a scope. Schedules, tenants and workflows are of all queues. No queues are all.
+# For a user with a scope. Schedules, tenants, workers and workflows are of all queues. None is all.
 NAMES_IN_SCOPE = """
 WITH queue AS (
     SELECT name FROM django_jobs_queue

@@ -7,15 +7,20 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from ...conf import conf
+from ...domain.errors import cut
 from .choices import choices_of
 
 MOST_CHOICES = 200
 """In a list of choices. With more, the filter is a text field that suggests them."""
+
+LONGEST_NAMED = 99
+"""Characters of a value that a note names."""
 
 Choices = Iterable[tuple[Any, Any]]
 
@@ -27,6 +32,19 @@ class ListFilter(admin.SimpleListFilter):
     """Below "More filters"."""
     note = ""
     """What the filter left out, below the list."""
+    no_such = _("There is no %(filter)s “%(value)s”. Check the spelling.")
+    """The note on an empty list, if its value names nothing."""
+
+    def knows(self, value: str) -> bool:
+        """Whether there is something that the value names."""
+        return value in {str(key) for key, _label in self.lookup_choices}
+
+    @property
+    def unknown(self) -> str:
+        value = self.value()
+        if value is None or self.knows(value):
+            return ""
+        return self.no_such % {"filter": self.title, "value": cut(value, LONGEST_NAMED)}
 
     @property
     def typed(self) -> bool:
@@ -68,18 +86,33 @@ class TypedFilter(EqualFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return ()
 
+    def knows(self, value: str) -> bool:
+        return True
+
+
+def id_of(text: str) -> int | None:
+    """``#12`` and ``12`` are ids."""
+    number = text.removeprefix("#")
+    is_id = number.isascii() and number.isdigit() and len(number) < 19
+    return int(number) if is_id else None
+
 
 class IdFilter(TypedFilter):
-    """By the id of another row. Nothing else is found than by a number."""
+    """By the id of a row of ``model``. Nothing else is found than by a number."""
+
+    model: type[Model]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
         if value is None:
             return queryset
-        number = value.lstrip("#")
-        if not (number.isascii() and number.isdigit() and len(number) < 19):
-            return queryset.none()
-        return queryset.filter(**{self.column: int(number)})
+        number = id_of(value)
+        return queryset.none() if number is None else queryset.filter(**{self.column: number})
+
+    def knows(self, value: str) -> bool:
+        rows = self.model._default_manager.using(conf().database)
+        number = id_of(value)
+        return number is not None and rows.filter(pk=number).exists()
 
 
 class ChoiceFilter(EqualFilter):
@@ -137,6 +170,9 @@ class SinceFilter(ListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         span = self.span
+        if span is None and (value := self.value()):
+            text = _("“%(value)s” is not a time that can be chosen, so it narrows nothing.")
+            self.note = text % {"value": cut(value, LONGEST_NAMED)}
         return (
             queryset if span is None else queryset.filter(**{f"{self.column}__gte": Now() - span})
         )

@@ -9,23 +9,38 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
-from ...models import JobStatus, Schedule, WorkflowRun
-from .filters import IdFilter, NameFilter
+from ...models import JobStatus, Schedule, Worker, WorkflowRun
+from ...models.worker import ALIVE
+from .filters import IdFilter, NameFilter, id_of
 
 MOST_RUNS = 1_000
 """Runs of a workflow whose steps are found."""
 
 
-class WorkerFilter(IdFilter):
-    """The jobs that a worker holds now. When a job ends, only its run keeps the worker."""
+class WorkerFilter(NameFilter):
+    """The jobs that a worker holds now, by its number or its name. When a job ends, only its run
+    keeps the worker."""
 
-    title = _("worker number")
-    parameter_name = "worker"
-    column = "worker_id"
+    title = _("worker")
+    parameter_name = kind = "worker"
+    folded = typed = True
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        rows = super().queryset(request, queryset)
-        return rows if self.value() is None else rows.filter(status=JobStatus.RUNNING)
+        value = self.value()
+        if value is None:
+            return queryset
+        workers = [number] if (number := id_of(value)) is not None else _alive(value)
+        return queryset.filter(worker_id__in=workers, status=JobStatus.RUNNING)
+
+    def knows(self, value: str) -> bool:
+        number = id_of(value)
+        named = {"name": value} if number is None else {"pk": number}
+        return Worker.objects.using(conf().database).filter(**named).exists()
+
+
+def _alive(name: str) -> list[int]:
+    workers = Worker.objects.using(conf().database).filter(name=name, status__in=ALIVE)
+    return list(workers.values_list("pk", flat=True))
 
 
 class ScheduleFilter(NameFilter):
@@ -49,6 +64,7 @@ class TenantFilter(NameFilter):
     title = _("tenant")
     parameter_name = column = kind = "tenant"
     folded = typed = True
+    no_such = _("No row of a tenant is called “%(value)s”. Check the spelling.")
 
 
 class WorkflowOfStepFilter(NameFilter):
@@ -69,6 +85,10 @@ class WorkflowOfStepFilter(NameFilter):
             self.note = note % {"number": f"{MOST_RUNS:,}"}
         return queryset.filter(workflow_run_id__in=newest[:MOST_RUNS])
 
+    def knows(self, value: str) -> bool:
+        runs = WorkflowRun.objects.using(conf().database).filter(name=value)
+        return super().knows(value) or runs.exists()
+
 
 class WorkflowRunFilter(IdFilter):
     """The steps of a run. The page of the run links to them."""
@@ -76,3 +96,4 @@ class WorkflowRunFilter(IdFilter):
     title = _("workflow run")
     parameter_name = "workflow_run"
     column = "workflow_run_id"
+    model = WorkflowRun

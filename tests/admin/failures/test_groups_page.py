@@ -145,6 +145,9 @@ def test_filters_and_the_search_choose_the_failures(page: Page) -> None:
     assert found("?queue=bulk") == 1
     assert found("?q=type:noop") == 2
     assert found("?q=type:app.+error:key") == 1
+    assert found('?q=error:"keyerror: keyerror happened"') == 1
+    assert found('?q="KeyError happened" type:app.noop') == 1
+    assert found('?q=error:"happened keyerror"') == 0
     assert found("?q=add") == 1
     assert found("?retried=1") == 4
     assert "1 more is being retried" in page.read(FAILURES)

@@ -153,13 +153,58 @@ def test_filters_that_are_seldom_used_are_folded_until_they_are_used(page: Page)
 
 
 def test_jobs_are_filtered_by_the_worker_that_holds_them(page: Page) -> None:
-    worker, other = register_worker("w"), register_worker("o")
+    worker, second, other = register_worker("w"), register_worker("w"), register_worker("o")
     held = enqueue_and_claim(add, 1, worker=worker)
+    of_second = enqueue_and_claim(add, 3, worker=second)
     enqueue_and_claim(add, 2, worker=other)
     assert listed(page, worker=worker) == listed(page, worker=f"#{worker}") == [held.id]
+    assert listed(page, worker="w") == [of_second.id, held.id]
     assert listed(page, worker="x") == listed(page, worker="9" * 5000) == []
+    assert {"w", "o"} <= set(offered(page.text(list_url(Job)), "worker"))
     settle_one(held, Succeeded())
     assert listed(page, worker=worker) == []
+
+
+@pytest.mark.parametrize(
+    "query, note",
+    [
+        ("worker=web-9", "There is no worker “web-9”. Check the spelling."),
+        ("worker=99999", "There is no worker “99999”."),
+        ("schedule=nightly2", "There is no schedule “nightly2”."),
+        ("workflow=orders", "There is no workflow “orders”."),
+        ("workflow_run=x", "There is no workflow run “x”."),
+        ("workflow_run=99999", "There is no workflow run “99999”."),
+        ("queue=nope", "There is no queue “nope”."),
+        ("job_type=app.nope", "There is no job type “app.nope”."),
+        ("status=broken", "There is no status “broken”."),
+        ("tenant=acme2", "No row of a tenant is called “acme2”."),
+        ("tenant=" + "a" * 500, "a" * 98 + "…”. Check"),
+    ],
+)
+def test_a_filter_that_names_nothing_says_so(page: Page, query: str, note: str) -> None:
+    noop.enqueue()
+    assert note in page.read(f"{list_url(Job)}?{query}")
+
+
+def test_a_filter_that_names_something_is_silent_although_the_list_is_empty(page: Page) -> None:
+    worker = register_worker("w")
+    schedule = due_schedule()
+    run = order(definition=definition_of("orders.fulfil"))
+    for query in (
+        *("worker=w", f"worker={worker}", "queue=bulk", "tag=vip", "job_type=app.noop"),
+        *(f"schedule={schedule.name}", f"workflow_run={run.pk}", f"workflow={run.name}"),
+    ):
+        text = page.read(f"{list_url(Job)}?{query}&q=key:nothing")
+        assert "No jobs match." in text, query
+        assert "Check the spelling" not in text
+
+
+def test_a_time_that_is_not_offered_narrows_nothing_and_says_so(page: Page) -> None:
+    noop.enqueue()
+    text = page.read(f"{list_url(Job)}?created=5m")
+    assert "1 job" in text
+    assert "“5m” is not a time that can be chosen, so it narrows nothing." in text
+    assert "so it narrows nothing" not in page.read(f"{list_url(Job)}?created=1h")
 
 
 def test_jobs_are_filtered_by_schedule_and_tenant(page: Page) -> None:
