@@ -20,7 +20,7 @@ from .base.formatting import NOTHING, ago, badge, moment_column, one_line
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount, counted
 from .doctor import DOCTOR, doctor_path
-from .fleet.deploys_page import DEPLOYS, deploys_view
+from .fleet.deploys_page import DEPLOYS, REFRESH_SECONDS, deploys_view
 from .fleet.jobs_in_hand import jobs_in_hand
 from .layout.console_page import console_path
 from .lists.filters import StatusFilter
@@ -61,6 +61,9 @@ class WorkerAdmin(ConsoleAdmin):
         ),
     )
 
+    class Media:
+        js = ("django_jobs/refresh.js",)
+
     def annotations(self) -> dict[str, Any]:
         jobs = Job.objects.using(conf().database)
         return {"claimed": CappedCount(jobs.filter(status="running", worker_id=OuterRef("pk")))}
@@ -74,6 +77,8 @@ class WorkerAdmin(ConsoleAdmin):
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         context = super().page_context(request, obj)
+        if obj is not None and obj.is_alive:
+            context["refresh_seconds"] = REFRESH_SECONDS
         if obj is not None and obj.is_alive and request.user.has_perm("django_jobs.view_job"):
             context["in_hand"] = jobs_in_hand(obj, self.admin_site)
         return context

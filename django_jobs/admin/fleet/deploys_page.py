@@ -21,6 +21,7 @@ from ..base.paginator import counted
 from ..layout.console_page import console_page
 
 DEPLOYS = "django_jobs_worker_deploys"
+REFRESH_SECONDS = 5
 MOST = 500
 """Worker processes that the page looks at."""
 
@@ -61,6 +62,7 @@ def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         request,
         "worker/deploys.html",
         title=_("Deploys"),
+        refresh_seconds=REFRESH_SECONDS,
         sentence=_sentence(shown, take_forecast({})),
         more=len(workers) > MOST,
         versions=[_version(name, of) for name, of in _grouped(shown, _code)],

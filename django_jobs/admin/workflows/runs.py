@@ -78,6 +78,9 @@ class WorkflowRunAdmin(ConsoleAdmin):
     has_cancel_permission = allowed_by("cancel_workflowrun")
     has_retry_permission = allowed_by("retry_workflowrun")
 
+    class Media:
+        js = ("django_jobs/refresh.js",)
+
     def get_urls(self) -> list[Any]:
         start = self.admin_site.admin_view(lambda request: start_view(self, request))
         return [
@@ -118,6 +121,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
             ),
             "jobs_url": list_url(self.admin_site, Job),
             "progress": progress_of(counts),
+            "refresh_seconds": None if obj.finished_at else _refresh_seconds(counts.total),
             "most_steps": MOST_STEPS if steps.cut else None,
             "counts": _by_type(counts) if steps.cut else None,
             "documents": [document(title, *columns["payload"]) if seen else hidden(title)],
@@ -178,6 +182,11 @@ class WorkflowRunAdmin(ConsoleAdmin):
     started = moment_column("started_at", _("started"))
     finished = moment_column("finished_at", _("finished"))
     cancel_requested = moment_column("cancel_requested_at", _("cancel requested"))
+
+
+def _refresh_seconds(steps: int) -> int:
+    """The page of 10,000 steps takes half a second."""
+    return 5 if steps <= 1_000 else 30
 
 
 def progress_of(counts: Counts) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 // Keeps [data-live-region] of a page fresh: fetches the same address and replaces the region's content.
 // The element [data-refresh] has the seconds between two answers, and its texts; its button pauses.
+// It ends with the first answer that has no such element: what it shows will not change any more.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const bar = document.querySelector("[data-refresh]");
@@ -14,6 +15,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const show = (text) => { status.textContent = text; };
   const busy = () =>
     document.hidden || region.contains(document.activeElement) || region.querySelector("input:checked, details[open]");
+  const scrollers = () => [...region.querySelectorAll("[tabindex='0']")];
 
   async function refresh(mine) {
     if (!busy()) {
@@ -26,7 +28,15 @@ document.addEventListener("DOMContentLoaded", () => {
         const page = new DOMParser().parseFromString(text, "text/html");
         const fresh = page.querySelector("[data-live-region]");
         if (!fresh) return stop();
-        if (!busy()) region.replaceChildren(...fresh.childNodes);
+        if (!busy()) {
+          const places = scrollers().map((one) => [one.scrollLeft, one.scrollTop]);
+          region.replaceChildren(...fresh.childNodes);
+          scrollers().forEach((one, index) => one.scrollTo(...(places[index] ?? [0, 0])));
+          if (!page.querySelector("[data-refresh]")) {
+            bar.hidden = true;
+            return;
+          }
+        }
       } catch {
         if (mine === turn) stop();
         return;

@@ -53,6 +53,15 @@ def test_versions_and_commands_that_run_now(page: Page) -> None:
     assert Live(page.text(DEPLOYS)).alarms == []
 
 
+def test_the_page_refreshes_itself(page: Page) -> None:
+    worker("v1", 10)
+    text = page.text(DEPLOYS)
+    live = text.index("data-live-region")
+    assert live < text.index("jobs-sentence") < text.index("jobs-commands")
+    assert 'data-refresh="5"' in text[:live]
+    assert "django_jobs/refresh.js" in text
+
+
 def test_the_slots_of_a_command_are_threads_and_those_of_the_loop(page: Page) -> None:
     worker("v1", 10, threads=2, async_slots=100)
     worker("v1", 10, threads=1, async_slots=50)

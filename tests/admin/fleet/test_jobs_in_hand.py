@@ -41,6 +41,17 @@ def test_an_idle_worker_says_so_and_an_ended_one_nothing(page: Page) -> None:
     assert "What it does" not in page.read(change_url(Worker, worker))
 
 
+def test_the_page_refreshes_itself_until_the_worker_has_ended(page: Page) -> None:
+    worker = register_worker()
+    text = page.text(change_url(Worker, worker))
+    live = text.index("data-live-region")
+    assert live < text.index("jobs-tool") < text.index("It has no job now.")
+    assert 'data-refresh="5"' in text[:live]
+    assert "django_jobs/refresh.js" in text
+    Worker.objects.update(status="stopped")
+    assert "data-refresh=" not in page.text(change_url(Worker, worker))
+
+
 @pytest.mark.parametrize("stored", ['{"a": 1}', "[1, [2]]", '[["x", "y", "z"]]', "null"])
 def test_a_row_that_no_worker_wrote_is_shown(page: Page, stored: str) -> None:
     held = enqueue_and_claim()

@@ -69,6 +69,18 @@ def test_the_progress_of_a_large_run_is_counted_up_to_a_limit(page: Page) -> Non
     assert ">all of 1,000+<" in page.read(list_url(WorkflowRun))
 
 
+def test_the_page_of_a_run_refreshes_itself_until_it_has_ended(page: Page) -> None:
+    run, large = images(3), images(1_010)
+    text = page.text(change_url(WorkflowRun, run.pk))
+    live = text.index("data-live-region")
+    assert live < text.index("jobs-overall") < text.index("jobs-drawing")
+    assert 'data-refresh="5"' in text[:live]
+    assert "django_jobs/refresh.js" in text
+    assert 'data-refresh="30"' in page.text(change_url(WorkflowRun, large.pk))
+    WorkflowRun.objects.filter(pk=run.pk).update(status="failed", finished_at=run.started_at)
+    assert "data-refresh=" not in page.text(change_url(WorkflowRun, run.pk))
+
+
 def test_the_list_is_filtered_by_status_and_name(page: Page) -> None:
     definition_of("orders.fulfil")
     first, second = order(), images(3, status="failed")
