@@ -38,7 +38,7 @@ def _view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         page,
         request,
         "run/cost.html",
-        title=_("What job types use"),
+        title=_("Cost by job type"),
         source=source,
         heads=[
             *(_("Job type"), _("Runs"), _("Time"), _("CPU time"), _("Largest memory")),

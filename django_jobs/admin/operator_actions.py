@@ -123,7 +123,7 @@ INSPECT = OperatorAction(
     label=_("Show stack"),
     question=_("Ask running jobs for their stack?"),
     explanation=_(
-        "The worker writes down which lines of code the handler is in, without any values. The "
+        "The worker records which lines of code the handler is in, without any values. The "
         "page of the job shows the answer."
     ),
     execute=inspections.ask,
@@ -234,9 +234,9 @@ STOP_COMMAND = OperatorAction(
     label=_("Drain its command"),
     question=_("Drain the commands of these workers?"),
     explanation=_(
-        "All worker processes of each command claim no more jobs, wait for their running jobs, and "
-        "exit. Then the command ends with exit code 0. Whatever keeps it running, such as systemd "
-        "or Kubernetes, starts a new one."
+        "All worker processes of each command claim no more jobs, wait for their running "
+        "jobs, and exit. Then the command ends with exit code 0. A service manager such as systemd "
+        "or Kubernetes starts a new one."
     ),
     execute=job_operations.stop_commands,
     done=ASKED_TO_DRAIN,
@@ -250,9 +250,9 @@ STOP_HOST = OperatorAction(
     label=_("Drain its host"),
     question=_("Drain the hosts of these workers?"),
     explanation=_(
-        "All worker processes on each host claim no more jobs, wait for their running jobs, and "
-        "exit, and all commands there end with exit code 0. Whatever keeps them running starts "
-        "new ones, unless it was stopped before."
+        "All worker processes on each host claim no more jobs, wait for their running jobs, "
+        "and exit, and all commands there end with exit code 0. A service "
+        "manager such as systemd or Kubernetes starts new ones, unless you stopped it before."
     ),
     execute=job_operations.stop_hosts,
     done=ASKED_TO_DRAIN,

@@ -142,7 +142,7 @@ class WorkerAdmin(ConsoleAdmin):
         return f"{worker.host}:{worker.pid}"
 
     started = moment_column("started_at", _("started"))
-    schedules_seen = moment_column("schedules_seen_at", _("last look at the schedules"))
+    schedules_seen = moment_column("schedules_seen_at", _("last check of the schedules"))
     drain_requested = moment_column("drain_requested_at", _("drain requested"))
     stopped = moment_column("stopped_at", _("stopped"))
 

@@ -353,7 +353,7 @@ class Migration(migrations.Migration):
                 (
                     "schedules_seen_at",
                     models.DateTimeField(
-                        blank=True, null=True, verbose_name="last look at the schedules"
+                        blank=True, null=True, verbose_name="last check of the schedules"
                     ),
                 ),
                 ("lease_expires_at", models.DateTimeField(verbose_name="lease expires at")),

@@ -50,7 +50,7 @@ class Worker(models.Model):
     )
     started_at = TimestampField(_("started at"))
     heartbeat_at = TimestampField(_("last heartbeat"))
-    schedules_seen_at = TimestampField(_("last look at the schedules"), null=True, blank=True)
+    schedules_seen_at = TimestampField(_("last check of the schedules"), null=True, blank=True)
     lease_expires_at = TimestampField(_("lease expires at"))
     claim_failures = models.PositiveBigIntegerField(
         _("failed claims"),

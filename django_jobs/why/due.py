@@ -123,11 +123,11 @@ def _origin(job: Job, facts: Facts) -> str:
         return _("its handler sleeps (%(key)s)") % {"key": sleep["key"]}
     if not job.attempt:
         if job.scheduled_for is not None:
-            return _("its schedule puts its jobs off by some seconds (jitter)")
+            return _("its schedule delays its jobs by some seconds (jitter)")
         return _("it was enqueued with a delay or a time to run at")
     run = facts.row("last_run")
     if run is None:
-        return _("put off after attempt %(attempt)s") % {"attempt": job.attempt}
+        return _("postponed after attempt %(attempt)s") % {"attempt": job.attempt}
     match run["outcome"]:
         case RunState.SNOOZED:
             return _("its handler snoozed in attempt %(attempt)s") % {"attempt": run["attempt"]}
@@ -146,7 +146,7 @@ def _origin(job: Job, facts: Facts) -> str:
                 )
                 % values
             )
-    return _("put off after attempt %(attempt)s") % {"attempt": run["attempt"]}
+    return _("postponed after attempt %(attempt)s") % {"attempt": run["attempt"]}
 
 
 def _expiry(job: Job, facts: Facts) -> Gate:

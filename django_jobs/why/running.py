@@ -53,7 +53,10 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
         yield Gate(name="start", title=_("Start"), state=GateState.UNKNOWN, text=text)
     if job.cancel_requested_at is not None:
         text = fill(
-            _("asked for %(age)s ago: its handler ends when it looks, or at its next wait"),
+            _(
+                "requested %(age)s ago: its handler ends when it checks for this, or at its "
+                "next wait"
+            ),
             age=facts.since(job.cancel_requested_at),
         )
         yield Gate(name="cancel", title=_("Cancel"), state=GateState.UNKNOWN, text=text)
@@ -97,11 +100,11 @@ def _lease(job: Job, facts: Facts) -> Gate:
     elif row["expired"]:
         age = facts.since(moment(row["lease_expires_at"]))
         trouble = fill(
-            _("the lease of its worker %(worker)s ran out %(age)s ago"), worker=_link(row), age=age
+            _("the lease of its worker %(worker)s expired %(age)s ago"), worker=_link(row), age=age
         )
     else:
         return Gate(name="lease", title=title, text=_lasts(row, sweep, facts))
-    rescue: Text = (_("no worker is alive that could take it over: start one"),)
+    rescue: Text = (_("no live worker can take it over: start one"),)
     rescuers = facts.row("rescuers")
     if rescuers is not None and rescuers["workers"]:
         most = duration_text(sweep)
@@ -122,7 +125,7 @@ def _lease(job: Job, facts: Facts) -> Gate:
 def _lasts(row: Row, sweep: float, facts: Facts) -> Text:
     until = moment(row["lease_expires_at"])
     if until is None:
-        return fill(_("%(worker)s has one without an end"), worker=_link(row))
+        return fill(_("%(worker)s has one that does not expire"), worker=_link(row))
     rescue = until + timedelta(seconds=sweep)
     return fill(
         _("%(worker)s has it for %(age)s more; unless renewed, the job is taken over by %(time)s"),

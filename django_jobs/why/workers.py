@@ -86,7 +86,7 @@ def _able(job: Job, facts: Facts) -> tuple[list[Row], Gate]:
         return [], _none(_("all workers that could take it are draining"), _versions(reading))
     able = [row for row in claiming if not row["expired"]]
     if not able:
-        text = _("the leases of all workers that could take it have run out")
+        text = _("the leases of all workers that could take it have expired")
         return [], _none(text, _versions(claiming))
     values: dict[str, Value] = {
         "workers": _count(len(able), len(alive) == MOST_WORKERS),

@@ -235,7 +235,7 @@ def test_the_first_missing_ability_of_the_workers_is_named() -> None:
     job_operations.stop_workers([new])
     assert sentence(job) == "All workers that could take it are draining."
     register_worker("expired", queues=["bulk"], job_types={"app.add": 2}, lease=-1.0)
-    assert sentence(job) == "The leases of all workers that could take it have run out."
+    assert sentence(job) == "The leases of all workers that could take it have expired."
 
 
 def test_a_worker_of_an_older_release_reads_any_version() -> None:
@@ -455,9 +455,9 @@ def test_a_running_job_says_where_and_until_when_its_lease_lasts() -> None:
 def test_an_expired_lease_says_within_what_time_the_job_is_taken_over() -> None:
     held = enqueue_and_claim(worker=register_worker("carol"))
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '12 s'")
-    assert "no worker is alive that could take it over" in sentence(held.id)
+    assert "no live worker can take it over" in sentence(held.id)
     register_worker("dave")
-    wanted = rf"The lease of its worker carol #{held.worker} ran out 12 s ago; a live worker takes "
+    wanted = rf"The lease of its worker carol #{held.worker} expired 12 s ago; a live worker takes "
     assert f"{wanted}it over within 5.0 s." in sentence(held.id)
     workers.end(held.worker)
     assert f"Its worker carol #{held.worker} is stopped; a live" in sentence(held.id)

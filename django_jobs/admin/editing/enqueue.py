@@ -42,7 +42,7 @@ class EnqueueForm(JobForm):
             required=False,
             max_length=200,
             widget=forms.TextInput(attrs={"class": "vTextField"}),
-            help_text=_("While a job with this key has not ended, no other is enqueued."),
+            help_text=_("No other job is enqueued until the one with this key has ended."),
         )
         self.fields[NUMBER] = number_field()
 

@@ -85,10 +85,10 @@ def _sentence(workers: Sequence[Any], forecast: Forecast) -> str:
     if not forecast.running:
         return f"{text} {_('Nothing runs: a drain would end at once.')}"
     if forecast.deploy_seconds < 1:
-        text += " " + _("A drain of all would end about at once.")
+        text += " " + _("Draining all workers would take less than a second.")
     else:
         time = duration(timedelta(seconds=forecast.deploy_seconds))
-        text += " " + _("A drain of all would take about %(time)s.") % {"time": time}
+        text += " " + _("Draining all workers would take about %(time)s.") % {"time": time}
     if forecast.unknown:
         text += " " + ngettext(
             "%(count)s running job may take longer: how long its type takes is not known.",

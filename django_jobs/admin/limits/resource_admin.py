@@ -70,9 +70,9 @@ OPEN_BREAKER = OperatorAction(
     label=_("Open breaker"),
     question=_("Open the breakers of resources?"),
     explanation=_(
-        "No job that uses the resource starts, and failures burn no attempts. After the time of "
-        "its settings a few jobs try, and the breaker closes if they succeed. To stop all jobs "
-        "until you say so, pause the resource instead."
+        "No job that uses the resource starts, and failures use up no attempts. After the time "
+        "in its settings a few jobs run as a test, and the breaker closes if they succeed. To "
+        "stop all jobs until you resume them, pause the resource instead."
     ),
     execute=by_name(
         Resource,

@@ -100,8 +100,9 @@ def in_background(action: BulkAction) -> Alternative:
         name="background",
         label=_("Change all of them in the background"),
         explanation=_(
-            "The workers can change all that match. You see the progress, can stop it, and get a "
-            "report of what was left and why."
+            "The workers can change all jobs that match. You see the progress, can stop the "
+            "operation, and get a report of the jobs that were not changed, with the "
+            "reasons."
         ),
         offered=offered,
         go=go,
@@ -143,7 +144,7 @@ def begin(
         action_flag=ADDITION,
         change_message=": ".join(filter(None, ["requested", described(terms), reason])),
     )
-    text = gettext("The workers will do it. This page shows the progress.")
+    text = gettext("The workers carry out this operation. This page shows the progress.")
     page.message_user(request, text, messages.SUCCESS)
     return to
 

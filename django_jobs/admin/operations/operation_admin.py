@@ -53,8 +53,8 @@ STOP = OperatorAction(
     label=_("Stop"),
     question=_("Stop operations?"),
     explanation=_(
-        "The chunk that is under way is completed. What was done stays done, and the rest can be "
-        "continued later."
+        "The current chunk is completed. Jobs that were changed stay changed, and the rest "
+        "can be continued later."
     ),
     execute=_stop,
     done=ngettext_lazy(
@@ -72,8 +72,8 @@ CONTINUE = OperatorAction(
     label=_("Continue"),
     question=_("Continue operations?"),
     explanation=_(
-        "An operation that was stopped, or failed, goes on behind the last job that it looked at, "
-        "with your permissions. A replay plan begins with its first wave again."
+        "A stopped or failed operation continues after the last job that it examined, with "
+        "your permissions. A replay plan begins with its first wave again."
     ),
     execute=_continue,
     done=ngettext_lazy(
@@ -206,8 +206,8 @@ def sentence(operation: Any) -> str:
     match operation.status:
         case BulkState.PENDING:
             if not live_workers():
-                return gettext("It waits for a worker to begin. No worker is alive.")
-            return gettext("It waits for a worker to begin.")
+                return gettext("No worker has started it yet. No worker is alive.")
+            return gettext("No worker has started it yet.")
         case BulkState.RUNNING if operation.stop_requested_by:
             return gettext("It stops after this chunk: %(name)s asked for it.") % {
                 "name": operation.stop_requested_by

@@ -200,12 +200,12 @@ def _payloads(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, 
             if problem is not None:
                 problems.add({job["pk"]: problem})
     wrong = sum(entry["count"] for entry in problems.counts.values())
-    text = gettext("%(good)s of %(all)s fit today's handler") % {
+    text = gettext("%(good)s of %(all)s fit the current handler") % {
         "good": f"{len(sample) - wrong:,}",
         "all": f"{len(sample):,}",
     }
     if wrong:
-        text += "; " + gettext("the others are left: %(why)s") % {
+        text += "; " + gettext("the others are not replayed: %(why)s") % {
             "why": "; ".join(list(problems.counts)[:NAMED])
         }
     return _check("caution" if wrong else "ok", gettext("Payload"), text)
@@ -223,8 +223,8 @@ def _keys(keyed: list[dict[str, Any]]) -> dict[str, str]:
     if not taken:
         return _check("ok", gettext("Keys"), gettext("no live job has one of their keys"))
     text = ngettext(
-        "%(count)s has a live job with its key: it is left",
-        "%(count)s have a live job with their key: these are left",
+        "%(count)s has a live job with its key: it is not replayed",
+        "%(count)s have a live job with their key: these are not replayed",
         taken,
     )
     return _check("caution", gettext("Keys"), text, taken)

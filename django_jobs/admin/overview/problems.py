@@ -41,10 +41,10 @@ def _of_workers(numbers: Numbers, visible: Visible) -> Found:
         yield Problem(ERROR, format_html(text, jobs=waiting_text(ready)), link)
     expired = [row for row in numbers.own["workers"] if row["status"] == "expired"]
     for row in expired[:MOST_OF_A_KIND]:
-        text = _("<strong>{name}</strong> has not been heard of for {time}.")
+        text = _("<strong>{name}</strong> has sent no heartbeat for {time}.")
         if numbers.workers:
-            text = _("<strong>{name}</strong> has not been heard of for {time}. Its jobs start "
-                     "again elsewhere.")  # fmt: skip
+            text = _("<strong>{name}</strong> has sent no heartbeat for {time}. Its jobs "
+                     "start again on other workers.")  # fmt: skip
         shown = format_html(text, name=row["name"], time=seconds_text(row["seconds"]))
         yield Problem(ERROR, shown, (_("Worker"), change_url(visible.site, Worker, row["id"])))
     age = next((row["age"] for row in numbers.gauges["watermark"]), 0)
@@ -90,8 +90,8 @@ def _of_resources(numbers: Numbers, visible: Visible) -> Found:
                      "{jobs}.")  # fmt: skip
             yield Problem(ERROR, format_html(text, **values, time=since), link)
         elif row["breaker"] == "half_open":
-            text = _("<strong>{name}</strong> is being tried: its breaker lets few jobs through. "
-                     "{jobs}.")  # fmt: skip
+            text = _("<strong>{name}</strong> is being tested: its half-open breaker lets a "
+                     "few jobs through. {jobs}.")  # fmt: skip
             yield Problem(CAUTION, format_html(text, **values), link)
         elif is_taken(gauge):
             text = _("<strong>{name}</strong>: all {limit} are taken, and {jobs}.")
@@ -122,7 +122,7 @@ def _of_schedules(numbers: Numbers, visible: Visible) -> Found:
     looked = next((row["looked"] for row in numbers.gauges["lag"]), None)
     due = numbers.workers and states.get("on", 0) + overdue
     if due and looked is not None and looked > MAX_LAG:
-        text = _("No worker has looked at the schedules for {time}.")
+        text = _("No worker has checked the schedules for {time}.")
         yield Problem(ERROR, format_html(text, time=seconds_text(looked)), link)
 
 

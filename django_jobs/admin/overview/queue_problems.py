@@ -49,7 +49,7 @@ def of_queues(numbers: Numbers, visible: Visible) -> Found:
         elif is_late(row, counts) and (busy := _busy(numbers, visible, row, values)):
             yield Problem(CAUTION, busy, link)
         if row["max_backlog"] and level_of(ready.number, row["max_backlog"]) == "full":
-            text = _("<strong>{name}</strong> is full: {jobs}, and {limit} may. "
+            text = _("<strong>{name}</strong> is full: {jobs}, and the limit is {limit}. "
                      "Enqueues are refused, or drop jobs.")  # fmt: skip
             limit = f"{row['max_backlog']:,}"
             yield Problem(ERROR, format_html(text, **values, limit=limit), link)
@@ -135,9 +135,9 @@ def of_objectives(numbers: Numbers, visible: Visible) -> Found:
         missed = 1 - row["hour_met"] / runs if runs else 0
         burn_rate = missed / (1 - row["target"])
         if burn_rate > BURNING:
-            text = _("<strong>{name}</strong>: {share} of the last hour's jobs started within "
-                     "{time}, and {target} should. The error budget burns {rate} times too "
-                     "fast.")  # fmt: skip
+            text = _("<strong>{name}</strong>: {share} of the last hour's jobs started "
+                     "within {time}; the objective is {target}. The error budget burns "
+                     "{rate} times too fast.")  # fmt: skip
             shown = format_html(
                 text,
                 name=row["queue"],

@@ -103,7 +103,7 @@ def queues(numbers: Numbers, visible: Visible) -> Table:
             Column(_("Last hour"), wide=True),
         ),
         rows,
-        _("There is no queue. They are made from the setting QUEUES by migrate."),
+        _("No queues. manage.py migrate creates those in the setting QUEUES."),
         (_("All queues"), visible.list_url(Queue)),
     )
 

@@ -118,7 +118,7 @@ class QueueAdmin(ConsoleAdmin):
             section(_("Limits"), "max_concurrency", "max_backlog", "on_full", "priority_weight"),
             section(_("Defaults for its jobs"), "max_attempts", "timeout"),
             section(_("Backoff of job types without one"), *names[BACKOFF]),
-            section(_("How long its finished jobs are kept"), *names[RETENTION]),
+            section(_("Retention of its finished jobs"), *names[RETENTION]),
             section(_("Objective"), "slo_seconds", "slo_target", "last_hour", "last_day"),
         )
 

@@ -77,11 +77,11 @@ def list_notes() -> list[str]:
     alive = Worker.objects.using(alias).filter(status__in=ALIVE)
     seen = alive.aggregate(seen=TimestampMax("schedules_seen_at"))["seen"]
     if seen is None:
-        return [_("No live worker looks at the schedules, so none is fired.")]
+        return [_("No live worker checks the schedules, so none fires.")]
     age = database_time() - seen
     if age < UNSEEN:
         return []
-    return [_("No worker has looked at the schedules for %(time)s.") % {"time": duration(age)}]
+    return [_("No worker has checked the schedules for %(time)s.") % {"time": duration(age)}]
 
 
 def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, Any]:

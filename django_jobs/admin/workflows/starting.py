@@ -54,7 +54,7 @@ class StartForm(forms.Form):
             required=False,
             max_length=200,
             widget=forms.TextInput(attrs={"class": "vTextField"}),
-            help_text=_("While a run with this key is running, no other is started."),
+            help_text=_("No other run is started until the one with this key has ended."),
         )
         self.fields[NUMBER] = number_field()
         self.fields["overrides"] = JsonObjectText(

@@ -41,7 +41,9 @@ def test_versions_and_commands_that_run_now(page: Page) -> None:
     claim_ready(busy)
     text = page.read(DEPLOYS)
     assert "Workers run 2 versions of the code." in text
-    assert "A drain of all would end about at once. 1 running job may take longer" in text
+    assert (
+        "Draining all workers would take less than a second. 1 running job may take longer" in text
+    )
     first, second, *commands = rows_in(text)
     assert first.startswith("v1 1 1 0")
     assert second.startswith("v2 2 0 1")

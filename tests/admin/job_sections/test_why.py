@@ -201,7 +201,7 @@ def test_a_running_job_shows_where_and_an_ended_one_how(page: Page) -> None:
     assert "Its cancellation was requested." in text
     assert "Why is it not running?" not in text
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '1 min'")
-    trouble = "no worker is alive that could take it over: start one."
+    trouble = "no live worker can take it over: start one."
     assert trouble in page.read(change_url(Job, held.id)).partition("jobs-hint")[2][:300]
     settle_one(held, failure(final=True))
     text = page.read(change_url(Job, held.id))

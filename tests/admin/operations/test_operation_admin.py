@@ -51,7 +51,7 @@ def test_the_list_shows_each_operation_in_one_line(page: Page, half_done: BulkOp
 
 def test_a_pending_operation_says_what_it_waits_for(page: Page) -> None:
     operation = bulk.start("cancel", {"queue": "default"})
-    assert "It waits for a worker to begin. No worker is alive." in shown(page, operation)
+    assert "No worker has started it yet. No worker is alive." in shown(page, operation)
     register_worker()
     assert "No worker is alive" not in shown(page, operation)
 
@@ -85,7 +85,7 @@ def test_the_report_says_what_was_left_and_why(page: Page) -> None:
     operation = bulk.start("reprioritize", {"queue": "default"}, arguments={"priority": 5})
     run_chunk()
     text = shown(page, operation)
-    assert "What was left, and why" in text
+    assert "Jobs that were not changed, with the reasons" in text
     assert f'<a href="{change_url(Job, held.id)}">#{held.id}</a>' in text
     assert "it is running" in text
     assert "change priority: 5" in text

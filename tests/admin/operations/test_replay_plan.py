@@ -41,7 +41,7 @@ def test_the_dry_run_says_what_a_replay_would_meet(page: Page) -> None:
     text = plan_of(page, error=dead.fingerprint, type="app.add")
     assert "Replay plan: 5 dead jobs" in text
     assert "known to 2 live workers" in text
-    assert "5 of 5 fit today's handler" in text
+    assert "5 of 5 fit the current handler" in text
     assert "at-most-once" not in text
     assert "Keys" not in text
 
@@ -62,8 +62,8 @@ def test_problems_are_said_before_they_are_met(page: Page) -> None:
     run_sql("UPDATE django_jobs_worker SET status = 'stopped', stopped_at = now()")
     text = plan_of(page, status="dead")
     assert "no live worker knows app.add, app.noop" in text
-    assert "1 of 2 fit today's handler; the others are left" in text
-    assert "1 has a live job with its key: it is left" in text
+    assert "1 of 2 fit the current handler; the others are not replayed" in text
+    assert "1 has a live job with its key: it is not replayed" in text
     assert "1 is of an at-most-once type" in text
 
 

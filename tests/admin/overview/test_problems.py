@@ -54,8 +54,8 @@ def test_the_lease_of_a_worker_has_expired(page: Page) -> None:
     run_sql("UPDATE django_jobs_worker SET heartbeat_at = now() - interval '35 s' WHERE id = %s",
             [gone])  # fmt: skip
     ((sentence, link),) = found(page).items()
-    assert sentence.startswith("web-0 has not been heard of for 3")
-    assert sentence.endswith(" s. Its jobs start again elsewhere.")
+    assert sentence.startswith("web-0 has sent no heartbeat for 3")
+    assert sentence.endswith(" s. Its jobs start again on other workers.")
     assert link == change_url(Worker, gone)
 
 
@@ -65,7 +65,7 @@ def test_the_jobs_of_an_expired_worker_start_elsewhere_only_if_another_is_alive(
     register_worker("web-0", lease=-5)
     none_alive, expired = found(page)
     assert none_alive == "No worker is alive. 0 jobs wait."
-    assert expired.startswith("web-0 has not been heard of for ")
+    assert expired.startswith("web-0 has sent no heartbeat for ")
     assert "elsewhere" not in expired
 
 
@@ -194,7 +194,7 @@ def test_a_backlog_at_its_limit(page: Page) -> None:
     noop.enqueue_many([{}] * 3)
     Queue.objects.filter(name="default").update(max_backlog=3)
     (sentence,) = found(page)
-    assert sentence.startswith("default is full: 3 jobs wait, and 3 may.")
+    assert sentence.startswith("default is full: 3 jobs wait, and the limit is 3.")
 
 
 @pytest.mark.usefixtures("_served")
@@ -207,7 +207,7 @@ def test_an_objective_whose_budget_burns(page: Page) -> None:
     fold_runs()
     (sentence,) = found(page)
     assert sentence == (
-        "default : 50.0% of the last hour's jobs started within 1 min, and 90% should. "
+        "default : 50.0% of the last hour's jobs started within 1 min; the objective is 90%. "
         "The error budget burns 5.0 times too fast."
     )
     Queue.objects.filter(name="default").update(slo_target=0.4)
@@ -231,7 +231,10 @@ def test_resources_that_are_full_paused_or_failing(page: Page) -> None:
     assert sentence.endswith("3 jobs wait.")
     Resource.objects.update(breaker_state="half_open")
     (sentence,) = found(page)
-    assert sentence == "stripe is being tried: its breaker lets few jobs through. 3 jobs wait."
+    assert (
+        sentence
+        == "stripe is being tested: its half-open breaker lets a few jobs through. 3 jobs wait."
+    )
     Resource.objects.update(paused_at="2020-01-01T00:00Z", paused_reason="maintenance")
     assert found(page) == {"stripe is paused: maintenance. 3 jobs wait.": link}
 
@@ -246,7 +249,7 @@ def test_schedules_that_do_not_fire(page: Page) -> None:
     assert seen.pop("wrong does not fire: no such zone") == change_url(Schedule, wrong.pk)
     (overdue, looked) = seen
     assert overdue.startswith("1 schedule is overdue, by 5 min")
-    assert looked.startswith("No worker has looked at the schedules for 1 min 3")
+    assert looked.startswith("No worker has checked the schedules for 1 min 3")
     assert seen[overdue] == f"{list_url(Schedule)}?state=overdue"
 
 

@@ -119,12 +119,10 @@ def test_a_job_that_waits_for_its_schedule_says_so(page: Page) -> None:
 def test_the_list_warns_if_no_worker_looks_at_schedules(page: Page) -> None:
     assert "so none is fired" not in page.read(list_url(Schedule))
     new_schedule()
-    assert "No live worker looks at the schedules, so none is fired." in page.read(
-        list_url(Schedule)
-    )
+    assert "No live worker checks the schedules, so none fires." in page.read(list_url(Schedule))
     worker = register_worker()
     run_sql("UPDATE django_jobs_worker SET schedules_seen_at = now() - interval '10 minutes'")
-    assert "No worker has looked at the schedules for 10 min" in page.read(list_url(Schedule))
+    assert "No worker has checked the schedules for 10 min" in page.read(list_url(Schedule))
     run_sql("UPDATE django_jobs_worker SET schedules_seen_at = now() WHERE id = %s", [worker])
     assert "No worker has looked" not in page.read(list_url(Schedule))
 
