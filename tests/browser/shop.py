@@ -60,7 +60,9 @@ def declared() -> Iterator[None]:
     patient = Backoff.exponential(base=30, cap=3600)
     names = [
         job(name="mail.send_receipt", queue="emails")(send_receipt).name,
-        job(name="mail.send_digest", queue="emails", priority=-10)(send_digest).name,
+        job(name="mail.send_digest", queue="emails", priority=-10, schedulable=True)(
+            send_digest
+        ).name,
         job(name="crm.push_contact", backoff=patient)(push_contact).name,
         job(name="search.index_page")(index_page).name,
         job(name="webhooks.deliver", queue="webhooks", backoff=patient)(deliver).name,

@@ -6,6 +6,9 @@ import pytest
 from django.contrib import admin
 from django.urls import reverse
 
+from django_jobs import registry
+from django_jobs.models import Job, Queue
+
 from .visitor import NARROW, WIDE, WIDER, Visitor
 
 pytestmark = pytest.mark.timeout(300)
@@ -36,6 +39,32 @@ def test_no_list_is_cut_at_1280_and_1440_pixels(visitor: Visitor) -> None:
                 if missing := page.evaluate(CUT):
                     cut[path, size[0]] = missing
     assert cut == {}
+
+
+LONG = "a-queue-whose-name-a-team-of-a-large-company-has-taken-from-its-directory-of-departments"
+CAUSE = "T" * 100 + ": " + "the_same_word_without_a_space_in_it_" * 20
+
+
+def test_no_list_is_cut_by_long_names(visitor: Visitor) -> None:
+    Queue.objects.create(name=LONG)
+    receipt = registry.get("mail.send_receipt")
+    receipt.using(
+        queue=LONG, idempotency_key=f"receipt-{'0' * 120}", tenant="t" * 100, tags=["u" * 100]
+    ).enqueue(customer_id=1, order_id=1)
+    dead = Job.objects.dead().latest("pk")
+    Job.objects.filter(pk=dead.pk).update(last_error=CAUSE, queue=LONG)
+    cut, tall = {}, {}
+    for path in lists():
+        visitor.visit(path)
+        if missing := visitor.page.evaluate(CUT):
+            cut[path] = missing
+        tall[path] = max(visitor.page.evaluate(HEIGHTS), default=0)
+        with visitor.at(NARROW) as page:
+            width = page.evaluate("document.documentElement.scrollWidth")
+            if width > NARROW[0]:
+                cut[path] = width
+    assert cut == {}
+    assert {path: height for path, height in tall.items() if height > TALLEST} == {}
 
 
 def test_the_rows_of_a_list_are_low(visitor: Visitor) -> None:

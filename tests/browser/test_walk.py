@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
 import pytest
 from django.urls import reverse
+
+from django_jobs.models import Job, Queue
 
 from .pages import console_pages
 from .visitor import NARROW, WIDE, WIDER, Visitor
@@ -20,6 +25,24 @@ CUT_TABLES = """() => [...document.querySelectorAll(".results, .jobs-scroll")]
         + `${one.scrollWidth - one.clientWidth} px`)"""
 
 
+def look_at(visitor: Visitor, name: str) -> Iterator[str]:
+    """What is wrong with the page: in both themes, wide and narrow."""
+    for one in visitor.findings():
+        yield f"{name}: {one}"
+    for size in (WIDE, WIDER):
+        with visitor.at(size) as page:
+            for one in page.evaluate(CUT_TABLES):
+                yield f"{name} at {size[0]}: {one}"
+    with visitor.at(WIDE, dark=True):
+        for one in visitor.findings("color-contrast"):
+            yield f"{name}, dark: {one}"
+    with visitor.at(NARROW) as page:
+        width = page.evaluate("document.documentElement.scrollWidth")
+        if width > NARROW[0]:
+            wide = page.evaluate(WIDER_THAN_ITS_ELEMENTS)
+            yield f"{name} is {width} px wide in a narrow window: {wide}"
+
+
 def test_all_pages_are_shown_in_both_themes_without_a_finding(visitor: Visitor) -> None:
     findings = []
     walked = set()
@@ -29,20 +52,43 @@ def test_all_pages_are_shown_in_both_themes_without_a_finding(visitor: Visitor) 
             findings.append(f"{path}: {answer.status} {answer.headers.get('content-type')}")
             continue
         walked.add(path)
-        findings += [f"{path}: {one}" for one in visitor.findings()]
-        for size in (WIDE, WIDER):
-            with visitor.at(size) as page:
-                cut = page.evaluate(CUT_TABLES)
-                findings += [f"{path} at {size[0]}: {one}" for one in cut]
-        with visitor.at(WIDE, dark=True):
-            findings += [f"{path}, dark: {one}" for one in visitor.findings("color-contrast")]
-        with visitor.at(NARROW) as page:
-            width = page.evaluate("document.documentElement.scrollWidth")
-            if width > NARROW[0]:
-                wide = page.evaluate(WIDER_THAN_ITS_ELEMENTS)
-                findings.append(f"{path} is {width} px wide in a narrow window: {wide}")
+        findings += look_at(visitor, path)
     assert "\n".join(findings) == ""
     assert len(walked) > 35
+
+
+def test_pages_of_a_choice_are_shown_without_a_finding(visitor: Visitor) -> None:
+    jobs, dead = (reverse(f"admin:django_jobs_{name}_changelist") for name in ("job", "deadletter"))
+    group = Job.objects.dead().filter(last_error__startswith="KeyError").latest("pk")
+    failure = urlencode({"type": group.job_type, "fingerprint": group.fingerprint})
+    findings: list[str] = []
+    for path in (
+        f"{reverse('admin:django_jobs_failure_group')}?{failure}",
+        f"{reverse('admin:django_jobs_job_enqueue')}?job_type=mail.send_digest",
+        f"{reverse('admin:django_jobs_schedule_add')}?job_type=mail.send_digest",
+        reverse("admin:django_jobs_queue_history", args=[Queue.objects.latest("pk").pk]),
+        f"{jobs}?q=tag:none",
+        f"{jobs}?q=from:yesterday",
+        f"{jobs}?status=scheduled&queue=emails&worker=web-1",
+        f"{dead}?job_type=crm.push_contact",
+    ):
+        assert visitor.visit(path).status == 200, path
+        findings += look_at(visitor, path)
+    assert "\n".join(findings) == ""
+
+
+def test_questions_are_shown_without_a_finding(visitor: Visitor) -> None:
+    findings: list[str] = []
+    for name, chosen, button in (
+        ("job_changelist", "?status=scheduled", "Cancel all"),
+        ("failures", "", "Replay"),
+        ("queue_changelist", "", "Pause emails"),
+    ):
+        visitor.visit(reverse(f"admin:django_jobs_{name}") + chosen)
+        visitor.click(visitor.page.get_by_role("button", name=button).first)
+        visitor.page.locator(".submit-row .default").wait_for()
+        findings += look_at(visitor, f"the question of {button!r}")
+    assert "\n".join(findings) == ""
 
 
 def test_what_the_policy_forbids_is_noticed(visitor: Visitor) -> None:
