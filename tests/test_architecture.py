@@ -254,7 +254,7 @@ SAVES_ELSEWHERE = {
         "rows.bulk_create",
     },
     "contrib.celery.beat.importing": {"schedule.save"},
-    "maintenance.bulk_operations": {"LogEntry.objects.create"},
+    "maintenance.bulk_records": {"LogEntry.objects.create"},
     "testing.crashing": {"over.update"},
     "models.named_row": {"self.using(alias).bulk_create", "super().save"},
     "models.querysets": {"super().delete", "super().update"},

@@ -27,6 +27,7 @@ def _event(level: int, keys: str, *levels: int) -> Event:
 
 
 _ENDED = "job_id job_type queue attempt status outcome seconds error_code error reason"
+_OPERATION_ENDED = "operation action by done left succeeded failed seconds reason"
 
 EVENTS = {
     "job_succeeded": _event(DEBUG, _ENDED),
@@ -80,6 +81,10 @@ EVENTS = {
     "breaker_half_opened": _event(INFO, "resource reason"),
     "breaker_closed": _event(INFO, "resource reason by"),
     "step_signalled": _event(INFO, "run step by reason"),
+    "operation_started": _event(INFO, "operation action by matched reason"),
+    "operation_completed": _event(INFO, _OPERATION_ENDED),
+    "operation_stopped": _event(WARNING, _OPERATION_ENDED),
+    "operation_failed": _event(ERROR, _OPERATION_ENDED),
     "queue_pressure_changed": _event(
         WARNING, "queue pressure previous ready oldest_seconds drain_seconds", INFO
     ),

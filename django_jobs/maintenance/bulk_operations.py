@@ -13,18 +13,9 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import (
-    DatabaseError,
-    DataError,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
-    router,
-    transaction,
-)
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError, transaction
 
 from ..conf import conf
 from ..domain.bulk import BulkState, Reasons
@@ -36,6 +27,7 @@ from ..lifecycle.operations.jobs import Actor, OperationResult
 from ..models import BulkAction, BulkOperation, Job
 from ..models.database import database_time
 from .bulk_actions import EXECUTE
+from .bulk_records import log_end, send_events
 
 EVERY_SECONDS = 1.0
 CHUNK, REPLAYED = 1_000, 100
@@ -77,6 +69,7 @@ def run_chunk() -> int:
             raise
         _fail(operation.pk, ErrorReport.of(error).summary)
         return 1
+    send_events(operation, chunk.has_begun)
     return 2 if chunk.has_more else 1
 
 
@@ -88,7 +81,7 @@ class Chunk:
         self.progress: dict[str, Any] = operation.progress
         self.now = database_time()
         self.actor: Actor = None
-        self.is_paced = self.has_more = False
+        self.has_begun = self.is_paced = self.has_more = False
 
     def execute(self) -> None:
         """Change some jobs, and note it in the operation's fields."""
@@ -113,6 +106,7 @@ class Chunk:
     def begin(self) -> None:
         """Count what matches, for the progress."""
         operation = self.operation
+        self.has_begun = True
         operation.status = BulkState.RUNNING
         operation.started_at = operation.started_at or self.now
         if operation.matched is None:
@@ -122,7 +116,7 @@ class Chunk:
         """Note why the operation ends."""
         self.operation.status, self.operation.why = state, why[:300]
         self.operation.finished_at = self.now
-        _log_end(self.operation)
+        log_end(self.operation)
 
     def replay_by_plan(self, plan: ReplayPlan) -> None:
         """Replay as many jobs as the outcomes of the others allow."""
@@ -266,26 +260,5 @@ def _fail(pk: int, why: str) -> None:
         if operation is not None:
             Chunk(operation).end(BulkState.FAILED, why)
             bulk.store(operation)
-
-
-def _log_end(operation: BulkOperation) -> None:
-    """In the history of the admin, if the role of the workers may write there."""
-    if not (operation.actor_id and apps.is_installed("django.contrib.admin")):
-        return
-    from django.contrib.admin.models import CHANGE, LogEntry
-    from django.contrib.contenttypes.models import ContentType
-
-    message = f"{operation.status}: {operation.done:,} done, {operation.left:,} left"
-    if operation.why:
-        message += f" ({operation.why})"
-    with suppress(DatabaseError), transaction.atomic(using=router.db_for_write(LogEntry)):
-        if not get_user_model()._default_manager.filter(pk=operation.actor_id).exists():
-            return  # the constraint would fail the chunk
-        LogEntry.objects.create(
-            user_id=operation.actor_id,
-            content_type=ContentType.objects.get_for_model(BulkOperation),
-            object_id=str(operation.pk),
-            object_repr=str(operation),
-            action_flag=CHANGE,
-            change_message=message,
-        )
+    if operation is not None:
+        send_events(operation, has_begun=False)
