@@ -13,4 +13,5 @@ JOB_PERMISSIONS = {
     "dismiss_job": "Can dismiss dead jobs",
     "view_job_payload": "Can see payloads and results in full",
     "view_job_error": "Can see error messages and tracebacks",
+    "reveal_job": "Can reveal hidden payloads and errors, which the history notes",
 }

@@ -38,6 +38,7 @@ from ..job_sections.state_sentence import fails, hints_of, queue_of, state_sente
 from ..job_sections.timeline import timeline
 from ..job_sections.why import why_section
 from ..job_sections.workflow_step import workflow_of
+from .reveal import hidden_parts, reveal_url
 from .tags import name_and_tags, tag_links
 
 PRIVATE = ("payload", "result", "headers")
@@ -113,6 +114,10 @@ class JobPage(HidesErrors, ConsoleAdmin):
     has_signal_permission = allowed_by("signal_workflowrun")
     has_skip_permission = allowed_by("skip_workflowstep")
 
+    def has_reveal_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        may_reveal: bool = allowed_by("reveal_job")(self, request)
+        return may_reveal and self.has_view_permission(request)
+
     def has_edit_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         may_edit: bool = allowed_by("edit_job")(self, request)
         return may_edit and request.user.has_perm("django_jobs.view_job")
@@ -125,10 +130,12 @@ class JobPage(HidesErrors, ConsoleAdmin):
         died_of = None if obj.errors_hidden else without_secrets
         columns["headers"] = deaths(text, died_of), length
         why = why_section(obj, self.admin_site, request)
+        may_reveal = self.has_reveal_permission(request) and hidden_parts(request, obj)
         return {
             **super().page_context(request, obj),
             "state": self.state(obj),
             "edit_url": edit_url(self, obj.pk) if may_edit(self, request, obj) else "",
+            "reveal_url": reveal_url(self, obj.pk) if may_reveal else "",
             "sentence": state_sentence(obj, shown.worker, why),
             "hints": hints_of(obj, why),
             "why": why,

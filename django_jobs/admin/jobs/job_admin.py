@@ -31,6 +31,7 @@ from ..lists.job_filters import (
 from ..operator_actions import CANCEL, DISMISS, INSPECT, REPLAY, REPRIORITIZE, RUN_NOW
 from ..workflow_actions import SIGNAL, SKIP_STEP
 from .detail import JobPage
+from .reveal import reveal_view
 from .tags import TagFilter
 
 
@@ -86,7 +87,9 @@ class JobAdmin(HistoryAdmin, JobPage):
 
     def get_urls(self) -> list[Any]:
         edit, enqueue = "django_jobs_job_edit", "django_jobs_job_enqueue"
+        reveal, may_reveal = "django_jobs_job_reveal", self.has_reveal_permission
         return [
+            console_path(self, "<int:job_id>/reveal/", reveal_view, reveal, may_reveal),
             console_path(self, "<int:job_id>/edit/", edit_view, edit, self.has_edit_permission),
             console_path(self, "enqueue/", enqueue_view, enqueue, self.has_enqueue_permission),
             *super().get_urls(),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Crumb = tuple[_StrOrPromise, str]
 
 OF_SOME_ROWS = (
-    *("confirm_action.html", "timed_out.html"),
+    *("confirm_action.html", "timed_out.html", "job/reveal.html"),
     *("editing/edit.html", "editing/enqueue.html", "editing/choose.html"),
 )
 """Those of these pages that are not about all queues and job types."""

@@ -1,0 +1,65 @@
+"""Shows once what the page of a job hides from a user, and notes it in the history of the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.translation import gettext_lazy as _
+
+from ...models import Job
+from ..access.errors import deaths, mask, may_see_errors, without_secrets
+from ..base.actions import ModelAdmin
+from ..base.formatting import change_url
+from ..base.json_display import document, texts
+from ..base.search import SEE_PAYLOADS
+from ..job_sections.state_sentence import fails
+from ..job_sections.timeline import timeline
+from ..layout.console_page import console_page, list_crumb
+
+
+def hidden_parts(request: HttpRequest, job: Any) -> list[str]:
+    """What the page of ``job`` hides from the user, in the words of the history."""
+    payload = [] if request.user.has_perm(SEE_PAYLOADS) else ["payload", "result", "headers"]
+    has_errors = job.last_error or job.attempt
+    return payload + (["errors"] if has_errors and not may_see_errors(request.user) else [])
+
+
+def reveal_url(page: ModelAdmin, pk: Any) -> str:
+    return reverse("admin:django_jobs_job_reveal", args=[pk], current_app=page.admin_site.name)
+
+
+def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
+    """The hidden parts of a job. Only a POST shows them, so that no link and no refresh does."""
+    job = page.get_queryset(request).filter(pk=job_id).first() if job_id < 2**63 else None
+    if job is None:
+        raise Http404
+    back = change_url(page.admin_site, Job, job_id)
+    parts = hidden_parts(request, job)
+    if request.method != "POST" or not parts:
+        return HttpResponseRedirect(back)
+    user = request.user.pk
+    assert user is not None
+    message = f"revealed: {', '.join(parts)}"
+    LogEntry.objects.log_actions(user, [job], CHANGE, message, single_object=True)
+    job.errors_hidden = False
+    mask(job)
+    columns = texts(job, page.titles)
+    text, length = columns["headers"]
+    shown = timeline(job, page.admin_site, text)
+    columns["headers"] = deaths(text, without_secrets), length
+    return console_page(
+        page,
+        request,
+        "job/reveal.html",
+        title=_("Hidden data"),
+        parents=[list_crumb(page), (f"{job.job_type} #{job_id}", back)],
+        subtitle=f"{job.job_type} #{job_id}",
+        original=job,
+        shows_error=fails(job),
+        failed=shown.last if fails(job) else None,
+        timeline=shown,
+        documents=[document(str(title), *columns[name]) for name, title in page.titles.items()],
+    )
