@@ -15,9 +15,18 @@ class ChaosConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from django_jobs.maintenance import bulk_operations
+
+        from .operation_plan import CHUNK
+
+        bulk_operations.CHUNK = bulk_operations.REPLAYED = CHUNK
+        self.break_what_is_asked()
+
+    def break_what_is_asked(self) -> None:
         """With the status in place of the fence a late worker writes over a newer attempt, and the
         accounts must show it: a test that cannot fail proves nothing. Likewise an admission that
-        counts no slots and spends no tokens, and a settle that commits before it opens steps."""
+        counts no slots and spends no tokens, a settle that commits before it opens steps, and a
+        chunk that commits before it is counted."""
         if os.environ.get("CHAOS_WITHOUT_FENCE"):
             from django_jobs.lifecycle import settling
 
@@ -40,6 +49,7 @@ class ChaosConfig(AppConfig):
             arrivals.ADMIT_ARRIVALS = arrivals.ADMIT_ARRIVALS.replace(taken, none)
             supply.SPEND = supply.SPEND.replace(spent, "")
         if os.environ.get("CHAOS_WITHOUT_ATOMICITY"):
-            from .opening_later import break_settling
+            from .opening_later import break_chunks, break_settling
 
             break_settling()
+            break_chunks()

@@ -30,8 +30,9 @@ LOST_CONNECTION |= {"django.db.utils.InterfaceError"}
 SILENT = {"django_jobs.wait", "django_jobs.sleep", "chaos.diamond"}
 """Handlers that are the package's, and leave no line: steps that wait, and what starts a run."""
 
+CANCELLED = {"chaos.cancelled", "chaos.bulk_work"}
 EXACTLY_ONCE = {"chaos.inside", "chaos.adds_inside"}
-USES_THE_DATABASE = {*EXACTLY_ONCE, "chaos.tenant", "chaos.awaits_tenant"}
+USES_THE_DATABASE = {*EXACTLY_ONCE, "chaos.tenant", "chaos.awaits_tenant", "chaos.bulk_dies"}
 USES_THE_DATABASE |= SILENT
 USES_THE_DATABASE |= {f"chaos.{name}" for name in ("adds", "undo", "joins", "splits", "rests")}
 """What these handlers may fail with here, and no other may."""
@@ -72,7 +73,7 @@ def problems(cluster: Cluster, lines: list[Line]) -> Iterator[tuple[int, str]]:
             yield 6, f"{what}: {outcome}, written by another than {here[0].tree}, who ran it"
         if outcome == "succeeded" and not here and kind not in SILENT:
             yield 4, f"{what}: succeeded and never ran"
-        cancelled = outcome == "cancelled" and (is_step or kind == "chaos.cancelled")
+        cancelled = outcome == "cancelled" and (is_step or kind in CANCELLED)
         if not (cancelled or _is_possible(kind, attempt, outcome, error)):
             yield 4, f"{what}: {outcome} ({error}), which nothing here does"
         if status == "succeeded" and here and attempt != last:
@@ -96,6 +97,7 @@ def _is_possible(kind: str, attempt: int, outcome: str, error: str) -> bool:
     if kind == "django_jobs.wait" and error.endswith("SignalTimeout"):
         return True
     planned = kind == "chaos.stumble" and attempt == 1 and error.endswith("RuntimeError")
+    planned |= kind == "chaos.bulk_dies" and error.endswith("Discard")
     planned |= kind == "chaos.fails" and attempt % 2 == 1 and error.endswith("RuntimeError")
     return planned or (kind in USES_THE_DATABASE and error in LOST_CONNECTION)
 

@@ -23,6 +23,8 @@ SELECT count(*), count(*) FILTER (WHERE status = 'ready'),
 WHERE status NOT IN ('succeeded', 'dead', 'cancelled')
 """
 
+UNFINISHED = "SELECT count(*) FROM django_jobs_bulkoperation WHERE finished_at IS NULL"
+
 BEGUN = """
 SELECT (SELECT count(*) FROM django_jobs_worker WHERE name LIKE 'tree-%%') >= %s
    AND EXISTS (SELECT 1 FROM django_jobs_schedule WHERE name = 'every second')
@@ -111,11 +113,12 @@ class Ground:
         if code := self._dropper.wait(self.patience):
             raise RuntimeError(f"the dropper ended with {code}")
 
-    def start_operator(self, runs: int, seconds: float, seed: int) -> None:
-        """What starts workflows, and operates them."""
+    def start_operator(self, runs: int, operations: int, seconds: float, seed: int) -> None:
+        """What starts workflows and operations on all jobs that match, and operates them."""
         self._operator = self._python(
             self._environment, "tests.chaos.operator", str(self.directory / "keys-workflows.json"),
-            "--runs", str(runs), "--seconds", str(seconds), "--seed", str(seed),
+            "--runs", str(runs), "--operations", str(operations),
+            "--seconds", str(seconds), "--seed", str(seed),
         )  # fmt: skip
 
     def end_operator(self) -> None:
@@ -174,10 +177,11 @@ class Ground:
             raise RuntimeError(f"the enqueuer ended with {code}")
 
     def live(self) -> tuple[int, int, int]:
-        """How many jobs have not ended, and how many of them wait for a free thread, or for the end
-        of another job."""
+        """How many jobs and operations have not ended, and how many jobs wait for a free thread, or
+        for the end of another job."""
         ((live, ready, waiting),) = self.cluster.fetch(LIVE)
-        return live, ready, waiting
+        ((unfinished,),) = self.cluster.fetch(UNFINISHED)
+        return live + unfinished, ready, waiting
 
     def wait_for_all(self) -> None:
         """Until nothing is live. What never ends is found by the accounts."""

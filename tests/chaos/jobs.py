@@ -15,7 +15,8 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from psycopg import sql
 
-from django_jobs import Backoff, Concurrency, current_run, job
+from django_jobs import Backoff, Concurrency, Discard, current_run, job
+from django_jobs.models import Job
 
 from . import graphs as graphs  # declares the workflows
 from .lines import leave_a_line, note
@@ -213,6 +214,24 @@ all_gates = job(
     tenant="capped",
     **OFTEN,
 )(with_gates)
+
+
+@job(**OFTEN)
+def bulk_work(seconds: float) -> None:
+    """An operation cancels it, makes it ready, or changes its priority."""
+    leave_a_line()
+    time.sleep(seconds)
+
+
+@job(**OFTEN)
+def bulk_dies(seconds: float, again: bool) -> None:
+    """Dead until an operation replays it, and perhaps once more."""
+    leave_a_line()
+    time.sleep(seconds)
+    run = current_run()
+    assert run is not None
+    if Job.objects.values_list("replays", flat=True).get(pk=run.job_id) <= again:
+        raise Discard("as planned")
 
 
 @job(backoff=SOON, max_crashes=50, max_attempts=50)

@@ -1,15 +1,19 @@
-"""The negative control of the workflows: steps open after the commit of what ended."""
+"""The negative control of workflows and operations: steps open after the commit of what ended, and
+chunks are counted after the commit of what they changed."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from django.db import transaction
 
 from django_jobs.lifecycle import settling
 from django_jobs.lifecycle.opening import open_next
+from django_jobs.lifecycle.operations import bulk
 from django_jobs.lifecycle.settling import Ending, HandOver, Settled, ended_steps
+from django_jobs.models import BulkOperation
 from django_jobs.models.database import jobs_connection
 
 PAUSE = 0.1
@@ -31,3 +35,18 @@ def _settle_then_open(
         hand_over.queues |= open_next(ended_steps(settled)).queues
     hand_over.freed = True
     return settled
+
+
+def break_chunks() -> None:
+    """From now on in this process."""
+    store = bulk.store
+
+    def count(operation: BulkOperation) -> None:
+        time.sleep(PAUSE)
+        store(operation)
+
+    def count_later(operation: BulkOperation) -> None:
+        alias = jobs_connection().alias
+        transaction.on_commit(partial(count, operation), using=alias, robust=True)
+
+    bulk.store = count_later

@@ -1,4 +1,5 @@
-"""``python -m tests.chaos.operator``: start workflows, and operate them, through all outages.
+"""``python -m tests.chaos.operator``: start workflows and operations on all jobs that match, and
+operate them, through all outages.
 
 Writes the keys that it knows to be committed, those that it knows to be rolled back, and what each
 operation answered; null if the answer was lost.
@@ -7,6 +8,7 @@ operation answered; null if the answer was lost.
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import os
 import time
@@ -28,10 +30,14 @@ from django_jobs.lifecycle.operations import jobs, workflows  # noqa: E402 — m
 from django_jobs.lifecycle.workflows.stuck import STUCK  # noqa: E402 — models come after setup
 from django_jobs.models import Job, WorkflowRun  # noqa: E402 — models come after setup
 
-from . import workflow_plan  # noqa: E402 — models come after setup
+from . import operation_plan, workflow_plan  # noqa: E402 — models come after setup
+from .bulk_operator import BulkOperator  # noqa: E402 — models come after setup
 from .enqueuer import AWAY, Dropped, in_one_transaction, until_it_works  # noqa: E402 — models come after setup
 from .graphs import WORKFLOWS  # noqa: E402 — models come after setup
 from .workflow_plan import SIGNAL, START, Event  # noqa: E402 — models come after setup
+
+TOO_EARLY = 0.5
+"""Seconds until the next try."""
 
 BY_JOB = {"album": "chaos.splits", "by name": "chaos.diamond"}
 
@@ -165,20 +171,34 @@ def arguments_of(event: Event) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Spread the runs over so many seconds."""
+    """Spread the runs and the operations over so many seconds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=Path)
     parser.add_argument("--runs", type=int, required=True)
+    parser.add_argument("--operations", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     asked = parser.parse_args()
-    operator, begun = Operator(), time.monotonic()
-    for event in workflow_plan.events(asked.seed, asked.runs, asked.seconds):
-        if (ahead := begun + event.at - time.monotonic()) > 0:
-            time.sleep(ahead)
-        operator.act(event)
-    found = {"kept": operator.kept, "dropped": operator.dropped}
-    found |= {"kept_runs": operator.kept_runs, "done": operator.done}
+    operator, bulk, begun = Operator(), BulkOperator(), time.monotonic()
+    ahead = [
+        (event.at, place, event)
+        for place, event in enumerate(
+            (
+                *workflow_plan.events(asked.seed, asked.runs, asked.seconds),
+                *operation_plan.events(asked.seed, asked.operations, asked.seconds),
+            )
+        )
+    ]
+    heapq.heapify(ahead)
+    while ahead:
+        at, place, event = heapq.heappop(ahead)
+        time.sleep(max(begun + at - time.monotonic(), 0.0))
+        if isinstance(event, Event):
+            operator.act(event)
+        elif not until_it_works(lambda event=event: bulk.act(event)):
+            heapq.heappush(ahead, (time.monotonic() - begun + TOO_EARLY, place, event))
+    found = {"kept": operator.kept + bulk.kept_keys, "dropped": operator.dropped}
+    found |= {"kept_runs": operator.kept_runs, "done": operator.done, "operations": bulk.asked}
     found["stuck"] = STUCK  # for the account, whose process has no Django
     asked.file.write_text(json.dumps(found))
 

@@ -20,6 +20,7 @@ from . import (
     effects,
     gates,
     neighbour,
+    operations,
     partitions,
     pools,
     recovery,
@@ -48,6 +49,7 @@ class Asked:
     seconds: float = 60.0
     jobs: int = 1_500
     workflows: int = 100
+    operations: int = 24
     workers: int = 4
     seed: int = 1
     without_fence: bool = False
@@ -121,9 +123,10 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     roles.make(ground.cluster)
     partitions.make(ground.cluster)
     gates.make(ground.cluster)
+    operations.make(ground.cluster)
     ground.start_dropper(asked.seed)
     ground.ask("storm", jobs=asked.jobs, seed=asked.seed, seconds=asked.seconds)
-    ground.start_operator(asked.workflows, asked.seconds, asked.seed)
+    ground.start_operator(asked.workflows, asked.operations, asked.seconds, asked.seed)
     ground.start_trees(asked.workers)
     ground.start_guests(asked.seconds, asked.seed)
     ground.wait_for_begin()
@@ -156,6 +159,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.found += partitions.problems(cluster, directory)
     result.found += gates.problems(cluster)
     result.found += workflows.problems(cluster, directory)
+    result.found += operations.problems(cluster, directory)
     result.recoveries = recovery.measure(cluster, result.history, lines)
     result.found += result.recoveries.problems()
     names = ("jobs", "runs", "boots of workers", "due times")
@@ -167,6 +171,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.totals |= partitions.counted(cluster, directory)
     result.totals |= gates.counted(cluster)
     result.totals |= workflows.counted(cluster, directory)
+    result.totals |= operations.counted(cluster)
     result.outcomes = dict(cluster.fetch(OUTCOMES))
     result.repeated = effects.count_repeated(lines)
     result.server = cluster.fetch("SHOW server_version")[0][0]

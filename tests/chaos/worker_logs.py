@@ -14,11 +14,11 @@ EXPECTED = {
     "heartbeat_hangs": "the heartbeat was stopped, and killed for it",
     "fenced": "the lease could not be renewed: the database was away, or the heartbeat stopped",
     "stale_handlers": "a handler went on for two seconds after its lease was lost",
-    "job_dead": "a poison pill, a step that fails on purpose, a wait without its signal",
+    "job_dead": "a poison pill, what fails on purpose, a wait without its signal",
 }
 """Events at level ERROR, and why they are expected here."""
 
-DEAD = re.compile(r" job_type=(chaos\.(poison|fails)|django_jobs\.wait)\b")
+DEAD = re.compile(r" job_type=(chaos\.(poison|fails|bulk_dies)|django_jobs\.wait)\b")
 
 AWAY = re.compile(
     r"^CommandError: the database 'default' does not answer: |^\s*$"
