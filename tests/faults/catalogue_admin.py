@@ -6,6 +6,7 @@ from .entries import Fault, shown
 
 ADMIN = "tests/admin/"
 ACTIONS = f"{ADMIN}base/test_actions.py::"
+ON_FIELDS = f"{ADMIN}test_attacks_on_fields.py::"
 ON_VERBS = f"{ADMIN}test_attacks_on_verbs.py::"
 EDIT = f"{ADMIN}editing/test_edit.py::"
 SAFETY = f"{ADMIN}test_safety.py::"
@@ -14,6 +15,9 @@ PLAN = f"{ADMIN}operations/test_replay_plan.py::"
 ATTACKS: dict[str, Fault] = {
     "A1": shown(
         "markup in what a row or an address says",
+        f"{ON_FIELDS}test_a_field_of_an_address_is_neither_markup_nor_sql",
+        f"{ON_FIELDS}test_pages_about_many_rows_show_their_markup_and_do_not_run_it",
+        f"{ON_FIELDS}test_the_address_of_a_page_that_took_too_long_is_no_markup",
         f"{SAFETY}test_markup_in_rows_is_shown_and_not_run",
         f"{SAFETY}test_markup_in_questions_and_messages_is_not_run",
         f"{ADMIN}schedules/test_safety.py::test_markup_in_rows_is_shown_and_not_run",
@@ -56,6 +60,9 @@ ATTACKS: dict[str, Fault] = {
         f"{ACTIONS}test_all_matching_without_a_bound_is_asked_again",
         f"{PLAN}test_other_terms_are_refused",
         f"{PLAN}test_other_numbers_are_refused_with_the_form",
+        f"{ADMIN}operations/test_background.py::test_a_forged_priority_starts_nothing",
+        "tests/maintenance/test_bulk_operations.py::"
+        "test_a_job_beyond_the_newest_one_cannot_be_asked_for",
     ),
     "A6": shown(
         "secrets in payloads, results, headers and errors",
@@ -68,6 +75,7 @@ ATTACKS: dict[str, Fault] = {
         f"{ADMIN}failures/test_group_page.py::test_the_job_type_is_quarantined_from_there",
         f"{ADMIN}failures/test_group_page.py::test_an_issue_link_has_the_facts_and_no_secret",
         f"{ADMIN}job_sections/test_links.py::test_masked_and_hidden_values_are_in_no_link",
+        f"{ADMIN}job_sections/test_links.py::test_a_function_gets_of_a_job_what_the_user_may_see",
         f"{EDIT}test_a_secret_stays_unless_it_is_replaced_and_is_never_shown",
         f"{PLAN}test_no_value_of_a_payload_is_shown",
         "tests/domain/test_errors.py::"
@@ -75,6 +83,7 @@ ATTACKS: dict[str, Fault] = {
     ),
     "A7": shown(
         "a page of very many rows, or of very large ones",
+        f"{ON_FIELDS}test_the_pages_of_a_large_job_stay_small",
         f"{ADMIN}test_query_counts.py::test_each_page_takes_few_queries",
         f"{ADMIN}test_query_counts.py::test_each_filter_takes_few_queries",
         f"{ADMIN}layout/test_time_limit.py::test_a_slow_list_is_stopped_and_says_how_to_narrow_it",
@@ -92,6 +101,7 @@ ATTACKS: dict[str, Fault] = {
     ),
     "A9": shown(
         "SQL in a filter, a search, an order or a term",
+        f"{ON_FIELDS}test_a_field_of_an_address_is_neither_markup_nor_sql",
         f"{ADMIN}base/test_search.py::test_hostile_terms_find_nothing_and_break_nothing",
         f"{ADMIN}test_odd_addresses.py::test_a_nul_in_the_address_of_a_list_is_a_wrong_parameter",
         f"{SAFETY}test_the_address_of_a_list_cannot_reveal_secrets",

@@ -192,6 +192,11 @@ def test_the_same_is_asked_for_once_also_by_two_at_the_same_moment() -> None:
     assert sorted(operation.deduplicated for operation in operations) == [False, *[True] * 5]
 
 
+def test_a_job_beyond_the_newest_one_cannot_be_asked_for() -> None:
+    newest = noop.enqueue().pk
+    assert bulk.start("cancel", {"queue": "default"}, max_id=2**63 - 1).max_id == newest
+
+
 def test_what_differs_or_was_stopped_or_ended_is_another_operation() -> None:
     priority = {"arguments": {"priority": 1}}
     asked: list[tuple[str, dict[str, Any], dict[str, Any]]] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,8 @@ def links_of(job: Any, payload: str | None, headers: str | None) -> list[str]:
 def _links(job: Any, payload: str | None, headers: str | None) -> Iterator[tuple[str, str]]:
     if callable(given := _given()):
         try:
-            pairs = [(str(label), url) for label, url in given(job)]
+            seen = _as_seen(job, payload, headers)
+            pairs = [(str(label), url) for label, url in given(seen)]
         except Exception:
             logger.exception('The function of DJANGO_JOBS["LINKS"] failed')
             return
@@ -41,6 +43,17 @@ def _links(job: Any, payload: str | None, headers: str | None) -> Iterator[tuple
     for link in given:
         if url := filled(link["url"], value_of):
             yield link["label"], url
+
+
+def _as_seen(job: Any, payload: str | None, headers: str | None) -> Any:
+    """A copy of ``job`` that has of its JSON what the user may see, masked, and which trace it is
+    in."""
+    seen = copy(job)
+    seen.payload, seen.headers = masked(object_of(payload)), masked(object_of(headers))
+    if payload is None:
+        seen.headers = {name: seen.headers[name] for name in seen.headers.keys() & {"traceparent"}}
+        seen.result = seen.signals = None
+    return seen
 
 
 def _given() -> Any:

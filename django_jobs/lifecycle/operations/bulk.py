@@ -153,7 +153,7 @@ def start(
             actor_id="" if actor is None else str(actor.pk),
             actor_name=(name_of(actor) or by)[:200],
             reason=reason[:300],
-            max_id=newest() if max_id is None else max_id,
+            max_id=newest() if max_id is None else min(max_id, newest()),
             next_at=Now(),
             created_at=Now(),
         )

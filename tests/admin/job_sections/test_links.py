@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from django_jobs.models import Job
 from tests.admin.walking import Live, Page, change_url
 from tests.app.jobs import noop
-from tests.factories import declared
+from tests.factories import declared, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -65,6 +66,28 @@ def by_function(job: Job) -> Any:
     yield "wiki", f"https://wiki.example/{job.job_type}"
     yield "script", "javascript:alert(1)"
     yield "elsewhere", "//evil.example"
+
+
+def by_content(job: Job) -> Any:
+    found = job.payload, job.headers, getattr(job.result, "keys", tuple)(), job.signals
+    yield f"{json.dumps(found[:2])} {found[2:]}", "/"
+
+
+def test_a_function_gets_of_a_job_what_the_user_may_see(
+    page: Page, page_of: Callable[..., Page], job: Job, settings: Any
+) -> None:
+    use(settings, f"{__name__}.by_content")
+    run_sql('UPDATE django_jobs_job SET headers = headers || \'{"note": "for few"}\'')
+    full, other = (
+        page.read(change_url(Job, job.pk)),
+        page_of("view_job").read(change_url(Job, job.pk)),
+    )
+    assert "hush" not in full + other
+    assert '"order": {"id": "a/' in full
+    assert f'{{}}, {{"traceparent": "{TRACE}"}}] ((), None)' in other
+    assert "for few" in full
+    assert "for few" not in other
+    assert Job.objects.get().payload["api_token"] == "hush"
 
 
 def broken(job: Job) -> Any:

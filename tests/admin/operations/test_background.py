@@ -98,6 +98,14 @@ def test_the_whole_list_is_every_job(page: Page) -> None:
     assert set(Job.objects.values_list("status", flat=True)) == {"cancelled"}
 
 
+@pytest.mark.parametrize("priority", ["101", "-101", "1e3", "1; DROP TABLE"])
+def test_a_forged_priority_starts_nothing(page: Page, priority: str) -> None:
+    noop.enqueue_many({} for _ in range(6))
+    given = {"select_across": 1, "max_id": Job.objects.latest("id").pk, "instead": "background"}
+    page.confirm(Job, "reprioritize_jobs", 0, priority=priority, **given)
+    assert not BulkOperation.objects.exists()
+
+
 @pytest.mark.parametrize(
     "query, terms",
     [
