@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from ... import registry
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
 from ...domain.cron_text import describe
+from ...domain.due_times import due_between
 from ...domain.durations import exactly
-from ...domain.schedules import Rule
+from ...domain.schedules import INSTANT, Rule
 from ...models import Schedule
 from ...models.timestamps import DistantTime
 from ..base.formatting import NOTHING, ago, badge
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
 PREVIEWED = 5
+YEAR = timedelta(days=365)
+"""How far due times are counted."""
 
 CHANGES: dict[str | None, _StrOrPromise] = {
     "clock goes forward": gettext_lazy("clock goes forward"),
@@ -61,7 +64,7 @@ def preview(rule: Rule, now: datetime) -> Preview:
     except (ValueError, OverflowError) as error:
         return Preview(error=str(error))
     zone = check_timezone(rule.timezone)
-    note = "" if due else _("It has no further due times.")
+    note = _left(rule, now) if due else _("It has no further due times.")
     if due and len(due) < PREVIEWED:
         note = _("It has no due times after these.")
     return Preview(
@@ -70,6 +73,27 @@ def preview(rule: Rule, now: datetime) -> Preview:
         times=tuple(_due_time(moment, zone, rule.timezone) for moment in due),
         note=note,
     )
+
+
+def _left(rule: Rule, now: datetime) -> str:
+    """How often it is due until it ends; empty if it does not end."""
+    if rule.ends_at is None:
+        return ""
+    year = max(now, rule.starts_at or now) + YEAR
+    number = due_between(rule, now + INSTANT, min(rule.ends_at + INSTANT, year), 0).count
+    if rule.ends_at < year:
+        text = ngettext(
+            "It has %(count)s due time until it ends.",
+            "It has %(count)s due times until it ends.",
+            number,
+        )
+    else:
+        text = ngettext(
+            "It has %(count)s due time within 365 days, and ends later.",
+            "It has %(count)s due times within 365 days, and ends later.",
+            number,
+        )
+    return text % {"count": f"{number:,}"}
 
 
 def in_words(cron: str, every: float | None) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.staticfiles import finders
 from django.urls import reverse
+from django.utils import timezone
 
 from django_jobs.admin.schedules.display import in_words
 from django_jobs.domain.durations import exactly
@@ -53,6 +55,37 @@ def test_the_policy_and_the_bounds_count(page: Page) -> None:
     answer = preview(page, **rule, dst="skip")
     assert len(answer["times"]) == 2
     assert answer["note"] == "It has no due times after these."
+
+
+@pytest.mark.parametrize(
+    "ends_at, rule, note",
+    [
+        ("2099-04-12", {"cron": "30 2 * * *"}, "It has 15 due times until it ends."),
+        ("2099-04-12", {"cron": "30 2 * * *", "dst": "skip"}, "It has 14 due times until it ends."),
+        ("2099-04-12", {"every": "3600"}, "It has 361 due times until it ends."),
+    ],
+)
+def test_the_due_times_until_its_end_are_counted(
+    page: Page, ends_at: str, rule: dict[str, str], note: str
+) -> None:
+    """From the noon of 28 March; on the 29th the clock of Paris goes forward."""
+    bounds = {
+        "starts_at_0": "2099-03-28", "starts_at_1": "12:00",
+        "ends_at_0": ends_at, "ends_at_1": "12:00",
+    }  # fmt: skip
+    given = {"timezone": "Europe/Paris", "dst": "once", **bounds, **rule}
+    assert preview(page, **given)["note"] == note
+
+
+def test_due_times_are_counted_for_a_year_at_most(page: Page) -> None:
+    start = timezone.now() + timedelta(hours=1)
+    rule = {"every": "86400", "starts_at_0": f"{start:%Y-%m-%d}", "starts_at_1": f"{start:%H:%M}"}
+    assert preview(page, **rule)["note"] == ""
+    answer = preview(page, **rule, ends_at_0="2199-01-01", ends_at_1="00:00")
+    assert answer["note"] == "It has 365 due times within 365 days, and ends later."
+    assert len(answer["times"]) == 5
+    answer = preview(page, **rule, ends_at_0="9999-12-31", ends_at_1="23:59")
+    assert "ends later" in answer["note"]
 
 
 def test_an_interval_and_a_name_are_previewed(page: Page) -> None:
