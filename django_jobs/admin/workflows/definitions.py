@@ -17,9 +17,9 @@ from ..base.formatting import NOTHING, change_url, count_link, moment_column, te
 from ..base.json_display import texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import CappedCount
+from ..lists.workflow_filter import WorkflowFilter
 from .declared_steps import declared_picture, declared_steps, difference_of
 from .starting import PERMISSION, start_url
-from .workflow_filter import WorkflowFilter
 
 MOST_VERSIONS = 50
 COMPARED = "compare"

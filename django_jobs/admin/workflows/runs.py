@@ -33,12 +33,14 @@ from ..base.paginator import MOST_COUNTED, CappedCount, counted
 from ..base.search import LARGEST_ID
 from ..base.search_rows import OUTSIDE_HISTORY
 from ..lists.filters import StatusFilter
+from ..lists.workflow_filter import WorkflowFilter
+from ..overview.visible import Visible
 from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
 from .compensations import compensations_of
+from .now import now_of
 from .picture import STATES, picture_of, state_label
 from .starting import PERMISSION, start_url, start_view
 from .steps import MOST_STEPS, Counts, counts_of, steps_of
-from .workflow_filter import WorkflowFilter
 
 
 @admin.register(WorkflowRun)
@@ -62,15 +64,6 @@ class WorkflowRunAdmin(ConsoleAdmin):
     search_fields = ("id",)  # shows the box; get_search_results does the search
     search_help_text = _("Ids of runs.")
     lookups_allowed = ConsoleAdmin.lookups_allowed | {"definition__id__exact"}
-    fieldsets = (
-        section(
-            None,
-            ("state", "definition_text", "tenant_text", "key_text"),
-            ("started", "finished", "took", "cancel_requested"),
-            "reason_text",
-        ),
-    )
-
     empty = _("No workflow has run yet. start() of a workflow, a chain or a group makes a run.")
     operator_actions = (CANCEL_RUN, RETRY_RUN)
 
@@ -108,6 +101,19 @@ class WorkflowRunAdmin(ConsoleAdmin):
         numbers = [number for term in terms if (number := int(term)) <= LARGEST_ID]
         return (queryset.filter(pk__in=numbers) if terms else queryset), False
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """The facts that the run has."""
+        names = {
+            "tenant": "tenant_text",
+            "idempotency_key": "key_text",
+            "finished_at": "finished",
+            "cancel_requested_at": "cancel_requested",
+        }
+        more = tuple(shown for column, shown in names.items() if getattr(obj, column, None))
+        reason = ("reason_text",) if getattr(obj, "reason", "") else ()
+        facts = ("state", "definition_text", "started", "took", *more)
+        return (section(None, facts, *reason),)
+
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         columns = texts(obj, ("payload", "compensations"))
         seen = request.user.has_perm("django_jobs.view_job_payload")
@@ -124,6 +130,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
             "refresh_seconds": None if obj.finished_at else _refresh_seconds(counts.total),
             "most_steps": MOST_STEPS if steps.cut else None,
             "counts": _by_type(counts) if steps.cut else None,
+            "facts": now_of(steps, Visible(self.admin_site, request), obj.read_at),
             "documents": [document(title, *columns["payload"]) if seen else hidden(title)],
             "compensations": compensations_of(columns["compensations"][0]),
         }

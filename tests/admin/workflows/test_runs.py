@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from xml.etree import ElementTree
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from django_jobs.admin.workflows.drawing import TIMES
 from django_jobs.models import Dependency, Job, Receipt, WorkflowRun
@@ -337,3 +340,58 @@ def test_runs_are_neither_added_nor_changed_nor_deleted_by_hand(page: Page) -> N
     assert page.client.post(url, {"status": "succeeded"}).status_code == 403
     assert page.client.post(url.replace("change", "delete"), {"post": "yes"}).status_code == 403
     assert page.client.get("/admin/django_jobs/workflowrun/add/").status_code == 403
+
+
+def region_of(text: str) -> str:
+    """The part of a run's page that refreshes."""
+    return text.split('<div data-live-region aria-live="off">', 1)[1]
+
+
+def test_a_run_says_what_failed_what_runs_and_what_it_waits_for(page: Page) -> None:
+    later = timezone.now() + timedelta(minutes=9, seconds=30)
+    run = run_of({
+        "reserve": step("dead"),
+        "charge": step("running"),
+        "approval": step("waiting", awaits="approved <b>"),
+        "ship": step("scheduled", available_at=later),
+        "apologise": step("waiting", "ship"),
+    })  # fmt: skip
+    text = region_of(page.text(change_url(WorkflowRun, run.pk)))
+    assert Live(text).alarms == []
+    facts = text.split('<dl class="jobs-now-facts">', 1)[1].split("</dl>", 1)[0]
+    plain = " ".join(html.unescape(re.sub(r"<.*?>", " ", facts)).split())
+    assert re.fullmatch(
+        r"Failed reserve Running now charge \( ?4 min( \d+ s)?\) "
+        r"Waits for a signal approval \(approved <b>\) "
+        r"Due later ship \( in 9 min \d+ s \)",
+        plain,
+    )
+    dead = Job.objects.get(step="reserve")
+    assert f'<a href="{change_url(Job, dead.pk)}">reserve</a>' in facts
+
+
+def test_the_first_steps_are_named_and_the_others_counted(page: Page) -> None:
+    run = run_of({f"part{number}": step("running") for number in range(9)})
+    text = page.text(change_url(WorkflowRun, run.pk))
+    assert "and 4 more" in text
+    assert text.count(">part4</a> (") == 1
+    assert ">part5</a> (" not in text
+
+
+def test_a_run_that_ended_well_has_no_such_facts_and_shows_no_empty_field(page: Page) -> None:
+    ended = run_of({"reserve": step("succeeded")}, status="succeeded", ends_left=0)
+    text = page.text(change_url(WorkflowRun, ended.pk))
+    for absent in ("jobs-now-facts", "Tenant:", "Idempotency key:", "Cancel requested:", "Reason:"):
+        assert absent not in text
+    failed = run_of({"reserve": step("dead")}, tenant="acme", idempotency_key="k", reason="no")
+    text = page.text(change_url(WorkflowRun, failed.pk))
+    for shown in ("Tenant:", "Idempotency key:", "Reason:"):
+        assert shown in text
+
+
+def test_steps_are_named_without_links_for_those_who_may_not_view_jobs(
+    page_of: Callable[..., Page],
+) -> None:
+    run = run_of({"reserve": step("running")})
+    text = page_of("view_workflowrun").text(change_url(WorkflowRun, run.pk))
+    assert "<dd>reserve (4 min" in text
