@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.db import OperationalError
 from django.db.models import Model, Q, QuerySet
@@ -299,12 +299,39 @@ def by_name(
         rows = model._default_manager.using(conf().database).filter(pk__in=ids)
         names = dict(rows.values_list("pk", column))
         changed = set(change(names, **given))
-        done = [pk for pk, name in names.items() if name in changed]
-        return OperationResult(
-            done=done, refused={pk: str(refusal) for pk in ids if pk not in done}
-        )
+        return _result(ids, [pk for pk, name in names.items() if name in changed], refusal)
 
     return execute
+
+
+def by_id(
+    change: Callable[..., list[int]], refusal: _StrOrPromise
+) -> Callable[..., OperationResult]:
+    """The same by an operation that returns the ids that it changed."""
+
+    def execute(ids: list[int], **given: Any) -> OperationResult:
+        return _result(ids, change(ids, **given), refusal)
+
+    return execute
+
+
+def _result(ids: list[int], done: list[int], refusal: _StrOrPromise) -> OperationResult:
+    return OperationResult(done=done, refused={pk: str(refusal) for pk in ids if pk not in done})
+
+
+def made_by_hand(
+    page: ModelAdmin, request: HttpRequest, row: Any, how: str, made: str, held: str
+) -> HttpResponse:
+    """Go to the page of a new row with the message ``made``, or with ``held`` to that of the one
+    that has its key."""
+    if row.deduplicated:
+        page.message_user(request, held, messages.WARNING)
+    else:
+        user = request.user.pk
+        assert user is not None
+        LogEntry.objects.log_actions(user, [row], ADDITION, f"{how} by hand", single_object=True)
+        page.message_user(request, made, messages.SUCCESS)
+    return HttpResponseRedirect(change_url(page.admin_site, type(row), row.pk))
 
 
 def _log(

@@ -6,9 +6,7 @@ import inspect
 from typing import Any
 
 from django import forms
-from django.contrib import messages
-from django.contrib.admin.models import ADDITION, LogEntry
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext
@@ -20,8 +18,8 @@ from ...api.job_type import JobType
 from ...exceptions import JobsError
 from ...lifecycle.scope import Scope, scope_of
 from ...models import Job
-from ..base.actions import ModelAdmin
-from ..base.formatting import change_url, list_url
+from ..base.actions import ModelAdmin, made_by_hand
+from ..base.formatting import list_url
 from ..layout.console_page import console_page
 from .form import JobForm
 from .sent_once import KEPT_SECONDS, NUMBER, key_of_form, number_field
@@ -81,7 +79,12 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
         except JobsError as error:
             form.add_error(None, str(error))
         else:
-            return _enqueued(page, request, job, typed)
+            held = gettext(
+                "This job has the idempotency key and has not ended. No other was enqueued."
+            )
+            twice = gettext("This form was sent twice. It made one job.")
+            made = gettext("The job was enqueued.")
+            return made_by_hand(page, request, job, "enqueued", made, held if typed else twice)
     return console_page(
         page,
         request,
@@ -121,18 +124,3 @@ def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         choices=choices,
         back=list_url(page.admin_site, Job),
     )
-
-
-def _enqueued(page: ModelAdmin, request: HttpRequest, job: Job, typed: str | None) -> HttpResponse:
-    if job.deduplicated and not typed:
-        text = gettext("This form was sent twice. It made one job.")
-        page.message_user(request, text, messages.WARNING)
-    elif job.deduplicated:
-        text = gettext("This job has the idempotency key and has not ended. No other was enqueued.")
-        page.message_user(request, text, messages.WARNING)
-    else:
-        user = request.user.pk
-        assert user is not None
-        LogEntry.objects.log_actions(user, [job], ADDITION, "enqueued by hand", single_object=True)
-        page.message_user(request, gettext("The job was enqueued."), messages.SUCCESS)
-    return HttpResponseRedirect(change_url(page.admin_site, Job, job.pk))

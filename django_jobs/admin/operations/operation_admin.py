@@ -14,10 +14,9 @@ from django.utils.translation import gettext_lazy as _
 from ...domain.bulk import BulkState
 from ...domain.replay_plan import ReplayPlan
 from ...lifecycle.operations import bulk
-from ...lifecycle.operations.jobs import Actor, OperationResult
 from ...maintenance.bulk_actions import live_workers
 from ...models import BulkAction, BulkOperation, Job
-from ..base.actions import OperatorAction
+from ..base.actions import OperatorAction, by_id
 from ..base.formatting import (
     badge,
     duration,
@@ -35,18 +34,6 @@ CODENAMES = [permission.partition(".")[2] for permission in bulk.PERMISSIONS.val
 REFRESH_SECONDS = 3
 
 
-def _stop(ids: list[int], *, actor: Actor) -> OperationResult:
-    return _result(ids, bulk.stop(ids, actor=actor), gettext("it has ended, or is being stopped"))
-
-
-def _continue(ids: list[int], *, actor: Actor) -> OperationResult:
-    return _result(ids, bulk.resume(ids, actor=actor), gettext("it was not stopped"))
-
-
-def _result(ids: list[int], done: list[int], why: str) -> OperationResult:
-    return OperationResult(done=done, refused={pk: why for pk in ids if pk not in done})
-
-
 STOP = OperatorAction(
     action="stop_operations",
     permission="operate",
@@ -56,7 +43,7 @@ STOP = OperatorAction(
         "The current chunk is completed. Jobs that were changed stay changed, and the rest "
         "can be continued later."
     ),
-    execute=_stop,
+    execute=by_id(bulk.stop, _("it has ended, or is being stopped")),
     done=ngettext_lazy(
         "%(count)s operation was asked to stop.",
         "%(count)s operations were asked to stop.",
@@ -75,7 +62,7 @@ CONTINUE = OperatorAction(
         "A stopped or failed operation continues after the last job that it examined, with "
         "your permissions. A replay plan begins with its first wave again."
     ),
-    execute=_continue,
+    execute=by_id(bulk.resume, _("it was not stopped")),
     done=ngettext_lazy(
         "%(count)s operation continues.", "%(count)s operations continue.", "number"
     ),

@@ -13,7 +13,7 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Backfill, Schedule
-from ..base.actions import OperatorAction, by_name
+from ..base.actions import OperatorAction, by_id, by_name
 from ..operator_actions import ReasonForm
 
 
@@ -33,15 +33,11 @@ def _run(ids: list[int], actor: Any) -> OperationResult:
     return result
 
 
-def _cancel_backfills(ids: list[int], actor: Any) -> OperationResult:
-    result = OperationResult()
-    for row in Backfill.objects.using(conf().database).filter(pk__in=ids):
-        if row.cancelled_at is None:
-            schedule_operations.cancel_backfill(row, actor=actor)
-            result.done.append(row.pk)
-        else:
-            result.refused[row.pk] = gettext("it is already cancelled")
-    return result
+def _cancel_backfills(ids: list[int], actor: Any) -> list[int]:
+    rows = list(Backfill.objects.using(conf().database).filter(pk__in=ids, cancelled_at=None))
+    for row in rows:
+        schedule_operations.cancel_backfill(row, actor=actor)
+    return [row.pk for row in rows]
 
 
 PAUSE = OperatorAction(
@@ -105,7 +101,7 @@ CANCEL_BACKFILL = OperatorAction(
         "Jobs of these backfills that have not started are cancelled at once, and running ones are "
         "asked to stop. Jobs that have ended are not changed."
     ),
-    execute=_cancel_backfills,
+    execute=by_id(_cancel_backfills, _("it is already cancelled")),
     done=ngettext_lazy(
         "%(count)s backfill was cancelled.", "%(count)s backfills were cancelled.", "number"
     ),

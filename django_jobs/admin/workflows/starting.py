@@ -6,10 +6,8 @@ import json
 from typing import Any
 
 from django import forms
-from django.contrib import messages
-from django.contrib.admin.models import ADDITION, LogEntry
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext
@@ -20,7 +18,7 @@ from ...api.workflows.workflow import Workflow
 from ...exceptions import JobsError
 from ...lifecycle.operations.jobs import demand
 from ...models import WorkflowRun
-from ..base.actions import ModelAdmin
+from ..base.actions import ModelAdmin, made_by_hand
 from ..base.arguments import (
     MORE,
     JsonObjectText,
@@ -30,7 +28,7 @@ from ..base.arguments import (
     payload_of,
     takes_more,
 )
-from ..base.formatting import change_url, list_url
+from ..base.formatting import list_url
 from ..editing.sent_once import NUMBER, key_of_form, number_field
 from ..layout.console_page import console_page
 
@@ -91,7 +89,12 @@ def start_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         except JobsError as error:
             form.add_error(None, str(error))
         else:
-            return _started(page, request, run, bool(form.cleaned_data["idempotency_key"]))
+            has_key = form.cleaned_data["idempotency_key"]
+            held = gettext("This run has the idempotency key and is running. No other was started.")
+            twice = gettext("This form was sent twice. It started one run.")
+            # Django begins a message with a capital letter, which is no part of the name.
+            made = gettext("The run %(run)s was started.") % {"run": run}
+            return made_by_hand(page, request, run, "started", made, held if has_key else twice)
     return console_page(
         page,
         request,
@@ -139,22 +142,3 @@ def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         choices=choices,
         back=list_url(page.admin_site, WorkflowRun),
     )
-
-
-def _started(
-    page: ModelAdmin, request: HttpRequest, run: WorkflowRun, has_typed_key: bool
-) -> HttpResponse:
-    if run.deduplicated and not has_typed_key:
-        text = gettext("This form was sent twice. It started one run.")
-        page.message_user(request, text, messages.WARNING)
-    elif run.deduplicated:
-        text = gettext("This run has the idempotency key and is running. No other was started.")
-        page.message_user(request, text, messages.WARNING)
-    else:
-        user = request.user.pk
-        assert user is not None
-        LogEntry.objects.log_actions(user, [run], ADDITION, "started by hand", single_object=True)
-        # Django begins a message with a capital letter, which is no part of the name.
-        text = gettext("The run %(run)s was started.") % {"run": run}
-        page.message_user(request, text, messages.SUCCESS)
-    return HttpResponseRedirect(change_url(page.admin_site, WorkflowRun, run.pk))
