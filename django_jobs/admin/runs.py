@@ -33,13 +33,23 @@ from .base.model_admin import section
 from .base.search import KINDS_OF_RUNS, run_search, show
 from .base.search_rows import search_runs
 from .cost import cost_path, cost_url
-from .lists.filters import FinishedSinceFilter, OutcomeFilter
+from .lists.filters import FinishedSinceFilter, IdFilter, OutcomeFilter
 
 ERROR = _("Error"), ("error_type", "error_code", "fingerprint")
 
 
 class RunPartitionFilter(PartitionFilter):
     table = RUNS
+
+
+class RunWorkerFilter(IdFilter):
+    """The runs of a worker. Without an index: it searches the part of the history that filters by
+    other columns search."""
+
+    title = _("worker number")
+    parameter_name = "worker"
+    column = "worker_id"
+    model = Worker
 
 
 @admin.register(Run)
@@ -53,7 +63,7 @@ class RunAdmin(HidesErrors, HistoryAdmin):
     outside_history = Q(pk__in=())
 
     list_display = ("id", "result", "job_number", "job_name", "number", "ended", "ran", "error")
-    list_filter = (OutcomeFilter, FinishedSinceFilter, RunPartitionFilter)
+    list_filter = (OutcomeFilter, FinishedSinceFilter, RunWorkerFilter, RunPartitionFilter)
     search_fields = ("id",)  # shows the box; get_search_results does the search
     search_help_text = _(
         "Ids of jobs of any age, code:503 or error:Timeout (its class, text or fingerprint)."

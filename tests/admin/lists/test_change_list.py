@@ -7,8 +7,10 @@ import re
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from django_jobs import registry
+from django_jobs.admin.base import history_list
 from django_jobs.admin.base.paginator import CappedPaginator
 from django_jobs.admin.lists import filters, job_filters
 from django_jobs.domain.outcomes import Succeeded
@@ -163,6 +165,22 @@ def test_jobs_are_filtered_by_the_worker_that_holds_them(page: Page) -> None:
     assert {"w", "o"} <= set(offered(page.text(list_url(Job)), "worker"))
     settle_one(held, Succeeded())
     assert listed(page, worker=worker) == []
+
+
+def test_runs_are_filtered_by_their_worker_in_a_bounded_part_of_the_history(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, other = register_worker("w"), register_worker("o")
+    held, of_other = (enqueue_and_claim(add, 1, worker=one) for one in (worker, other))
+    for one in (held, of_other):
+        settle_one(one, Succeeded())
+    assert listed(page, Run, worker=worker) == listed(page, Run, worker=f"#{worker}") == [held.id]
+    assert listed(page, Run, worker="x") == []
+    run_sql("UPDATE django_jobs_run SET finished_at = finished_at - interval '40 days'")
+    assert listed(page, Run, worker=worker) == [held.id]
+    monkeypatch.setattr(history_list, "newest_part", lambda history, most: timezone.now())
+    assert listed(page, Run, worker=worker) == []
+    assert "were not searched" in page.text(f"{list_url(Run)}?worker={worker}")
 
 
 @pytest.mark.parametrize(
