@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -15,6 +16,8 @@ BROKEN_PAYLOADS = {
     "a number that Python refuses": '{"first": ' + "9" * 5001 + "}",
     "arrays that Python cannot nest": '{"first": ' + "[" * 5000 + "]" * 5000 + "}",
 }
+UNSHOWN = re.compile("cannot be shown|nested deeper than")
+"""What a page has in place of one. Some versions of Python nest deeper than the page."""
 
 
 def list_url(model: type[Model]) -> str:
