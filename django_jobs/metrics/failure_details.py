@@ -33,16 +33,9 @@ newest AS MATERIALIZED (
 )"""
 
 
-NEWEST = f"""
-WITH {_newest(DIED, 1)}
-SELECT dead.id AS job, run.id AS run, run.error_type, run.error_code, run.error_message,
-    run.traceback
-FROM newest AS dead LEFT JOIN LATERAL (
-    SELECT * FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
-) AS run ON true
-"""
-VERSIONS = f"""
-WITH {_newest(DIED, MOST_RUNS)}
+def _by_version(newest: str) -> str:
+    return f"""
+WITH {newest}
 SELECT worker.code_version, count(*), min(dead.finished_at), max(dead.finished_at)
 FROM newest AS dead CROSS JOIN LATERAL (
     SELECT run.worker_id FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
@@ -52,6 +45,22 @@ WHERE worker.code_version <> ''
 GROUP BY 1
 ORDER BY max(dead.finished_at) DESC
 """
+
+
+NEWEST = f"""
+WITH {_newest(DIED, 1)}
+SELECT dead.id AS job, run.id AS run, run.error_type, run.error_code, run.error_message,
+    run.traceback
+FROM newest AS dead LEFT JOIN LATERAL (
+    SELECT * FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
+) AS run ON true
+"""
+VERSIONS = _by_version(_newest(DIED, MOST_RUNS))
+VERSIONS_OF_JOBS = _by_version(f"""
+newest AS MATERIALIZED (
+    SELECT {DIED} FROM django_jobs_job AS job
+    WHERE job.id = ANY(%(jobs)s::bigint[]) AND job.status = 'dead'
+)""")
 
 # Of each group: the version in which the oldest dead job died, and the end of the newest traceback.
 ROWS = f"""
@@ -108,7 +117,7 @@ class NewestFailure:
 
 @dataclass(frozen=True, slots=True)
 class CodeVersion:
-    """How many of the newest dead jobs of a group died in a version of the code, and when."""
+    """How many dead jobs died in a version of the code, and when."""
 
     version: str
     jobs: int
@@ -127,6 +136,11 @@ def code_versions(job_type: str, fingerprint: str, queues: Sequence[str]) -> lis
     workers were deleted are missing."""
     rows = fetch(VERSIONS, _parameters(job_type, fingerprint, queues))
     return [CodeVersion(*row) for row in rows]
+
+
+def code_versions_of(jobs: Sequence[int]) -> list[CodeVersion]:
+    """The same for dead jobs by their ids."""
+    return [CodeVersion(*row) for row in fetch(VERSIONS_OF_JOBS, {"jobs": list(jobs)})]
 
 
 def rows_of(keys: Sequence[tuple[str, str, str]]) -> list[RowDetails]:

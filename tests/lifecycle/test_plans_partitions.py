@@ -63,7 +63,7 @@ EVERY_RUN = {
     "metrics.cost.COST": "as the sizing",
     **{
         f"metrics.failure_details.{name}": "of dead jobs, left out by the end of each as it runs"
-        for name in ("NEWEST", "VERSIONS", "ROWS")
+        for name in ("NEWEST", "VERSIONS", "VERSIONS_OF_JOBS", "ROWS")
     },
     "why.due.LAST_RUN": "the last attempt of a job may have ended weeks ago",
     "metrics.sizing.SIZING": "a few of the newest by id; the newest day may have none",

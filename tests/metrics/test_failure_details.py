@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from django_jobs.admin.failures.group_rows import place_of
 from django_jobs.metrics import failure_details
-from django_jobs.metrics.failure_details import code_versions, newest_failure, rows_of
+from django_jobs.metrics.failure_details import (
+    code_versions,
+    code_versions_of,
+    newest_failure,
+    rows_of,
+)
 from django_jobs.models import Job, Run, Worker
 from tests.app.jobs import noop
 from tests.factories import (
@@ -40,6 +47,8 @@ def test_the_newest_of_all_queues_and_the_versions_of_all() -> None:
     assert [(one.version, one.jobs) for one in code_versions(*key)] == [("v2", 2), ("v1", 1)]
     assert newest_failure(first.job_type, "gone", ["bulk", "default"]) is None
     assert code_versions(first.job_type, "gone", ["bulk"]) == []
+    some = code_versions_of([first.pk, newest.pk])
+    assert [(one.version, one.jobs) for one in some] == [("v2", 1), ("v1", 1)]
 
 
 def test_rows_have_the_version_of_the_oldest_and_the_end_of_the_newest_traceback() -> None:
@@ -72,8 +81,8 @@ def test_the_place_is_the_innermost_line_of_the_project() -> None:
     assert place_of("no frames") == ""
 
 
-@pytest.mark.parametrize("name", ["NEWEST", "VERSIONS", "ROWS"])
-def test_each_reads_the_index_of_failures_and_a_bounded_number_of_runs(name: str) -> None:
+def fill_with_dead_jobs() -> Job:
+    """20,000 more that died like the returned one."""
     job = dead("v1")
     run_sql(
         "INSERT INTO django_jobs_job (queue, job_type, payload, payload_version, status, priority,"
@@ -90,16 +99,35 @@ def test_each_reads_the_index_of_failures_and_a_bounded_number_of_runs(name: str
         [job.pk],
     )
     analyze("django_jobs_job", "django_jobs_run", "django_jobs_worker")
-    parameters = {
-        **{"job_type": job.job_type, "fingerprint": job.fingerprint, "queues": ["default"]},
-        **{"job_types": [job.job_type], "fingerprints": [job.fingerprint]},
-    }
-    plan = explain(getattr(failure_details, name), parameters)
+    return job
+
+
+def assert_few_are_read(plan: list[dict[str, Any]], indexes: set[str], most: int) -> None:
+    """Jobs are read by these indexes, and runs in one partition."""
     jobs = [node for node in plan if node.get("Alias") == "job"]
-    assert {node["Index Name"] for node in jobs} == {"django_jobs_dead_failure"}
+    assert {node["Index Name"] for node in jobs if "Index Name" in node} == indexes
+    assert not [node for node in jobs if node["Node Type"] == "Seq Scan"]
     runs = [node for node in plan if node.get("Alias", "").startswith("run")]
     searched = [node for node in runs if node["Actual Loops"] and "Index Name" in node]
     assert len({node["Relation Name"] for node in searched}) == 1 < len(runs)
     assert not [node for node in runs if node["Node Type"] == "Seq Scan" and node["Actual Loops"]]
     read = max(node["Actual Rows"] * node["Actual Loops"] for node in [*jobs, *runs])
-    assert read <= failure_details.MOST_RUNS
+    assert read <= most
+
+
+@pytest.mark.parametrize("name", ["NEWEST", "VERSIONS", "ROWS"])
+def test_each_reads_the_index_of_failures_and_a_bounded_number_of_runs(name: str) -> None:
+    job = fill_with_dead_jobs()
+    parameters = {
+        **{"job_type": job.job_type, "fingerprint": job.fingerprint, "queues": ["default"]},
+        **{"job_types": [job.job_type], "fingerprints": [job.fingerprint]},
+    }
+    plan = explain(getattr(failure_details, name), parameters)
+    assert_few_are_read(plan, {"django_jobs_dead_failure"}, failure_details.MOST_RUNS)
+
+
+def test_of_jobs_by_id_each_is_read_by_its_id_and_one_run_of_each() -> None:
+    fill_with_dead_jobs()
+    ids = list(Job.objects.order_by("pk").values_list("pk", flat=True)[:500])
+    plan = explain(failure_details.VERSIONS_OF_JOBS, {"jobs": ids})
+    assert_few_are_read(plan, {"django_jobs_dead"}, 500)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +23,7 @@ from ...domain.replay_plan import ReplayPlan
 from ...exceptions import OperationRefused
 from ...lifecycle.operations import bulk
 from ...maintenance.bulk_actions import is_known_elsewhere, knows, live_workers
+from ...metrics.failure_details import code_versions_of
 from ...models import BulkAction, DeadLetter, Job, Worker
 from ..base.actions import Alternative, Choice, ModelAdmin
 from ..base.formatting import duration, list_url
@@ -161,7 +162,7 @@ def _checks(sample: list[dict[str, Any]], matched: int) -> list[dict[str, str]]:
     if not sample:
         return []
     workers = live_workers()
-    checks = [_handlers(sample, workers), _payloads(sample, workers)]
+    checks = [_handlers(sample, workers), *_code(sample, workers), _payloads(sample, workers)]
     if keyed := [job for job in sample if job["idempotency_key"] is not None]:
         checks.append(_keys(keyed))
     if once := sum(job["at_most_once"] for job in sample):
@@ -179,8 +180,8 @@ def _handlers(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, 
     known = {name: [one for one in workers if knows(one, name)] for name in types}
     name = gettext("Handler")
     if unknown := sorted(one for one in types if not known[one]):
-        named = ", ".join(unknown[:NAMED]) + (", …" if len(unknown) > NAMED else "")
-        return _check("error", name, gettext("no live worker knows %(named)s") % {"named": named})
+        text = gettext("no live worker knows %(named)s") % {"named": _named(unknown)}
+        return _check("error", name, text)
     fewest = min(len(ones) for ones in known.values())
     text = ngettext("known to %(count)s live worker", "known to %(count)s live workers", fewest) % {
         "count": f"{fewest:,}"
@@ -189,6 +190,33 @@ def _handlers(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, 
     if len(versions) > 1:
         text += ", " + gettext("with %(count)s code versions") % {"count": len(versions)}
     return _check("ok" if len(versions) <= 1 else "caution", name, text)
+
+
+def _code(sample: list[dict[str, Any]], workers: list[Worker]) -> list[dict[str, str]]:
+    """Whether the code has changed since the jobs died; nothing if versions are not known."""
+    types = {job["job_type"] for job in sample}
+    now = {one.code_version for one in workers if any(knows(one, name) for name in types)} - {""}
+    failed = {one.version: one.jobs for one in code_versions_of([job["pk"] for job in sample])}
+    if not now or not failed:
+        return []
+    values = {"failed": _named(failed), "now": _named(sorted(now))}
+    same = sum(failed[version] for version in now & failed.keys())
+    if not same:
+        text = gettext("failed in %(failed)s, workers run %(now)s") % values
+    elif same == sum(failed.values()):
+        text = gettext("failed in %(failed)s, workers run %(now)s: nothing has changed") % values
+    else:
+        text = ngettext(
+            "failed in %(failed)s, workers run %(now)s: for %(same)s job nothing has changed",
+            "failed in %(failed)s, workers run %(now)s: for %(same)s jobs nothing has changed",
+            same,
+        ) % {**values, "same": f"{same:,}"}
+    return [_check("caution" if same else "ok", gettext("Code"), text)]
+
+
+def _named(names: Iterable[str]) -> str:
+    named = list(names)
+    return ", ".join(named[:NAMED]) + (", …" if len(named) > NAMED else "")
 
 
 def _payloads(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, str]:

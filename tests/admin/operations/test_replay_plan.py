@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_jobs.maintenance.bulk_operations import run_chunk
-from django_jobs.models import BulkOperation, DeadLetter, Job
+from django_jobs.models import BulkOperation, DeadLetter, Job, Worker
 from tests.admin.walking import Live, Page, change_url, message_of
 from tests.app.jobs import add, noop
 from tests.factories import copies_of, make_dead, make_user, register_worker, run_sql
@@ -65,6 +65,35 @@ def test_problems_are_said_before_they_are_met(page: Page) -> None:
     assert "1 of 2 fit the current handler; the others are not replayed" in text
     assert "1 has a live job with its key: it is not replayed" in text
     assert "1 is of an at-most-once type" in text
+
+
+def test_the_dry_run_says_whether_the_code_has_changed_since(page: Page) -> None:
+    def run_by(version: str) -> None:
+        Worker.objects.filter(code_version="").update(code_version=version)
+
+    make_dead()
+    assert "workers run" not in plan_of(page, status="dead")  # no version is known
+    run_by("4f2a")
+    assert "failed in 4f2a, workers run 4f2a: nothing has changed" in plan_of(page, status="dead")
+    Worker.objects.update(status="stopped")
+    assert "workers run" not in plan_of(page, status="dead")
+    register_worker()
+    run_by("9b1c")
+    text = plan_of(page, status="dead")
+    assert "failed in 4f2a, workers run 9b1c" in text
+    assert "nothing has changed" not in text
+    make_dead()
+    run_by("9b1c")
+    text = plan_of(page, status="dead")
+    assert "failed in 9b1c, 4f2a, workers run 9b1c: for 1 job nothing has changed" in text
+
+
+def test_the_code_of_workers_that_do_not_run_these_jobs_does_not_count(page: Page) -> None:
+    make_dead(add, 1)
+    Worker.objects.update(code_version="4f2a")
+    register_worker(job_types={"app.noop": 1})
+    Worker.objects.filter(code_version="").update(code_version="9b1c")
+    assert "workers run 4f2a: nothing has changed" in plan_of(page, status="dead")
 
 
 def test_no_value_of_a_payload_is_shown(page_of: Callable[..., Page]) -> None:
