@@ -1,4 +1,4 @@
-"""Each verb of the console, attacked: without its permission, without a token, by a link."""
+"""Each verb of the console, attacked: without its permission, without a token, by a link, twice."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.contrib.admin import site
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 from django.test import Client
 
@@ -37,15 +38,15 @@ def _all_can_be_done(
         yield
 
 
-def state() -> list[Any]:
+def state() -> dict[str, str]:
     """The rows of all tables, and of the history, but for numbers that pages keep for the next."""
-    models = {*apps.get_app_config(LABEL).get_models(), apps.get_model("admin.LogEntry")}
+    models = {*apps.get_app_config(LABEL).get_models(), LogEntry}
     tables = {one._meta.db_table for one in models} - {StoredMetrics._meta.db_table}
     rows = " UNION ALL ".join(
         f"SELECT '{table}', md5(string_agg(t::text, '' ORDER BY t::text)) FROM {table} AS t"
         for table in sorted(tables)
     )
-    return run_sql(rows)
+    return dict(run_sql(rows))
 
 
 def client_of(name: str, permissions: set[str], **options: Any) -> Client:
@@ -63,16 +64,20 @@ def test_a_verb_needs_its_permission_a_token_and_a_post(name: str) -> None:
     assert verb.permission in every - views
     url, data = verb.make()
     before = state()
-    client_of("eve", every - {verb.permission}).post(url, data)
+    client_of("eve", every - {verb.permission} - verb.lacking).post(url, data)
     assert state() == before, "without the permission"
-    olga = client_of("olga", {*views, verb.permission}, enforce_csrf_checks=True)
+    olga = client_of("olga", {*views, verb.permission} - verb.lacking, enforce_csrf_checks=True)
     assert olga.post(url, data).status_code == 403
     assert state() == before, "without a token"
     olga.get(url, data)
     assert state() == before, "by GET"
     olga.handler.enforce_csrf_checks = False
     olga.post(url, data)
-    assert state() != before, "nothing forbids it, but nothing happens"
+    after = state()
+    assert after != before, "nothing forbids it, but nothing happens"
+    olga.post(url, data)
+    twice = {table for table, rows in state().items() if rows != after[table]}
+    assert bool(twice - {LogEntry._meta.db_table}) == verb.again, "sent twice"
 
 
 def test_each_verb_is_attacked() -> None:

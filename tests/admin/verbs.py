@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,17 +32,21 @@ from .schedules.scheduling import add_url, backfill_url, filled_in, new_schedule
 from .test_safety import queue_form
 from .walking import change_url, list_url
 
+START = reverse("admin:django_jobs_workflowrun_start")
 Sent = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
     """``make`` writes rows and returns the address and what a browser posts there. ``action`` is
-    the model and the name of an action of its list."""
+    the model and the name of an action of its list. It is for users without the permissions
+    ``lacking``. ``again``: what is sent twice does it twice."""
 
     permission: str
     make: Callable[[], Sent]
     action: tuple[Any, str] | None = None
+    lacking: frozenset[str] = frozenset()
+    again: bool = False
 
 
 def of_rows(
@@ -153,7 +157,7 @@ def plan() -> Sent:
 
 
 def backfill() -> Sent:
-    end = datetime.now(UTC).replace(minute=30)
+    end = datetime.now(UTC).replace(minute=30) - timedelta(hours=1)
     begin = end - timedelta(hours=3)
     span = {"begin_0": begin.date(), "begin_1": begin.time(), "end_0": end.date()}
     return backfill_url(new_schedule()), {**span, "end_1": end.time(), "confirmed": "3"}
@@ -161,7 +165,7 @@ def backfill() -> Sent:
 
 def enqueue() -> Sent:
     url = reverse("admin:django_jobs_job_enqueue")
-    return f"{url}?job_type=app.collect", {"argument_where": "here"}
+    return f"{url}?job_type=app.collect", {"argument_where": "here", "form_number": "f" * 32}
 
 
 def own_schedule() -> int:
@@ -180,6 +184,8 @@ LISTED = {
     name: of_rows(model, action, permission, make, **given)
     for name, (model, action, permission, make, given, _becomes) in ACTIONS.items()
 }
+for asked_again in ("inspect", "run a schedule"):
+    LISTED[asked_again] = replace(LISTED[asked_again], again=True)
 OTHERS = {
     "stop an operation": of_rows(
         BulkOperation, "stop_operations", "cancel_job", pending_operation
@@ -221,10 +227,15 @@ OTHERS = {
         *(Job, "signal_jobs", "signal_workflowrun", waiting_job), name="approved", value="1"
     ),
     "edit": Verb(permission="edit_job", make=edit),
+    "reveal": Verb(
+        permission="reveal_job",
+        make=lambda: (reverse("admin:django_jobs_job_reveal", args=[make_dead().pk]), {}),
+        lacking=frozenset({"view_job_payload", "view_job_error"}),
+    ),
     "enqueue": Verb(permission="enqueue_job", make=enqueue),
     "start a run": Verb(
         permission="start_workflow",
-        make=at(f"{reverse('admin:django_jobs_workflowrun_start')}?workflow=test.flow"),
+        make=at(f"{START}?workflow=test.flow", form_number="f" * 32),
     ),
     "backfill": Verb(permission="backfill_schedule", make=backfill),
     "add a schedule": Verb(
@@ -260,6 +271,6 @@ OTHERS = {
     ),
 }  # fmt: skip
 VERBS: dict[str, Verb] = {**LISTED, **OTHERS}
-VIEWS = {"edit", "enqueue", "start", "backfill", "replay_plan"}
+VIEWS = {"edit", "reveal", "enqueue", "start", "backfill", "replay_plan"}
 """The pages that change something, besides those that each model has, by the end of their name."""
 READ = {"preview", "calendar", "cost", "deploys", "doctor", "failures", "failure_group"}

@@ -41,6 +41,7 @@ ATTACKS: dict[str, Fault] = {
     ),
     "A4": shown(
         "a verb on what changed after its page was read, and one that is sent twice",
+        f"{ON_VERBS}test_a_verb_needs_its_permission_a_token_and_a_post",
         f"{ACTIONS}test_a_job_that_moved_meanwhile_is_reported",
         f"{ACTIONS}test_a_dead_letter_that_was_replayed_meanwhile_is_reported",
         f"{EDIT}test_an_edit_of_a_job_that_changed_meanwhile_is_refused",
