@@ -6,8 +6,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .workflow_plan import TAIL
-
 CANCEL, REPRIORITIZE, RUN_NOW = "cancel", "reprioritize", "run now"
 REPLAY, PLAN, SICK_PLAN, DISMISS = "replay", "plan", "plan that stops", "dismiss"
 KINDS = (PLAN, REPLAY, SICK_PLAN, CANCEL, REPRIORITIZE, RUN_NOW, DISMISS)
@@ -22,6 +20,8 @@ ENQUEUE, START, STOP, RESUME = "enqueue", "start", "stop", "resume"
 CHUNK = 4
 """Jobs of a chunk here, so that an operation has several."""
 LEAST, MOST = 2 * CHUNK, 6 * CHUNK
+BEGIN_WITHIN = 0.6
+"""Share of the storm, so that the last operations mostly end with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def events(seed: int, operations: int, seconds: float) -> list[Event]:
 def _of_operation(
     choice: random.Random, number: int, operations: int, seconds: float
 ) -> Iterator[Event]:
-    at = max(seconds - TAIL, 0.0) * number / operations
+    at = BEGIN_WITHIN * seconds * number / operations
     kind = KINDS[number % len(KINDS)]
     jobs, work = choice.randint(LEAST, MOST), choice.uniform(0.01, 0.1)
     start = at + choice.uniform(0.0, 0.5)
