@@ -14,14 +14,16 @@ from ..lifecycle.run_totals import MINUTE
 from ..models import Resource, Tenant
 from ..models.database import fetch_last
 from ..models.resource import FADED
-from .limits import MOST_READ, read_lines
+from .limits import read_lines
 from .overview import ENDED, LAST_HOUR, MINUTES_AGO
 from .stored import PLAIN, Parts, with_parts
 
 LONGEST_WINDOW = 1e9
 BUCKETS = 30
 """Points of the curve of failures, from the first of the window to the last."""
-BOUNDS = {"most": MOST_READ, "holders": 8, "next": 5, "lines": 8, "outcomes": 10_000}
+MOST_COUNTED = 10_000
+"""Jobs that are counted of those that hold it, and of those that wait."""
+BOUNDS = {"most": MOST_COUNTED, "holders": 8, "next": 5, "lines": 8, "outcomes": 10_000}
 """What it reads: jobs that are ready or running, and outcomes; and what it returns: jobs that hold
 it, jobs that are next, and lines."""
 
@@ -45,7 +47,8 @@ IN_THIS_LINE = """
 PARTS = {
     "taken": """
         SELECT count(*) FILTER (WHERE status = 'running') AS running,
-            count(*) FILTER (WHERE status = 'ready') AS ready
+            count(*) FILTER (WHERE status = 'ready') AS ready,
+            count(*) >= %(most)s AS more
         FROM used""",
     "holders": f"""
         SELECT first.*, {AGO.format("claimed_at")} AS seconds, progress.fraction
@@ -67,6 +70,12 @@ PARTS = {
 }
 OF_RESOURCE = {
     **PARTS,
+    # Those that use another resource are read too.
+    "read": """
+        SELECT count(*) >= %(most)s AS more FROM (
+            SELECT FROM django_jobs_job_live
+            WHERE resources IS NOT NULL AND status IN ('ready', 'running')
+            LIMIT %(most)s) AS first""",
     "meters": f"""
         SELECT {TOKENS} AS tokens, coalesce(recent_starts * {FADED}, 0) AS starts,
             coalesce(recent_retries * {FADED}, 0) AS retries
@@ -129,11 +138,12 @@ TENANT = _statement(TENANT_HOLDERS, OF_TENANT)
 @dataclass(frozen=True, slots=True)
 class LimitDetails:
     """The rows of each part, the gates of the ``lines`` of which some are named, and whether more
-    wait than were counted."""
+    wait, or hold it, than were counted."""
 
     parts: Parts
     lines: dict[str, Gates]
     more_wait: bool
+    more_hold: bool
 
     def row(self, part: str) -> dict[str, Any]:
         """The first row of a part; empty without one."""
@@ -164,9 +174,10 @@ def read_tenant(tenant: Tenant) -> LimitDetails:
 def _read(
     sql: str, name: str, lines: dict[str, Gates], is_cut: bool, given: dict[str, Any]
 ) -> LimitDetails:
-    each = MOST_READ // max(len(lines), 1)
+    each = max(MOST_COUNTED // max(len(lines), 1), 1)
     parameters = {**BOUNDS, **given, "name": name, "each": each}
     parameters |= {"texts": list(lines), "queues": [one.queue for one in lines.values()]}
     ((values,),) = fetch_last((PLAIN, sql), parameters)
     parts: Parts = json.loads(values)
-    return LimitDetails(parts, lines, is_cut or parts["waiting"][0]["more"])
+    more_hold = parts.get("read", parts["taken"])[0]["more"]
+    return LimitDetails(parts, lines, is_cut or parts["waiting"][0]["more"], more_hold)

@@ -42,12 +42,12 @@ def test_jobs_that_hold_a_resource_are_counted_and_named() -> None:
         [running],
     )
     details = read_resource(stripe, [])
-    assert details.row("taken") == {"running": 1, "ready": 7}
+    assert details.row("taken") == {"running": 1, "ready": 7, "more": False}
     named = details.parts["holders"]
     assert [one["id"] for one in named] == [running, *ready]
     assert (named[0]["tenant"], named[1]["seconds"]) == ("acme", None)
     assert 299 < named[0]["seconds"] < 400
-    assert read_resource(ledger, []).row("taken") == {"running": 1, "ready": 0}
+    assert read_resource(ledger, []).row("taken") == {"running": 1, "ready": 0, "more": False}
 
 
 def test_jobs_that_wait_are_counted_by_line_and_the_first_by_rank_are_next() -> None:
@@ -69,9 +69,19 @@ def test_a_line_that_is_longer_than_what_is_counted_says_so(
 ) -> None:
     stripe = resource("stripe")
     copies_of(refund_payment.enqueue(1), 9, "blocked")
-    monkeypatch.setattr(limit_details, "MOST_READ", 5)
+    monkeypatch.setattr(limit_details, "MOST_COUNTED", 5)
     details = read_resource(stripe, [])
     assert (details.row("waiting")["jobs"], details.more_wait) == (5, True)
+
+
+def test_more_jobs_with_resources_than_are_read_are_said_to_be_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stripe, ledger = resource("stripe"), resource("ledger")
+    copies_of(refund_payment.enqueue(1), 9)
+    assert not read_resource(stripe, []).more_hold
+    monkeypatch.setitem(limit_details.BOUNDS, "most", 5)
+    assert [read_resource(row, []).more_hold for row in (stripe, ledger)] == [True, True]
 
 
 def test_a_tenant_has_a_share_of_each_queue_where_it_waits() -> None:

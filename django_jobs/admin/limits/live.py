@@ -28,6 +28,7 @@ from .sentences import (
     rate_sentence,
     retry_share,
     state_sentence,
+    taken_number,
     taken_of,
     waiting_number,
     waiting_of,
@@ -74,7 +75,7 @@ def _tiles(row: Any, details: LimitDetails) -> list[Tile]:
     counts, first = details.row("taken"), details.row("next")
     limit = "∞" if row.max_concurrency is None else f"{row.max_concurrency:,}"
     return [
-        Tile(f"{taken_of(details):,} / {limit}", _("taken of the limit")),
+        Tile(f"{taken_number(details)} / {limit}", _("taken of the limit")),
         Tile(f"{counts['running']:,}", _("running")),
         Tile(f"{counts['ready']:,}", _("ready, not started")),
         Tile(waiting_number(details), _("blocked in line")),
@@ -148,7 +149,7 @@ def _holders(details: LimitDetails, visible: Visible) -> Table:
     ]  # fmt: skip
     title, taken = _("Taken by"), taken_of(details)
     if taken > len(rows):
-        values = {"count": len(rows), "all": f"{taken:,}"}
+        values = {"count": len(rows), "all": taken_number(details)}
         title = _("Taken by, the first %(count)s of %(all)s") % values
     return Table(title, columns, rows, _("Nothing is taken."))
 

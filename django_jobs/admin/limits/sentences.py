@@ -42,7 +42,7 @@ def state_sentence(row: Any, details: LimitDetails) -> str:
                                  "of them have ended."),
         LimitState.BUSY: _("All %(limit)s are taken."),
         LimitState.OK: _("No limit.") if limit is None else _("%(taken)s of %(limit)s are taken."),
-    }[state] % {"taken": f"{taken:,}", "limit": f"{limit or 0:,}"}  # fmt: skip
+    }[state] % {"taken": taken_number(details), "limit": f"{limit or 0:,}"}  # fmt: skip
     return format_html("{} {}", badge(state, LABELS[state]), text)
 
 
@@ -50,6 +50,11 @@ def taken_of(details: LimitDetails) -> int:
     """How many jobs are ready or running."""
     counts = details.row("taken")
     return int(counts["ready"] + counts["running"])
+
+
+def taken_number(details: LimitDetails) -> str:
+    """How many jobs are ready or running; with a plus if more may be."""
+    return f"{taken_of(details):,}" + ("+" if details.more_hold else "")
 
 
 def waiting_of(details: LimitDetails) -> str:
