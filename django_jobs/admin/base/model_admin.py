@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 
 from ...conf import conf
 from ...lifecycle.scope import scope_of
-from ..layout.console_page import timed_out
+from ..layout.console_page import is_unconfirmed, timed_out
 from ..layout.time_limit import limited, time_limit
 from ..lists.change_list import ConsoleList
 from .actions import ModelAdmin, OperatorAction, admin_action
@@ -145,11 +145,11 @@ class ConsoleAdmin(ModelAdmin):
     def get_urls(self) -> list[Any]:
         urls: list[Any] = super().get_urls()
         for url in urls:
-            url.callback = limited(self, url.callback, _in_one_transaction, timed_out)
+            url.callback = limited(self, url.callback, is_unconfirmed, timed_out)
         return urls
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        with nullcontext() if _in_one_transaction(request) else time_limit():
+        with nullcontext() if is_unconfirmed(request) else time_limit():
             return super().get_changelist_instance(request)
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
@@ -202,11 +202,6 @@ class ConsoleAdmin(ModelAdmin):
             if action.action in allowed and action.applies(obj)
         ]
         return {"operator_actions": buttons, "list_url": list_url(self.admin_site, self.model)}
-
-
-def _in_one_transaction(request: HttpRequest) -> bool:
-    """A confirmed action has a transaction for each chunk. Forms are saved in one by Django."""
-    return "confirmed" not in request.POST
 
 
 def _without_empty(given: QueryDict) -> str:

@@ -19,7 +19,7 @@ from ..base.search import Search, unchecked
 from ..base.search_rows import HISTORY, OUTSIDE_HISTORY, search_jobs
 from ..editing.edit import edit_view
 from ..editing.enqueue import enqueue_url, enqueue_view
-from ..layout.console_page import console_path
+from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
 from ..lists.job_filters import (
     ScheduleFilter,
@@ -90,7 +90,14 @@ class JobAdmin(HistoryAdmin, JobPage):
         reveal, may_reveal = "django_jobs_job_reveal", self.has_reveal_permission
         return [
             console_path(self, "<int:job_id>/reveal/", reveal_view, reveal, may_reveal),
-            console_path(self, "<int:job_id>/edit/", edit_view, edit, self.has_edit_permission),
+            console_path(
+                self,
+                "<int:job_id>/edit/",
+                edit_view,
+                edit,
+                self.has_edit_permission,
+                is_unconfirmed,
+            ),
             console_path(self, "enqueue/", enqueue_view, enqueue, self.has_enqueue_permission),
             *super().get_urls(),
         ]

@@ -34,16 +34,28 @@ CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 """Whether Django's stylesheet expects ``<ol>`` for breadcrumbs."""
 
 
+def is_unconfirmed(request: HttpRequest) -> bool:
+    """Whether the request changes nothing, because it only asks for a confirmation, or changes it
+    in one transaction. A confirmed action has one for each chunk."""
+    return "confirmed" not in request.POST
+
+
+def _is_read(request: HttpRequest) -> bool:
+    return request.method in ("GET", "HEAD")
+
+
 def console_path(
     page: Any,
     route: str,
     view: Callable[..., HttpResponse],
     name: str,
     allowed: Callable[[HttpRequest], bool],
+    reads: Callable[[HttpRequest], bool] = _is_read,
 ) -> Any:
     """A route below the list of ``page``, whose view is called with ``page`` and the request.
 
-    Users for whom ``allowed`` is false get a 403. The answer is never stored: Django's
+    Users for whom ``allowed`` is false get a 403. Requests that only read, those of ``reads``, have
+    the time limit. The answer is never stored: Django's
     ``admin_view`` sends ``Cache-Control: no-store``.
     """
 
@@ -56,11 +68,7 @@ def console_path(
         return response
 
     view_of_site = page.admin_site.admin_view(checked)
-    return path(route, limited(page, view_of_site, _is_read, timed_out), name=name)
-
-
-def _is_read(request: HttpRequest) -> bool:
-    return request.method in ("GET", "HEAD")
+    return path(route, limited(page, view_of_site, reads, timed_out), name=name)
 
 
 def timed_out(page: Any, request: HttpRequest) -> HttpResponse:

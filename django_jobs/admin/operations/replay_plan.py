@@ -28,6 +28,7 @@ from ...models import BulkAction, DeadLetter, Job, Worker
 from ..base.actions import Alternative, Choice, ModelAdmin
 from ..base.formatting import duration, list_url
 from ..layout.console_page import console_page
+from ..layout.time_limit import time_limit
 from .background import begin, described, terms_of_list
 
 PLAN = "django_jobs_replay_plan"
@@ -119,8 +120,10 @@ def plan_page(
     form: PlanForm,
 ) -> HttpResponse:
     """The dry run with the form."""
-    matched = bulk.count(BulkAction.REPLAY, terms, max_id)
-    sample = _sample(terms, max_id)
+    with time_limit():
+        matched = bulk.count(BulkAction.REPLAY, terms, max_id)
+        sample = _sample(terms, max_id)
+        checks = _checks(sample, matched)
     plan = form.plan() if form.is_bound and form.is_valid() else ReplayPlan()
     title = ngettext("Replay plan: %(count)s dead job", "Replay plan: %(count)s dead jobs", matched)
     return console_page(
@@ -132,7 +135,7 @@ def plan_page(
         parents=[(gettext("Dead letters"), list_url(page.admin_site, DeadLetter))],
         which=described(terms),
         matched=matched,
-        checks=_checks(sample, matched),
+        checks=checks,
         sampled=len(sample) if len(sample) < matched else 0,
         form=form,
         terms=json.dumps(terms),

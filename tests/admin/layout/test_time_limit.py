@@ -15,9 +15,9 @@ from django.urls import reverse
 
 from django_jobs.admin.base import actions
 from django_jobs.admin.jobs.job_admin import JobAdmin
-from django_jobs.models import Job, JobStatus
+from django_jobs.models import BulkOperation, DeadLetter, Job, JobStatus
 from tests.app.jobs import noop
-from tests.factories import another_connection, run_sql
+from tests.factories import another_connection, make_dead, run_sql
 
 from ..walking import Page, change_url, list_url, message_of
 
@@ -79,6 +79,39 @@ def test_a_slow_page_that_is_not_of_a_model_is_stopped(
     at_most(0.1)
     monkeypatch.setattr("django_jobs.admin.cost.take_cost", lambda: run_sql("SELECT pg_sleep(20)"))
     assert_stopped(page.client.get(reverse("admin:django_jobs_run_cost")))
+
+
+@pytest.mark.django_db
+def test_a_form_that_only_asks_is_stopped(
+    page: Page, monkeypatch: pytest.MonkeyPatch, at_most: Callable[[float | None], None]
+) -> None:
+    at_most(0.1)
+    job = noop.enqueue()
+    monkeypatch.setattr("django_jobs.admin.editing.edit.differences", _sleep)
+    url = reverse("admin:django_jobs_job_edit", args=[job.pk])
+    assert_stopped(page.client.post(url, {"queue": "bulk", "priority": 1}))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("way", ["address", "action", "wrong form"])
+def test_a_slow_dry_run_of_a_plan_is_stopped(
+    page: Page, monkeypatch: pytest.MonkeyPatch, at_most: Callable[[float | None], None], way: str
+) -> None:
+    at_most(0.1)
+    dead, address = make_dead(), reverse("admin:django_jobs_replay_plan")
+    monkeypatch.setattr("django_jobs.lifecycle.operations.bulk.count", _sleep)
+    if way == "address":
+        response = page.client.get(address)
+    elif way == "action":
+        response = page.confirm(DeadLetter, "replay_jobs", dead.pk, instead="plan")
+    else:
+        response = page.client.post(address, {"begin": 1, "terms": '{"status": "dead"}'})
+    assert_stopped(response)
+    assert not BulkOperation.objects.exists()
+
+
+def _sleep(*given: Any) -> Any:
+    return run_sql("SELECT pg_sleep(20)")
 
 
 @pytest.mark.django_db(transaction=True)
