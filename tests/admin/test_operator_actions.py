@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from django_jobs.models import DeadLetter, Job
-from tests.admin.walking import Page, change_url, list_url
+from tests.admin.walking import Live, Page, change_url, list_url
 from tests.factories import make_dead, run_sql
 
 pytestmark = pytest.mark.django_db
@@ -57,3 +57,12 @@ def test_the_list_of_dead_letters_marks_them(page: Page) -> None:
     assert "at most once" not in page.text(list_url(DeadLetter))
     make_dead_once()
     assert page.text(list_url(DeadLetter)).count('jobs-caution-text">at most once') == 1
+
+
+def test_the_title_of_a_question_names_the_row_if_it_is_one(page: Page) -> None:
+    jobs = [make_dead(), make_dead()]
+    assert f"<title>Replay: app.noop #{jobs[0].pk}?" in question(page, "replay_jobs", jobs[0].pk)
+    assert "<title>Replay dead jobs?" in question(page, "replay_jobs", *(job.pk for job in jobs))
+    run_sql("UPDATE django_jobs_job SET job_type = %s", ["<script>alert(1)</script>"])
+    asked = page.ask(DeadLetter, "replay_jobs", jobs[0].pk).content.decode()
+    assert not Live(asked).alarms

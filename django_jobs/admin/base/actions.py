@@ -177,12 +177,15 @@ def _question(
     page: ModelAdmin, request: HttpRequest, choice: Choice, action: OperatorAction, form: forms.Form
 ) -> HttpResponse:
     rows = page.get_queryset(request)
-    preview = rows.filter(pk__in=list(choice.ids[:PREVIEWED]))
+    preview = list(rows.filter(pk__in=list(choice.ids[:PREVIEWED])).order_by("-pk"))
+    title = action.question
+    if len(choice.ids) == len(preview) == 1:
+        title = _("%(action)s: %(row)s?") % {"action": action.label, "row": preview[0]}
     return console_page(
         page,
         request,
         "confirm_action.html",
-        title=action.question,
+        title=title,
         media=form.media,
         action=action,
         form=form,
@@ -190,7 +193,7 @@ def _question(
         caution=action.caution(rows.filter(pk__in=choice.ids)),
         count=len(choice.ids),
         notes=_notes(request) if choice.across else (),
-        preview=preview.order_by("-pk"),
+        preview=preview,
         unnamed=max(len(choice.ids) - PREVIEWED, 0),
         selected=[0] if choice.across else [*choice.ids, *choice.gone],
         checkbox_name=ACTION_CHECKBOX_NAME,

@@ -104,7 +104,7 @@ def test_other_apps_give_no_tabs() -> None:
 def test_breadcrumbs_lead_through_the_list(page: Page) -> None:
     job, schedule = noop.enqueue(), due_schedule()
     asked = page.ask(Job, "cancel_jobs", job.pk).content.decode()
-    assert crumbs(asked) == "Home > Background jobs > Jobs > Cancel jobs?"
+    assert crumbs(asked) == f"Home > Background jobs > Jobs > Cancel: {job}?"
     assert f'<a href="{list_url(Job)}">Jobs</a>' in asked
     backfill = page.text(reverse("admin:django_jobs_schedule_backfill", args=[schedule.pk]))
     assert crumbs(backfill) == f"Home > Background jobs > Schedules > {schedule} > Backfill"
