@@ -128,7 +128,12 @@ def groups_url(site: AdminSite) -> str:
 
 def group_url(site: AdminSite, group: FailureGroup) -> str:
     """The address of a group's page."""
-    key = {"type": group.job_type, "fingerprint": group.fingerprint}
+    return failure_url(site, group.job_type, group.fingerprint)
+
+
+def failure_url(site: AdminSite, job_type: str, fingerprint: str) -> str:
+    """The address of the page of one failure of a job type."""
+    key = {"type": job_type, "fingerprint": fingerprint}
     return f"{reverse(f'admin:{GROUP}', current_app=site.name)}?{urlencode(key)}"
 
 

@@ -8,14 +8,17 @@ from django.contrib.admin.sites import AdminSite
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
+from ...domain.search_terms import term
+from ...lifecycle.scope import scope_of
 from ...models import Job, JobStatus
 from ..base.formatting import list_link
+from ..failures.group_rows import failure_url
 from .schedule_origin import schedule_of
-from .timeline import Timeline
 
 
-def related_links(job: Any, shown: Timeline, site: AdminSite) -> list[str]:
-    """A link to each list of jobs that have something in common with ``job``."""
+def related_links(job: Any, site: AdminSite, user: Any) -> list[str]:
+    """A link to each list of jobs that have something in common with ``job``, as ``user`` may see
+    them: failures are of all queues."""
     # A filter that the list does not have would be an error there.
     filters = {getattr(one, "parameter_name", "") for one in site.get_model_admin(Job).list_filter}
     wanted: list[tuple[str, Any, str]] = [
@@ -30,14 +33,16 @@ def related_links(job: Any, shown: Timeline, site: AdminSite) -> list[str]:
         for name, value, text in wanted
         if value is not None and name in filters
     ]
-    if job.idempotency_key and not any(letter.isspace() for letter in job.idempotency_key):
-        links.append(
-            list_link(site, Job, _("All jobs with its key"), q=f"key:{job.idempotency_key}")
-        )
-    failed = shown.last
-    if job.status == JobStatus.DEAD and failed is not None and failed.run.fingerprint:
-        query = f"error:{failed.run.fingerprint}"
+    if job.idempotency_key:
+        key = term("key", job.idempotency_key)
+        links.append(list_link(site, Job, _("All jobs with its key"), q=key))
+    if job.fingerprint and job.status == JobStatus.DEAD:
+        query = term("error", job.fingerprint)
         links.append(list_link(site, Job, _("All dead jobs with its error"), q=query))
+    is_retried = job.status == JobStatus.SCHEDULED and job.failures
+    if job.fingerprint and (is_retried or job.status == JobStatus.DEAD) and scope_of(user) is None:
+        url = failure_url(site, job.job_type, job.fingerprint)
+        links.append(format_html('<a href="{}">{}</a>', url, _("All jobs with its failure")))
     return [format_html("<li>{}</li>", one) for one in links]
 
 

@@ -145,7 +145,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
             "failed": shown.last if fails(obj) else None,
             "refresh_seconds": None if obj.is_final else REFRESH_SECONDS,
             "links": links_of(obj, columns["payload"][0] if seen else None, columns["headers"][0]),
-            "related": related_links(obj, shown, self.admin_site),
+            "related": related_links(obj, self.admin_site, request.user),
             "documents": [
                 document(str(title), *columns[name]) if seen else hidden(str(title))
                 for name, title in self.titles.items()

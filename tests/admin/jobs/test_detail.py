@@ -190,10 +190,32 @@ def test_each_link_to_related_jobs_finds_the_job(page: Page) -> None:
     run_again(job.pk, worker, failure("the end", final=True))
     text = page.text(change_url(Job, job.pk)).partition('aria-label="Related jobs"')[2]
     links = re.findall(r'href="([^"]+)"', text.partition("</nav>")[0])
-    assert len(links) >= 3
+    assert len(links) >= 4
     for link in links:
+        if "/failures/one/" in link:
+            assert f"#{job.pk}" in page.read(html.unescape(link))
+            continue
         listed = page.client.get(html.unescape(link)).context["cl"].result_list
         assert job.pk in [row.pk for row in listed], link
+
+
+def test_a_key_with_a_space_and_quotes_links_to_the_jobs_that_have_it(page: Page) -> None:
+    job = add.using(idempotency_key='order "7" a\\b').enqueue(1)
+    text = page.text(change_url(Job, job.pk))
+    (link,) = re.findall(r'href="([^"]+)">All jobs with its key', text)
+    listed = page.client.get(html.unescape(link)).context["cl"].result_list
+    assert [row.pk for row in listed] == [job.pk]
+
+
+def test_a_retried_job_links_to_its_failure(page: Page, page_of: Callable[..., Page]) -> None:
+    held = enqueue_and_claim(add, 1)
+    waiting = add.enqueue(2)
+    settle_one(held, failure("no"))
+    (link,) = re.findall(
+        r'href="([^"]+)">All jobs with its failure', page.text(change_url(Job, held.id))
+    )
+    assert "1 is being retried." in page.read(html.unescape(link))
+    assert "its failure" not in page.text(change_url(Job, waiting.pk))
 
 
 def test_the_links_of_a_running_job_lead_to_those_of_its_worker_too(page: Page) -> None:
