@@ -22,11 +22,13 @@ from ..editing.enqueue import enqueue_url, enqueue_view
 from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
 from ..lists.job_filters import (
+    ErrorFilter,
     ScheduleFilter,
     TenantFilter,
     WorkerFilter,
     WorkflowOfStepFilter,
     WorkflowRunFilter,
+    with_error,
 )
 from ..operator_actions import CANCEL, DISMISS, INSPECT, REPLAY, REPRIORITIZE, RUN_NOW
 from ..workflow_actions import SIGNAL, SKIP_STEP
@@ -59,6 +61,7 @@ class JobAdmin(HistoryAdmin, JobPage):
         JobTypeFilter,
         TagFilter,
         CreatedSinceFilter,
+        ErrorFilter,
         WorkerFilter,
         ScheduleFilter,
         TenantFilter,
@@ -71,6 +74,12 @@ class JobAdmin(HistoryAdmin, JobPage):
     operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, DISMISS, SIGNAL, SKIP_STEP)
     change_list_template = "admin/django_jobs/job/change_list.html"
 
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        text = with_error(search_term, request.GET.get(ErrorFilter.parameter_name))
+        return super().get_search_results(request, queryset, text)
+
     def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
         if search.up_to is not None:
             search.note(gettext("Jobs that have succeeded or were cancelled are not counted."))
@@ -78,6 +87,8 @@ class JobAdmin(HistoryAdmin, JobPage):
         return search_jobs(rows, search, in_one_partition=in_one, bounded=not in_one)
 
     def searches(self, chosen: Mapping[str, str | None], text: str) -> bool:
+        text = with_error(text, chosen.get(ErrorFilter.parameter_name))
+        chosen = {name: chosen[name] for name in chosen if name != ErrorFilter.parameter_name}
         search = unchecked(text)
         if {WorkflowRunFilter.parameter_name, TagFilter.parameter_name} & chosen.keys():
             return False

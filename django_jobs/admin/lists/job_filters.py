@@ -9,9 +9,10 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
+from ...domain.search_terms import term
 from ...models import JobStatus, Schedule, Worker, WorkflowRun
 from ...models.worker import ALIVE
-from .filters import IdFilter, NameFilter, id_of
+from .filters import IdFilter, NameFilter, TypedFilter, id_of
 
 MOST_RUNS = 1_000
 """Runs of a workflow whose steps are found."""
@@ -41,6 +42,22 @@ class WorkerFilter(NameFilter):
 def _alive(name: str) -> list[int]:
     workers = Worker.objects.using(conf().database).filter(name=name, status__in=ALIVE)
     return list(workers.values_list("pk", flat=True))
+
+
+class ErrorFilter(TypedFilter):
+    """The jobs whose last error has this in its class or text, or this fingerprint. It is a term of
+    the search, which bounds what is read."""
+
+    title = _("error")
+    parameter_name = "error"
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset
+
+
+def with_error(text: str, error: str | None) -> str:
+    """The text in the search box, and what the filter by error asks for."""
+    return f"{text} {term(ErrorFilter.parameter_name, error)}" if error else text
 
 
 class ScheduleFilter(NameFilter):

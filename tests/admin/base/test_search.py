@@ -126,6 +126,25 @@ def test_jobs_are_found_by_their_last_error(page: Page) -> None:
     assert found(page, f"error:{fingerprint}") == found(page, f"error:{fingerprint}", Run) == [dead]
 
 
+def test_the_filter_by_error_is_a_term_of_the_search(
+    page: Page, page_of: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = enqueue_and_claim(noop)
+    settle_one(held, failure('the "bank" said no', kind="ReadTimeout", final=True))
+    settle_one(other := enqueue_and_claim(add, 1), failure("boom", final=True))
+    fingerprint = Run.objects.get(job=held.id).fingerprint
+    for text in ("timeout", 'the "bank" said', fingerprint):
+        assert found(page, "", error=text) == [held.id]
+    assert found(page, "type:app.add", error="boom") == [other.id]
+    assert found(page, "type:app.add", error="timeout") == []
+    assert 'name="error"' in page.text(list_url(Job))
+    assert answer(page_of("view_job"), "", error="bank")[0] == []
+    monkeypatch.setattr(search_rows, "NEWEST", 1)
+    ids, shown = answer(page, "", error="timeout")
+    assert ids == []
+    assert "searched in the newest 1 jobs only" in shown
+
+
 def test_without_the_permission_only_the_class_of_an_error_is_searched(
     page_of: Callable[..., Page],
 ) -> None:
