@@ -96,6 +96,8 @@ class Alternative:
     explanation: _StrOrPromise
     offered: Callable[[ModelAdmin, HttpRequest, Choice], bool]
     go: Callable[[ModelAdmin, HttpRequest, Choice, Mapping[str, Any]], HttpResponse]
+    refused: Callable[[ModelAdmin, HttpRequest, Choice], str] = lambda page, request, choice: ""
+    """Why it is not offered, if its user would expect it."""
 
 
 def admin_action(action: OperatorAction) -> Callable[..., HttpResponse | None]:
@@ -192,7 +194,7 @@ def _question(
         choice=choice,
         caution=action.caution(rows.filter(pk__in=choice.ids)),
         count=len(choice.ids),
-        notes=_notes(request) if choice.across else (),
+        notes=_notes(page, request, choice, action) if choice.across else (),
         preview=preview,
         unnamed=max(len(choice.ids) - PREVIEWED, 0),
         selected=[0] if choice.across else [*choice.ids, *choice.gone],
@@ -204,11 +206,14 @@ def _question(
     )
 
 
-def _notes(request: HttpRequest) -> list[str]:
-    """What the search and the filters of the list have left out."""
+def _notes(
+    page: ModelAdmin, request: HttpRequest, choice: Choice, action: OperatorAction
+) -> list[str]:
+    """What the search and the filters of the list have left out, and why nobody else does it."""
     search: Any = getattr(request, "search", None)
-    of_search = [] if search is None else search.problems or search.notes
-    return [*of_search, *getattr(request, "filter_notes", ())]
+    notes = [] if search is None else search.problems or search.notes
+    refusals = (one.refused(page, request, choice) for one in action.alternatives)
+    return [*notes, *getattr(request, "filter_notes", ()), *filter(None, refusals)]
 
 
 def _back(page: ModelAdmin, request: HttpRequest, choice: Choice) -> str:

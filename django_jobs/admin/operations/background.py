@@ -14,14 +14,16 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.replay_plan import ReplayPlan
+from ...domain.search_terms import term
 from ...lifecycle.operations import bulk
+from ...lifecycle.scope import scope_of
 from ...models import BulkAction, BulkOperation, DeadLetter, Schedule
 from ...models.database import database_time
 from ..base.actions import Alternative, Choice, ModelAdmin
 from ..base.formatting import change_url
 from ..base.search import job_search
 from ..failures.filters import NO_ERROR
-from ..lists.filters import SPANS
+from ..lists.filters import SPANS, id_of
 
 SAME = ("status", "queue", "job_type", "tag", "tenant")
 
@@ -30,40 +32,63 @@ NOT_FILTERS = frozenset({"p", "o", "all", "e"})
 """Parameters of Django's lists that choose no rows."""
 
 
+class NotATerm(Exception):
+    """What a list is narrowed by, as people read it, and an operation has no term for."""
+
+
 def terms_of_list(page: ModelAdmin, request: HttpRequest) -> dict[str, Any] | None:
     """The filters and the search of a list of jobs as the terms of an operation. None if one of
     them is not a term, or if two contradict each other."""
+    try:
+        return _terms(page, request)
+    except NotATerm:
+        return None
+
+
+def _terms(page: ModelAdmin, request: HttpRequest) -> dict[str, Any]:
+    titles = {getattr(one, "parameter_name", ""): one for one in page.list_filter}
     terms: dict[str, Any] = {"status": "dead"} if page.model is DeadLetter else {}
     for name in request.GET:
         value = str(request.GET[name])
-        new: dict[str, Any] | None
         if name in NOT_FILTERS or not value:
             continue
-        if name in SAME:
-            new = {name: value}
-        elif name == "workflow_run" and len(value) < 19 and value.isascii() and value.isdigit():
-            new = {name: int(value)}
-        elif name in SPAN_OF and value in SPANS:
-            new = {SPAN_OF[name]: (database_time() - SPANS[value][0]).isoformat()}
-        elif name == "fingerprint" and value != NO_ERROR:
-            new = {"error": value}
-        elif name == "schedule":
-            schedules = Schedule.objects.using(conf().database).filter(name=value)
-            new = {name: pk} if (pk := schedules.values_list("pk", flat=True).first()) else None
-        elif name == "q":
-            new = _searched(value, request.user)
-        else:
-            new = None
-        if new is None or any(terms.get(key, value) != value for key, value in new.items()):
-            return None
-        terms |= new
+        if name in ("q", "error"):
+            new = _searched(value if name == "q" else term(name, value), request.user)
+        elif not (new := _filtered(name, value)):
+            raise NotATerm(getattr(titles.get(name), "title", name))
+        for key, one in new.items():
+            if terms.setdefault(key, one) != one:
+                raise NotATerm(_two(key))
     return terms or {"all": True}
 
 
-def _searched(text: str, user: Any) -> dict[str, Any] | None:
+def _two(key: str) -> str:
+    return gettext("two values of %(term)s") % {"term": key.replace("_", " ")}
+
+
+def _filtered(name: str, value: str) -> dict[str, Any]:
+    """What a filter asks for, as terms; empty if none has it."""
+    if name in SAME:
+        return {name: value}
+    if name == "workflow_run" and (number := id_of(value)) is not None:
+        return {name: number}
+    if name in SPAN_OF and value in SPANS:
+        return {SPAN_OF[name]: (database_time() - SPANS[value][0]).isoformat()}
+    if name == "fingerprint" and value != NO_ERROR:
+        return {"error": value}
+    if name == "schedule":
+        schedules = Schedule.objects.using(conf().database).filter(name=value)
+        pk = schedules.values_list("pk", flat=True).first()
+        return {} if pk is None else {name: pk}
+    return {}
+
+
+def _searched(text: str, user: Any) -> dict[str, Any]:
     search = job_search(text, user)
-    if search.problems or search.terms.arguments or search.errors:
-        return None  # few are found by them: the admin can change these itself
+    if search.terms.arguments or search.problems:
+        raise NotATerm(gettext("arguments"))
+    if search.errors:
+        raise NotATerm(gettext("the text of an error"))
     found: dict[str, Any] = {"ids": search.numbers} if search.terms.numbers else {}
     if search.is_of_run:
         found["status"] = "dead"  # as on the list
@@ -75,7 +100,7 @@ def _searched(text: str, user: Any) -> dict[str, Any] | None:
         ("error", search.of_run["fingerprint"]),
     ):
         if len(set(values)) > 1:
-            return None
+            raise NotATerm(_two(name))
         if values:
             found[name] = values[0]
     return found
@@ -85,7 +110,25 @@ def in_background(action: BulkAction) -> Alternative:
     """The offer to do an action to all that match."""
 
     def offered(page: ModelAdmin, request: HttpRequest, choice: Choice) -> bool:
-        return choice.more and terms_of_list(page, request) is not None
+        return choice.more and not refused(page, request, choice)
+
+    def refused(page: ModelAdmin, request: HttpRequest, choice: Choice) -> str:
+        if not choice.more:
+            return ""
+        if scope_of(request.user) is not None:
+            return gettext(
+                "The others cannot be changed in the background: operations are about all queues "
+                "and job types. Change these, and ask again."
+            )
+        try:
+            _terms(page, request)
+        except NotATerm as what:
+            text = gettext(
+                "The others cannot be changed in the background: operations do not choose jobs by "
+                "%(what)s. Change these, and ask again."
+            )
+            return text % {"what": what}
+        return ""
 
     def go(
         page: ModelAdmin, request: HttpRequest, choice: Choice, given: Mapping[str, Any]
@@ -105,6 +148,7 @@ def in_background(action: BulkAction) -> Alternative:
             "reasons."
         ),
         offered=offered,
+        refused=refused,
         go=go,
     )
 

@@ -15,7 +15,7 @@ from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, DeadLetter, Job
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.jobs import add, noop
-from tests.factories import copies_of, due_schedule, make_dead, run_sql
+from tests.factories import copies_of, due_schedule, make_dead, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
 OFFER = "Change all of them in the background"
@@ -112,6 +112,7 @@ def test_a_forged_priority_starts_nothing(page: Page, priority: str) -> None:
         ("?q=type:app.noop", {"job_type": "app.noop"}),
         ("?job_type=app.noop&q=type:app.noop", {"job_type": "app.noop"}),
         ("?created=1h&p=1", {"created_since"}),
+        ("?queue=default&q=+", {"queue": "default"}),
     ],
 )
 def test_filters_and_searches_become_terms(page: Page, query: str, terms: Any) -> None:
@@ -152,15 +153,49 @@ def test_a_search_by_the_last_run_changes_the_dead_jobs_of_its_list_only(
 @pytest.mark.parametrize("model", [Job, DeadLetter])
 def test_each_filter_of_the_lists_is_a_term_or_known_to_be_none(model: Any) -> None:
     names = {one.parameter_name for one in site.get_model_admin(model).list_filter}
-    terms = {*SAME, *SPAN_OF, "workflow_run", "schedule", "fingerprint"}
+    terms = {*SAME, *SPAN_OF, "workflow_run", "schedule", "fingerprint", "error"}
     assert names - terms <= {"day", "worker", "workflow"}
 
 
-def test_what_the_workers_cannot_find_is_not_offered(page: Page) -> None:
-    noop.enqueue_many({} for _ in range(6))
-    for name in ("?q=customer_id:42", "?q=error:Timeout", "?queue=default&day=2026-11-23"):
-        answer = page.ask(Job, "cancel_jobs", 0, query=name, select_across=1)
-        assert OFFER not in answer.content.decode()
+@pytest.mark.parametrize(
+    "query, what",
+    [
+        ("?q=customer_id:42", "arguments"),
+        ("?q=error:Timeout", "the text of an error"),
+        ("?error=Timeout", "the text of an error"),
+        ("?queue=default&worker={worker}", "worker"),
+        ("?tag=a&q=tag:b", "two values of tag"),
+        ("?q=tag:a tag:b", "two values of tag"),
+    ],
+)
+def test_what_the_workers_cannot_find_is_named_and_not_offered(
+    page: Page, query: str, what: str
+) -> None:
+    worker = register_worker()
+    add.using(tags=["a", "b"]).enqueue_many([{"first": 42}] * 4)
+    run_sql(
+        "UPDATE django_jobs_job_live SET last_error = 'Timeout', status = 'running', attempt = 1,"
+        " worker_id = %s, claimed_at = now(), payload = '{\"customer_id\": 42}'",
+        [worker],
+    )
+    text = ask(page, query.format(worker=worker))
+    assert OFFER not in text
+    assert f"operations do not choose jobs by {what}. Change these, and ask again." in text
+    run_sql(
+        "DELETE FROM django_jobs_job_live WHERE id = (SELECT max(id) FROM django_jobs_job_live)"
+    )
+    assert "operations do not choose" not in ask(page, query.format(worker=worker))
+
+
+def test_a_user_with_a_scope_is_not_offered_what_is_about_all_jobs(
+    page_of: Callable[..., Page], settings: Any
+) -> None:
+    scope = "tests.admin.access.test_scope.emails_only"
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ADMIN_SCOPE": scope}
+    noop.using(queue="emails").enqueue_many({} for _ in range(4))
+    text = ask(page_of("view_job", "cancel_job"), "?status=ready")
+    assert OFFER not in text
+    assert "operations are about all queues and job types. Change these, and ask again." in text
 
 
 def test_who_may_not_do_it_to_one_may_not_do_it_to_all(page_of: Callable[..., Page]) -> None:
