@@ -57,8 +57,7 @@ PARTS = {
             queue.retention -> 'succeeded' AS retention,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END AS slo_target,
             coalesce({OLDEST_SECONDS.replace("1000", OF_EACH)}, 0) AS oldest_ready_seconds,
-            (SELECT coalesce(sum(threads + loop_slots), 0) FROM slot
-             WHERE slot.queues @> to_jsonb(queue.name::text)) AS slots,
+            served.threads, served.loop_slots, served.threads + served.loop_slots AS slots,
             (SELECT count(*) FROM (
                 SELECT FROM django_jobs_job_live AS job
                 WHERE job.status = 'dead' AND job.queue = queue.name
@@ -71,7 +70,10 @@ PARTS = {
                     ORDER BY job.rank, job.id LIMIT {OF_EACH}) AS first
                 WHERE first.available_at < now() - make_interval(secs => queue.slo_seconds)
             ) END AS late
-        FROM busiest_queue JOIN django_jobs_queue AS queue USING (name) ORDER BY queue.name""",
+        FROM busiest_queue JOIN django_jobs_queue AS queue USING (name) CROSS JOIN LATERAL (
+            SELECT coalesce(sum(threads), 0) AS threads, coalesce(sum(loop_slots), 0) AS loop_slots
+            FROM slot WHERE slot.queues @> to_jsonb(queue.name::text)) AS served
+        ORDER BY queue.name""",
     "unclaimable": f"""
         SELECT job_type, CASE WHEN version IS NULL THEN 'unknown_type' ELSE 'newer_version' END
             AS reason, sum(ready) AS jobs

@@ -62,7 +62,7 @@ RECENT = f"""
 WITH minute AS MATERIALIZED (
     SELECT date_bin('1 minute', statement_timestamp(), 'epoch') AS now
 ), recent AS MATERIALIZED (
-    SELECT began_at, queue, job_type, outcome, runs FROM django_jobs_runtotal
+    SELECT began_at, queue, job_type, outcome, runs, runtime_seconds FROM django_jobs_runtotal
     WHERE period = {MINUTE}
       AND began_at > {LAST_HOUR}
 ), running_job AS MATERIALIZED (
@@ -105,8 +105,11 @@ PARTS = {
         FROM recent, minute GROUP BY 1""",
     "rates": f"""
         SELECT queue, {_of("= 'succeeded' AND lately")} AS done,
-            {_of(f"IN {FAILED} AND lately")} AS failed, {_of(f"IN {FAILED}")} AS failed_in_hour
-        FROM (SELECT *, began_at < now AND began_at >= now - interval '{RATE_MINUTES} min' AS lately
+            {_of(f"IN {FAILED} AND lately")} AS failed, {_of(f"IN {FAILED}")} AS failed_in_hour,
+            sum(runs) AS runs, {_of("IS NOT NULL AND NOT on_loop", "runtime_seconds")} AS seconds,
+            {_of("IS NOT NULL AND on_loop", "runtime_seconds")} AS seconds_on_loop
+        FROM (SELECT *, job_type = ANY(%(async_types)s::text[]) AS on_loop,
+                  began_at < now AND began_at >= now - interval '{RATE_MINUTES} min' AS lately
               FROM recent, minute) AS recent
         WHERE queue = ANY(%(queues)s::text[]) GROUP BY 1""",
     "types": f"""
@@ -264,6 +267,7 @@ def read_overview(
 
 def read_queue(queue: str) -> Parts:
     """The parts about a queue that is not among the stored ones. Nothing is stored."""
-    ((values,),) = fetch(QUEUE, {**BOUNDS, "seconds": RATE_SECONDS + 30, "queues": [queue]})
+    parameters = {"seconds": RATE_SECONDS + 30, "async_types": registry.loop_types()}
+    ((values,),) = fetch(QUEUE, {**BOUNDS, **parameters, "queues": [queue]})
     parts: Parts = json.loads(values)
     return parts

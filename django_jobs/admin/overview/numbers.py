@@ -9,7 +9,7 @@ from typing import Any
 
 from ...metrics.gauges import read_gauges
 from ...metrics.overview import MINUTES, RATE_MINUTES, read_overview, read_queue
-from ...metrics.stored import Parts
+from ...metrics.stored import NoMetrics, Parts
 
 MOST_QUEUES = 30
 """Queues that the page lists: those with the most jobs."""
@@ -133,6 +133,14 @@ def read_numbers() -> Numbers:
         [row["queue"] for row in late[:MOST_LATE]],
     )
     return Numbers(gauges, own)
+
+
+def stored_numbers() -> Numbers | None:
+    """As :func:`read_numbers`; None if there are none yet."""
+    try:
+        return read_numbers()
+    except NoMetrics:
+        return None
 
 
 def read_numbers_of(queue: str) -> Numbers:

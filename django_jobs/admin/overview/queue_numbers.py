@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from ...domain.forecast import drain_seconds
+from ...domain.forecast import Rates, drain_seconds
 from ...lifecycle.backlog_samples import Past
 from ...metrics.overview import MINUTES, RATE_MINUTES
 from ...models import Job
@@ -56,7 +56,7 @@ def queue_numbers(numbers: Numbers, visible: Visible, name: str) -> QueueNumbers
         done=rate_text(rates.get("done", 0) / RATE_MINUTES),
         failed=rate_text(failed),
         fails=bool(failed),
-        empty_in=_empty_in(row, ready, numbers.of_queue("past", name)),
+        empty_in=empty_in(numbers, name),
         curve=_curve(numbers, name, ready),
     )
 
@@ -78,14 +78,21 @@ def _queue_state(row: Row, ready: Count, running: Count) -> SafeString:
     return badge("ok", _("served"))
 
 
-def _empty_in(row: Row, ready: Count, past: Row) -> str:
+def rates_of_queue(numbers: Numbers, name: str) -> Rates | None:
+    """The rates of the last five minutes; None if they are not known."""
+    past = numbers.of_queue("past", name)
+    known = Past(**{column: past[column] for column in Past._fields}) if past else None
+    return known.rates(numbers.jobs("ready", name).number) if known else None
+
+
+def empty_in(numbers: Numbers, name: str) -> str:
     """When the backlog will be gone, by the rates of the last five minutes."""
+    ready = numbers.jobs("ready", name)
     if not ready.number:
         return _("empty")
-    if row["paused"]:
+    if numbers.queues[name]["paused"]:
         return _("when resumed")
-    known = Past(**{name: past[name] for name in Past._fields}) if past else None
-    rates = known.rates(ready.number) if known else None
+    rates = rates_of_queue(numbers, name)
     if rates is None:
         return NOTHING
     seconds = drain_seconds(ready.number, rates)

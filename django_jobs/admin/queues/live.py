@@ -17,6 +17,7 @@ from ..overview.numbers import Numbers, read_numbers_of
 from ..overview.queue_numbers import queue_numbers
 from ..overview.sections import Tile
 from ..overview.visible import Visible
+from .capacity import needs_of, verdict
 from .levels import level_badge
 
 Link = tuple[str, str]
@@ -64,6 +65,8 @@ def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
     limit = queue.max_backlog
     return {
         "state": now.state,
+        "needs": needs_of(numbers, queue.name),
+        "verdict": verdict(numbers, queue.name),
         "level": level_badge(level_of(ready, limit)) if limit else "",
         "tiles": [
             tile("ready", _("ready"), status="ready"),

@@ -16,21 +16,21 @@ from ...conf import conf
 from ...domain.pressure import level_of
 from ...lifecycle.backlog import ready_up_to
 from ...metrics.slo import SloWindow, take_objectives
-from ...models import Job, JobStatus, Queue
+from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.timestamps import TimestampSubquery
 from ..base.formatting import (
     NOTHING,
-    ago,
     badge,
     count_link,
     duration,
-    one_line,
+    list_url,
     shortened,
-    text_column,
 )
 from ..base.model_admin import ConsoleAdmin, allowed_by, row_button, section, unlimited
 from ..base.paginator import CappedCount
 from ..operator_actions import PAUSE, RESUME
+from ..overview.numbers import stored_numbers
+from ..overview.queue_numbers import empty_in
 from ..overview.visible import Visible
 from .form import QueueForm
 from .levels import level_badge
@@ -54,13 +54,13 @@ class QueueAdmin(ConsoleAdmin):
     list_display = (
         "name",
         "state",
-        "why_line",
-        "limit",
         "ready",
         "level",
         "next_waits",
         "scheduled",
         "running",
+        "dead",
+        "time_to_empty",
         "button",
     )
     empty = _('No queues. manage.py migrate creates those of DJANGO_JOBS["QUEUES"].')
@@ -83,6 +83,14 @@ class QueueAdmin(ConsoleAdmin):
             "running_count": CappedCount(jobs.filter(status=JobStatus.RUNNING)),
             "head_due_at": TimestampSubquery(head.values("available_at")[:1]),
         }
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changes = super().get_changelist_instance(request)
+        changes.result_list = list(changes.result_list)
+        numbers = stored_numbers()
+        for queue in changes.result_list:
+            queue.numbers = numbers if numbers and queue.name in numbers.queues else None
+        return changes
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         # For a PositiveIntegerField Django would allow 0.
@@ -140,14 +148,10 @@ class QueueAdmin(ConsoleAdmin):
     def state(self, queue: Any) -> str:
         if queue.pk is None or not queue.paused:
             return badge("running", _("open"))
-        since = ago(queue.paused_at, queue.read_at)
-        return format_html("{} {}", badge("paused", _("paused")), since)
-
-    why_line = text_column("paused_reason", _("reason"), one_line)
-
-    @admin.display(description=_("limit"))
-    def limit(self, queue: Any) -> str:
-        return f"{queue.max_concurrency:,}" if queue.max_concurrency else str(_("none"))
+        # The column has no room for the reason. The page of the queue says it in a sentence.
+        return format_html(
+            '<span title="{}">{}</span>', queue.paused_reason, badge("paused", _("paused"))
+        )
 
     @admin.display(description=_("ready"))
     def ready(self, queue: Any) -> str:
@@ -189,7 +193,20 @@ class QueueAdmin(ConsoleAdmin):
 
     @admin.display(description=_("running"))
     def running(self, queue: Any) -> str:
-        return self._jobs(queue, "running", queue.running_count)
+        limit = "∞" if queue.max_concurrency is None else f"{queue.max_concurrency:,}"
+        return format_html("{} / {}", self._jobs(queue, "running", queue.running_count), limit)
+
+    @admin.display(description=_("dead"))
+    def dead(self, queue: Any) -> str:
+        if queue.numbers is None:
+            return NOTHING
+        count = queue.numbers.jobs("dead", queue.name)
+        url = list_url(self.admin_site, DeadLetter, queue=queue.name)
+        return format_html('<a href="{}">{}</a>', url, count) if count.number else str(count)
+
+    @admin.display(description=_("empty in"))
+    def time_to_empty(self, queue: Any) -> str:
+        return NOTHING if queue.numbers is None else empty_in(queue.numbers, queue.name)
 
     def _jobs(self, queue: Any, status: str, number: int) -> str:
         return count_link(self.admin_site, Job, number, queue=queue.name, status=status)

@@ -118,6 +118,87 @@ def test_the_links_are_for_those_who_may_view_jobs(page_of: Callable[..., Page])
     assert "<a " not in text
 
 
+def backlog(before: int, ended: int, seconds: float) -> None:
+    """Five minutes ago so many jobs were ready; since then so many attempts ended, each after so
+    many seconds."""
+    run_sql("DELETE FROM django_jobs_backlogsample")
+    run_sql("DELETE FROM django_jobs_runtotal")
+    run_sql(
+        "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs)"
+        " VALUES ('default', now() - interval '300 s', %s, 0, 0)",
+        [before],
+    )
+    run_sql(
+        "INSERT INTO django_jobs_runtotal SELECT period, at, 'default', 'app.noop', 'succeeded',"
+        " %s, zeros, 0, zeros, 0, zeros, %s, 0, 0"
+        " FROM (VALUES (0, '1970-01-01Z'::timestamptz), (60, date_bin('1 min', now(), 'epoch')))"
+        " AS of (period, at), (SELECT array_fill(0::bigint, ARRAY[19]) AS zeros) AS no_times",
+        [ended, ended * seconds],
+    )
+    run_sql(
+        "INSERT INTO django_jobs_runwatermark (id, run_id, reached_at) VALUES (1, 10000, now())"
+        " ON CONFLICT (id) DO UPDATE SET run_id = 10000, reached_at = now()"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "ended", "seconds", "limit", "needed", "sentence"),
+    [
+        (10, 0, 0.0, None, None, "An outage: none of its jobs was claimed in the last five min"),
+        (10, 300, 2.0, None, "2.4 of 4", "A backlog that does not become smaller, although its w"),
+        (310, 300, 2.0, None, "0.0 of 4", "A backlog that becomes smaller: its workers have enou"),
+        (10, 300, 9.0, None, "10.8 of 4", "Too few workers: its jobs need more slots than those"),
+        (10, 300, 2.0, 1, "2.4 of 4", "Its limit is too low: its jobs need 2.4 slots, and 1 may"),
+    ],
+)
+def test_a_backlog_is_an_outage_a_burst_or_too_few_workers(
+    page: Page,
+    before: int,
+    ended: int,
+    seconds: float,
+    limit: int | None,
+    needed: str | None,
+    sentence: str,
+) -> None:
+    register_worker(threads=4)
+    Queue.objects.filter(name="default").update(max_concurrency=limit)
+    noop.enqueue_many([{}] * 10)
+    backlog(before, ended, seconds)
+    text = shown(page, "default")
+    found = re.findall(r"Threads needed: (.*?)<", text)
+    assert found == ([needed] if needed else [])
+    assert sentence in text
+    Queue.objects.update(paused_at="2020-01-01T00:00Z")
+    assert sentence not in shown(page, "default")
+
+
+def test_what_async_jobs_need_are_slots_of_the_loop(page: Page) -> None:
+    register_worker(threads=4, async_slots=50)
+    noop.enqueue_many([{}] * 10)
+    backlog(10, 300, 2.0)
+    run_sql("UPDATE django_jobs_runtotal SET job_type = 'app.add_async'")
+    text = words(shown(page, "default"))
+    assert "Async slots needed: 2.4 of 50" in text
+    assert "Threads needed" not in text
+
+
+def test_the_list_of_queues_has_their_dead_jobs_and_when_they_will_be_empty(page: Page) -> None:
+    register_worker()
+    make_dead()
+    noop.enqueue_many([{}] * 10)
+    backlog(310, 300, 2.0)
+    run_sql("DELETE FROM django_jobs_storedmetrics")
+    text = page.text(list_url(Queue))
+    dead = re.findall(r'class="field-dead">(.*?)</td>', text)
+    names = list(Queue.objects.order_by("name").values_list("name", flat=True))
+    link = f'<a href="{list_url(DeadLetter)}?queue=default">1</a>'
+    assert dead == [link if name == "default" else "0" for name in names]
+    times = re.findall(r'class="field-time_to_empty">(.*?)</td>', text)
+    assert times == ["10 s" if name == "default" else "empty" for name in names]
+    Queue.objects.create(name="young")
+    assert re.findall(r'class="field-dead">(.*?)</td>', page.text(list_url(Queue)))[-1] == "-"
+
+
 def test_without_totals_there_are_no_rates(page: Page, settings: Any) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TOTALS": False}
     now = tiles(shown(page, "default"))

@@ -1,0 +1,69 @@
+"""Whether enough workers serve a queue, by the jobs that arrive and how long they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.utils.translation import gettext as _
+
+from ...metrics.sizing import HEADROOM
+from ..overview.numbers import Numbers
+from ..overview.queue_numbers import rates_of_queue
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The slots of one kind that a queue needs, and those of the workers that serve it."""
+
+    needed: float
+    slots: int
+    on_loop: bool
+
+    @property
+    def label(self) -> str:
+        """What the number is."""
+        return _("async slots needed") if self.on_loop else _("threads needed")
+
+    def __str__(self) -> str:
+        return _("%(needed)s of %(slots)s") % {
+            "needed": f"{self.needed:,.1f}",
+            "slots": f"{self.slots:,}",
+        }
+
+
+def needs_of(numbers: Numbers, name: str) -> list[Need]:
+    """What the jobs need that arrive, as many a second as in the last five minutes, if they run for
+    as long as those of the last hour. Empty if that is not known."""
+    row, hour = numbers.queues[name], numbers.of_queue("rates", name)
+    rates = rates_of_queue(numbers, name)
+    if rates is None or not hour.get("runs"):
+        return []
+    kinds = (("seconds", "threads", False), ("seconds_on_loop", "loop_slots", True))
+    found = []
+    for seconds, slots, on_loop in kinds:
+        needed = rates.arrived * float(hour[seconds]) / hour["runs"] * HEADROOM
+        if hour[seconds] and (row["loop_slots"] or not on_loop):
+            found.append(Need(needed, int(row[slots]), on_loop))
+    return found
+
+
+def verdict(numbers: Numbers, name: str) -> str:
+    """What a backlog means: an outage, too few workers, or a burst that is being worked off. Empty
+    without one, of a paused queue, and if the rates are not known."""
+    row, rates = numbers.queues[name], rates_of_queue(numbers, name)
+    if rates is None or row["paused"] or not numbers.jobs("ready", name).number:
+        return ""
+    if not rates.claimed:
+        return _("An outage: none of its jobs was claimed in the last five minutes.")
+    needs = needs_of(numbers, name)
+    together = sum(need.needed for need in needs)
+    limit = row["max_concurrency"]
+    if limit is not None and together > limit:
+        text = _("Its limit is too low: its jobs need %(needed)s slots, and %(limit)s may run.")
+        return text % {"needed": f"{together:,.1f}", "limit": f"{limit:,}"}
+    if any(need.needed > need.slots for need in needs):
+        return _("Too few workers: its jobs need more slots than those that serve it have.")
+    if rates.arrived >= rates.claimed:
+        return _("A backlog that does not become smaller, although its workers have enough slots: "
+                 "other queues may take them.")  # fmt: skip
+    return _("A backlog that becomes smaller: its workers have enough slots.")
