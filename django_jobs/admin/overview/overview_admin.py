@@ -16,6 +16,7 @@ from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job, Overview, Queue, Run, Schedule, Worker, WorkflowRun
 from ..base.formatting import moment
 from ..base.model_admin import ConsoleAdmin
+from ..doctor import DOCTOR
 from ..layout.console_page import console_page, console_path
 from . import sections
 from .numbers import Numbers, read_numbers
@@ -58,8 +59,14 @@ def overview(page: OverviewAdmin, request: HttpRequest) -> HttpResponse:
         title=_("Overview"),
         parents=(),
         refresh_seconds=REFRESH_SECONDS,
+        doctor_url=_doctor_url(request, visible),
         **shown,
     )
+
+
+def _doctor_url(request: HttpRequest, visible: Visible) -> str:
+    """The address of what examines more than the numbers; empty for those who may not run it."""
+    return visible.page_url(DOCTOR) if request.user.has_perm("django_jobs.run_doctor") else ""
 
 
 def _shown(numbers: Numbers, visible: Visible) -> dict[str, Any]:

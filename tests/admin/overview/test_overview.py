@@ -323,6 +323,12 @@ def test_users_see_the_parts_of_the_lists_that_they_may_see(
     assert "app.noop" not in text
 
 
+def test_the_doctor_is_linked_for_those_who_may_run_it(page_of: Callable[..., Page]) -> None:
+    link = f'<a href="{reverse("admin:django_jobs_worker_doctor")}">Examine the database'
+    assert link in overview(page_of("view_queue", "run_doctor"))
+    assert link not in overview(page_of("view_queue", name="quentin"))
+
+
 def test_who_may_see_none_of_the_lists_sees_no_overview(page_of: Callable[..., Page]) -> None:
     page_of("view_tenant").text(url(), status=403)
     assert url() not in page_of("view_tenant", name="tess").text("/admin/django_jobs/")
