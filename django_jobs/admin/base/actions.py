@@ -15,16 +15,17 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import OperationalError
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ...conf import conf
 from ...exceptions import OperationRefused
 from ...lifecycle.operations.jobs import OperationResult
-from ...models import Quarantine, Queue, Resource, Schedule, Tenant
+from ...models import Job, Quarantine, Queue, Resource, Schedule, Tenant
 from ..layout.console_page import console_page
 from ..layout.time_limit import is_timed_out, time_limit
-from .formatting import change_url
+from .formatting import change_url, link
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -236,6 +237,7 @@ def _act(
             part = action.execute(ids, actor=request.user, **given)
             result.done += part.done
             result.asked += part.asked
+            result.made += part.made
             result.refused.update(part.refused)
     except OperationRefused as error:
         page.message_user(request, str(error), messages.ERROR)
@@ -263,9 +265,11 @@ def _show_result(
 ) -> None:
     asked = len(result.asked) if action.asked else 0
     if len(result.done) > asked:
-        page.message_user(
-            request, _counted(action.done, len(result.done) - asked), messages.SUCCESS
-        )
+        text = _counted(action.done, len(result.done) - asked)
+        if result.made:
+            made = ((link(page.admin_site, Job, pk, f"#{pk}"),) for pk in result.made[:NAMED])
+            text = format_html("{} {}", text, format_html_join(", ", "{}", made))
+        page.message_user(request, text, messages.SUCCESS)
     if action.asked and asked:
         page.message_user(request, _counted(action.asked, asked), messages.SUCCESS)
     if not result.refused:

@@ -28,6 +28,7 @@ def _run(ids: list[int], actor: Any) -> OperationResult:
         else:
             if made:
                 result.done.append(pk)
+                result.made += made
             else:
                 result.refused[pk] = gettext("it no longer exists")
     return result

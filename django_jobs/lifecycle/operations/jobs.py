@@ -107,11 +107,13 @@ OF_HOST = _BESIDES.format(same="true")
 @dataclass(slots=True)
 class OperationResult:
     """The result of an operation: the ids it changed, and a reason for each id it left alone.
-    ``asked`` are the changed jobs that keep running until they stop by themselves."""
+    ``asked`` are the changed jobs that keep running until they stop by themselves, and ``made`` new
+    ones."""
 
     done: list[int] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
+    made: list[int] = field(default_factory=list)
 
 
 @limited

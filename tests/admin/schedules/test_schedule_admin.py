@@ -161,7 +161,10 @@ def test_the_ticks_of_one_schedule_come_in_the_order_of_their_due_times(page: Pa
 def test_a_broken_schedule_does_not_stop_the_others_from_run_now(page: Page) -> None:
     sound, broken = new_schedule(), new_schedule(name="broken", job_type="app.gone")
     message = page.act(Schedule, "run_schedules_now", sound.pk, broken.pk)
-    assert "1 schedule made a job." in message
+    made = Job.objects.order_by("pk").last()
+    assert made is not None
+    link = f'<a href="{change_url(Job, made.pk)}">#{made.pk}</a>'
+    assert f"1 schedule made a job. {link}" in message
     assert f"#{broken.pk}: no job type is named 'app.gone'" in message
     assert Job.objects.get().schedule_id == sound.pk
 
