@@ -23,11 +23,12 @@ from ..base.formatting import (
     badge,
     count_link,
     duration,
+    list_link,
     list_url,
     shortened,
 )
 from ..base.model_admin import ConsoleAdmin, allowed_by, row_button, section, unlimited
-from ..base.paginator import CappedCount
+from ..base.paginator import CappedCount, counted
 from ..operator_actions import PAUSE, RESUME
 from ..overview.numbers import stored_numbers
 from ..overview.queue_numbers import empty_in
@@ -194,7 +195,9 @@ class QueueAdmin(ConsoleAdmin):
     @admin.display(description=_("running"))
     def running(self, queue: Any) -> str:
         limit = "∞" if queue.max_concurrency is None else f"{queue.max_concurrency:,}"
-        return format_html("{} / {}", self._jobs(queue, "running", queue.running_count), limit)
+        text, number = f"{counted(queue.running_count)} / {limit}", queue.running_count
+        filters = {"queue": queue.name, "status": "running"}
+        return list_link(self.admin_site, Job, text, **filters) if number else text
 
     @admin.display(description=_("dead"))
     def dead(self, queue: Any) -> str:
