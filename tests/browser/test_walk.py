@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -89,6 +90,21 @@ def test_questions_are_shown_without_a_finding(visitor: Visitor) -> None:
         visitor.page.locator(".submit-row .default").wait_for()
         findings += look_at(visitor, f"the question of {button!r}")
     assert "\n".join(findings) == ""
+
+
+def test_german_pages_fit_although_their_words_are_longer(visitor: Visitor, settings: Any) -> None:
+    settings.LANGUAGE_CODE = "de"
+    findings = []
+    for path in console_pages(visitor.user):
+        visitor.visit(path)
+        with visitor.at(WIDE) as page:
+            findings += [f"{path}: {one}" for one in page.evaluate(CUT_TABLES)]
+        with visitor.at(NARROW) as page:
+            width = page.evaluate("document.documentElement.scrollWidth")
+            if width > NARROW[0]:
+                findings.append(f"{path} is {width} px wide in a narrow window")
+    assert "\n".join(findings) == ""
+    assert visitor.page.locator("html").get_attribute("lang") == "de"
 
 
 def test_what_the_policy_forbids_is_noticed(visitor: Visitor) -> None:
