@@ -20,6 +20,7 @@ FLOORS: dict[str, int] = {
     "conf": 1,
     "exceptions": 1,
     "model_methods": 1,
+    "separators": 1,
     "signals": 1,
     "registry": 1,
     "routers": 2,

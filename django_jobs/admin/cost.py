@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from ..metrics.cost import TypeCost, take_cost
 from ..models import Run
+from ..separators import number_text
 from .base.actions import ModelAdmin
 from .base.formatting import NOTHING, duration, list_url
 from .layout.console_page import console_page, console_path
@@ -51,11 +52,11 @@ def _view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 def _values(of: TypeCost) -> list[str]:
     return [
-        f"{of.runs:,}",
+        number_text(of.runs),
         _seconds(of.seconds),
         _seconds(of.cpu_seconds),
-        NOTHING if of.max_rss_kb is None else f"{of.max_rss_kb / 1024:,.0f} MB",
-        NOTHING if of.queries is None else f"{of.queries:,}",
+        NOTHING if of.max_rss_kb is None else f"{number_text(of.max_rss_kb / 1024, ',.0f')} MB",
+        NOTHING if of.queries is None else number_text(of.queries),
         _seconds(of.query_seconds),
     ]
 

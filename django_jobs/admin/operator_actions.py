@@ -14,6 +14,7 @@ from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import dead_letters, inspections
 from ..lifecycle.operations import jobs as job_operations
 from ..models import BulkAction, Queue, Worker
+from ..separators import number_text
 from .base.actions import OperatorAction, by_name
 from .base.search_rows import DEAD
 from .operations.background import in_background
@@ -49,7 +50,7 @@ def may_repeat(jobs: int) -> str:
         "replay may do it twice, such as charge a card. Look first.",
         jobs,
     )
-    return text % {"count": f"{jobs:,}"} if jobs else ""
+    return text % {"count": number_text(jobs)} if jobs else ""
 
 
 ASKED_TO_DRAIN = ngettext_lazy(

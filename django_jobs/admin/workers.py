@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from ..conf import conf
 from ..models import Job, Worker
 from ..models.worker import pools_text, slots_text
+from ..separators import number_text
 from .base.formatting import NOTHING, ago, badge, moment_column, one_line
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount, counted
@@ -135,7 +136,7 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("memory"))
     def memory(self, worker: Any) -> str:
-        return f"{worker.rss_mb:,} MB" if worker.rss_mb else NOTHING
+        return f"{number_text(worker.rss_mb)} MB" if worker.rss_mb else NOTHING
 
     @admin.display(description=_("host and process"))
     def place(self, worker: Any) -> str:

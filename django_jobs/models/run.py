@@ -95,7 +95,11 @@ class Run(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"#{self.job_id} attempt {self.attempt}: {self.outcome}"
+        return _("#%(job)s attempt %(attempt)s: %(outcome)s") % {
+            "job": self.job_id,
+            "attempt": self.attempt,
+            "outcome": self.get_outcome_display(),
+        }
 
     @property
     def duration(self) -> timedelta | None:

@@ -99,4 +99,4 @@ class Tick(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.due_at:%Y-%m-%d %H:%M:%S} {self.outcome}"
+        return f"{self.due_at:%Y-%m-%d %H:%M:%S} {self.get_outcome_display()}"

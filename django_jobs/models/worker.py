@@ -8,6 +8,7 @@ from typing import Any
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from ..separators import number_text
 from .timestamps import TimestampField
 
 
@@ -103,7 +104,11 @@ class Worker(models.Model):
 
 def slots_text(threads: int, async_slots: int) -> str:
     """The threads of a worker, and the slots of its loop if it has any: ``4 + 100``."""
-    return f"{threads:,} + {async_slots:,}" if async_slots else f"{threads:,}"
+    return (
+        f"{number_text(threads)} + {number_text(async_slots)}"
+        if async_slots
+        else number_text(threads)
+    )
 
 
 def pools_text(pools: Iterable[Mapping[str, Any]]) -> str:

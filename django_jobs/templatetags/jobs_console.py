@@ -8,6 +8,7 @@ from django import template
 from django.template.context import RequestContext
 
 from ..admin.layout.tabs import tabs_of
+from ..separators import number_text
 
 register = template.Library()
 
@@ -21,3 +22,9 @@ def console_tabs(context: RequestContext) -> dict[str, Any]:
     opts = context.get("opts")
     model_name = opts.model_name if opts is not None else ""
     return {"tabs": tabs_of(request, context.get("available_apps") or [], model_name)}
+
+
+@register.filter
+def number(value: float) -> str:
+    """A number, with the separators of the reader's language."""
+    return number_text(value)

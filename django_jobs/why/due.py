@@ -12,7 +12,7 @@ from ..domain.workflows import When
 from ..models import Job, RunOutcome, StepCondition
 from ..models.timestamps import DistantTime
 from .explanation import Gate, GateState, Ref, Text, Value, fill, joined, plain
-from .facts import Facts, Row, clock, job_ref, moment
+from .facts import Facts, Row, clock, job_ref, moment, status_text
 
 MOST_STEPS = 4
 FAILED = RunState.FAILED, RunState.TIMED_OUT, RunState.LOST
@@ -217,10 +217,10 @@ def _steps(facts: Facts) -> tuple[Text, str]:
 def _step(row: Row) -> Text:
     step = Ref("job", row["id"], row["step"] or f"#{row['id']}")
     if row["when"] == When.SUCCEEDED:
-        return fill("%(step)s (%(status)s)", step=step, status=row["status"])
+        return fill("%(step)s (%(status)s)", step=step, status=status_text(row))
     wanted = CONDITIONS.get(row["when"], row["when"])
     template = _("%(step)s (%(status)s, has to be %(wanted)s)")
-    return fill(template, step=step, status=row["status"], wanted=str(wanted))
+    return fill(template, step=step, status=status_text(row), wanted=str(wanted))
 
 
 def _previous_job(facts: Facts) -> tuple[Text, str]:
@@ -231,7 +231,7 @@ def _previous_job(facts: Facts) -> tuple[Text, str]:
         name = Ref("schedule", row["id"], row["name"])
         text = fill(_("the previous job of the schedule %(name)s"), name=name)
     previous = joined(
-        fill("%(job)s (%(status)s)", job=job_ref(one["id"]), status=one["status"])
+        fill("%(job)s (%(status)s)", job=job_ref(one["id"]), status=status_text(one))
         for one in facts.rows("previous")
     )
     return (fill("%(text)s: %(jobs)s", text=text, jobs=previous) if previous else text), plain(text)

@@ -13,6 +13,7 @@ from ..domain.durations import duration_text
 from ..domain.states import LIVE, JobState
 from ..model_methods import implements
 from ..models import Job
+from ..separators import localized, number_text
 from . import admission, due, expected, queue, running, workers
 from .admission import gates_of
 from .explanation import Expected, Explanation, Gate, GateState, Text, fill
@@ -110,13 +111,13 @@ def _of_free(job: Job, start: Expected | None, facts: Facts) -> Text:
     text = _(
         "No gate holds it, and yet it has waited for %(time)s: look at the logs of its workers."
     )
-    sentence = text % {"time": duration_text(waited)}
+    sentence = text % {"time": localized(duration_text(waited))}
     failures = workers.claim_failures(facts)
     if failures:
         more = ngettext(
             "%(count)s of their claims failed.", "%(count)s of their claims failed.", failures
         )
-        sentence = f"{sentence} {more % {'count': f'{failures:,}'}}"
+        sentence = f"{sentence} {more % {'count': number_text(failures)}}"
     return (sentence,)
 
 
@@ -129,7 +130,7 @@ def _line(start: Expected | None, facts: Facts) -> str:
         text = _start(start)
         return text[:1].upper() + text[1:]
     template = ngettext("%(number)s job is before it", "%(number)s jobs are before it", count)
-    text = template % {"number": f"{count:,}+" if more else f"{count:,}"}
+    text = template % {"number": number_text(count, more=more)}
     if start is None:
         return f"{text}."
     return f"{text}; {_start(start)}"
@@ -139,7 +140,7 @@ def _start(start: Expected) -> str:
     template = _("expected start in about %(time)s.")
     if start.at_least:
         template = _("expected start in more than %(time)s.")
-    return template % {"time": duration_text(start.seconds)}
+    return template % {"time": localized(duration_text(start.seconds))}
 
 
 @implements("Job.blocked_by")

@@ -11,6 +11,7 @@ from ..domain.states import JobState
 from ..lifecycle.backlog_samples import past
 from ..models import Job
 from ..models.timestamps import DistantTime
+from ..separators import localized, number_text
 from .admission import gates_of
 from .explanation import Expected, Gate, GateState
 from .facts import Facts, jobs_text
@@ -66,7 +67,7 @@ def _of_ready(job: Job, closed: set[str], facts: Facts) -> Expected | None:
     known = past(job.queue).get(job.queue)
     claims = None if known is None else known.claims
     if known is not None and known.seconds and claims is not None and claims >= FEWEST_CLAIMS:
-        values = {"jobs": jobs_text(claims), "time": duration_text(known.seconds)}
+        values = {"jobs": jobs_text(claims), "time": localized(duration_text(known.seconds))}
         basis = _("%(jobs)s of its queue were claimed in the last %(time)s") % values
         seconds = (count + 1) * known.seconds / claims
         return Expected(seconds=seconds, basis=basis, at_least=more)
@@ -85,6 +86,6 @@ def _by_slots(facts: Facts, pace: float, slots: int) -> Expected | None:
     count, more = before(facts)
     if count is None or slots < 1:
         return None
-    values = {"time": duration_text(pace), "slots": f"{slots:,}"}
+    values = {"time": localized(duration_text(pace)), "slots": number_text(slots)}
     basis = _("such jobs ran for %(time)s each in the last day, %(slots)s at a time") % values
     return Expected(seconds=(count + 1) * pace / slots, basis=basis, at_least=more)

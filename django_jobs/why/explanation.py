@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ..separators import number_text
+
 
 @dataclass(frozen=True, slots=True)
 class Ref:
@@ -35,7 +37,7 @@ def fill(template: str, **values: Value) -> Text:
             case tuple() as text:
                 parts += text
             case int() as number:
-                parts.append(f"{number:,}")
+                parts.append(number_text(number))
             case value:
                 parts.append(value)
     return tuple(part for part in parts if part)

@@ -12,8 +12,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..domain.durations import duration_text
-from ..models import Job
+from ..models import Job, JobStatus
 from ..models.database import fetch
+from ..separators import localized, number_text
 from .explanation import Ref, Text, fill, joined
 
 MOST_BEFORE = 10_000
@@ -93,7 +94,7 @@ class Facts:
 
     def since(self, at: datetime | None) -> str:
         """How long ago that was, or how far it is away: ``26 min``."""
-        return "-" if at is None else duration_text(abs((self.now - at).total_seconds()))
+        return "-" if at is None else localized(duration_text(abs((self.now - at).total_seconds())))
 
 
 def moment(text: Any) -> datetime | None:
@@ -113,7 +114,12 @@ def clock(at: datetime) -> str:
 
 def job_ref(id_: int) -> Ref:
     """A job by its number."""
-    return Ref("job", id_, f"#{id_:,}")
+    return Ref("job", id_, f"#{id_}")
+
+
+def status_text(row: Row) -> str:
+    """The status of a job, in the reader's language."""
+    return str(JobStatus(row["status"]).label)
 
 
 def holders(row: Row, facts: Facts) -> Text:
@@ -127,7 +133,7 @@ def holders(row: Row, facts: Facts) -> Text:
 
 def _holder(row: Row, facts: Facts) -> Text:
     if row["status"] != "running":
-        return fill("%(job)s (%(status)s)", job=job_ref(row["id"]), status=row["status"])
+        return fill("%(job)s (%(status)s)", job=job_ref(row["id"]), status=status_text(row))
     share = row["fraction"]
     progress = _("no progress reported") if share is None else f"{share * 100:.0f} %"
     since = facts.since(moment(row["claimed_at"]))
@@ -152,7 +158,7 @@ def pause_text(row: Row, name: Text, facts: Facts) -> Text:
 
 def jobs_text(count: int, more: bool = False) -> str:
     """``1 job``, ``139 jobs``, ``10,000+ jobs``."""
-    number = f"{count:,}+" if more else f"{count:,}"
+    number = number_text(count, more=more)
     return ngettext("%(number)s job", "%(number)s jobs", count) % {"number": number}
 
 

@@ -10,7 +10,8 @@ from django.utils.translation import gettext as _
 from ..conf import conf
 from ..domain.durations import duration_text
 from ..domain.states import JobState
-from ..models import Job, JobStatus
+from ..models import Job, JobStatus, WorkerStatus
+from ..separators import localized, number_text
 from .explanation import Gate, GateState, Ref, Text, fill
 from .facts import Facts, Row, clock, moment
 
@@ -72,7 +73,11 @@ def running_sentence(job: Job, facts: Facts) -> Text:
     }
     text = fill(_("Runs for %(age)s on %(worker)s, attempt %(attempt)s"), **values)
     if progress is not None and progress["fraction"] is not None:
-        text = fill("%(text)s, %(share)s %%", text=text, share=f"{progress['fraction'] * 100:.0f}")
+        text = fill(
+            "%(text)s, %(share)s %%",
+            text=text,
+            share=number_text(progress["fraction"] * 100, ".0f"),
+        )
     sentences = fill("%(text)s.", text=text)
     if job.cancel_requested_at is not None:
         sentences = fill(
@@ -95,7 +100,9 @@ def _lease(job: Job, facts: Facts) -> Gate:
         trouble: Text = fill(_("its worker #%(id)s has no row any more"), id=str(job.worker_id))
     elif row["status"] not in ("running", "draining"):
         trouble = fill(
-            _("its worker %(worker)s is %(status)s"), worker=_link(row), status=row["status"]
+            _("its worker %(worker)s is %(status)s"),
+            worker=_link(row),
+            status=str(WorkerStatus(row["status"]).label),
         )
     elif row["expired"]:
         age = facts.since(moment(row["lease_expires_at"]))
@@ -107,7 +114,7 @@ def _lease(job: Job, facts: Facts) -> Gate:
     rescue: Text = (_("no live worker can take it over: start one"),)
     rescuers = facts.row("rescuers")
     if rescuers is not None and rescuers["workers"]:
-        most = duration_text(sweep)
+        most = localized(duration_text(sweep))
         rescue = fill(_("a live worker takes it over within %(time)s"), time=most)
     text = fill("%(trouble)s; %(rescue)s", trouble=trouble, rescue=rescue)
     first = trouble[0]

@@ -12,6 +12,7 @@ from django.utils.translation import ngettext
 from .. import registry
 from ..domain.states import JobState
 from ..models import Job
+from ..separators import number_text
 from .explanation import Gate, GateState, Ref, Text, Value, fill, joined, plain
 from .facts import MOST_READ, Facts, Row, job_ref, moment
 
@@ -125,7 +126,7 @@ def _none(text: str, more: Text = ()) -> Gate:
 
 def _count(number: int, more: bool = False) -> str:
     text = ngettext("%(number)s live worker", "%(number)s live workers", number)
-    return text % {"number": f"{number:,}+" if more else f"{number:,}"}
+    return text % {"number": number_text(number, more=more)}
 
 
 def _workers(number: int, many: str, one: str) -> Text:

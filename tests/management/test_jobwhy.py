@@ -54,7 +54,7 @@ def test_the_json_names_what_holds_the_job() -> None:
     assert (shown["status"], shown["before"], shown["more_before"]) == ("ready", 0, False)
     assert shown["expected_start_seconds"] is None
     assert gates["limit"]["state"] == "holds"
-    assert gates["limit"]["refs"] == [{"kind": "job", "id": held.id, "label": f"#{held.id:,}"}]
+    assert gates["limit"]["refs"] == [{"kind": "job", "id": held.id, "label": f"#{held.id}"}]
     assert gates["queue"]["state"] == "passed"
 
 

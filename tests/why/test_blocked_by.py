@@ -107,7 +107,7 @@ def test_what_hangs_since_before_a_breaker_was_half_open_does_not_count_as_a_try
     assert job.blocked_by == "its turn"
     trying += copies_of(job)
     (gate,) = (gate for gate in explain(job).gates if gate.name == "resource")
-    named = ", ".join(f"#{one:,} (ready)" for one in trying)
+    named = ", ".join(f"#{one} (ready)" for one in trying)
     assert plain(gate.text) == f"{job.blocked_by}: {named}"
     assert job.blocked_by == "the breaker of stripe is half open and lets few jobs try"
 

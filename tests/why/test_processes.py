@@ -41,7 +41,7 @@ def test_busy_threads_and_then_free_ones(start_worker: Start, tmp_path: Path) ->
     until(lambda: "threads" in [gate.name for gate in explain(job).gates if gate.holds])
     assert sentence(job) == "Waits for a free thread: all 2 of 1 worker that could run it are busy."
     (threads,) = (gate for gate in explain(job).gates if gate.name == "threads")
-    assert f"2 app.hold (#{running()[0].pk:,} for " in plain(threads.text)
+    assert f"2 app.hold (#{running()[0].pk} for " in plain(threads.text)
     let_go(path)
     assert until_status(job, "succeeded")
     assert sentence(job).startswith("Succeeded ")
@@ -58,7 +58,7 @@ def test_the_full_limit_of_a_queue_while_threads_are_free(
     job = noop.enqueue()
     assert sentence(job) == "Waits for a free slot of queue default: its limit of 1 is full."
     gates = {gate.name: gate for gate in explain(job).gates}
-    assert plain(gates["limit"].text).startswith(f"1 of 1 slots: #{running()[0].pk:,} (")
+    assert plain(gates["limit"].text).startswith(f"1 of 1 slots: #{running()[0].pk} (")
     assert plain(gates["threads"].text) == "1 of 4 busy on 1 worker"
     let_go(path)
     until_status(job, "succeeded")

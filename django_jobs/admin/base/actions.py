@@ -23,6 +23,7 @@ from ...conf import conf
 from ...exceptions import OperationRefused
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Job, Quarantine, Queue, Resource, Schedule, Tenant
+from ...separators import number_text
 from ..layout.console_page import console_page
 from ..layout.time_limit import is_timed_out, time_limit
 from .formatting import change_url, link
@@ -257,7 +258,7 @@ def _act(
             "%(count)s no longer matched and were left alone.",
             choice.missed,
         )
-        page.message_user(request, text % {"count": f"{choice.missed:,}"}, messages.WARNING)
+        page.message_user(request, text % {"count": number_text(choice.missed)}, messages.WARNING)
 
 
 def _show_result(
@@ -282,17 +283,17 @@ def _show_result(
         "%(count)s was not changed. %(named)s",
         "%(count)s were not changed. %(named)s",
         count,
-    ) % {"count": f"{count:,}", "named": "; ".join(named)}
+    ) % {"count": number_text(count), "named": "; ".join(named)}
     if count > NAMED:
         rest = count - NAMED
         text += "; " + ngettext("and %(rest)s more", "and %(rest)s more", rest) % {
-            "rest": f"{rest:,}"
+            "rest": number_text(rest)
         }
     page.message_user(request, text, messages.WARNING)
 
 
 def _counted(text: _StrOrPromise, number: int) -> str:
-    return text % {"number": number, "count": f"{number:,}"}
+    return text % {"number": number, "count": number_text(number)}
 
 
 def by_name(

@@ -16,10 +16,12 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from ...domain.durations import duration_text
 from ...models import Worker
 from ...models.timestamps import DistantTime
+from ...separators import localized, number_text
 from .paginator import counted
 
 if TYPE_CHECKING:
@@ -87,23 +89,24 @@ def usage(run: Any) -> str:
     """What a run used, as far as it was measured."""
     parts = []
     if run.cpu_seconds is not None:
-        parts.append(_("%(seconds)s s CPU") % {"seconds": f"{run.cpu_seconds:,.3g}"})
+        parts.append(_("%(seconds)s s CPU") % {"seconds": number_text(run.cpu_seconds, ",.3g")})
     if run.max_rss_kb is not None:
-        parts.append(f"{run.max_rss_kb / 1024:,.0f} MB")
+        parts.append(f"{number_text(run.max_rss_kb / 1024, ',.0f')} MB")
     if run.queries is not None:
-        values = {"queries": run.queries, "seconds": f"{run.query_seconds or 0.0:,.3g}"}
+        values = {"queries": run.queries, "seconds": number_text(run.query_seconds or 0.0, ",.3g")}
         parts.append(_("%(queries)s queries in %(seconds)s s") % values)
     return ", ".join(parts) or NOTHING
 
 
 def duration(length: timedelta | None) -> str:
     """A length of time; a dash for None."""
-    return NOTHING if length is None else duration_text(length.total_seconds())
+    return NOTHING if length is None else localized(duration_text(length.total_seconds()))
 
 
 def moment(at: datetime | None) -> str:
     """A time to the second."""
-    return NOTHING if at is None else _time(at, lambda local: date_format(local, "M j, H:i:s"))
+    form = pgettext("the format of a time, without the year", "M j, H:i:s")
+    return NOTHING if at is None else _time(at, lambda local: date_format(local, form))
 
 
 def ago(at: datetime | None, now: datetime) -> str:

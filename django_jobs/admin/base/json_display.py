@@ -12,6 +12,7 @@ from django.db.models.functions import Cast, Length
 from django.utils.translation import gettext as _
 
 from ...conf import conf
+from ...separators import number_text
 
 LARGEST = 4_000_000
 """Characters. Longer JSON is not read, because a part of it could not be masked."""
@@ -62,19 +63,19 @@ def document(label: str, text: str | None, length: int | None) -> Document:
     if length is None:
         return Document(label=label, note=_("none"))
     if text is None:
-        note = _("too large to show: %(length)s characters") % {"length": f"{length:,}"}
+        note = _("too large to show: %(length)s characters") % {"length": number_text(length)}
         return Document(label=label, note=note)
     try:
         indented = json.dumps(masked(json.loads(text)), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError) as error:
         note = _("cannot be shown: Python cannot read this JSON (%(error)s, %(length)s characters)")
         return Document(
-            label=label, note=note % {"error": type(error).__name__, "length": f"{length:,}"}
+            label=label, note=note % {"error": type(error).__name__, "length": number_text(length)}
         )
     if len(indented) > LONGEST:
         note = _("cut after %(shown)s of %(length)s characters") % {
-            "shown": f"{LONGEST:,}",
-            "length": f"{len(indented):,}",
+            "shown": number_text(LONGEST),
+            "length": number_text(len(indented)),
         }
         return Document(label=label, text=indented[:LONGEST], note=note)
     return Document(label=label, text=indented)

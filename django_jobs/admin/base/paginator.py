@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.paginator import Paginator
 
+from ...separators import number_text
+
 if TYPE_CHECKING:
     BasePaginator = Paginator[Any]
 else:
@@ -54,4 +56,4 @@ class CappedCount(Subquery):
 
 def counted(number: int) -> str:
     """``12``, or ``1,000+`` if there are more."""
-    return f"{MOST_COUNTED:,}+" if number > MOST_COUNTED else f"{number:,}"
+    return number_text(min(number, MOST_COUNTED), more=number > MOST_COUNTED)

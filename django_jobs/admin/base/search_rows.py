@@ -13,6 +13,7 @@ from ...lifecycle.history import JOBS, newest_part
 from ...models import Job, Queue
 from ...models.database import fetch
 from ...models.run import by_last_run
+from ...separators import number_text
 from .history_list import MOST_READ
 from .search import SEE_ERRORS, Search
 
@@ -115,7 +116,7 @@ def _newest_of(jobs: QuerySet[Any], among: QuerySet[Any], search: Search) -> Que
     if last is None:
         return jobs
     note = _("Payloads and errors were searched in the newest %(number)s jobs only.")
-    search.note(note % {"number": f"{NEWEST:,}"})
+    search.note(note % {"number": number_text(NEWEST)})
     return jobs.filter(pk__gt=last)
 
 
@@ -137,7 +138,7 @@ def _found(
         if len(ids) > MOST_FOUND:
             search.is_cut = True
             note = _("More match: the newest %(number)s live, dead and ended ones are listed.")
-            search.note(note % {"number": f"{MOST_FOUND:,}"})
+            search.note(note % {"number": number_text(MOST_FOUND)})
         found.update(ids[:MOST_FOUND])
     return found
 

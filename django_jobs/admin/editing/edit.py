@@ -69,7 +69,8 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     if is_dead and not page.has_replay_permission(request):
         raise PermissionDenied
     if stored.status not in EDITABLE:
-        text = gettext("The job is %(status)s and cannot be edited.") % {"status": stored.status}
+        text = gettext("The job is %(status)s and cannot be edited.")
+        text %= {"status": JobStatus(stored.status).label}
         page.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(back)
     before = stored_arguments(job_type, stored)

@@ -18,6 +18,7 @@ from ...domain.search_terms import FINGERPRINT
 from ...metrics.failure_details import CodeVersion, NewestFailure, code_versions, newest_failure
 from ...metrics.failures import FailureGroup, take_failure
 from ...models import Job, Run
+from ...separators import number_text
 from ..access.errors import class_alone, hidden_error, may_see_errors, without_secrets
 from ..base.actions import ModelAdmin
 from ..base.formatting import ago, link, list_url, moment_and_age
@@ -55,7 +56,7 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         facts=_facts(group, site, now),
         trend=trend_of(group, SPANS["7d"][1]),
         versions=[
-            (one.version, f"{one.jobs:,}", ago(one.first, now), ago(one.last, now))
+            (one.version, number_text(one.jobs), ago(one.first, now), ago(one.last, now))
             for one in versions
         ],
         newest=newest,

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from ...metrics.failure_details import RowDetails, rows_of
 from ...metrics.failures import FailureGroup
 from ...models import DeadLetter
+from ...separators import number_text
 from ..access.errors import class_alone, may_see_errors, without_secrets
 from ..base.formatting import ago, list_url
 from ..layout.charts import Sparkline, sparkline
@@ -108,7 +109,7 @@ def trend_of(group: FailureGroup, span: _StrOrPromise) -> Sparkline:
 
 def number(count: int, capped: bool) -> str:
     """``1,204``, or ``10,000+`` if there are more."""
-    return f"{count:,}+" if capped else f"{count:,}"
+    return number_text(count, more=capped)
 
 
 def place_of(traceback: str) -> str:

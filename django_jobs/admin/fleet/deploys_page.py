@@ -15,6 +15,7 @@ from django.utils.translation import ngettext
 from ...metrics.forecast import Forecast, take_forecast
 from ...models import Worker
 from ...models.worker import ALIVE, slots_text
+from ...separators import number_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import NOTHING, ago, badge, duration, link, list_url
 from ..base.paginator import counted
@@ -94,7 +95,7 @@ def _sentence(workers: Sequence[Any], forecast: Forecast) -> str:
             "%(count)s running job may take longer: how long its type takes is not known.",
             "%(count)s running jobs may take longer: how long their types take is not known.",
             forecast.unknown,
-        ) % {"count": f"{forecast.unknown:,}"}
+        ) % {"count": number_text(forecast.unknown)}
     return text
 
 
@@ -144,9 +145,9 @@ def _command(page: ModelAdmin, workers: list[Any]) -> Command:
         place=link(page.admin_site, Worker, first.pk, f"{first.name} · {first.host}"),
         version=", ".join(sorted({_code(worker) for worker in workers})),
         state=state,
-        processes=f"{len(workers):,}",
+        processes=number_text(len(workers)),
         jobs=f"{_claimed(workers)} / {_slots(workers)}",
-        memory=f"{sum(memory):,} MB" if memory else NOTHING,
+        memory=f"{number_text(sum(memory))} MB" if memory else NOTHING,
         heartbeat=ago(oldest_beat, first.read_at),
         first=first.pk,
         may_drain=draining < len(workers),

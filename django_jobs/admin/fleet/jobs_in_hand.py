@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from ...conf import conf
 from ...models import Job, JobStatus
+from ...separators import number_text
 from ..base.formatting import NOTHING, duration, link
 
 MOST = 100
@@ -56,7 +57,7 @@ def _line(
         runs_for = duration(timedelta(seconds=seconds + since_beat))
         process = _("a thread") if megabytes is None else _("isolated")
         if megabytes:
-            process = _("isolated, %(size)s MB") % {"size": f"{megabytes:,}"}
+            process = _("isolated, %(size)s MB") % {"size": number_text(megabytes)}
     return JobInHand(
         job=link(site, Job, pk, f"#{pk}"),
         job_type=job_type,

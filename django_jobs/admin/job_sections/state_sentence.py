@@ -12,6 +12,7 @@ from django.utils.translation import ngettext
 from ...domain.durations import LONGEST_TIMEOUT
 from ...models import JobStatus, Queue
 from ...models.job import QUARANTINED
+from ...separators import number_text
 from ..base.formatting import ago, duration, moment
 from .why import WhySection
 
@@ -55,7 +56,11 @@ def ends_by(job: Any) -> datetime | None:
 
 def _attempts(job: Any) -> str:
     text = ngettext("after %(count)s attempt", "after %(count)s attempts", job.attempt)
-    return text % {"count": f"{job.attempt:,}"} if job.attempt != 1 else _("at its first attempt")
+    return (
+        text % {"count": number_text(job.attempt)}
+        if job.attempt != 1
+        else _("at its first attempt")
+    )
 
 
 def _joined(*parts: str) -> Any:

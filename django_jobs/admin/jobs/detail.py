@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...domain.backoff import Backoff
 from ...models import JobStatus, Queue, Resource, Tenant
+from ...separators import number_text
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
 from ..base.actions import ceiling_of
 from ..base.formatting import (
@@ -50,6 +51,12 @@ FACTS = (
     *("failures_of", "replays", "timeout_text", "backoff_text", "delivery_text"),
 )
 REFRESH_SECONDS = 5
+CURVES = {
+    "exponential": _("exponential"),
+    "polynomial": _("polynomial"),
+    "linear": _("linear"),
+    "fixed": _("fixed"),
+}
 EMPTY = (None, "{}", "null")
 INTERNALS = ("attempt", "crashes_of", "claimed", "rank_text", "payload_version", "worker_text")
 
@@ -216,14 +223,14 @@ class JobPage(HidesErrors, ConsoleAdmin):
 
     @admin.display(description=_("time-out"))
     def timeout_text(self, job: Any) -> str:
-        return NOTHING if job.timeout is None else f"{job.timeout:g} s"
+        return NOTHING if job.timeout is None else f"{number_text(job.timeout, ',g')} s"
 
     @admin.display(description=_("backoff"))
     def backoff_text(self, job: Any) -> str:
         stored, _length = job.json_texts["backoff"]
         rule = Backoff.from_json(object_of(stored))
-        delays = ", ".join(f"{rule.longest(failure):,.4g}" for failure in range(1, 5))
-        return f"{rule.curve}: {delays}, … s"
+        delays = ", ".join(number_text(rule.longest(failure), ",.4g") for failure in range(1, 5))
+        return f"{CURVES[rule.curve]}: {delays}, … s"
 
     @admin.display(description=_("worker"))
     def worker_text(self, job: Any) -> str:
@@ -235,7 +242,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
 
     @admin.display(description=_("rank"))
     def rank_text(self, job: Any) -> str:
-        return f"{job.rank:.3f}"
+        return number_text(job.rank, ".3f")
 
     created = moment_column("created_at", _("created"))
     due = moment_column("available_at", _("due"))

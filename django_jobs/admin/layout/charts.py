@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...domain.charts import Bar, Bars, Line, line, stacked_bars
+from ...separators import number_text
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -84,7 +85,9 @@ def bar_chart(
     states = {one.name: one.state for one in series}
     made = []
     for (label, values), bars in zip(columns, drawn.columns, strict=True):
-        texts = [f"{values.get(one.name, 0):,.0f}" for one in series]
+        texts = [number_text(values.get(one.name, 0), ",.0f") for one in series]
         text = ", ".join(f"{one.label} {text}" for one, text in zip(series, texts, strict=True))
         made.append(BarColumn(label, text, [(bar, states[bar.name]) for bar in bars], texts))
-    return BarChart(title, head, series, made, axis, f"{drawn.top:,.0f} {unit}".strip(), drawn)
+    return BarChart(
+        title, head, series, made, axis, f"{number_text(drawn.top, ',.0f')} {unit}".strip(), drawn
+    )

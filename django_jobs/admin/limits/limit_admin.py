@@ -15,6 +15,7 @@ from ...conf import conf
 from ...domain.gates import Gates
 from ...lifecycle.notifying import GATES, notify_after_commit
 from ...metrics.limits import LimitState, Usage, Usages, at_least, read_usages
+from ...separators import number_text
 from ..base.formatting import NOTHING, ago, badge, one_line
 from ..base.model_admin import ConsoleAdmin, section
 from ..lists.change_list import ConsoleList
@@ -108,7 +109,9 @@ class LimitAdmin(ConsoleAdmin):
             taken,
         )
         self.message_user(
-            request, text % {"count": f"{taken:,}", "limit": f"{limit:,}"}, messages.WARNING
+            request,
+            text % {"count": number_text(taken), "limit": number_text(limit)},
+            messages.WARNING,
         )
 
     @admin.display(description=_("state"))
@@ -131,12 +134,12 @@ class LimitAdmin(ConsoleAdmin):
         """How much is taken of how much, with a bar."""
         number, limit = row.usage.taken, row.max_concurrency
         if limit is None:
-            return format_html('<span class="jobs-usage">{} / ∞</span>', f"{number:,}")
+            return format_html('<span class="jobs-usage">{} / ∞</span>', number_text(number))
         return format_html(
             '<span class="jobs-usage">{} / {} <progress max="{}" value="{}" aria-label="{}">'
             "</progress></span>",
-            f"{number:,}",
-            f"{limit:,}",
+            number_text(number),
+            number_text(limit),
             limit,
             min(number, limit),
             gettext("taken"),

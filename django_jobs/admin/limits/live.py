@@ -14,6 +14,7 @@ from ...metrics.limit_details import BUCKETS, LimitDetails, read_resource, read_
 from ...metrics.limits import rate_text
 from ...metrics.overview import MINUTES
 from ...models import Job, Resource, Tenant
+from ...separators import number_text
 from ..base.formatting import NOTHING, badge
 from ..layout.charts import BarChart, Sparkline, sparkline
 from ..layout.tables import Column, Table
@@ -73,11 +74,11 @@ def _shown(row: Any, details: LimitDetails) -> dict[str, str]:
 
 def _tiles(row: Any, details: LimitDetails) -> list[Tile]:
     counts, first = details.row("taken"), details.row("next")
-    limit = "∞" if row.max_concurrency is None else f"{row.max_concurrency:,}"
+    limit = "∞" if row.max_concurrency is None else number_text(row.max_concurrency)
     return [
         Tile(f"{taken_number(details)} / {limit}", _("taken of the limit")),
-        Tile(f"{counts['running']:,}", _("running")),
-        Tile(f"{counts['ready']:,}", _("ready, not started")),
+        Tile(number_text(counts["running"]), _("running")),
+        Tile(number_text(counts["ready"]), _("ready, not started")),
         Tile(waiting_number(details), _("blocked in line")),
         Tile(seconds_text(first["seconds"]) if first else NOTHING, _("the next one waits")),
     ]
@@ -88,13 +89,13 @@ def _meters(row: Resource, details: LimitDetails) -> list[Tile]:
     if row.rate is not None:
         left = max(int(details.row("meters")["tokens"]), 0)
         label = _("starts left, rate %(rate)s") % {"rate": rate_text(row.rate, row.rate_seconds)}
-        shown.append(Tile(f"{left:,} / {burst(row):,}", label))
+        shown.append(Tile(f"{number_text(left)} / {number_text(burst(row))}", label))
     if row.retry_budget is not None:
-        label = _("retries, budget %(budget)s") % {"budget": f"{row.retry_budget:.0%}"}
+        label = _("retries, budget %(budget)s") % {"budget": number_text(row.retry_budget, ".0%")}
         shown.append(Tile(retry_share(details), label))
     if row.breaker_failures is not None:
-        failed = counted(details, "failed")
-        shown.append(Tile(f"{failed:,} / {row.breaker_failures:,}", _("failures that open it")))
+        failed, most = counted(details, "failed"), number_text(row.breaker_failures)
+        shown.append(Tile(f"{number_text(failed)} / {most}", _("failures that open it")))
     return shown
 
 
@@ -140,7 +141,7 @@ def _holders(details: LimitDetails, visible: Visible) -> Table:
         rows.append([
             visible.job(one["id"]), one["job_type"], badge(state, STATES[state]),
             NOTHING if since is None else seconds_text(since),
-            NOTHING if share is None else f"{share:.0%}", *_where(one, details),
+            NOTHING if share is None else number_text(share, ".0%"), *_where(one, details),
         ])  # fmt: skip
     columns = [
         Column(_("Job")), Column(_("Job type")), Column(_("State")),
@@ -193,14 +194,14 @@ def _lines(details: LimitDetails) -> list[Table]:
         gates = details.lines[one["gates"]]
         rows.append([
             gates.tenant or NOTHING, gates.queue or NOTHING, gates.key or NOTHING,
-            ", ".join(gates.resources), f"{one['jobs']:,}",
+            ", ".join(gates.resources), number_text(one['jobs']),
         ])  # fmt: skip
     columns = [
         Column(_("Tenant")), Column(_("Queue"), wide=True), Column(_("Concurrency key")),
         Column(_("Resources"), wide=True), Column(_("Jobs"), number=True),
     ]  # fmt: skip
     title = _("Lines that wait, the first %(count)s of %(all)s") % {
-        "count": len(rows), "all": f"{len(details.lines):,}"
+        "count": len(rows), "all": number_text(len(details.lines))
     }  # fmt: skip
     return [Table(title, columns, rows, "")]
 
@@ -211,7 +212,8 @@ def _shares(row: Tenant, details: LimitDetails) -> Table:
     for one in details.parts["shares"]:
         share = row.weight / one["weights"] if one["weights"] and not row.paused else 0.0
         rows.append([
-            one["queue"], f"{int(one['jobs']):,}", f"{share:.0%}", f"{one['tenants']:,}",
+            one["queue"], number_text(int(one["jobs"])),
+            number_text(share, ".0%"), number_text(one["tenants"]),
         ])  # fmt: skip
     columns = [
         Column(_("Queue")), Column(_("Jobs that wait"), number=True),

@@ -16,6 +16,7 @@ from ...domain.retry_budget import retries_allowed
 from ...metrics.limit_details import LimitDetails
 from ...metrics.limits import LimitState, rate_text
 from ...models import BreakerState, Resource
+from ...separators import number_text
 from ..base.formatting import ago, badge, pause_sentence
 from ..overview.problem import seconds_text
 
@@ -42,7 +43,7 @@ def state_sentence(row: Any, details: LimitDetails) -> str:
                                  "of them have ended."),
         LimitState.BUSY: _("All %(limit)s are taken."),
         LimitState.OK: _("No limit.") if limit is None else _("%(taken)s of %(limit)s are taken."),
-    }[state] % {"taken": taken_number(details), "limit": f"{limit or 0:,}"}  # fmt: skip
+    }[state] % {"taken": taken_number(details), "limit": number_text(limit or 0)}  # fmt: skip
     return format_html("{} {}", badge(state, LABELS[state]), text)
 
 
@@ -54,7 +55,7 @@ def taken_of(details: LimitDetails) -> int:
 
 def taken_number(details: LimitDetails) -> str:
     """How many jobs are ready or running; with a plus if more may be."""
-    return f"{taken_of(details):,}" + ("+" if details.more_hold else "")
+    return number_text(taken_of(details)) + ("+" if details.more_hold else "")
 
 
 def waiting_of(details: LimitDetails) -> str:
@@ -68,7 +69,7 @@ def waiting_of(details: LimitDetails) -> str:
 
 def waiting_number(details: LimitDetails) -> str:
     """How many jobs wait; with a plus if more may."""
-    return f"{int(details.row('waiting')['jobs']):,}" + ("+" if details.more_wait else "")
+    return number_text(int(details.row("waiting")["jobs"])) + ("+" if details.more_wait else "")
 
 
 def breaker_sentence(row: Any, details: LimitDetails) -> str:
@@ -95,7 +96,11 @@ def _closed(row: Resource, details: LimitDetails) -> str:
         failures := counted(details, "failed"),
     )
     window = seconds_text(row.breaker_window)
-    return text % {"count": f"{failures:,}", "window": window, "most": f"{row.breaker_failures:,}"}
+    return text % {
+        "count": number_text(failures),
+        "window": window,
+        "most": number_text(row.breaker_failures),
+    }
 
 
 def _next_try(row: Any) -> str:
@@ -121,7 +126,11 @@ def rate_sentence(row: Resource, details: LimitDetails) -> str:
     rate = rate_text(row.rate, row.rate_seconds)
     if tokens >= 1:
         text = _("%(rate)s: %(left)s of %(burst)s starts are left.")
-        return text % {"rate": rate, "left": f"{floor(tokens):,}", "burst": f"{burst(row):,}"}
+        return text % {
+            "rate": rate,
+            "left": number_text(floor(tokens)),
+            "burst": number_text(burst(row)),
+        }
     wait = seconds_text((1 - tokens) / pace)
     return _("%(rate)s, used up: the next start in %(time)s.") % {"rate": rate, "time": wait}
 
@@ -135,20 +144,20 @@ def budget_sentence(row: Resource, details: LimitDetails) -> str:
     """How many of the recent starts were retries, and how many more may be."""
     budget, meters = row.retry_budget or 0.0, details.row("meters")
     share = _("%(share)s of the starts of the last minute were retries, the budget is %(budget)s.")
-    shown = share % {"share": retry_share(details), "budget": f"{budget:.0%}"}
+    shown = share % {"share": retry_share(details), "budget": number_text(budget, ".0%")}
     if budget >= 1:
         return shown
     left = retries_allowed(budget, meters["starts"], meters["retries"])
     if not left:
         return f"{shown} {_('Retries wait until others have started.')}"
     text = ngettext("%(count)s retry may start now.", "%(count)s retries may start now.", left)
-    return f"{shown} {text % {'count': f'{left:,}'}}"
+    return f"{shown} {text % {'count': f'{number_text(left)}'}}"
 
 
 def retry_share(details: LimitDetails) -> str:
     """The share of the recent starts that were retries."""
     meters = details.row("meters")
-    return f"{meters['retries'] / meters['starts']:.0%}" if meters["starts"] else "0%"
+    return number_text(meters["retries"] / meters["starts"], ".0%") if meters["starts"] else "0%"
 
 
 def _reason(text: str) -> str | SafeString:

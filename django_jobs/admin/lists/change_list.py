@@ -10,6 +10,7 @@ from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.utils.text import capfirst
 
 from ...lifecycle.scope import scope_of
+from ...separators import number_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +53,11 @@ class ConsoleList(ChangeList):
     @property
     def count_text(self) -> str:
         """``12``, or ``10,000+`` if the count stopped there."""
-        return f"{self.result_count:,}" + ("+" if self.is_cut else "")
+        return number_text(self.result_count) + ("+" if self.is_cut else "")
 
     @property
     def cap_text(self) -> str:
-        return f"{self.paginator.cap:,}"
+        return number_text(self.paginator.cap)
 
 
 def _field(one: SimpleListFilter) -> FilterField:

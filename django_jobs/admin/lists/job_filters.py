@@ -12,6 +12,7 @@ from ...conf import conf
 from ...domain.search_terms import term
 from ...models import JobStatus, Schedule, Worker, WorkflowRun
 from ...models.worker import ALIVE
+from ...separators import number_text
 from .filters import IdFilter, NameFilter, TypedFilter, id_of
 
 MOST_RUNS = 1_000
@@ -99,7 +100,7 @@ class WorkflowOfStepFilter(NameFilter):
         newest = list(runs.values_list("pk", flat=True)[: MOST_RUNS + 1])
         if len(newest) > MOST_RUNS:
             note = _("Only the steps of the newest %(number)s runs of the workflow are listed.")
-            self.note = note % {"number": f"{MOST_RUNS:,}"}
+            self.note = note % {"number": number_text(MOST_RUNS)}
         return queryset.filter(workflow_run_id__in=newest[:MOST_RUNS])
 
     def knows(self, value: str) -> bool:

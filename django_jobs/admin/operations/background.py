@@ -17,8 +17,9 @@ from ...domain.replay_plan import ReplayPlan
 from ...domain.search_terms import term
 from ...lifecycle.operations import bulk
 from ...lifecycle.scope import scope_of
-from ...models import BulkAction, BulkOperation, DeadLetter, Schedule
+from ...models import BulkAction, BulkOperation, DeadLetter, JobStatus, Schedule
 from ...models.database import database_time
+from ...separators import number_text
 from ..base.actions import Alternative, Choice, ModelAdmin
 from ..base.formatting import change_url
 from ..base.search import job_search
@@ -200,7 +201,9 @@ def described(terms: Mapping[str, Any]) -> str:
         if name == "all":
             parts.append(gettext("all jobs"))
         elif name == "ids":
-            parts.append(gettext("%(count)s chosen jobs") % {"count": f"{len(value):,}"})
+            parts.append(gettext("%(count)s chosen jobs") % {"count": number_text(len(value))})
         else:
-            parts.append(f"{name.replace('_', ' ')} {value}")
+            label = gettext(name.replace("_", " "))
+            shown = dict(JobStatus.choices).get(value, value) if name == "status" else value
+            parts.append(f"{label} {shown}")
     return ", ".join(parts)

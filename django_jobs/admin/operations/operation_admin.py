@@ -16,8 +16,10 @@ from ...domain.replay_plan import ReplayPlan
 from ...lifecycle.operations import bulk
 from ...maintenance.bulk_actions import live_workers
 from ...models import BulkAction, BulkOperation, Job
+from ...separators import number_text
 from ..base.actions import OperatorAction, by_id
 from ..base.formatting import (
+    ago,
     badge,
     duration,
     link,
@@ -76,7 +78,7 @@ CONTINUE = OperatorAction(
 class BulkOperationAdmin(ConsoleAdmin):
     """One row for each operation on all jobs that match."""
 
-    list_display = ("number", "what", "state", "which", "share", "left_count", "who", "made")
+    list_display = ("number", "what", "state", "which", "share", "left_count", "who", "made_ago")
     list_filter = (StatusFilter,)
     operator_actions = (STOP, CONTINUE)
 
@@ -118,14 +120,14 @@ class BulkOperationAdmin(ConsoleAdmin):
         return {
             "sentence": sentence(operation),
             "fraction": fraction,
-            "percent": None if fraction is None else f"{fraction:.0%}",
-            "numbers": [(label, f"{number:,}") for label, number in numbers],
+            "percent": None if fraction is None else number_text(fraction, ".0%"),
+            "numbers": [(label, number_text(number)) for label, number in numbers],
             "plan": plan_text(operation),
             "awaited": self._jobs(awaited[:5]) if operation.is_unfinished else "",
             "reasons": [
                 {
                     "reason": reason,
-                    "count": f"{entry['count']:,}",
+                    "count": number_text(entry["count"]),
                     "jobs": self._jobs(entry["jobs"]),
                     "more": entry["count"] > len(entry["jobs"]),
                 }
@@ -164,16 +166,19 @@ class BulkOperationAdmin(ConsoleAdmin):
     def share(self, operation: Any) -> str:
         fraction = fraction_of(operation)
         if fraction is None:
-            return f"{operation.done + operation.left:,}"
-        return format_html("{} ({})", f"{operation.done + operation.left:,}", f"{fraction:.0%}")
+            return number_text(operation.done + operation.left)
+        return format_html(
+            "{} ({})", number_text(operation.done + operation.left), number_text(fraction, ".0%")
+        )
 
     @admin.display(description=_("left"))
     def left_count(self, operation: Any) -> str:
-        return f"{operation.left:,}"
+        return number_text(operation.left)
 
     who = text_column("actor_name", _("requested by"))
     reason = text_column("reason", _("reason"))
     made = moment_column("created_at", _("requested"))
+    made_ago = moment_column("created_at", _("requested"), ago)
     started = moment_column("started_at", _("started"))
     finished = moment_column("finished_at", _("finished"))
 
@@ -201,8 +206,8 @@ def sentence(operation: Any) -> str:
             }
         case BulkState.RUNNING:
             text = gettext("%(handled)s of about %(matched)s jobs.") % {
-                "handled": f"{handled:,}",
-                "matched": f"{operation.matched or 0:,}",
+                "handled": number_text(handled),
+                "matched": number_text(operation.matched or 0),
             }
             left = time_left(operation, handled)
             if left is None:
@@ -214,16 +219,16 @@ def sentence(operation: Any) -> str:
                 "Completed in %(time)s: %(count)s job done.",
                 "Completed in %(time)s: %(count)s jobs done.",
                 operation.done,
-            ) % {"time": took, "count": f"{operation.done:,}"}
+            ) % {"time": took, "count": number_text(operation.done)}
             return f"{text} {operation.why}".strip()
         case BulkState.STOPPED:
             return gettext("Stopped after %(count)s jobs: %(why)s.") % {
-                "count": f"{handled:,}",
+                "count": number_text(handled),
                 "why": operation.why,
             }
         case _:
             return gettext("Failed after %(count)s jobs: %(why)s") % {
-                "count": f"{handled:,}",
+                "count": number_text(handled),
                 "why": operation.why,
             }
 
@@ -253,9 +258,9 @@ def plan_text(operation: Any) -> str:
         "First %(first)s, then %(then)s, then the rest at %(rate)s per second; it stops if more "
         "than %(most)s %% fail."
     ) % {
-        "first": f"{plan.first:,}",
-        "then": f"{plan.then:,}",
-        "rate": f"{plan.rate:,}",
+        "first": number_text(plan.first),
+        "then": number_text(plan.then),
+        "rate": number_text(plan.rate),
         "most": plan.most_failed,
     }
     return text

@@ -25,6 +25,7 @@ from ...lifecycle.operations import bulk
 from ...maintenance.bulk_actions import is_known_elsewhere, knows, live_workers
 from ...metrics.failure_details import code_versions_of
 from ...models import BulkAction, DeadLetter, Job, Worker
+from ...separators import number_text
 from ..base.actions import Alternative, Choice, ModelAdmin
 from ..base.formatting import duration, list_url
 from ..layout.console_page import console_page
@@ -130,7 +131,7 @@ def plan_page(
         page,
         request,
         "bulkoperation/plan.html",
-        title=title % {"count": f"{matched:,}"},
+        title=title % {"count": number_text(matched)},
         media=forms.Media(css={"all": ("admin/css/forms.css", "django_jobs/operations.css")}),
         parents=[(gettext("Dead letters"), list_url(page.admin_site, DeadLetter))],
         which=described(terms),
@@ -187,7 +188,7 @@ def _handlers(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, 
         return _check("error", name, text)
     fewest = min(len(ones) for ones in known.values())
     text = ngettext("known to %(count)s live worker", "known to %(count)s live workers", fewest) % {
-        "count": f"{fewest:,}"
+        "count": number_text(fewest)
     }
     versions = {worker.code_version for ones in known.values() for worker in ones}
     if len(versions) > 1:
@@ -213,7 +214,7 @@ def _code(sample: list[dict[str, Any]], workers: list[Worker]) -> list[dict[str,
             "failed in %(failed)s, workers run %(now)s: for %(same)s job nothing has changed",
             "failed in %(failed)s, workers run %(now)s: for %(same)s jobs nothing has changed",
             same,
-        ) % {**values, "same": f"{same:,}"}
+        ) % {**values, "same": number_text(same)}
     return [_check("caution" if same else "ok", gettext("Code"), text)]
 
 
@@ -232,8 +233,8 @@ def _payloads(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, 
                 problems.add({job["pk"]: problem})
     wrong = sum(entry["count"] for entry in problems.counts.values())
     text = gettext("%(good)s of %(all)s fit the current handler") % {
-        "good": f"{len(sample) - wrong:,}",
-        "all": f"{len(sample):,}",
+        "good": number_text(len(sample) - wrong),
+        "all": number_text(len(sample)),
     }
     if wrong:
         text += "; " + gettext("the others are not replayed: %(why)s") % {
@@ -262,7 +263,11 @@ def _keys(keyed: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _check(state: str, name: str, text: str, count: int = 0) -> dict[str, str]:
-    return {"state": state, "name": name, "text": text % {"count": f"{count:,}"} if count else text}
+    return {
+        "state": state,
+        "name": name,
+        "text": text % {"count": number_text(count)} if count else text,
+    }
 
 
 def _offered(page: ModelAdmin, request: HttpRequest, choice: Choice) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from ...metrics.gauges import read_gauges
 from ...metrics.overview import MINUTES, RATE_MINUTES, read_overview, read_queue
 from ...metrics.stored import NoMetrics, Parts
+from ...separators import number_text
 
 MOST_QUEUES = 30
 """Queues that the page lists: those with the most jobs."""
@@ -34,7 +35,7 @@ class Count:
         return Count(self.number + other.number, self.estimate or other.estimate)
 
     def __str__(self) -> str:
-        return f"{'≈ ' if self.estimate else ''}{self.number:,}"
+        return f"{'≈ ' if self.estimate else ''}{number_text(self.number)}"
 
 
 class Numbers:

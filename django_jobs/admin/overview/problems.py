@@ -11,6 +11,7 @@ from django.utils.translation import ngettext
 
 from ...metrics.snapshot import MAX_LAG
 from ...models import Job, Quarantine, Queue, Resource, Schedule, Worker
+from ...separators import number_text
 from ..base.formatting import change_url
 from .numbers import Count, Numbers, is_taken
 from .problem import CAUTION, ERROR, Found, Problem, jobs_text, seconds_text, waiting_text
@@ -95,7 +96,7 @@ def _of_resources(numbers: Numbers, visible: Visible) -> Found:
             yield Problem(CAUTION, format_html(text, **values), link)
         elif is_taken(gauge):
             text = _("<strong>{name}</strong>: all {limit} are taken, and {jobs}.")
-            sentence = format_html(text, **values, limit=f"{gauge['max_concurrency']:,}")
+            sentence = format_html(text, **values, limit=number_text(gauge["max_concurrency"]))
             jobs = numbers.holders("resource_holders", row["name"])
             if jobs and visible.sees(Job):
                 sentence = format_html(_("{} Held by {}."), sentence, jobs_text(visible, jobs))
@@ -117,7 +118,7 @@ def _of_schedules(numbers: Numbers, visible: Visible) -> Found:
             "<strong>{count} schedules are overdue</strong>, the first by {time}.",
             overdue,
         )
-        shown = format_html(text, count=f"{overdue:,}", time=seconds_text(lag or 0))
+        shown = format_html(text, count=number_text(overdue), time=seconds_text(lag or 0))
         yield Problem(ERROR, shown, (link[0], visible.list_url(Schedule, state="overdue")))
     looked = next((row["looked"] for row in numbers.gauges["lag"]), None)
     due = numbers.workers and states.get("on", 0) + overdue

@@ -12,6 +12,7 @@ from ...domain.forecast import Rates, drain_seconds
 from ...lifecycle.backlog_samples import Past
 from ...metrics.overview import MINUTES, RATE_MINUTES
 from ...models import Job
+from ...separators import number_text
 from ..base.formatting import NOTHING, badge, duration
 from .numbers import Count, Numbers, Row, is_full
 from .problem import seconds_text
@@ -52,7 +53,7 @@ def queue_numbers(numbers: Numbers, visible: Visible, name: str) -> QueueNumbers
         scheduled=_jobs_link(visible, numbers.jobs("scheduled", name), name, "scheduled"),
         oldest=wait_text(row["oldest_ready_seconds"]) if ready.number else NOTHING,
         running=running,
-        limit="∞" if limit is None else f"{limit:,}",
+        limit="∞" if limit is None else number_text(limit),
         done=rate_text(rates.get("done", 0) / RATE_MINUTES),
         failed=rate_text(failed),
         fails=bool(failed),
@@ -113,7 +114,7 @@ def _curve(numbers: Numbers, name: str, ready: Count) -> Curve:
     known = [value for value in values if value is not None]
     title = _("Ready jobs of %(queue)s in the last hour: at most %(most)s") % {
         "queue": name,
-        "most": f"{max(known):,}",
+        "most": number_text(max(known)),
     }
     return values, title
 
@@ -125,4 +126,6 @@ def wait_text(seconds: float) -> str:
 
 def rate_text(rate: float) -> str:
     """A rate, with a decimal where it is small and not whole."""
-    return f"{rate:,.0f}" if rate >= 10 or rate == int(rate) else f"{rate:.1f}"
+    return (
+        number_text(rate, ",.0f") if rate >= 10 or rate == int(rate) else number_text(rate, ".1f")
+    )

@@ -11,6 +11,7 @@ from django.utils.translation import ngettext
 from ... import registry
 from ...domain.pressure import level_of
 from ...models import Job, Queue, Worker
+from ...separators import number_text
 from ..base.formatting import change_url
 from .numbers import Numbers, Row, is_full, is_late
 from .problem import (
@@ -51,7 +52,7 @@ def of_queues(numbers: Numbers, visible: Visible) -> Found:
         if row["max_backlog"] and level_of(ready.number, row["max_backlog"]) == "full":
             text = _("<strong>{name}</strong> is full: {jobs}, and the limit is {limit}. "
                      "Enqueues are refused, or drop jobs.")  # fmt: skip
-            limit = f"{row['max_backlog']:,}"
+            limit = number_text(row["max_backlog"])
             yield Problem(ERROR, format_html(text, **values, limit=limit), link)
 
 
@@ -79,7 +80,7 @@ def _full(numbers: Numbers, visible: Visible, row: Row, values: dict[str, str]) 
         "<strong>{name}</strong>: all {limit} slots are taken, and {jobs}.",
         limit,
     )
-    sentence = format_html(start, **values, limit=f"{limit:,}")
+    sentence = format_html(start, **values, limit=number_text(limit))
     if not jobs:
         return sentence
     return format_html(_("{} Longest: {}."), sentence, jobs_text(visible, jobs))
@@ -116,13 +117,13 @@ def _busy(numbers: Numbers, visible: Visible, row: Row, values: dict[str, str]) 
         )
     types = _types(visible, busy[0]["types"]) if visible.sees(Job) else ""
     waited = seconds_text(row["oldest_ready_seconds"])
-    return format_html(text, **values, slots=f"{slots:,}", types=types, time=waited)
+    return format_html(text, **values, slots=number_text(slots), types=types, time=waited)
 
 
 def _types(visible: Visible, types: list[list[Any]]) -> str:
     """`` with 6 media.encode (#7 for 22 min), 2 app.add (#9 for 3 s)``."""
     texts = (
-        (f"{jobs:,}", job_type, job_text(visible, id_, "", seconds))
+        (number_text(jobs), job_type, job_text(visible, id_, "", seconds))
         for job_type, jobs, id_, seconds in types
     )
     return format_html(_(" with {}"), format_html_join(", ", "{} {} ({})", texts))
@@ -141,9 +142,9 @@ def of_objectives(numbers: Numbers, visible: Visible) -> Found:
             shown = format_html(
                 text,
                 name=row["queue"],
-                share=f"{1 - missed:.1%}",
+                share=number_text(1 - missed, ".1%"),
                 time=seconds_text(row["seconds"]),
-                target=f"{row['target'] * 100:.4g}%",
-                rate=f"{burn_rate:,.1f}",
+                target=number_text(row["target"] * 100, ".4g") + "%",
+                rate=number_text(burn_rate, ",.1f"),
             )
             yield Problem(ERROR, shown, _queue_link(numbers, visible, row["queue"]))

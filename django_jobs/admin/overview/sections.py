@@ -16,6 +16,7 @@ from ...domain.histograms import BOUNDS, percentile
 from ...metrics import overview
 from ...metrics.overview import MINUTES
 from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
+from ...separators import number_text
 from ..base.formatting import NOTHING, badge
 from ..layout.charts import BarChart, BarSeries, bar_chart, sparkline
 from ..layout.tables import Column, Table
@@ -44,7 +45,7 @@ def tiles(numbers: Numbers, visible: Visible) -> list[Tile]:
         return Tile(str(numbers.jobs(state)), label, url)
 
     share = numbers.failed_share
-    running = _("running, of %(slots)s slots") % {"slots": f"{numbers.slots:,}"}
+    running = _("running, of %(slots)s slots") % {"slots": number_text(numbers.slots)}
     return [
         jobs("ready", _("ready")),
         Tile(wait_text(numbers.oldest_seconds), _("oldest ready")),
@@ -53,7 +54,7 @@ def tiles(numbers: Numbers, visible: Visible) -> list[Tile]:
         jobs("blocked", _("blocked")),
         jobs("dead", _("dead")),
         Tile(rate_text(numbers.finished_per_minute), _("finished a minute")),
-        Tile(NOTHING if share is None else f"{share:.1%}", _("failed, last hour")),
+        Tile(NOTHING if share is None else number_text(share, ".1%"), _("failed, last hour")),
     ]
 
 
@@ -134,8 +135,8 @@ def job_types(numbers: Numbers, visible: Visible) -> Table:
     rows = [
         [
             visible.list_link(Job, row["job_type"], job_type=row["job_type"]),
-            f"{row['runs']:,}",
-            f"{row['failed']:,}",
+            number_text(row["runs"]),
+            number_text(row["failed"]),
             *_percentiles(row["waiting"]),
             *_percentiles(row["start_lag"]),
             *_percentiles(row["runtime"]),
@@ -187,7 +188,7 @@ def failures(numbers: Numbers, visible: Visible) -> Table:
     rows = [
         [
             _error(visible, row),
-            f"{row['runs']:,}",
+            number_text(row["runs"]),
             _spark(_in_parts(row["minutes"]), _failing(row), "failed"),
             _ago(row["seconds"]),
         ]
@@ -196,7 +197,7 @@ def failures(numbers: Numbers, visible: Visible) -> Table:
     url = visible.page_url("django_jobs_failures") or visible.list_url(DeadLetter)
     title, none = _("Failures, last hour"), _("No attempt failed in the last hour.")
     if numbers.own["older_runs"]:
-        most = {"most": f"{overview.BOUNDS['newest']:,}"}
+        most = {"most": number_text(overview.BOUNDS["newest"])}
         title = _("Failures, newest %(most)s attempts") % most
         none = _("None of the newest %(most)s attempts failed.") % most
     return Table(
@@ -245,7 +246,7 @@ def workers(numbers: Numbers, visible: Visible) -> Table:
                 row["version"],
             ),
             _worker_state(row["status"]),
-            f"{row['jobs']:,} / {row['threads'] + row['async_slots']:,}",
+            f"{number_text(row['jobs'])} / {number_text(row['threads'] + row['async_slots'])}",
             _ago(row["seconds"]),
             _longest(visible, row["longest"][:2], row["jobs"]),
         ]
@@ -282,7 +283,7 @@ def _longest(visible: Visible, jobs: list[list[Any]], number: int) -> str:
     more = number - len(jobs)
     if more <= 0:
         return shown or NOTHING
-    return format_html(_("{} and {} more"), shown, f"{more:,}")
+    return format_html(_("{} and {} more"), shown, number_text(more))
 
 
 def next_schedules(numbers: Numbers, visible: Visible) -> Table:
@@ -319,8 +320,8 @@ def workflow_runs(numbers: Numbers, visible: Visible) -> Table:
     (running,) = (row["runs"] for row in numbers.gauges["workflows"])
     ended = {row["status"]: row["runs"] for row in numbers.gauges["ended_workflows"]}
     title = _("Workflows: %(running)s running, %(failed)s failed in the last hour") % {
-        "running": f"{running:,}",
-        "failed": f"{ended.get('failed', 0):,}",
+        "running": number_text(running),
+        "failed": number_text(ended.get("failed", 0)),
     }
     return Table(
         title,

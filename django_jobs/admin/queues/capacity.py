@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 
 from ...metrics.sizing import HEADROOM
+from ...separators import number_text
 from ..overview.numbers import Numbers
 from ..overview.queue_numbers import rates_of_queue
 
@@ -26,8 +27,8 @@ class Need:
 
     def __str__(self) -> str:
         return _("%(needed)s of %(slots)s") % {
-            "needed": f"{self.needed:,.1f}",
-            "slots": f"{self.slots:,}",
+            "needed": number_text(self.needed, ",.1f"),
+            "slots": number_text(self.slots),
         }
 
 
@@ -60,7 +61,7 @@ def verdict(numbers: Numbers, name: str) -> str:
     limit = row["max_concurrency"]
     if limit is not None and together > limit:
         text = _("Its limit is too low: its jobs need %(needed)s slots, and %(limit)s may run.")
-        return text % {"needed": f"{together:,.1f}", "limit": f"{limit:,}"}
+        return text % {"needed": number_text(together, ",.1f"), "limit": number_text(limit)}
     if any(need.needed > need.slots for need in needs):
         return _("Too few workers: its jobs need more slots than those that serve it have.")
     if rates.arrived >= rates.claimed:

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from ...domain.backoff import Backoff
 from ...domain.ranking import STRICT_WEIGHT
 from ...models import Queue
+from ...separators import number_text
 from .rule_fields import BACKOFF, LONGEST_TEXT, RETENTION, RULES, STATUSES, RuleFields
 
 BACKOFF_EXAMPLE = '{"curve": "fixed", "base": 5}'
@@ -105,7 +106,9 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_priority_weight(self) -> float:
         weight: float = self.cleaned_data["priority_weight"]
         if weight > STRICT_WEIGHT:
-            raise ValidationError(_("At most %(limit)s.") % {"limit": f"{STRICT_WEIGHT:,.0f}"})
+            raise ValidationError(
+                _("At most %(limit)s.") % {"limit": number_text(STRICT_WEIGHT, ",.0f")}
+            )
         return weight
 
     def clean_backoff(self) -> Any:

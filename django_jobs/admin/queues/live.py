@@ -11,6 +11,7 @@ from ...conf import conf
 from ...domain.pressure import level_of
 from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job
+from ...separators import number_text
 from ..base.formatting import NOTHING, pause_sentence
 from ..layout.charts import sparkline
 from ..overview.numbers import Numbers, read_numbers_of
@@ -79,5 +80,5 @@ def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
             Tile(now.empty_in, _("empty in")),
         ],
         "curve": sparkline(values, title),
-        "age": f"{numbers.age:.0f}",
+        "age": number_text(numbers.age, ".0f"),
     }

@@ -18,6 +18,7 @@ from ...lifecycle.backlog import ready_up_to
 from ...metrics.slo import SloWindow, take_objectives
 from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.timestamps import TimestampSubquery
+from ...separators import number_text
 from ..base.formatting import (
     NOTHING,
     badge,
@@ -194,7 +195,7 @@ class QueueAdmin(ConsoleAdmin):
 
     @admin.display(description=_("running"))
     def running(self, queue: Any) -> str:
-        limit = "∞" if queue.max_concurrency is None else f"{queue.max_concurrency:,}"
+        limit = "∞" if queue.max_concurrency is None else number_text(queue.max_concurrency)
         text, number = f"{counted(queue.running_count)} / {limit}", queue.running_count
         filters = {"queue": queue.name, "status": "running"}
         return list_link(self.admin_site, Job, text, **filters) if number else text
@@ -231,11 +232,11 @@ def _in_time(queue: Any, window: str) -> str:
         return NOTHING
     objective = next((one for one in take_objectives() if one.queue == queue.name), None)
     found: SloWindow | None = getattr(objective, window, None)
-    if found is None or found.ratio is None:
+    if found is None or found.ratio is None or found.burn_rate is None:
         return NOTHING
     text = _("%(ratio)s of %(runs)s jobs in time, burn rate %(burn_rate)s")
     return text % {
-        "ratio": f"{found.ratio:.2%}",
-        "runs": f"{found.runs:,}",
-        "burn_rate": f"{found.burn_rate:.1f}",
+        "ratio": number_text(found.ratio, ".2%"),
+        "runs": number_text(found.runs),
+        "burn_rate": number_text(found.burn_rate, ".1f"),
     }

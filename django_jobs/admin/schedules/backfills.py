@@ -27,6 +27,7 @@ from ...domain.states import LIVE
 from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
+from ...separators import number_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import ago, badge, change_url, list_link, moment_column, text_column
 from ..base.model_admin import allowed_by, section
@@ -67,12 +68,12 @@ def progress_of(backfills: Iterable[int]) -> dict[int, Progress]:
 
 def _progress(counts: dict[str | None, int]) -> Progress:
     parts: list[str] = [
-        format_html("{} {}", badge(status, LABELS[status]), f"{counts[status]:,}")
+        format_html("{} {}", badge(status, LABELS[status]), number_text(counts[status]))
         for status in JobStatus.values
         if status in counts
     ]
     if removed := counts.get(None, 0):
-        parts.append(gettext("%(count)s deleted") % {"count": f"{removed:,}"})
+        parts.append(gettext("%(count)s deleted") % {"count": number_text(removed)})
     jobs = sum(counts.values())
     live = sum(count for status, count in counts.items() if status in LIVE)
     return Progress(jobs=jobs, ended=jobs - live, parts=tuple(parts))
@@ -218,7 +219,7 @@ def _make(
     message = f"backfilled from {begin.isoformat()} to {end.isoformat()}: {row.job_count:,} jobs"
     LogEntry.objects.log_actions(user, [schedule], CHANGE, message, single_object=True)
     text = ngettext("%(count)s job was made.", "%(count)s jobs were made.", row.job_count)
-    page.message_user(request, text % {"count": f"{row.job_count:,}"}, messages.SUCCESS)
+    page.message_user(request, text % {"count": number_text(row.job_count)}, messages.SUCCESS)
     return HttpResponseRedirect(change_url(page.admin_site, type(row), row.pk))
 
 

@@ -22,6 +22,7 @@ from ...domain.due_times import DueTimes, due_between
 from ...models import Schedule
 from ...models.database import database_time
 from ...models.schedule_state import ScheduleState
+from ...separators import number_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import badge, link, shortened
 from ..layout.console_page import console_page
@@ -91,13 +92,13 @@ def calendar_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         media=Media(css={"all": ["django_jobs/calendar.css"]}),
         days=days,
         not_firing=not_firing,
-        number_not_firing=f"{len(not_firing):,}",
+        number_not_firing=number_text(len(not_firing)),
         zone=timezone.get_current_timezone_name(),
         first=first,
         number_of_days=number,
         most_days=MOST_DAYS,
         more=len(rows) > MOST,
-        most=f"{MOST:,}",
+        most=number_text(MOST),
     )
 
 
@@ -171,7 +172,7 @@ def _add(days: Iterable[Day], schedule: Any, name: str, zone: tzinfo) -> None:
             line = Line(
                 at=due.first[0] if due.first else day.end,
                 due=_times(due, zone, day.form),
-                count=f"{due.count:,}",
+                count=number_text(due.count),
                 link=name,
                 when=when + _change(due, rule.timezone) if due.change else when,
             )

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.template.loader import render_to_string
 from django.utils.html import format_html
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
@@ -40,7 +40,7 @@ from .display import (
 
 OUTCOMES = {**dict(TickOutcome.choices), TickOutcome.SKIPPED_OVERLAP: _("skipped: overlap")}
 """Short, for the cells of lists."""
-SHORT = "j M Y, H:i"
+SHORT = pgettext_lazy("the format of a time", "j M Y, H:i")
 """A time in a cell."""
 PLACE = re.compile(r"^(?:\w+\.)+\w+: ")
 """The class of an error. The list omits it."""
@@ -64,9 +64,9 @@ class OfSchedule(ConsoleAdmin):
 
 
 class ScheduleColumns(ModelAdmin):
-    runs = text_column("job_type", _("runs"))
+    runs = text_column("job_type", pgettext_lazy("what a schedule runs", "runs"))
 
-    @admin.display(description=_("runs"))
+    @admin.display(description=pgettext_lazy("what a schedule runs", "runs"))
     def runs_of(self, schedule: Any) -> str:
         if not schedule.declared:
             return one_line(schedule.job_type)

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.utils.formats import date_format
 from django.utils.html import format_html
+from django.utils.translation import (
+    get_language,
+    gettext_lazy,
+    gettext_noop,
+    ngettext,
+    pgettext_lazy,
+)
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
 
 from ... import registry
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
-from ...domain.cron_text import describe
+from ...domain.cron_text import MONTHS, WEEKDAYS, describe
 from ...domain.due_times import due_between
 from ...domain.durations import exactly
 from ...domain.schedules import INSTANT, Rule
 from ...models import Schedule
 from ...models.timestamps import DistantTime
+from ...separators import localized, number_text
 from ..base.formatting import NOTHING, ago, badge
 
 if TYPE_CHECKING:
@@ -28,6 +37,9 @@ if TYPE_CHECKING:
 PREVIEWED = 5
 YEAR = timedelta(days=365)
 """How far due times are counted."""
+NAMES = (*WEEKDAYS, *MONTHS)
+WHOLE = pgettext_lazy("the format of a time", "D j M Y, H:i:s")
+THIS_YEAR = pgettext_lazy("the format of a time", "M j, H:i")
 
 CHANGES: dict[str | None, _StrOrPromise] = {
     "clock goes forward": gettext_lazy("clock goes forward"),
@@ -93,14 +105,64 @@ def _left(rule: Rule, now: datetime) -> str:
             "It has %(count)s due times within 365 days, and ends later.",
             number,
         )
-    return text % {"count": f"{number:,}"}
+    return text % {"count": number_text(number)}
 
 
 def in_words(cron: str, every: float | None) -> str:
     """``at 02:30 on weekdays``, ``every 1 h 30 min``."""
     if every is not None:
-        return _("every %(interval)s") % {"interval": exactly(every)}
-    return describe(cron) if cron else NOTHING
+        return _("every %(interval)s") % {"interval": localized(exactly(every))}
+    return cron_in_words(cron) if cron else NOTHING
+
+
+VALUE = re.compile(
+    rf"\d\d:\d\d(?:(?:, | and )\d\d:\d\d)*|\d+"
+    rf"|(?:{'|'.join(NAMES)})(?:(?:, | and )(?:{'|'.join(NAMES)}))*"
+)
+"""What differs between two rules of a kind: times, numbers and names of days and months."""
+KINDS = (
+    gettext_noop("every minute"),
+    gettext_noop("every %s minutes"),
+    gettext_noop("every %s minutes on weekdays"),
+    gettext_noop("every %s minutes between %s"),
+    gettext_noop("every %s minutes between %s on weekdays"),
+    gettext_noop("every hour"),
+    gettext_noop("every hour on weekdays"),
+    gettext_noop("every hour from %s to %s"),
+    gettext_noop("every hour from %s to %s on weekdays"),
+    gettext_noop("at minute %s of every hour"),
+    gettext_noop("every %s hours"),
+    gettext_noop("at %s every day"),
+    gettext_noop("at %s on weekdays"),
+    gettext_noop("at %s on weekends"),
+    gettext_noop("at %s on %s"),
+    gettext_noop("at %s from %s to %s"),
+    gettext_noop("at %s on day %s of every month"),
+    gettext_noop("at %s on day %s of %s"),
+    gettext_noop("at %s on the last day of every month"),
+)
+"""The rules that most schedules have."""
+
+
+@lru_cache(maxsize=1_024)
+def _in_words(cron: str, language: str | None) -> str:
+    text = describe(cron)
+    kind = VALUE.sub("%s", text)
+    translated = _(kind)
+    if translated != kind:
+        return translated % tuple(map(_value, VALUE.findall(text)))
+    return text if (language or "en").startswith("en") else cron
+
+
+def _value(text: str) -> str:
+    words = {name: _(name) for name in NAMES}
+    words[" and "] = _(" and ")
+    return "".join(words.get(word, word) for word in re.split(r"(, | and )", text))
+
+
+def cron_in_words(cron: str) -> str:
+    """The rule in the reader's language, or itself where that has no words for it."""
+    return _in_words(cron, get_language())
 
 
 def zone_of(schedule: Schedule) -> tzinfo:
@@ -111,14 +173,14 @@ def zone_of(schedule: Schedule) -> tzinfo:
         return UTC
 
 
-def on_clock(at: datetime | None, zone: tzinfo, form: str = "D j M Y, H:i:s") -> str:
+def on_clock(at: datetime | None, zone: tzinfo, form: _StrOrPromise = WHOLE) -> str:
     """A time in ``zone``."""
     if at is None:
         return NOTHING
     if isinstance(at, DistantTime):
         return at.text
     local = at.astimezone(zone)
-    text = f"{date_format(local, form)} {local.tzname()}"
+    text = f"{date_format(local, str(form))} {local.tzname()}"
     return format_html('<time datetime="{}">{}</time>', local.isoformat(), text)
 
 
@@ -147,7 +209,7 @@ def next_due(schedule: Schedule, now: datetime) -> str:
         return _("a worker is about to compute it")
     if schedule.next_due_at is None:
         return NOTHING
-    local = on_clock(schedule.next_due_at, zone_of(schedule), "M j, H:i")
+    local = on_clock(schedule.next_due_at, zone_of(schedule), THIS_YEAR)
     return format_html(
         '{} <span class="jobs-quiet">{}</span>', local, ago(schedule.next_due_at, now)
     )
@@ -163,7 +225,7 @@ def _due_time(moment: datetime, zone: tzinfo, name: str) -> DueTime:
 
 
 def _clock(local: datetime) -> str:
-    text = date_format(local, "D j M Y, H:i:s")
+    text = date_format(local, str(WHOLE))
     if local.microsecond:
         text += f".{local.microsecond:06}".rstrip("0")
     return f"{text} {local.tzname()}"

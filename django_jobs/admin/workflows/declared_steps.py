@@ -16,6 +16,7 @@ from ...domain.graph_folding import folded
 from ...domain.graph_layout import Key
 from ...domain.workflows import When
 from ...models import StepCondition
+from ...separators import number_text
 from ..base.formatting import NOTHING, badge
 from ..base.json_display import masked, object_of
 from .drawing import Drawing, Line, Node, draw
@@ -174,9 +175,9 @@ def _node(steps: Sequence[DeclaredStep], marks: Mapping[str, tuple[str, str]]) -
     gone = sum(step.is_gone for step in steps)
     notes = []
     if marked:
-        notes.append(_("%(count)s changed") % {"count": f"{marked:,}"})
+        notes.append(_("%(count)s changed") % {"count": number_text(marked)})
     if gone:
-        notes.append(_("%(count)s without handler") % {"count": f"{gone:,}"})
+        notes.append(_("%(count)s without handler") % {"count": number_text(gone)})
     text = ngettext("%(count)s job type", "%(count)s job types", len(types))
     return Node(
         name=name,

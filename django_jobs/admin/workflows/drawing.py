@@ -11,6 +11,7 @@ from itertools import pairwise
 from unicodedata import east_asian_width
 
 from ...domain.graph_layout import Measures, Point, layout
+from ...separators import number_text
 from ..base.formatting import ICONS
 
 TIMES = "\u00d7"
@@ -110,7 +111,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def _node(node: Node, corner: Point) -> DrawnNode:
-    times = f" {TIMES} {node.size:,}" if node.size > 1 else ""
+    times = f" {TIMES} {number_text(node.size)}" if node.size > 1 else ""
     total = sum(count for _state, count in node.shares)
     bar, left = [], 12.0
     for state, count in node.shares:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ...models import JobStatus
+from ...separators import number_text
 from ..base.formatting import ago
 from ..overview.visible import Visible
 from .steps import Step, Steps
@@ -61,5 +62,5 @@ def _listed(steps: Sequence[Step], show: Callable[[Step], str]) -> str:
     more = len(steps) - NAMED
     if more <= 0:
         return text
-    also = ngettext("and %(count)s more", "and %(count)s more", more) % {"count": f"{more:,}"}
+    also = ngettext("and %(count)s more", "and %(count)s more", more) % {"count": number_text(more)}
     return format_html("{} {}", text, also)

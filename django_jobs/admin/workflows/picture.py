@@ -17,6 +17,7 @@ from ...domain.graph_folding import folded
 from ...domain.graph_layout import Key
 from ...domain.workflows import When
 from ...models import Job, JobStatus, StepCondition, StepSkipped, WorkflowRun
+from ...separators import number_text
 from ..base.actions import OperatorAction
 from ..base.formatting import NOTHING, badge, change_url, duration, list_url, moment
 from .drawing import TIMES, Drawing, Line, Node, draw
@@ -171,7 +172,7 @@ class _Group:
     def label(self) -> str:
         """The name with the number of steps."""
         number = len(self._steps)
-        return self.name if number == 1 else f"{self.name} {TIMES} {number:,}"
+        return self.name if number == 1 else f"{self.name} {TIMES} {number_text(number)}"
 
     @property
     def node(self) -> Node:
@@ -231,7 +232,7 @@ class _Group:
 
     def _attempts(self) -> str:
         number = sum(step.attempt for step in self._steps)
-        return f"{number:,}" if number else NOTHING
+        return number_text(number) if number else NOTHING
 
     def _badges(self) -> str:
         if len(self._steps) == 1:
@@ -242,7 +243,7 @@ class _Group:
             (
                 (
                     self._url(status="cancelled" if state == SKIPPED else state),
-                    badge(state, f"{self._counts[state]:,} {state_label(state)}"),
+                    badge(state, f"{number_text(self._counts[state])} {state_label(state)}"),
                 )
                 for state in STATES
                 if state in self._counts
@@ -259,7 +260,7 @@ class _Group:
 
 def _two_lines(states: Sequence[tuple[str, int]]) -> list[str]:
     """The number of steps in each state, two of them in a line."""
-    parts = [f"{count:,} {state_label(state)}" for state, count in states]
+    parts = [f"{number_text(count)} {state_label(state)}" for state, count in states]
     if len(parts) > 4:
         rest = len(parts) - 3
         more = ngettext("%(count)s more state", "%(count)s more states", rest) % {"count": rest}

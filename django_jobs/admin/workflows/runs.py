@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...domain.states import LIVE
 from ...models import Job, WorkflowDefinition, WorkflowRun
+from ...separators import number_text
 from ..base.actions import OperatorAction
 from ..base.formatting import (
     ago,
@@ -172,8 +173,8 @@ class WorkflowRunAdmin(ConsoleAdmin):
             return gettext("%(left)s of %(total)s left") % numbers
         ended = run.steps_ - run.live_
         return gettext("%(ended)s of %(total)s") % {
-            "ended": f"{ended:,}",
-            "total": f"{run.steps_:,}",
+            "ended": number_text(ended),
+            "total": number_text(run.steps_),
         }
 
     started_ago = moment_column("started_at", _("started"), ago)
@@ -208,7 +209,7 @@ def progress_of(counts: Counts) -> dict[str, Any]:
 
 def _parts(by_state: Any) -> list[str]:
     return [
-        format_html("{} {}", badge(state, state_label(state)), f"{by_state[state]:,}")
+        format_html("{} {}", badge(state, state_label(state)), number_text(by_state[state]))
         for state in STATES
         if by_state[state]
     ]
@@ -217,6 +218,6 @@ def _parts(by_state: Any) -> list[str]:
 def _by_type(counts: Counts) -> list[tuple[str, str, list[str]]]:
     """The job types with the number of their steps, and of those in each state."""
     return [
-        (job_type, f"{by_state.total():,}", _parts(by_state))
+        (job_type, number_text(by_state.total()), _parts(by_state))
         for job_type, by_state in counts.by_type.items()
     ]
