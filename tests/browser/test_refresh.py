@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from django.urls import reverse
-from playwright.sync_api import expect
 
 from django_jobs.models import Worker
 from tests.admin.walking import change_url
 
 from .visitor import NARROW, Visitor
 
+playwright = pytest.importorskip("playwright.sync_api", reason="the extra test-browser")
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -18,11 +18,11 @@ def test_the_page_of_a_worker_shows_its_end_and_then_stands_still(visitor: Visit
     worker = Worker.objects.filter(status="running").earliest("pk")
     visitor.visit(change_url(Worker, worker.pk))
     region, bar = (visitor.page.locator(f"[data-{one}]") for one in ("live-region", "refresh"))
-    expect(region).to_contain_text("What it does")
-    expect(bar).to_be_visible()
+    playwright.expect(region).to_contain_text("What it does")
+    playwright.expect(bar).to_be_visible()
     Worker.objects.filter(pk=worker.pk).update(status="stopped", stop_reason="drained by ada")
-    expect(region).to_contain_text("drained by ada", timeout=30_000)
-    expect(bar).to_be_hidden()
+    playwright.expect(region).to_contain_text("drained by ada", timeout=30_000)
+    playwright.expect(bar).to_be_hidden()
 
 
 def test_what_was_scrolled_stays_where_it_is(visitor: Visitor) -> None:
@@ -31,5 +31,5 @@ def test_what_was_scrolled_stays_where_it_is(visitor: Visitor) -> None:
         commands = page.locator(".jobs-scroll").last
         assert commands.evaluate("(one) => { one.scrollLeft = 30; return one.scrollLeft; }") == 30
         page.locator(".jobs-commands th").last.evaluate("(one) => one.append('old')")
-        expect(commands).not_to_contain_text("old", timeout=30_000)
+        playwright.expect(commands).not_to_contain_text("old", timeout=30_000)
         assert commands.evaluate("(one) => one.scrollLeft") == 30
