@@ -27,6 +27,10 @@ AROUND_SECONDS = 60.0
 """What happens before the call of an async handler, such as hooks and the wait for a connection,
 may take this long in addition to its time-out, and what happens after it this long."""
 
+NOTES = "edits", "replays"
+"""Headers that operators' changes add. They were not passed to ``using()``, and may hold arguments
+that an edit took away."""
+
 RunAsync = Callable[[Any, float | None], Any]
 AwaitAsync = Callable[[Any, float | None], Awaitable[Any]]
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -133,6 +137,9 @@ class Attempt:
         the row."""
         job = self.job
         self.headers = object_in(job.headers)
+        if self.headers:
+            for name in NOTES:
+                self.headers.pop(name, None)
         self.deadline = self.scheduled_for = None
         if job.timeout is not None:
             self._set_deadline()

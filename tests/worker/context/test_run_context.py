@@ -12,11 +12,12 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from django_jobs import LeaseLost, PayloadError, RunContext, current_run
+from django_jobs.api.editing import edit_job
 from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.lifecycle import progress
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.models import Progress
+from django_jobs.models import Job, Progress
 from django_jobs.worker.context import progress as context_progress
 from tests.app.jobs import noop
 from tests.app.long_jobs import report_async, this_run
@@ -27,6 +28,8 @@ from tests.factories import (
     declared,
     enqueue_and_claim,
     failure,
+    make_dead,
+    register_worker,
     run_sql,
     settle_one,
 )
@@ -66,6 +69,19 @@ def test_a_run_is_shown_without_its_payload(desk: Desk) -> None:
 
     (outcome,) = desk.run(handler)
     assert "<RunContext app.handler #" in str(result_of(outcome))
+
+
+def test_its_headers_are_those_of_the_enqueue_after_an_edit_and_a_replay(desk: Desk) -> None:
+    def handler(number: int = 0) -> Any:
+        return this_run().headers
+
+    with declared(handler, name="app.headers") as job_type:
+        dead = make_dead(job_type.using(headers={"trace": "7"}))
+        assert edit_job(dead.pk, payload={"number": 1}).done == [dead.pk]
+        assert Job.objects.get().headers.keys() == {"trace", "edits", "replays"}
+        (held,) = claim_ready(register_worker())
+        outcome = desk.make(held)
+    assert result_of(outcome) == '{"trace":"7"}'
 
 
 def test_reports_are_visible_while_the_handler_runs(desk: Desk) -> None:
